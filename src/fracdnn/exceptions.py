@@ -1,0 +1,13 @@
+"""What fracdnn raises. Each class also inherits the built-in one a caller would expect."""
+
+
+class FracdnnError(Exception):
+    """Base of every error that fracdnn raises on purpose."""
+
+
+class InvalidArgumentError(FracdnnError, ValueError):
+    """An argument has the right type and a value outside its rule."""
+
+
+class InvalidTypeError(FracdnnError, TypeError):
+    """An argument is of a type the function cannot take."""

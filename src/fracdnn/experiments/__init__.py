@@ -1,0 +1,1 @@
+"""Every figure and table of the paper, each a small configuration and the code that runs it."""

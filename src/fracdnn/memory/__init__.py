@@ -1,0 +1,1 @@
+"""The history engine: the weighted sum over all earlier states and its transpose."""

@@ -1,0 +1,55 @@
+"""The definition of a network with memory, to be read; every faster implementation answers to it.
+
+Layer j is an average of all earlier states plus a step,
+
+    Y_j = Σ_{k=0}^{j−1} H_jk Y_k + c_j f_{j−1}(Y_{j−1}),
+
+with the rows of H from `fracdnn.caputo`: positive, summing to 1. Row j−1 of the matrix holds the weights of layer j.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from fracdnn.caputo import memory_weights
+
+
+def equal_step_matrix(order: float | torch.Tensor, n_layers: int) -> torch.Tensor:
+    """H for equal steps: row j−1 is a_{j−1}, h_{j−1}, …, h_1, then zeros. [n_layers, n_layers].
+
+    An order of shape [n_layers] gives each layer its own.
+    """
+    order = torch.as_tensor(order, dtype=torch.float64)
+    orders = order if order.dim() else order.expand(n_layers)
+    rows = [memory_weights(orders[j - 1], j) for j in range(1, n_layers + 1)]
+    return torch.stack([torch.nn.functional.pad(row, (0, n_layers - row.numel())) for row in rows])
+
+
+def history_sum(row: torch.Tensor, history: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Σ_k row_k · Y_k over the states so far: what a layer remembers."""
+    total = row[0].to(history[0].dtype) * history[0]
+    for weight, state in zip(row[1:], history[1:], strict=False):
+        total = total + weight.to(state.dtype) * state
+    return total
+
+
+def history_sum_transpose(matrix: torch.Tensor, cotangents: Sequence[torch.Tensor], k: int) -> torch.Tensor:
+    """Σ_{j>k} H_jk · Q_j over the later layers' cotangents Q_1, …, Q_N: what state k is held to account for."""
+    total = torch.zeros_like(cotangents[0])
+    for j in range(k + 1, len(cotangents) + 1):
+        total = total + matrix[j - 1, k].to(total.dtype) * cotangents[j - 1]
+    return total
+
+
+def propagate(
+    matrix: torch.Tensor,
+    factors: torch.Tensor,
+    step: Callable[[int, torch.Tensor], torch.Tensor],
+    y0: torch.Tensor,
+) -> list[torch.Tensor]:
+    """Y_0, …, Y_N, where `step(j, Y_j)` is f_j. O(N²) sums; differentiable by autograd with an O(N²) graph."""
+    history = [y0]
+    for j in range(len(matrix)):
+        change = factors[j].to(y0.dtype) * step(j, history[-1])
+        history.append(history_sum(matrix[j, : j + 1], history) + change)
+    return history

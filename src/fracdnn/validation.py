@@ -1,0 +1,151 @@
+"""The one home of argument checks: each message names the argument, the rule, the value and the remedy."""
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+
+_ORDER_REMEDY = "order=1 is a plain residual network, a smaller order has a longer memory"
+
+
+def check_order(order: Any, name: str = "order") -> torch.Tensor:
+    """The order as a float64 tensor (still attached to the caller's graph), each entry in (0, 1]."""
+    if isinstance(order, torch.Tensor):
+        if not order.is_floating_point() and not bool((order == 1).all()):
+            raise InvalidArgumentError(
+                f"{name} must be a floating-point tensor in (0, 1], got dtype {order.dtype}; "
+                f"convert it with .to(torch.float64)"
+            )
+        value = order.to(torch.float64)
+    elif isinstance(order, Real) and not isinstance(order, bool):
+        value = torch.tensor(float(order), dtype=torch.float64)
+    else:
+        raise InvalidTypeError(
+            f"{name} must be a number or a tensor in (0, 1], got {_described(order)}; {_ORDER_REMEDY}"
+        )
+    inside = (value > 0) & (value <= 1)
+    if not bool(inside.all()):
+        worst = float(value.detach()[~inside].reshape(-1)[0])
+        raise InvalidArgumentError(f"{name} must lie in (0, 1], got {worst}; {_ORDER_REMEDY}")
+    return value
+
+
+def check_count(value: Any, name: str, *, minimum: int = 0) -> int:
+    """A whole number, not below ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InvalidTypeError(
+            f"{name} must be a whole number, got {_described(value)}; pass an int of at least {minimum}"
+        )
+    if value < minimum:
+        raise InvalidArgumentError(f"{name} must be at least {minimum}, got {value}; pass a larger whole number")
+    return int(value)
+
+
+def check_positive(value: Any, name: str, *, remedy: str = "pass a positive number") -> float:
+    """A finite number above zero."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InvalidTypeError(f"{name} must be a positive number, got {_described(value)}; {remedy}")
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise InvalidArgumentError(f"{name} must be positive and finite, got {value}; {remedy}")
+    return number
+
+
+def check_step_size(step_size: Any, name: str = "step_size") -> torch.Tensor:
+    """The step size as a float64 tensor (still attached to the caller's graph), finite and above zero."""
+    remedy = "the step is the time between two samples or layers"
+    if not isinstance(step_size, torch.Tensor):
+        return torch.tensor(check_positive(step_size, name, remedy=remedy), dtype=torch.float64)
+    value = step_size.to(torch.float64)
+    good = torch.isfinite(value) & (value > 0)
+    if not bool(good.all()):
+        worst = float(value.detach()[~good].reshape(-1)[0])
+        raise InvalidArgumentError(f"{name} must be positive and finite, got {worst}; {remedy}")
+    return value
+
+
+def check_times(t: Any, name: str = "t", *, minimum: int = 2) -> torch.Tensor:
+    """Strictly increasing times as a float64 tensor (still attached to the caller's graph)."""
+    try:
+        value = torch.as_tensor(t)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidTypeError(
+            f"{name} must be a one-dimensional array of increasing times, got {_described(t)}; "
+            f"pass a list, NumPy array or tensor of numbers"
+        ) from None
+    if value.dim() != 1:
+        raise InvalidArgumentError(
+            f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one time per sample"
+        )
+    if value.numel() < minimum:
+        raise InvalidArgumentError(
+            f"{name} must hold at least {minimum} times, got {value.numel()}; the first is the initial time"
+        )
+    if value.is_complex() or value.dtype == torch.bool:
+        raise InvalidArgumentError(f"{name} must hold real numbers, got dtype {value.dtype}; pass times as floats")
+    value = value.to(torch.float64)
+    if not bool(torch.isfinite(value).all()):
+        raise InvalidArgumentError(f"{name} must be finite, got {_first_bad(value)}; remove NaN and inf")
+    steps = value.detach().diff()
+    if not bool((steps > 0).all()):
+        at = int(torch.nonzero(steps <= 0)[0])
+        raise InvalidArgumentError(
+            f"{name} must increase strictly, got {name}[{at}] = {float(value[at])} and "
+            f"{name}[{at + 1}] = {float(value[at + 1])}; sort the times and drop repeats"
+        )
+    return value
+
+
+def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
+    """A real floating-point tensor with finite entries."""
+    if not samples.is_floating_point():
+        raise InvalidArgumentError(
+            f"{name} must be real floating-point numbers, got dtype {_dtype_name(samples)}; "
+            f"convert first, for example to float64"
+        )
+    if not bool(torch.isfinite(samples).all()):
+        raise InvalidArgumentError(
+            f"{name} must be finite, got {_first_bad(samples)}; fill in or drop missing samples first"
+        )
+    return samples
+
+
+def check_numbers(value: Any, name: str) -> np.ndarray:
+    """Real or complex numbers (a number, a sequence, NumPy or torch) as a float64 or complex128 array, no NaN."""
+    raw = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    if raw.dtype.kind not in "fiuc":
+        raise InvalidTypeError(
+            f"{name} must be real or complex numbers, got {_described(value)}; pass floats or an array of floats"
+        )
+    numbers = raw.astype(np.complex128 if raw.dtype.kind == "c" else np.float64)
+    if not np.isfinite(numbers).all():
+        raise InvalidArgumentError(
+            f"{name} must be finite, got {numbers[~np.isfinite(numbers)].flat[0]}; remove NaN and inf"
+        )
+    return numbers
+
+
+def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if value not in choices:
+        allowed = ", ".join(repr(choice) for choice in choices)
+        raise InvalidArgumentError(f"{name} must be one of {allowed}, got {value!r}; pass one of these")
+    return str(value)
+
+
+def _first_bad(values: torch.Tensor) -> str:
+    bad = torch.nonzero(~torch.isfinite(values.detach()))[0].tolist()
+    where = ", ".join(str(index) for index in bad)
+    return f"{float(values.detach()[tuple(bad)])} at index [{where}]"
+
+
+def _dtype_name(values: torch.Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")
+
+
+def _described(value: Any) -> str:
+    return f"{value!r} of type {type(value).__name__}"

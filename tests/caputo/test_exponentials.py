@@ -1,0 +1,76 @@
+import math
+
+import pytest
+import torch
+
+from fracdnn.caputo import compress_differences, l1_differences
+
+ORDERS = [0.05, 0.1, 0.5, 0.9, 0.99]
+
+
+def largest_error(terms, order, max_lag):
+    exact = l1_differences(order, max_lag)
+    lags = torch.arange(terms.min_lag, max_lag + 1)
+    errors = [(terms(part) / exact[part - 1] - 1).abs().max() for part in lags.split(10**5)]
+    return float(torch.stack(errors).max())
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-10])
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_lag_up_to_a_million_meets_the_tolerance(order, tolerance):
+    terms = compress_differences(order, max_lag=10**6, tolerance=tolerance)
+    error = largest_error(terms, order, 10**6)
+    assert error <= tolerance
+    assert terms.error == pytest.approx(error, rel=0.05)  # what it says of itself is true
+    assert (terms.weights > 0).all()
+    assert (terms.rates > 0).all()
+
+
+def test_counts_stated_in_the_docstring():
+    counts = {
+        tolerance: [compress_differences(o, max_lag=10**6, tolerance=tolerance).n_terms for o in ORDERS]
+        for tolerance in (1e-6, 1e-10)
+    }
+    stated = [
+        [int(word) for word in line.split() if word.isdigit()]
+        for line in (compress_differences.__doc__ or "").splitlines()
+        if line.strip().startswith(("1e-6 ", "1e-10 "))
+    ]
+    for found, said in zip(counts.values(), stated, strict=True):
+        # Rounding differs between machines by a term; a lost reduction step would double the count.
+        assert all(abs(a - b) <= 2 for a, b in zip(found, said, strict=True))
+
+
+@pytest.mark.parametrize(("min_lag", "max_lag"), [(2, 2), (2, 50), (32, 32), (32, 33), (8, 5000), (100, 3 * 10**6)])
+@pytest.mark.parametrize("order", [0.05, 0.6, 0.99])
+def test_any_range_of_lags(min_lag, max_lag, order):
+    terms = compress_differences(order, min_lag=min_lag, max_lag=max_lag, tolerance=1e-8)
+    assert largest_error(terms, order, max_lag) <= 1e-8
+
+
+def test_order_one_has_no_far_weights():
+    terms = compress_differences(1.0, max_lag=1000)
+    assert terms.n_terms == 0
+    assert terms(torch.arange(32, 40)).tolist() == [0.0] * 8
+
+
+@pytest.mark.parametrize("order", [0.1, 0.5, 0.9])
+def test_the_derivative_with_respect_to_the_order_is_carried(order):
+    gamma = torch.tensor(order, dtype=torch.float64, requires_grad=True)
+    terms = compress_differences(gamma, max_lag=5000, tolerance=1e-10)
+    lags = torch.tensor([32, 60, 300, 1000, 5000])
+    exact = l1_differences(gamma, 5000)[lags - 1]
+    for approximate, true in zip(terms(lags), exact, strict=True):
+        (ours,) = torch.autograd.grad(approximate, gamma, retain_graph=True)
+        (theirs,) = torch.autograd.grad(true, gamma, retain_graph=True)
+        assert abs(float(ours - theirs)) <= 1e-9 * float(true.detach())
+
+
+def test_the_integral_it_rests_on():
+    """h_m = (1−γ)/Γ(γ) ∫ s^(γ−2) 4 sinh²(s/2) e^(−sm) ds, checked by an independent quadrature."""
+    from scipy.integrate import quad
+
+    order, m = 0.4, 7
+    value, _ = quad(lambda s: s ** (order - 2) * 4 * math.sinh(s / 2) ** 2 * math.exp(-s * m), 0, 50)
+    value *= (1 - order) / math.gamma(order)
+    assert value == pytest.approx(float(l1_differences(order, m)[-1]), rel=1e-9)

@@ -1,0 +1,105 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import fracdnn
+from fracdnn.caputo import mittag_leffler
+from fracdnn.solver import fdeint, graded_mesh
+
+STEPS = (40, 80, 160, 320)
+
+
+def decay(t, u):
+    return -u
+
+
+def convergence(order, grading, exact_of, func, initial):
+    errors = []
+    for n in STEPS:
+        t = graded_mesh(1.0, n, grading)
+        u = fdeint(func, torch.tensor(initial, dtype=torch.float64), t, order=order)
+        errors.append(abs(float(u[-1]) - exact_of(1.0)))
+    return -np.polyfit(np.log(STEPS), np.log(errors), 1)[0]
+
+
+@pytest.mark.parametrize("order", [0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("grading", [1.0, 2.0])
+def test_first_order_for_a_solution_like_t_to_the_order(order, grading):
+    rate = convergence(order, grading, lambda t: mittag_leffler(-(t**order), order), decay, 1.0)
+    assert abs(rate - 1) < 0.15
+
+
+@pytest.mark.parametrize("order", [0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("grading", [1.0, 2.0])
+def test_first_order_for_a_smooth_solution(order, grading):
+    def func(t, u):
+        return 2 / math.gamma(3 - order) * t ** (2 - order) + t**2 - u
+
+    assert abs(convergence(order, grading, lambda t: t**2, func, 0.0) - 1) < 0.15
+
+
+@pytest.mark.parametrize("order", [0.2, 0.7, 1.0])
+def test_a_constant_field_gives_t_to_the_order(order):
+    errors = []
+    for n in STEPS:
+        t = graded_mesh(2.0, n)
+        u = fdeint(lambda t, u: torch.ones_like(u), torch.tensor(0.5, dtype=torch.float64), t, order=order)
+        errors.append(abs(float(u[-1]) - (0.5 + 2.0**order / math.gamma(1 + order))))
+    assert errors[-1] < 2e-3
+    assert errors[-1] <= errors[0] + 1e-13
+
+
+def test_the_papers_example():
+    t = graded_mesh(1.0, 200)
+    u = fdeint(lambda t, u: -4 * u, torch.tensor(0.5, dtype=torch.float64), t, order=0.5)
+    exact = 0.5 * mittag_leffler(-4 * t.numpy() ** 0.5, 0.5)
+    assert abs(float(u[-1]) - exact[-1]) < 2.5e-4
+
+
+def test_order_one_is_eulers_method():
+    t = torch.tensor([0.0, 0.1, 0.4, 0.5], dtype=torch.float64)
+    u = fdeint(lambda t, u: t - u, torch.ones(2, dtype=torch.float64), t, order=1.0)
+    y = torch.ones(2, dtype=torch.float64)
+    for start, step in zip(t, t.diff(), strict=False):
+        y = y + step * (start - y)
+    torch.testing.assert_close(u[-1], y, rtol=1e-14, atol=1e-14)
+
+
+def test_equal_steps_given_as_times_agree_with_the_unequal_formula():
+    t = torch.linspace(0, 1, 31, dtype=torch.float64)
+    y0 = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    equal = fdeint(decay, y0, t, order=0.4)
+    unequal = fdeint(decay, y0, t.clone().requires_grad_(), order=0.4)
+    torch.testing.assert_close(equal, unequal.detach(), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_and_shape_follow_the_initial_state(dtype):
+    t = torch.linspace(0, 1, 11, dtype=dtype)
+    u = fdeint(decay, torch.ones(3, 2, dtype=dtype), t, order=0.5)
+    assert u.dtype == dtype
+    assert u.shape == (11, 3, 2)
+    exact = fdeint(decay, torch.ones(3, 2, dtype=torch.float64), np.linspace(0, 1, 11), order=0.5)
+    torch.testing.assert_close(u.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_with_respect_to_everything():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    y0 = torch.randn(3, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    order = torch.tensor(0.6, dtype=torch.float64, requires_grad=True)
+    t = torch.tensor([0.0, 0.1, 0.3, 0.35], dtype=torch.float64, requires_grad=True)
+
+    def solve(weight, y0, order, t):
+        return fdeint(lambda s, u: torch.tanh(u @ weight) * s.cos(), y0, t, order=order)
+
+    assert torch.autograd.gradcheck(solve, (weight, y0, order, t))
+
+
+def test_graded_mesh():
+    mesh = graded_mesh(2.0, 4, 2.0)
+    torch.testing.assert_close(mesh, torch.tensor([0, 0.125, 0.5, 1.125, 2], dtype=torch.float64))
+    assert fracdnn.graded_mesh is graded_mesh
+    assert fracdnn.fdeint is fdeint

@@ -1,0 +1,195 @@
+"""Each bad argument gets one error that names it, its rule, its value and a remedy."""
+
+import numpy as np
+import pytest
+import torch
+
+from fracdnn.caputo import (
+    caputo_derivative,
+    compress_differences,
+    fractional_integral,
+    l1_differences,
+    l1_step_factor,
+    l1_weights,
+    l1_weights_on_grid,
+    memory_weights,
+    mittag_leffler,
+)
+from fracdnn.exceptions import FracdnnError, InvalidArgumentError, InvalidTypeError
+from fracdnn.solver import fdeint, graded_mesh
+
+Y0 = torch.ones(2, dtype=torch.float64)
+T = torch.linspace(0, 1, 5, dtype=torch.float64)
+SAMPLES = np.linspace(0, 1, 5)
+
+
+def zero(t, y):
+    return torch.zeros_like(y)
+
+
+TAKES_ORDER = {
+    "l1_weights": lambda order: l1_weights(order, 3),
+    "l1_differences": lambda order: l1_differences(order, 3),
+    "l1_step_factor": lambda order: l1_step_factor(order, 0.2),
+    "l1_weights_on_grid": lambda order: l1_weights_on_grid(order, T),
+    "memory_weights": lambda order: memory_weights(order, 3),
+    "compress_differences": lambda order: compress_differences(order, max_lag=100),
+    "caputo_derivative": lambda order: caputo_derivative(SAMPLES, order=order, step_size=0.1),
+    "fractional_integral": lambda order: fractional_integral(SAMPLES, order=order, step_size=0.1),
+    "fdeint": lambda order: fdeint(zero, Y0, T, order=order),
+}
+BAD_ORDERS = [
+    (0, r"order must lie in \(0, 1\], got 0.0; order=1 is a plain residual network"),
+    (-0.5, r"order must lie in \(0, 1\], got -0.5"),
+    (1.5, r"order must lie in \(0, 1\], got 1.5"),
+    (float("nan"), r"order must lie in \(0, 1\], got nan"),
+    (torch.tensor([0.5, 2.0]), r"order must lie in \(0, 1\], got 2.0"),
+    (torch.tensor(0), r"order must be a floating-point tensor in \(0, 1\], got dtype torch.int64; convert"),
+    ("half", r"order must be a number or a tensor in \(0, 1\], got 'half' of type str"),
+    (None, r"order must be a number or a tensor in \(0, 1\], got None of type NoneType"),
+    (True, r"order must be a number or a tensor in \(0, 1\], got True of type bool"),
+]
+
+
+@pytest.mark.parametrize("name", TAKES_ORDER)
+@pytest.mark.parametrize(("order", "message"), BAD_ORDERS)
+def test_a_wrong_order(name, order, message):
+    with pytest.raises((InvalidArgumentError, InvalidTypeError), match=message):
+        TAKES_ORDER[name](order)
+
+
+BAD_CALLS = [
+    (lambda: l1_weights(0.5, -1), "n must be at least 0, got -1; pass a larger whole number"),
+    (lambda: l1_weights(0.5, 2.0), "n must be a whole number, got 2.0 of type float"),
+    (lambda: l1_weights(0.5, True), "n must be a whole number, got True of type bool"),
+    (lambda: memory_weights(0.5, 0), "n must be at least 1, got 0"),
+    (lambda: l1_step_factor(0.5, 0), "step_size must be positive and finite, got 0; the step is the time"),
+    (lambda: l1_step_factor(0.5, "a"), "step_size must be a positive number, got 'a' of type str"),
+    (
+        lambda: l1_step_factor(0.5, torch.tensor([0.1, -1.0])),
+        "step_size must be positive and finite, got -1.0",
+    ),
+    (
+        lambda: l1_weights_on_grid(0.5, []),
+        "t must hold at least 2 times, got 0; the first is the initial time",
+    ),
+    (
+        lambda: l1_weights_on_grid(0.5, ["a"]),
+        r"t must be a one-dimensional array of increasing times, got \['a'\]",
+    ),
+    (
+        lambda: l1_weights_on_grid(0.5, [[0.0, 1.0]]),
+        r"t must be one-dimensional, got shape \(1, 2\); pass one",
+    ),
+    (lambda: l1_weights_on_grid(0.5, [0j, 1j]), "t must hold real numbers, got dtype torch.complex64"),
+    (
+        lambda: l1_weights_on_grid(0.5, [0.0, float("nan")]),
+        r"t must be finite, got nan at index \[1\]; remove",
+    ),
+    (
+        lambda: fdeint(zero, Y0, [0.0, 1.0, 1.0], order=0.5),
+        r"t must increase strictly, got t\[1\] = 1.0 and t\[2\]",
+    ),
+    (
+        lambda: fdeint(zero, Y0, [1.0, 0.0], order=0.5),
+        r"t must increase strictly.*sort the times and drop repeats",
+    ),
+    (lambda: fdeint(zero, Y0, [0.0], order=0.5), "t must hold at least 2 times, got 1"),
+    (lambda: fdeint(zero, [1.0], T, order=0.5), "y0 must be a torch tensor, got list; pass torch.as_tensor"),
+    (
+        lambda: fdeint(zero, Y0.long(), T, order=0.5),
+        "y0 must be real floating-point numbers, got dtype int64",
+    ),
+    (lambda: fdeint(zero, Y0 / 0, T, order=0.5), r"y0 must be finite, got inf at index \[0\]"),
+    (
+        lambda: fdeint(zero, Y0, T, order=torch.tensor([0.5, 0.6])),
+        r"order must be one number here, got shape \(2,\)",
+    ),
+    (lambda: fdeint(zero, Y0, T, order=0.5, method="rk4"), "method must be one of 'l1', got 'rk4'"),
+    (
+        lambda: fdeint(lambda t, y: y[:1], Y0, T, order=0.5),
+        r"func must return a tensor of the state's shape \(2,\), got \(1,\) at t = 0.0",
+    ),
+    (
+        lambda: fdeint(lambda t, y: 0.0, Y0, T, order=0.5),
+        "func must return a tensor of the state's shape.*got float",
+    ),
+    (lambda: graded_mesh(0.0, 4), "T must be positive and finite, got 0.0; T is the final time"),
+    (lambda: graded_mesh(1.0, 0), "n must be at least 1, got 0"),
+    (lambda: graded_mesh(1.0, 4, 0.5), "grading must be at least 1, got 0.5; 1 is uniform"),
+    (lambda: graded_mesh(1.0, 4, 1e4), "grading must leave the steps above the smallest float, got 10000.0"),
+    (
+        lambda: compress_differences(torch.tensor([0.5, 0.6]), max_lag=50),
+        r"order must be one number here, got shape \(2,\); compress each order by itself",
+    ),
+    (lambda: compress_differences(0.5, max_lag=50, min_lag=1), "min_lag must be at least 2, got 1"),
+    (lambda: compress_differences(0.5, max_lag=5), "max_lag must be at least 32, got 5"),
+    (
+        lambda: compress_differences(0.5, max_lag=50, tolerance=1e-16),
+        r"tolerance must lie in \[1e-11, 1\), got 1e-16",
+    ),
+    (lambda: mittag_leffler(1.0, 1.5), r"alpha must lie in \(0, 1\], got 1.5"),
+    (
+        lambda: mittag_leffler(1.0, 0.5, 0.0),
+        "beta must be positive and finite, got 0.0; pass a positive number",
+    ),
+    (lambda: mittag_leffler(float("nan"), 0.5), "z must be finite, got nan; remove NaN and inf"),
+    (lambda: mittag_leffler("1", 0.5), "z must be real or complex numbers, got '1' of type str"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD_CALLS)
+def test_bad_arguments(call, message):
+    with pytest.raises(FracdnnError, match=message):
+        call()
+
+
+BAD_SAMPLES = [
+    (
+        (np.arange(5),),
+        {"step_size": 0.1},
+        "samples must be real floating-point numbers, got dtype int64; convert",
+    ),
+    (
+        (np.arange(5) + 0j,),
+        {"step_size": 0.1},
+        "samples must be real floating-point numbers, got dtype complex128",
+    ),
+    (
+        ([1.0, 2.0],),
+        {"step_size": 0.1},
+        "samples must be a NumPy array or a torch tensor of floats, got list",
+    ),
+    ((np.array(["a", "b"]),), {"step_size": 0.1}, "samples must be.*got ndarray of dtype <U1; convert"),
+    (
+        (np.array([0.0, np.nan]),),
+        {"step_size": 0.1},
+        r"samples must be finite, got nan at index \[1\]; fill in",
+    ),
+    (
+        (np.array([1.0]),),
+        {"step_size": 0.1},
+        r"samples must hold at least 2 values along the first axis, got",
+    ),
+    ((SAMPLES,), {}, "exactly one of step_size and t must be given, got neither; pass step_size= for equal"),
+    ((SAMPLES,), {"step_size": 0.1, "t": SAMPLES}, "exactly one of step_size and t must be given, got both"),
+    ((SAMPLES,), {"t": SAMPLES[:3]}, "t must have one time per sample, got 3 times for 5 samples"),
+    ((SAMPLES,), {"t": SAMPLES[::-1].copy()}, "t must increase strictly"),
+    ((SAMPLES,), {"step_size": 0.0}, "step_size must be positive and finite, got 0.0"),
+    ((SAMPLES,), {"step_size": 0.1, "side": "up"}, "side must be one of 'left', 'right', got 'up'"),
+    ((SAMPLES,), {"step_size": 0.1, "order": torch.tensor([0.5, 0.6])}, r"order must be one number here"),
+]
+
+
+@pytest.mark.parametrize("function", [caputo_derivative, fractional_integral])
+@pytest.mark.parametrize(("arguments", "options", "message"), BAD_SAMPLES)
+def test_bad_samples(function, arguments, options, message):
+    with pytest.raises(FracdnnError, match=message):
+        function(*arguments, **{"order": 0.5, **options})
+
+
+def test_errors_inherit_the_usual_ones():
+    with pytest.raises(ValueError, match="order"):
+        l1_weights(2.0, 3)
+    with pytest.raises(TypeError, match="order"):
+        l1_weights("0.5", 3)
