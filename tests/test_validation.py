@@ -12,7 +12,9 @@ from fracdnn.caputo import (
     l1_step_factor,
     l1_weights,
     l1_weights_on_grid,
+    memory_matrix,
     memory_weights,
+    memory_weights_on_grid,
     mittag_leffler,
 )
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, InvalidTypeError
@@ -33,6 +35,8 @@ TAKES_ORDER = {
     "l1_step_factor": lambda order: l1_step_factor(order, 0.2),
     "l1_weights_on_grid": lambda order: l1_weights_on_grid(order, T),
     "memory_weights": lambda order: memory_weights(order, 3),
+    "memory_weights_on_grid": lambda order: memory_weights_on_grid(order, T),
+    "memory_matrix": lambda order: memory_matrix(order, 3),
     "compress_differences": lambda order: compress_differences(order, max_lag=100),
     "caputo_derivative": lambda order: caputo_derivative(SAMPLES, order=order, step_size=0.1),
     "fractional_integral": lambda order: fractional_integral(SAMPLES, order=order, step_size=0.1),
@@ -59,6 +63,31 @@ def test_a_wrong_order(name, order, message):
 
 
 BAD_CALLS = [
+    (lambda: memory_matrix(torch.tensor([0.5, 0.6]), 3), r"order must be one number or one for each of the 3 steps"),
+    (lambda: l1_weights_on_grid(torch.rand(2, 2) / 2 + 0.1, T), r"order must be one number or one for each of the 4"),
+    (
+        lambda: compress_differences(0.5, max_lag=50)(torch.tensor([60])),
+        r"lags must lie in \[32, 50\], got 60 … 60; compress for a larger max_lag",
+    ),
+    (lambda: l1_step_factor(0.5, torch.tensor(2)), "step_size must be floating-point, got dtype torch.int64"),
+    (lambda: fdeint(3, Y0, T, order=0.5), "func must be callable as func\\(t, y\\), got int; pass a function"),
+    (lambda: fdeint(zero, Y0, T, order=0.5, history="all"), "history must be one of 'auto', 'exact', 'compressed'"),
+    (
+        lambda: fdeint(zero, Y0, [0.0, 1.0, 3.0], order=0.5, history="compressed"),
+        "history must be 'exact' or 'auto' for unequal or learnt steps, got 'compressed'",
+    ),
+    (
+        lambda: fdeint(lambda t, y: y.float(), Y0, T, order=0.5),
+        "func must return the state's dtype torch.float64, got torch.float32; convert its constants, or y0",
+    ),
+    (
+        lambda: fdeint(lambda t, y: y / (t - 0.5), Y0, T, order=0.5),
+        r"func at t\[2\] made the state not finite \(NaN or inf\); check its parameters and scale, or use a smaller",
+    ),
+    (
+        lambda: fdeint(lambda t, y: y.mul_(-1), Y0, T, order=0.5),
+        r"func at t\[0\] must not change the state it is given, but it wrote into it; later layers remember",
+    ),
     (lambda: l1_weights(0.5, -1), "n must be at least 0, got -1; pass a larger whole number"),
     (lambda: l1_weights(0.5, 2.0), "n must be a whole number, got 2.0 of type float"),
     (lambda: l1_weights(0.5, True), "n must be a whole number, got True of type bool"),
@@ -75,13 +104,13 @@ BAD_CALLS = [
     ),
     (
         lambda: l1_weights_on_grid(0.5, ["a"]),
-        r"t must be a one-dimensional array of increasing times, got \['a'\]",
+        r"t must be numbers, got \['a'\] of type list",
     ),
     (
         lambda: l1_weights_on_grid(0.5, [[0.0, 1.0]]),
         r"t must be one-dimensional, got shape \(1, 2\); pass one",
     ),
-    (lambda: l1_weights_on_grid(0.5, [0j, 1j]), "t must hold real numbers, got dtype torch.complex64"),
+    (lambda: l1_weights_on_grid(0.5, [0j, 1j]), "t must hold real numbers, got dtype torch.complex128"),
     (
         lambda: l1_weights_on_grid(0.5, [0.0, float("nan")]),
         r"t must be finite, got nan at index \[1\]; remove",
@@ -108,7 +137,7 @@ BAD_CALLS = [
     (lambda: fdeint(zero, Y0, T, order=0.5, method="rk4"), "method must be one of 'l1', got 'rk4'"),
     (
         lambda: fdeint(lambda t, y: y[:1], Y0, T, order=0.5),
-        r"func must return a tensor of the state's shape \(2,\), got \(1,\) at t = 0.0",
+        r"func must return a tensor of the state's shape \(2,\), got \(1,\); check what func",
     ),
     (
         lambda: fdeint(lambda t, y: 0.0, Y0, T, order=0.5),
@@ -120,7 +149,7 @@ BAD_CALLS = [
     (lambda: graded_mesh(1.0, 4, 1e4), "grading must leave the steps above the smallest float, got 10000.0"),
     (
         lambda: compress_differences(torch.tensor([0.5, 0.6]), max_lag=50),
-        r"order must be one number here, got shape \(2,\); compress each order by itself",
+        r"order must be one number here, got shape \(2,\); call once for each",
     ),
     (lambda: compress_differences(0.5, max_lag=50, min_lag=1), "min_lag must be at least 2, got 1"),
     (lambda: compress_differences(0.5, max_lag=5), "max_lag must be at least 32, got 5"),
@@ -134,7 +163,7 @@ BAD_CALLS = [
         "beta must be positive and finite, got 0.0; pass a positive number",
     ),
     (lambda: mittag_leffler(float("nan"), 0.5), "z must be finite, got nan; remove NaN and inf"),
-    (lambda: mittag_leffler("1", 0.5), "z must be real or complex numbers, got '1' of type str"),
+    (lambda: mittag_leffler("1", 0.5), "z must be numbers, got '1' of type str"),
 ]
 
 
@@ -176,6 +205,7 @@ BAD_SAMPLES = [
     ((SAMPLES,), {"t": SAMPLES[:3]}, "t must have one time per sample, got 3 times for 5 samples"),
     ((SAMPLES,), {"t": SAMPLES[::-1].copy()}, "t must increase strictly"),
     ((SAMPLES,), {"step_size": 0.0}, "step_size must be positive and finite, got 0.0"),
+    ((SAMPLES,), {"step_size": torch.full((5,), 0.1)}, r"step_size must be one number here, got shape \(5,\); pass t="),
     ((SAMPLES,), {"step_size": 0.1, "side": "up"}, "side must be one of 'left', 'right', got 'up'"),
     ((SAMPLES,), {"step_size": 0.1, "order": torch.tensor([0.5, 0.6])}, r"order must be one number here"),
 ]

@@ -11,3 +11,11 @@ class InvalidArgumentError(FracdnnError, ValueError):
 
 class InvalidTypeError(FracdnnError, TypeError):
     """An argument is of a type the function cannot take."""
+
+
+class NotFiniteError(FracdnnError, ArithmeticError):
+    """A state became NaN or infinite."""
+
+
+class StateChangedError(FracdnnError, RuntimeError):
+    """A layer wrote into the state it was given, which later layers remember."""

@@ -1,6 +1,7 @@
 """The one home of argument checks: each message names the argument, the rule, the value and the remedy."""
 
 import math
+import reprlib
 from numbers import Integral, Real
 from typing import Any
 
@@ -9,13 +10,24 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
-_ORDER_REMEDY = "order=1 is a plain residual network, a smaller order has a longer memory"
+_ORDER_REMEDY = {"order": "; order=1 is a plain residual network, a smaller order has a longer memory"}
+
+
+def _remedy(name: str) -> str:
+    return _ORDER_REMEDY.get(name, "; choose a number above 0 and not above 1")
+
+
+def being_traced() -> bool:
+    """Whether `torch.compile`, `torch.export` or a `torch.func` transform is under way: values are not known then."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def check_order(order: Any, name: str = "order") -> torch.Tensor:
     """The order as a float64 tensor (still attached to the caller's graph), each entry in (0, 1]."""
+    if isinstance(order, np.ndarray):
+        order = _tensor_from(order, name)
     if isinstance(order, torch.Tensor):
-        if not order.is_floating_point() and not bool((order == 1).all()):
+        if not order.is_floating_point():
             raise InvalidArgumentError(
                 f"{name} must be a floating-point tensor in (0, 1], got dtype {order.dtype}; "
                 f"convert it with .to(torch.float64)"
@@ -24,13 +36,21 @@ def check_order(order: Any, name: str = "order") -> torch.Tensor:
     elif isinstance(order, Real) and not isinstance(order, bool):
         value = torch.tensor(float(order), dtype=torch.float64)
     else:
-        raise InvalidTypeError(
-            f"{name} must be a number or a tensor in (0, 1], got {_described(order)}; {_ORDER_REMEDY}"
-        )
+        raise InvalidTypeError(f"{name} must be a number or a tensor in (0, 1], got {_described(order)}{_remedy(name)}")
     inside = (value > 0) & (value <= 1)
-    if not bool(inside.all()):
+    if not being_traced() and not bool(inside.all()):
         worst = float(value.detach()[~inside].reshape(-1)[0])
-        raise InvalidArgumentError(f"{name} must lie in (0, 1], got {worst}; {_ORDER_REMEDY}")
+        raise InvalidArgumentError(f"{name} must lie in (0, 1], got {worst}{_remedy(name)}")
+    return value
+
+
+def check_one_order(order: Any, name: str = "order") -> torch.Tensor:
+    """`check_order` for functions that take a single order."""
+    value = check_order(order, name)
+    if value.dim():
+        raise InvalidArgumentError(
+            f"{name} must be one number here, got shape {tuple(value.shape)}; call once for each"
+        )
     return value
 
 
@@ -60,9 +80,11 @@ def check_step_size(step_size: Any, name: str = "step_size") -> torch.Tensor:
     remedy = "the step is the time between two samples or layers"
     if not isinstance(step_size, torch.Tensor):
         return torch.tensor(check_positive(step_size, name, remedy=remedy), dtype=torch.float64)
+    if not step_size.is_floating_point():
+        raise InvalidArgumentError(f"{name} must be floating-point, got dtype {step_size.dtype}; pass a float")
     value = step_size.to(torch.float64)
     good = torch.isfinite(value) & (value > 0)
-    if not bool(good.all()):
+    if not being_traced() and not bool(good.all()):
         worst = float(value.detach()[~good].reshape(-1)[0])
         raise InvalidArgumentError(f"{name} must be positive and finite, got {worst}; {remedy}")
     return value
@@ -70,13 +92,7 @@ def check_step_size(step_size: Any, name: str = "step_size") -> torch.Tensor:
 
 def check_times(t: Any, name: str = "t", *, minimum: int = 2) -> torch.Tensor:
     """Strictly increasing times as a float64 tensor (still attached to the caller's graph)."""
-    try:
-        value = torch.as_tensor(t)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidTypeError(
-            f"{name} must be a one-dimensional array of increasing times, got {_described(t)}; "
-            f"pass a list, NumPy array or tensor of numbers"
-        ) from None
+    value = t if isinstance(t, torch.Tensor) else _tensor_from(t, name)
     if value.dim() != 1:
         raise InvalidArgumentError(
             f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one time per sample"
@@ -88,6 +104,8 @@ def check_times(t: Any, name: str = "t", *, minimum: int = 2) -> torch.Tensor:
     if value.is_complex() or value.dtype == torch.bool:
         raise InvalidArgumentError(f"{name} must hold real numbers, got dtype {value.dtype}; pass times as floats")
     value = value.to(torch.float64)
+    if being_traced():
+        return value
     if not bool(torch.isfinite(value).all()):
         raise InvalidArgumentError(f"{name} must be finite, got {_first_bad(value)}; remove NaN and inf")
     steps = value.detach().diff()
@@ -107,7 +125,7 @@ def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
             f"{name} must be real floating-point numbers, got dtype {_dtype_name(samples)}; "
             f"convert first, for example to float64"
         )
-    if not bool(torch.isfinite(samples).all()):
+    if not being_traced() and not bool(torch.isfinite(samples).all()):
         raise InvalidArgumentError(
             f"{name} must be finite, got {_first_bad(samples)}; fill in or drop missing samples first"
         )
@@ -116,12 +134,13 @@ def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
 
 def check_numbers(value: Any, name: str) -> np.ndarray:
     """Real or complex numbers (a number, a sequence, NumPy or torch) as a float64 or complex128 array, no NaN."""
-    raw = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-    if raw.dtype.kind not in "fiuc":
-        raise InvalidTypeError(
-            f"{name} must be real or complex numbers, got {_described(value)}; pass floats or an array of floats"
-        )
-    numbers = raw.astype(np.complex128 if raw.dtype.kind == "c" else np.float64)
+    if isinstance(value, torch.Tensor):
+        wide = value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
+        numbers = wide.cpu().resolve_conj().numpy()
+    elif isinstance(value, str):
+        raise InvalidTypeError(f"{name} must be numbers, got {_described(value)}; pass floats or an array of floats")
+    else:
+        numbers = _tensor_from(value, name).numpy()
     if not np.isfinite(numbers).all():
         raise InvalidArgumentError(
             f"{name} must be finite, got {numbers[~np.isfinite(numbers)].flat[0]}; remove NaN and inf"
@@ -137,6 +156,18 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
+def _tensor_from(values: Any, name: str) -> torch.Tensor:
+    """Numbers in any NumPy-like form as a tensor; floats in double precision, whatever torch's default is."""
+    try:
+        array = np.asarray(values)
+        array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    except (TypeError, ValueError):
+        raise InvalidTypeError(
+            f"{name} must be numbers, got {_described(values)}; pass a list, NumPy array or tensor of numbers"
+        ) from None
+    return torch.from_numpy(np.array(array, order="C"))
+
+
 def _first_bad(values: torch.Tensor) -> str:
     bad = torch.nonzero(~torch.isfinite(values.detach()))[0].tolist()
     where = ", ".join(str(index) for index in bad)
@@ -148,4 +179,4 @@ def _dtype_name(values: torch.Tensor) -> str:
 
 
 def _described(value: Any) -> str:
-    return f"{value!r} of type {type(value).__name__}"
+    return f"{reprlib.repr(value)} of type {type(value).__name__}"

@@ -114,3 +114,43 @@ def test_gradients(function):
     t = torch.tensor([0.0, 0.2, 0.5, 0.6, 1.0, 1.7], dtype=torch.float64)
     inputs = [x.requires_grad_() for x in (samples, order, t)]
     assert torch.autograd.gradcheck(lambda u, g, s: function(u, order=g, t=s), inputs)
+
+
+@pytest.mark.parametrize("function", [caputo_derivative, fractional_integral])
+def test_early_values_survive_large_later_ones(function):
+    """The rounding of a convolution must be measured against what is nearby."""
+    t = np.arange(2001) / 2000
+    samples = np.exp(40 * t)
+    fast = function(samples, order=0.5, step_size=t[1])
+    np.testing.assert_allclose(fast, function(samples, order=0.5, t=t), rtol=1e-11)
+
+
+@pytest.mark.parametrize("function", [caputo_derivative, fractional_integral])
+@pytest.mark.parametrize("n", [6, 520])
+def test_gradient_of_the_step_size_and_the_samples_with_equal_steps(function, n):
+    samples = torch.randn(n, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    step = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    t = step * torch.arange(n, dtype=torch.float64)
+    weights = torch.linspace(-1, 1, n, dtype=torch.float64)
+    fast = torch.autograd.grad(function(samples, order=0.6, step_size=step) @ weights, (samples, step))
+    slow = torch.autograd.grad(function(samples, order=0.6, t=t) @ weights, (samples, step))
+    for ours, theirs in zip(fast, slow, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("function", [caputo_derivative, fractional_integral])
+def test_only_differences_of_times_matter(function):
+    t = np.array([0.0, 0.25, 0.5, 2.0])
+    samples = np.array([1.0, 3.0, 2.0, 5.0])
+    np.testing.assert_allclose(function(samples, order=0.3, t=t + 8.0), function(samples, order=0.3, t=t), rtol=1e-14)
+
+
+def test_any_float_array_is_taken():
+    samples = np.linspace(0, 1, 6)
+    expected = caputo_derivative(samples, order=0.5, step_size=0.2)
+    for other in (samples.astype(">f8"), samples.astype(np.longdouble), samples[::-1][::-1]):
+        result = caputo_derivative(other, order=0.5, step_size=0.2)
+        assert result.dtype == other.dtype
+        np.testing.assert_allclose(result.astype(float), expected)
+    t = np.linspace(1, 0, 6)[::-1]
+    np.testing.assert_allclose(caputo_derivative(samples, order=0.5, t=t), expected, rtol=1e-12)

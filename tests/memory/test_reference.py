@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from fracdnn.caputo import l1_weights
-from fracdnn.memory.reference import equal_step_matrix, history_sum, history_sum_transpose, propagate
+from fracdnn.caputo import l1_weights, memory_matrix, memory_weights
+from fracdnn.memory.reference import history_sum, history_sum_transpose, propagate
 
 
 @pytest.mark.parametrize("order", [0.1, 0.5, 0.9, 1.0])
@@ -22,14 +22,14 @@ def test_propagation_is_the_papers_algorithm_one(order):
         z = sum((a[j - k] * (states[k] - states[k - 1]) for k in range(1, j)), torch.zeros_like(y0))
         states.append(states[-1] - z + c * step(j - 1, states[-1]))
     factors = torch.full((n_layers,), c, dtype=torch.float64)
-    ours = propagate(equal_step_matrix(order, n_layers), factors, step, y0)
+    ours = propagate(memory_matrix(order, n_layers), factors, step, y0)
     torch.testing.assert_close(torch.stack(ours), torch.stack(states), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_zero_field_is_the_identity(dtype):
     y0 = torch.randn(4, 2, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    states = propagate(equal_step_matrix(0.3, 12), torch.ones(12), lambda j, y: torch.zeros_like(y), y0)
+    states = propagate(memory_matrix(0.3, 12), torch.ones(12), lambda j, y: torch.zeros_like(y), y0)
     assert states[-1].dtype == dtype
     torch.testing.assert_close(states[-1], y0)
 
@@ -38,7 +38,7 @@ def test_the_transpose_is_the_transpose():
     """⟨H y, q⟩ = ⟨y, Hᵀ q⟩ for random y and q."""
     n = 7
     generator = torch.Generator().manual_seed(2)
-    matrix = equal_step_matrix(0.4, n)
+    matrix = memory_matrix(0.4, n)
     y = torch.randn(n, 3, dtype=torch.float64, generator=generator)
     q = torch.randn(n, 3, dtype=torch.float64, generator=generator)
     forward = sum((history_sum(matrix[j - 1, :j], list(y[:j])) * q[j - 1]).sum() for j in range(1, n + 1))
@@ -46,8 +46,16 @@ def test_the_transpose_is_the_transpose():
     torch.testing.assert_close(forward, backward)
 
 
+@pytest.mark.parametrize("order", [0.2, 1.0])
+def test_the_matrix_holds_the_weights_of_each_layer(order):
+    matrix = memory_matrix(order, 6)
+    for n in range(1, 7):
+        torch.testing.assert_close(matrix[n - 1, :n], memory_weights(order, n))
+        assert (matrix[n - 1, n:] == 0).all()
+
+
 def test_an_order_for_each_layer():
     orders = torch.tensor([0.2, 0.5, 1.0], dtype=torch.float64)
-    matrix = equal_step_matrix(orders, 3)
-    torch.testing.assert_close(matrix[1], equal_step_matrix(0.5, 3)[1])
+    matrix = memory_matrix(orders, 3)
+    torch.testing.assert_close(matrix[1], memory_matrix(0.5, 3)[1])
     torch.testing.assert_close(matrix[2], torch.tensor([0, 0, 1], dtype=torch.float64))

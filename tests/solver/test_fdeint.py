@@ -103,3 +103,67 @@ def test_graded_mesh():
     torch.testing.assert_close(mesh, torch.tensor([0, 0.125, 0.5, 1.125, 2], dtype=torch.float64))
     assert fracdnn.graded_mesh is graded_mesh
     assert fracdnn.fdeint is fdeint
+
+
+def test_graded_mesh_mends_the_error_next_to_zero():
+    """With grading 1/order the largest error over all times is of first order; on a uniform grid it is not."""
+    errors = {1.0: [], 2.0: []}
+    for grading, found in errors.items():
+        for n in STEPS:
+            t = graded_mesh(1.0, n, grading)
+            u = fdeint(decay, torch.tensor(1.0, dtype=torch.float64), t, order=0.5)
+            found.append(np.abs(u.numpy() - mittag_leffler(-(t.numpy() ** 0.5), 0.5)).max())
+    rates = {grading: -np.polyfit(np.log(STEPS), np.log(found), 1)[0] for grading, found in errors.items()}
+    assert abs(rates[2.0] - 1) < 0.15
+    assert rates[1.0] < 0.5
+
+
+@pytest.mark.parametrize("steps", [torch.linspace(0, 1, 9).tolist(), [0.0, 0.1, 0.3, 0.4, 0.8, 1.0]])
+def test_a_later_start_and_the_clock(steps):
+    """Only differences of times matter to the memory, while func sees the times as given."""
+    t = torch.tensor(steps, dtype=torch.float64)
+    y0 = torch.tensor(1.0, dtype=torch.float64)
+    early = fdeint(lambda s, u: torch.cos(s + 3.0) - u, y0, t, order=0.4)
+    late = fdeint(lambda s, u: torch.cos(s) - u, y0, t + 3.0, order=0.4)
+    torch.testing.assert_close(early, late, rtol=1e-12, atol=1e-12)
+
+
+def test_times_in_single_precision_count_as_equal_steps():
+    single = torch.linspace(0, 1, 201, dtype=torch.float32)
+    y0 = torch.tensor(1.0, dtype=torch.float64)
+    expected = fdeint(decay, y0, torch.linspace(0, 1, 201, dtype=torch.float64), order=0.5)
+    torch.testing.assert_close(fdeint(decay, y0, single, order=0.5), expected, rtol=1e-7, atol=0)
+    assert fdeint(decay, y0, single, order=0.5, history="compressed").shape == (201,)
+
+
+def test_gradient_of_the_times_on_an_equal_grid():
+    y0 = torch.tensor(1.0, dtype=torch.float64)
+    t = torch.linspace(0, 1, 5, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: fdeint(decay, y0, t, order=0.5), t)
+
+
+def test_derivatives_of_the_papers_example_with_respect_to_rate_and_order():
+    """Limits 0.0161918 and −0.082304, approached with first order."""
+    found = []
+    for n in (400, 800):
+        rate = torch.tensor(-4.0, dtype=torch.float64, requires_grad=True)
+        order = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        y0 = torch.tensor(0.5, dtype=torch.float64)
+        u = fdeint(lambda t, u, rate=rate: rate * u, y0, graded_mesh(1.0, n), order=order)
+        found.append(torch.stack(torch.autograd.grad(u[-1], (rate, order))))
+    extrapolated = 2 * found[1] - found[0]
+    expected = torch.tensor([0.0161918, -0.082304], dtype=torch.float64)
+    torch.testing.assert_close(extrapolated, expected, rtol=2e-4, atol=0)
+    assert (found[1] - expected).abs().max() < 3e-4
+
+
+@pytest.mark.parametrize("n", [100, 1000])
+def test_compressed_history_agrees_with_exact(n):
+    y0, t = torch.tensor([1.0, 0.5], dtype=torch.float64), graded_mesh(1.0, n)
+    results = []
+    for history in ("exact", "compressed"):
+        order = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+        u = fdeint(decay, y0, t, order=order, history=history)
+        results.append((u.detach(), *torch.autograd.grad(u.sum(), order)))
+    for exact, compressed in zip(*results, strict=True):
+        torch.testing.assert_close(compressed, exact, rtol=1e-9, atol=1e-10)

@@ -8,6 +8,7 @@ from fracdnn.caputo.weights import (
     l1_step_factor,
     l1_weights,
     l1_weights_on_grid,
+    memory_matrix,
     memory_weights,
     memory_weights_on_grid,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "l1_step_factor",
     "l1_weights",
     "l1_weights_on_grid",
+    "memory_matrix",
     "memory_weights",
     "memory_weights_on_grid",
     "mittag_leffler",

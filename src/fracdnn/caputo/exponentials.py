@@ -13,22 +13,21 @@ needs for the same tolerance, because a projection of bᵀ f(S) b gains its erro
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 
 from fracdnn.caputo.weights import Number, far_differences
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.validation import check_count, check_order, check_positive
+from fracdnn.validation import check_count, check_one_order, check_positive
 
 _SMALLEST_TOLERANCE = 1e-11
 _SNAPSHOTS = 256
 _CHECKED_LAGS = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExponentialSum:
     """h_m ≈ Σ_i weights_i · e^(−rates_i (m − min_lag)) for min_lag ≤ m ≤ max_lag.
 
@@ -47,7 +46,13 @@ class ExponentialSum:
         return self.rates.numel()
 
     def __call__(self, lags: torch.Tensor) -> torch.Tensor:
-        """The sum at the given lags."""
+        """The sum at the given lags, between min_lag and max_lag."""
+        lags = torch.as_tensor(lags)
+        if lags.numel() and not (self.min_lag <= int(lags.min()) and int(lags.max()) <= self.max_lag):
+            raise InvalidArgumentError(
+                f"lags must lie in [{self.min_lag}, {self.max_lag}], got {int(lags.min())} … {int(lags.max())}; "
+                f"compress for a larger max_lag or use l1_differences"
+            )
         distance = (lags.to(self.rates) - self.min_lag).unsqueeze(-1)
         return (self.weights * torch.exp(-self.rates * distance)).sum(-1)
 
@@ -62,14 +67,11 @@ def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tole
         1e-10      34 (98)  35 (99)  38 (84)  44 (78)  45 (77)
 
     Where `order` is a tensor that requires a gradient, the weights carry it, the rates are constants and the
-    derivative of the sum meets the derivative of h_m to a similar tolerance; this takes a third more terms. At order 1
-    there are no far weights and no terms. Construction takes about 10 ms; sums for plain numbers are cached.
+    derivative of the sum meets the derivative of h_m to about the same relative tolerance; this takes more terms. At
+    order 1 there are no far weights: no terms, and no gradient. Construction takes some 20 ms, and is cached for fixed
+    orders.
     """
-    order = check_order(order)
-    if order.dim():
-        raise InvalidArgumentError(
-            f"order must be one number here, got shape {tuple(order.shape)}; compress each order by itself"
-        )
+    order = check_one_order(order)
     min_lag = check_count(min_lag, "min_lag", minimum=2)
     max_lag = check_count(max_lag, "max_lag", minimum=min_lag)
     tolerance = check_positive(tolerance, "tolerance")
@@ -80,12 +82,16 @@ def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tole
         )
     if order.requires_grad:
         return _compress(order, min_lag, max_lag, tolerance)
-    return _compress_cached(float(order), min_lag, max_lag, tolerance)
+    cached = _compress_cached(float(order), min_lag, max_lag, tolerance)
+    return replace(
+        cached, rates=cached.rates.to(order.device, copy=True), weights=cached.weights.to(order.device, copy=True)
+    )
 
 
 @lru_cache(maxsize=64)
 def _compress_cached(order: float, min_lag: int, max_lag: int, tolerance: float) -> ExponentialSum:
-    return _compress(torch.tensor(order, dtype=torch.float64), min_lag, max_lag, tolerance)
+    with torch.inference_mode(False):
+        return _compress(torch.tensor(order, dtype=torch.float64), min_lag, max_lag, tolerance)
 
 
 def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float) -> ExponentialSum:
@@ -110,9 +116,12 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float)
         projection = rotation.T @ basis.T
         return new_rates, projection, relative_error(new_rates, (projection @ amplitudes) ** 2)
 
-    n_terms = _fewest(lambda n: reduced(n)[2] <= tolerance, directions.shape[1])
-    new_rates, projection, error = reduced(n_terms)
-    if error > tolerance:  # rounding in the projection: the quadrature itself is longer and safe
+    # One by one: with too many directions rounding spoils the projection again, so this is no case for bisection.
+    for n_terms in range(1, len(rates) + 1):
+        new_rates, projection, error = reduced(n_terms)
+        if error <= tolerance:
+            break
+    else:  # the quadrature itself is longer and safe
         new_rates, projection = rates, torch.eye(rates.numel(), dtype=torch.float64)
         error = relative_error(new_rates, amplitudes**2)
     if order.requires_grad:
@@ -155,15 +164,3 @@ def _dominant_directions(
         snapshots = torch.cat([snapshots, snapshots * (log_rates - centre)])
     snapshots = snapshots / snapshots.norm(dim=1, keepdim=True)
     return torch.linalg.svd(snapshots.T, full_matrices=False).U
-
-
-def _fewest(is_enough: Callable[[int], bool], upper: int) -> int:
-    """The smallest count that is enough, by bisection."""
-    lower = 0
-    while upper - lower > 1:
-        middle = (lower + upper) // 2
-        if is_enough(middle):
-            upper = middle
-        else:
-            lower = middle
-    return upper

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.validation import check_numbers, check_order, check_positive
+from fracdnn.validation import check_numbers, check_one_order, check_positive
 
 _STEP = 0.1
 _HALF_NODES = 75
@@ -36,7 +36,7 @@ def mittag_leffler(z: Any, alpha: float, beta: float = 1.0) -> Any:
     function and where its phase z^(1/alpha) is resolved in float64; values beyond the range of float64 come out as
     inf. Cost: 76 complex powers for a real value, 151 for a complex one. Computed in float64, without gradients.
     """
-    alpha = float(check_order(alpha, name="alpha").detach())
+    alpha = float(check_one_order(alpha, name="alpha").detach())
     beta = check_positive(beta, "beta")
     values = check_numbers(z, "z")
     flat = values.reshape(-1).astype(np.complex128)

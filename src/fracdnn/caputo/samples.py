@@ -8,24 +8,25 @@ Both are exact for the piecewise-linear interpolant of the samples. With u_k the
 so one sum over slopes serves both, and the right-sided operators are the left-sided ones of the reversed samples.
 """
 
+import math
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from fracdnn.caputo.weights import lag_increments, power_increments
+from fracdnn.caputo.weights import gamma, lag_increments, power_increments
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.validation import (
     check_choice,
     check_floating,
-    check_order,
+    check_one_order,
     check_step_size,
     check_times,
 )
 
 Samples = TypeVar("Samples", np.ndarray, torch.Tensor)
 
-# Beyond this many samples a convolution by FFT is faster than the triangular product.
+# Up to this many samples the triangular product is faster than a convolution by FFT.
 _DIRECT_SAMPLES = 512
 
 
@@ -46,7 +47,7 @@ def caputo_derivative(
     it is the one-sided difference, and the others are backward differences; the right-sided derivative is then
     −u', not u' as the paper says below its eq. (Rcaputo).
 
-    Give `step_size` for equal steps (O(n log n) time) or increasing times `t` (O(n²) time and memory).
+    Give `step_size` for equal steps (O(n log² n) time) or increasing times `t` (O(n²) time and memory).
     """
     return _apply(_derivative, samples, order, step_size, t, side)
 
@@ -69,13 +70,9 @@ def fractional_integral(
 
 
 def _apply(operator, samples, order, step_size, t, side):
-    order = check_order(order)
-    if order.dim():
-        raise InvalidArgumentError(
-            f"order must be one number here, got shape {tuple(order.shape)}; call once per order"
-        )
+    order = check_one_order(order)
     check_choice(side, "side", ("left", "right"))
-    values, given_numpy = _as_tensor(samples)
+    values = _as_tensor(samples)
     times, uniform = _times_of(values, step_size, t)
     working = values.to(torch.float64)
     order, times = order.to(values.device), times.to(values.device)
@@ -83,7 +80,7 @@ def _apply(operator, samples, order, step_size, t, side):
         working, times = working.flip(0), (times[-1] - times).flip(0)
     result = operator(working, times, order, uniform)
     result = (result.flip(0) if side == "right" else result).to(values.dtype)
-    return result.detach().cpu().numpy() if given_numpy else result
+    return result.detach().numpy().astype(samples.dtype) if isinstance(samples, np.ndarray) else result
 
 
 def _derivative(values: torch.Tensor, times: torch.Tensor, order: torch.Tensor, uniform: bool) -> torch.Tensor:
@@ -95,7 +92,7 @@ def _derivative(values: torch.Tensor, times: torch.Tensor, order: torch.Tensor, 
 
 def _integral(values: torch.Tensor, times: torch.Tensor, order: torch.Tensor, uniform: bool) -> torch.Tensor:
     elapsed = _along_first((times[1:] - times[0]) ** order, values)
-    constant = values[:1] * elapsed / torch.exp(torch.lgamma(1.0 + order))
+    constant = values[:1] * elapsed / gamma(1.0 + order)
     slopes = _slope_sum(values, times, 1.0 + order, uniform)
     return slopes + torch.cat([torch.zeros_like(values[:1]), constant])
 
@@ -106,24 +103,40 @@ def _slope_sum(values: torch.Tensor, times: torch.Tensor, exponent: torch.Tensor
     slopes = (values.diff(dim=0) / _along_first(steps, values)).reshape(steps.numel(), -1)
     if uniform and slopes.shape[0] > _DIRECT_SAMPLES:
         step = (times[-1] - times[0]) / steps.numel()
-        sums = _convolve(step**exponent * lag_increments(exponent, steps.numel()), slopes)
+        sums = _causal_convolution(step**exponent * lag_increments(exponent, steps.numel()), slopes)
     else:
         sums = power_increments(times, exponent) @ slopes
-    sums = sums / torch.exp(torch.lgamma(1.0 + exponent))
+    sums = sums / gamma(1.0 + exponent)
     return torch.cat([torch.zeros_like(values[:1]), sums.reshape(values[1:].shape)])
 
 
-def _convolve(kernel: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
-    length = 2 * signal.shape[0]
-    spectrum = torch.fft.rfft(kernel, length).unsqueeze(-1) * torch.fft.rfft(signal, length, dim=0)
-    return torch.fft.irfft(spectrum, length, dim=0)[: signal.shape[0]]
+def _causal_convolution(kernel: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
+    """Σ_{k≤j} kernel_{j−k} signal_k for every j, in O(n log² n).
+
+    Directly within blocks; between halves of ever larger blocks by FFT, whose rounding is then measured against the
+    signal nearby and not against the largest value anywhere, which may be far away and later.
+    """
+    n, size = signal.shape[0], _DIRECT_SAMPLES
+    padded_length = size * 2 ** math.ceil(math.log2(max(n / size, 1)))
+    kernel = torch.nn.functional.pad(kernel, (0, padded_length - n))
+    signal = torch.nn.functional.pad(signal, (0, 0, 0, padded_length - n))
+    index = torch.arange(size, device=signal.device)
+    within = kernel[(index.unsqueeze(-1) - index).clamp(min=0)].tril()
+    result = (within @ signal.view(-1, size, signal.shape[1])).view_as(signal)
+    while size < padded_length:
+        sources = signal.view(-1, 2 * size, signal.shape[1])[:, :size]
+        spectrum = torch.fft.rfft(kernel[: 2 * size]).unsqueeze(-1) * torch.fft.rfft(sources, 2 * size, dim=1)
+        later = torch.fft.irfft(spectrum, 2 * size, dim=1)[:, size:]
+        result = result + torch.cat([torch.zeros_like(sources), later], dim=1).view_as(signal)
+        size *= 2
+    return result[:n]
 
 
-def _as_tensor(samples: Any) -> tuple[torch.Tensor, bool]:
+def _as_tensor(samples: Any) -> torch.Tensor:
     if isinstance(samples, torch.Tensor):
-        values, given_numpy = samples, False
+        values = samples
     elif isinstance(samples, np.ndarray) and samples.dtype.kind in "fiubc":
-        values, given_numpy = torch.from_numpy(np.ascontiguousarray(samples)), True
+        values = torch.from_numpy(np.array(samples, dtype=np.float64 if samples.dtype.kind == "f" else None))
     else:
         raise InvalidTypeError(
             f"samples must be a NumPy array or a torch tensor of floats, got {type(samples).__name__}"
@@ -136,7 +149,7 @@ def _as_tensor(samples: Any) -> tuple[torch.Tensor, bool]:
             f"samples must hold at least 2 values along the first axis, got shape {tuple(values.shape)}; "
             f"time runs along the first axis"
         )
-    return values, given_numpy
+    return values
 
 
 def _times_of(values: torch.Tensor, step_size: Any, t: Any) -> tuple[torch.Tensor, bool]:
@@ -148,7 +161,12 @@ def _times_of(values: torch.Tensor, step_size: Any, t: Any) -> tuple[torch.Tenso
         )
     n = values.shape[0]
     if t is None:
-        return check_step_size(step_size) * torch.arange(n, dtype=torch.float64), True
+        step = check_step_size(step_size)
+        if step.dim():
+            raise InvalidArgumentError(
+                f"step_size must be one number here, got shape {tuple(step.shape)}; pass t= for unequal steps"
+            )
+        return step * torch.arange(n, dtype=torch.float64, device=step.device), True
     times = check_times(t)
     if times.numel() != n:
         raise InvalidArgumentError(

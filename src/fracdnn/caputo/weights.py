@@ -10,13 +10,14 @@ the right-hand side:
     u_j = a_{j−1} u_0 + Σ_{k=1}^{j−1} h_{j−k} u_k + c f_{j−1},   h_m = a_{m−1} − a_m,   c = Γ(2−order) τ^order.
 
 Everything here is float64 and differentiable with respect to `order`, steps and times where these are tensors
-that require gradients. An order of shape S gives weights of shape S + (number of lags,).
+that require gradients. For weights by lag an order of shape S gives shape S + (number of lags,).
 """
 
 import math
 
 import torch
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.validation import check_count, check_order, check_step_size, check_times
 
 Number = float | torch.Tensor
@@ -77,17 +78,38 @@ def l1_step_factor(order: Number, step_size: Number) -> torch.Tensor:
     """C = Γ(2−order) · step_size^order, the factor in front of the right-hand side of a step."""
     order = check_order(order)
     step_size = check_step_size(step_size)
-    return torch.exp(torch.lgamma(2.0 - order)) * step_size.to(order.device) ** order
+    return gamma(2.0 - order) * step_size.to(order.device) ** order
+
+
+def gamma(x: torch.Tensor) -> torch.Tensor:
+    """Γ(x) for x > 0."""
+    return torch.exp(torch.lgamma(x))
 
 
 def memory_weights(order: Number, n: int) -> torch.Tensor:
     """The weights of Y_0, …, Y_{n−1} in Y_n for equal steps: a_{n−1}, h_{n−1}, …, h_1.
 
-    Positive and summing to 1: the memory is an average of all earlier layers.
+    Not negative, and summing to 1: the memory is an average of all earlier layers.
     """
     n = check_count(n, "n", minimum=1)
     oldest = l1_weights(order, n)[..., -1:]
     return torch.cat([oldest, l1_differences(order, n - 1).flip(-1)], dim=-1)
+
+
+def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
+    """`memory_weights` of every layer as the rows of a lower triangular matrix [n_layers, n_layers].
+
+    An order of shape [n_layers] gives each layer, that is each row, its own.
+    """
+    order = check_order(order)
+    n_layers = check_count(n_layers, "n_layers", minimum=1)
+    _check_orders(order, n_layers)
+    row = torch.arange(1, n_layers + 1, device=order.device).unsqueeze(-1)
+    lag = row - torch.arange(n_layers, device=order.device)
+    differences = l1_differences(order, n_layers).expand(n_layers, n_layers)
+    matrix = differences.gather(1, (lag - 1).clamp(min=0)).tril()
+    oldest = l1_weights(order, n_layers).expand(n_layers, n_layers).gather(1, row - 1)
+    return torch.cat([oldest, matrix[:, 1:]], dim=1)
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
@@ -100,6 +122,7 @@ def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
     """
     order = check_order(order)
     t = check_times(t).to(order.device)
+    _check_orders(order, t.numel() - 1)
     row_order = order.unsqueeze(-1) if order.dim() else order
     steps = t.diff()
     weights = power_increments(t, 1.0 - row_order) / steps * steps.unsqueeze(-1) ** row_order
@@ -109,8 +132,8 @@ def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
 def memory_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
     """The weights of Y_0, …, Y_{j−1} in Y_j for unequal steps: row j−1 of a lower triangular matrix [N, N].
 
-    Column 0 is w_j1 and column k ≥ 1 is w_{j,k+1} − w_jk; a row is positive and sums to 1. The subtraction
-    leaves an absolute error of a few roundings of w, which is what the sum over the history sees.
+    Column 0 is w_j1 and column k ≥ 1 is w_{j,k+1} − w_jk; a row sums to 1 and is not negative, up to rounding:
+    the subtraction leaves an absolute error of a few roundings of w, which is all that the sum over the history sees.
     """
     weights = l1_weights_on_grid(order, t)
     return torch.cat([weights[:, :1], weights.diff(dim=-1)], dim=-1).tril()
@@ -130,6 +153,14 @@ def power_increments(t: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     diagonal = torch.eye(n, dtype=torch.bool, device=t.device)
     newest = (steps.unsqueeze(-1) ** exponent).expand(n, n)
     return torch.where(below, older, torch.where(diagonal, newest, 0.0))
+
+
+def _check_orders(order: torch.Tensor, n_rows: int) -> None:
+    if order.dim() and order.shape != (n_rows,):
+        raise InvalidArgumentError(
+            f"order must be one number or one for each of the {n_rows} steps, got shape {tuple(order.shape)}; "
+            f"pass a tensor of {n_rows} orders"
+        )
 
 
 def _with_unit_diagonal(weights: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The commands. Each imports what it needs when it runs, so that --help is quick."""
+"""The commands. Each imports what it needs when it runs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +28,7 @@ def root(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("fracdnn-demo"),
 ) -> None:
-    """Solve the paper's example d_t^0.5 u = −4u and compare with the exact solution.
+    """Solve the paper's example d_t^0.5 u = -4u and compare with the exact solution.
 
     Example: fracdnn demo --out pictures
     """
@@ -57,6 +57,7 @@ def demo(
             shown.numerical.numpy(),
             [s.step_size for s in solutions],
             [s.error_at_end for s in solutions],
+            title=rf"$d_t^{{{example.order}}}\,u = {example.rate:g}u$, $u(0) = {example.initial}$",
         )
     except OSError as error:
         typer.echo(f"fracdnn: cannot write {picture}: {error.strerror}; pass another folder with --out", err=True)
@@ -69,7 +70,7 @@ def _demo_row(solution: Any, coarser: Any) -> list[str]:
     """One line of the table; the order is the slope of the error from the step size before."""
     import math
 
-    rate = "–"
+    rate = "-"
     if coarser is not None:
         halvings = math.log(coarser.step_size / solution.step_size)
         rate = f"{math.log(coarser.error_at_end / solution.error_at_end) / halvings:.2f}"

@@ -11,19 +11,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from fracdnn.caputo import memory_weights
-
-
-def equal_step_matrix(order: float | torch.Tensor, n_layers: int) -> torch.Tensor:
-    """H for equal steps: row j−1 is a_{j−1}, h_{j−1}, …, h_1, then zeros. [n_layers, n_layers].
-
-    An order of shape [n_layers] gives each layer its own.
-    """
-    order = torch.as_tensor(order, dtype=torch.float64)
-    orders = order if order.dim() else order.expand(n_layers)
-    rows = [memory_weights(orders[j - 1], j) for j in range(1, n_layers + 1)]
-    return torch.stack([torch.nn.functional.pad(row, (0, n_layers - row.numel())) for row in rows])
-
 
 def history_sum(row: torch.Tensor, history: Sequence[torch.Tensor]) -> torch.Tensor:
     """Σ_k row_k · Y_k over the states so far: what a layer remembers."""

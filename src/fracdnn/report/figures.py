@@ -8,7 +8,7 @@ import numpy as np
 from fracdnn.report.files import write_whole
 
 # Okabe and Ito's palette, told apart by colour-blind readers too.
-BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+BLUE, VERMILION = "#0072B2", "#D55E00"
 
 
 def solution_figure(
@@ -18,6 +18,8 @@ def solution_figure(
     numerical: np.ndarray,
     step_sizes: Sequence[float],
     errors: Sequence[float],
+    *,
+    title: str,
 ) -> Path:
     """Exact and numerical solution over time, and the error at the final time over the step size."""
     from matplotlib.figure import Figure
@@ -26,12 +28,12 @@ def solution_figure(
     left, right = figure.subplots(1, 2)
     left.plot(t, exact, color=BLUE, linewidth=3, label="exact, Mittag-Leffler")
     left.plot(t, numerical, color=VERMILION, linewidth=1.5, linestyle="--", label="L1 scheme")
-    left.set(xlabel="time $t$", ylabel="solution $u(t)$", title=r"$d_t^{0.5}\,u = -4u$, $u(0) = 0.5$")
+    left.set(xlabel="time $t$", ylabel="solution $u(t)$", title=title)
     left.legend(frameon=False)
     right.loglog(step_sizes, errors, "o-", color=VERMILION, label="L1 scheme")
     reference = [errors[0] * step / step_sizes[0] for step in step_sizes]
     right.loglog(step_sizes, reference, ":", color="0.4", label="first order")
-    right.set(xlabel=r"step size $\tau$", ylabel="error at $t = 1$", title="Convergence")
+    right.set(xlabel=r"step size $\tau$", ylabel="error at the final time", title="Convergence")
     right.set_xticks(step_sizes, [f"{step:g}" for step in step_sizes], minor=False)
     right.set_yticks(errors, [f"{error:.1e}" for error in errors], minor=False)
     right.minorticks_off()

@@ -1,0 +1,226 @@
+"""A chain of steps with memory, Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), whose backward pass is the exact adjoint.
+
+Each f_j is ordinary autograd; only the memory is not. A node of the graph adds it to a step, and instead of edges to
+all earlier states the nodes share a `_Tape` with the history. Going back, node j receives from f_j the cotangent of
+Y_j, adds what the later layers' memory holds it to account for, and has the adjoint state
+
+    Q_j = ∂E/∂Y_j + c_{j+1} J_jᵀ Q_{j+1} + Σ_{i>j} H_ij Q_i.
+
+The last sum is a causal sum again, in reversed order and with the transposed weights: the same code. So the graph has
+one node a layer, and what is held between the passes is one state a layer beside what the layers save themselves.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fracdnn.memory.functional import FunctionalSum
+from fracdnn.memory.guard import StateGuard, Step
+from fracdnn.memory.plan import MemoryPlan
+from fracdnn.memory.sums import HistorySum
+from fracdnn.validation import being_traced
+
+
+def propagate(
+    plan: MemoryPlan,
+    step: Step,
+    y0: torch.Tensor,
+    *,
+    trajectory: bool = False,
+    name: Callable[[int], str] = "step {}".format,
+) -> torch.Tensor:
+    """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it."""
+    if being_traced() or torch.autograd.forward_ad._current_level >= 0:
+        states = _in_plain_operations(plan, step, y0)
+    else:
+        states = _on_a_tape(plan, step, y0, trajectory, name)
+    return torch.stack(states) if trajectory else states[-1]
+
+
+def _in_plain_operations(plan: MemoryPlan, step: Step, y0: torch.Tensor) -> list[torch.Tensor]:
+    memory = FunctionalSum(plan.dense_matrix().to(y0.device))
+    factors = plan.factors.to(y0)
+    states = [y0]
+    memory.append(y0)
+    for j in range(1, plan.n_layers + 1):
+        change = factors[j - 1] * step(j - 1, states[-1])
+        states.append(memory.row(j) + change.to(y0.dtype))
+        memory.append(states[-1])
+    return states
+
+
+def _on_a_tape(
+    plan: MemoryPlan, step: Step, y0: torch.Tensor, trajectory: bool, name: Callable[[int], str]
+) -> list[torch.Tensor]:
+    tape = _Tape(plan, y0)
+    guard = StateGuard(name, plan.n_layers)
+    recording = torch.is_grad_enabled()
+    weights = plan.weight_tensors() if plan.learnt else ()
+    y = _Start.apply(tape, y0, *weights) if recording else tape.history.first(y0)
+    states = [y]
+    for j in range(1, plan.n_layers + 1):
+        change = guard.call(step, j - 1, y)
+        y = _Step.apply(tape, j, y, change) if recording else tape.advance(j, change)
+        guard.check(j, y)
+        if trajectory:
+            states.append(y if recording else y.clone())
+    return states if trajectory else [y]
+
+
+class _Tape:
+    """What the nodes of one forward pass share: the plan, the history, and the backward pass under way."""
+
+    def __init__(self, plan: MemoryPlan, y0: torch.Tensor) -> None:
+        self.plan = plan
+        self.history: HistorySum = plan.forward_sum(y0)
+        self.factors: Any = plan.factors.detach().to(y0) if plan.learnt else plan.factor_numbers
+        self._pass: _BackwardPass | None = None
+
+    def advance(self, j: int, change: torch.Tensor) -> torch.Tensor:
+        """Y_j, in its place in the history; the last one apart, so that it does not keep the history alive."""
+        row, factor = self.history.row(j), self.factors[j - 1]
+        if j == self.plan.n_layers:
+            return (row + factor * change).to(row.dtype)
+        if isinstance(factor, float):
+            return row.add_(change, alpha=factor)
+        return row.addcmul_(change.to(row.dtype), factor)
+
+    def backward_pass(self, top: int, cotangent: torch.Tensor) -> "_BackwardPass":
+        """The pass under way, or a new one that begins with the cotangent of Y_top."""
+        current = self.pass_under_way()
+        if current is None:
+            kind = _DifferentiablePass if torch.is_grad_enabled() else _BufferedPass
+            current = self._pass = kind(self, top, cotangent)
+        return current
+
+    def pass_under_way(self) -> "_BackwardPass | None":
+        """A second backward pass over a retained graph is another task, and begins anew."""
+        task = torch._C._current_graph_task_id()
+        return self._pass if self._pass is not None and self._pass.task == task else None
+
+    def end_pass(self) -> None:
+        self._pass = None
+
+
+class _BackwardPass(ABC):
+    """One walk back through the nodes, from the node of layer `top`."""
+
+    def __init__(self, tape: _Tape, top: int) -> None:
+        self.plan = tape.plan
+        self.top = top
+        self.task = torch._C._current_graph_task_id()
+        self._states: dict[int, torch.Tensor] = {}
+        self._adjoints: dict[int, torch.Tensor] = {}
+        self._factor_gradients: dict[int, torch.Tensor] = {}
+
+    @abstractmethod
+    def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
+        """Q_j, up to a constant that `change_cotangent` and `input_cotangent` know."""
+
+    @abstractmethod
+    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
+        """c_j Q_j, what f_{j−1} receives."""
+
+    @abstractmethod
+    def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
+        """Q_0."""
+
+    def record(self, j: int, previous: torch.Tensor, change: torch.Tensor, adjoint: torch.Tensor) -> None:
+        """Keep what the gradients of the weights need."""
+        self._states[j - 1] = previous
+        self._adjoints[j] = adjoint
+        self._factor_gradients[j] = (adjoint * change).sum()
+
+    def weight_gradients(self) -> tuple[torch.Tensor, ...]:
+        """Gradients for `plan.weight_tensors()`; layers beyond the top had no part in the loss."""
+        n = self.plan.n_layers
+        nothing = torch.zeros_like(self._adjoints[self.top])
+        states = torch.stack([self._states.get(j, nothing).reshape(-1) for j in range(n)])
+        adjoints = torch.stack([self._adjoints.get(j, nothing).reshape(-1) for j in range(1, n + 1)])
+        none = torch.zeros((), dtype=nothing.dtype, device=nothing.device)
+        factors = torch.stack([self._factor_gradients.get(j, none) for j in range(1, n + 1)])
+        return (*self.plan.weight_gradients(states, adjoints), factors.to(torch.float64))
+
+
+class _BufferedPass(_BackwardPass):
+    """In the buffers of a history sum. Equal constant factors are taken into the adjoint: c Q obeys the same sum."""
+
+    def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
+        super().__init__(tape, top)
+        self._factors = tape.factors
+        self._scale = tape.factors[0] if tape.plan.equal_factors else 1.0
+        self._sum = tape.plan.adjoint_sum(top, cotangent)
+
+    def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
+        if j == self.top:
+            state = self._sum.first(cotangent)
+            return state.mul_(self._scale) if self._scale != 1.0 else state
+        return self._sum.row(self.top - j).add_(cotangent, alpha=self._scale)
+
+    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
+        return adjoint if self.plan.equal_factors else self._factors[j - 1] * adjoint
+
+    def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
+        return torch.add(cotangent, self._sum.row(self.top), alpha=1.0 / self._scale)
+
+
+class _DifferentiablePass(_BackwardPass):
+    """In plain operations, for second derivatives."""
+
+    def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
+        super().__init__(tape, top)
+        matrix = tape.plan.transposed_matrix(top).to(cotangent.device)
+        self._factors = tape.plan.factors.to(cotangent)
+        self._sum = FunctionalSum(matrix)
+
+    def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
+        state = cotangent if j == self.top else cotangent + self._sum.row(self.top - j)
+        self._sum.append(state)
+        return state
+
+    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
+        return self._factors[j - 1] * adjoint
+
+    def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
+        return cotangent + self._sum.row(self.top)
+
+
+class _Start(torch.autograd.Function):
+    """Y_0, and the place where the gradients of order and steps come out."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: _Tape, y0: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.tape = tape
+        ctx.devices = [weight.device for weight in weights]
+        return tape.history.first(y0)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        current = ctx.tape.pass_under_way()
+        if current is None:  # the loss saw Y_0 only
+            return (None, cotangent, *[None] * len(ctx.devices))
+        gradients = current.weight_gradients() if ctx.devices else ()
+        at_home = [gradient.to(device) for gradient, device in zip(gradients, ctx.devices, strict=True)]
+        ctx.tape.end_pass()
+        return (None, current.input_cotangent(cotangent), *at_home)
+
+
+class _Step(torch.autograd.Function):
+    """Y_j from f_{j−1}(Y_{j−1}). Y_{j−1} itself is an input so that the nodes go back in order."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: _Tape, j: int, previous: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+        ctx.tape, ctx.j, ctx.dtype = tape, j, change.dtype
+        if tape.plan.learnt:
+            ctx.save_for_backward(previous, change)
+        return tape.advance(j, change)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        current = ctx.tape.backward_pass(ctx.j, cotangent)
+        adjoint = current.adjoint(ctx.j, cotangent)
+        if ctx.tape.plan.learnt:
+            current.record(ctx.j, *ctx.saved_tensors, adjoint)
+        return None, None, None, current.change_cotangent(ctx.j, adjoint).to(ctx.dtype)

@@ -1,0 +1,150 @@
+"""The history sum for any depth: near states directly, far states through a sum of exponentials.
+
+Rows are cut into blocks of B. The states of the own and of the previous block are near: they are summed as in
+`exact`. All older ones are kept as K far states Z_i = Σ_k e^(−s_i (distance of k)) x_k, advanced once per block, and
+enter the B rows of a block by one matrix product. So a row costs O(B + K) states' worth of work whatever its index,
+and only three blocks and K far states are alive, unless autograd holds on to the states themselves.
+
+The weights are those of equal steps, h_m by lag. In a forward sum the first state has weights of its own, a_{n−1}; it
+rides along as one more far state. In the transposed sum it is an ordinary one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from fracdnn.caputo import compress_differences, l1_differences, l1_weights
+from fracdnn.memory.sums import HistorySum, fresh_alias
+
+BLOCK = 64
+_INNER = 8
+
+
+@dataclass(frozen=True)
+class CompressedWeights:
+    """The weights as matrices for blocks of B rows and K exponentials; float64 and differentiable in the order.
+
+    own      [B, B]     of the states of the same block
+    previous [B, B]     of the states of the block before
+    far      [B, K]     of the far states
+    oldest   [N]        of the first state, a_0 … a_{N−1}
+    absorb   [K, B]     what a block adds to the far states
+    decay    [K, 1]     what is left of the far states after a block
+    """
+
+    own: torch.Tensor
+    previous: torch.Tensor
+    far: torch.Tensor
+    oldest: torch.Tensor
+    absorb: torch.Tensor
+    decay: torch.Tensor
+
+    def detached(self, like: torch.Tensor) -> "CompressedWeights":
+        """The same as constants, in another dtype and on another device."""
+        tensors = (getattr(self, name).detach() for name in self.__dataclass_fields__)
+        return CompressedWeights(*(tensor.to(like).contiguous() for tensor in tensors))
+
+
+def compressed_weights(order: torch.Tensor, n_layers: int, tolerance: float) -> CompressedWeights:
+    """The matrices for an order, far weights to the given relative tolerance."""
+    terms = compress_differences(order, min_lag=BLOCK + 1, max_lag=max(n_layers, BLOCK + 1), tolerance=tolerance)
+    index = torch.arange(BLOCK, device=order.device)
+    differences = l1_differences(order, 2 * BLOCK - 1)
+    lag = index.unsqueeze(-1) - index
+    offset = index.to(torch.float64)
+    return CompressedWeights(
+        own=differences[(lag - 1).clamp(min=0)].tril(-1),
+        previous=differences[BLOCK + lag - 1],
+        far=terms.weights * torch.exp(-terms.rates * offset.unsqueeze(-1)),
+        oldest=l1_weights(order, n_layers),
+        absorb=torch.exp(-terms.rates.unsqueeze(-1) * (BLOCK - 1 - offset)),
+        decay=torch.exp(-terms.rates * BLOCK).unsqueeze(-1),
+    )
+
+
+class CompressedSum(HistorySum):
+    """Rows 1 … N in O(N) work and, by itself, O(1) states."""
+
+    def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
+        self._weights = weights
+        self._n_rows = n_rows
+        self._transposed = transposed
+        self._shape = state.shape
+        n_terms = len(weights.decay)
+        # One more row of far state: the first state of a forward sum, the running sum of a transposed one.
+        self._far = state.new_zeros(n_terms + 1, state.numel())
+        self._blocks: list[torch.Tensor] = []
+        self._slots: list[torch.Tensor] = []
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        self._open_block(0)
+        if self._transposed:
+            self._slots[0].copy_(state)
+            return self._slots[0]
+        first = fresh_alias(self._far[-1].view(self._shape))
+        first.copy_(state)
+        self._blocks[-1][0].zero_()  # its weight is not h_m: it counts through the far states
+        self._start_rows(0)
+        return first
+
+    def row(self, n: int) -> torch.Tensor:
+        if n == self._n_rows and self._transposed:
+            return self._last_transposed_row(n)
+        within = n % BLOCK
+        if within == 0:
+            self._open_block(n)
+            self._bring_in_older(n)
+        block, own = self._blocks[-1], self._weights.own
+        inner = within - within % _INNER
+        if within == inner and inner > 0:
+            self._pull(block, own, inner, min(inner + _INNER, len(block)), 0, n)
+        if within > inner:
+            self._pull(block, own, within, within + 1, inner, n)
+        return self._slots[within]
+
+    def _pull(self, block: torch.Tensor, own: torch.Tensor, begin: int, end: int, start: int, n: int) -> None:
+        untouched = self._transposed and start == 0 and n < BLOCK
+        if untouched:
+            torch.mm(own[begin:end, start:begin], block[start:begin], out=block[begin:end])
+        else:
+            block[begin:end].addmm_(own[begin:end, start:begin], block[start:begin])
+
+    def _open_block(self, n: int) -> None:
+        rows = min(BLOCK, self._n_rows + 1 - n)
+        block = self._far.new_empty(rows, self._far.shape[1])
+        self._blocks.append(block)
+        if len(self._blocks) > 3:
+            self._blocks.pop(0)
+        self._slots = [fresh_alias(slot) for slot in block.view(rows, *self._shape).unbind(0)]
+
+    def _bring_in_older(self, n: int) -> None:
+        """Start the rows of a new block with all that is older than it."""
+        weights, far = self._weights, self._far
+        if n >= 2 * BLOCK:
+            far[:-1].mul_(weights.decay).addmm_(weights.absorb, self._blocks[-3])
+        if self._transposed:
+            self._add_to_running_sum(n - BLOCK, self._blocks[-2])
+        self._start_rows(n)
+        block = self._blocks[-1]
+        block.addmm_(weights.previous[: len(block)], self._blocks[-2])
+
+    def _start_rows(self, n: int) -> None:
+        block = self._blocks[-1]
+        rows = len(block)
+        if self._transposed:
+            torch.mm(self._weights.far[:rows], self._far[:-1], out=block)
+            return
+        begin = 1 if n == 0 else 0
+        oldest = self._weights.oldest[n + begin - 1 : n + rows - 1].unsqueeze(-1)
+        torch.mm(torch.cat([self._weights.far[begin:rows], oldest], dim=1), self._far, out=block[begin:])
+
+    def _add_to_running_sum(self, n: int, block: torch.Tensor) -> None:
+        """The transposed sum's last row is Σ_k a_{N−1−k} x_k: gathered block by block."""
+        count = len(block)
+        weights = self._weights.oldest[self._n_rows - n - count : self._n_rows - n].flip(0)
+        self._far[-1:].addmm_(weights.unsqueeze(0), block)
+
+    def _last_transposed_row(self, n: int) -> torch.Tensor:
+        start = (n - 1) - (n - 1) % BLOCK
+        self._add_to_running_sum(start, self._blocks[-1][: n - start])
+        return self._far[-1].view(self._shape)

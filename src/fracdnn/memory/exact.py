@@ -1,0 +1,52 @@
+"""The history sum, blocked: a matrix product per block of rows, so that the history is read a few times, not N times.
+
+Rows are cut into nested blocks (64, inside them 8, inside them single rows). When a block begins, the sum over all
+older states of the enclosing block is brought in for all its rows by one matrix product. Every pair of a row and an
+older state is met on exactly one level.
+"""
+
+import torch
+
+from fracdnn.memory.sums import HistorySum, fresh_alias
+
+# Below this many bytes of history it stays in cache and one product per row is fastest.
+_SMALL_HISTORY = 2**20
+
+
+def levels_for(n_rows: int, state: torch.Tensor) -> tuple[int, ...]:
+    """Block sizes from large to small, ending in single rows."""
+    if n_rows * state.numel() * state.element_size() <= _SMALL_HISTORY:
+        return (1,)
+    return (64, 8, 1)
+
+
+class ExactSum(HistorySum):
+    """Row n of a lower triangular matrix [N, N] (its row n−1) over a preallocated contiguous history."""
+
+    def __init__(self, matrix: torch.Tensor, state: torch.Tensor) -> None:
+        self._matrix = matrix
+        self._n_rows = len(matrix)
+        self._levels = levels_for(self._n_rows, state)
+        self.states = state.new_empty(self._n_rows + 1, *state.shape)
+        self._flat = self.states.view(self._n_rows + 1, -1)
+        self._slots = [fresh_alias(slot) for slot in self.states.unbind(0)]
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        self._slots[0].copy_(state)
+        return self._slots[0]
+
+    def row(self, n: int) -> torch.Tensor:
+        start = 0
+        for size in self._levels:
+            if n % size == 0 and start < n:
+                self._pull(n, min(n + size, self._n_rows + 1), start)
+            start = n - n % size
+        return self._slots[n]
+
+    def _pull(self, n: int, end: int, start: int) -> None:
+        """Bring states start … n−1 into rows n … end−1; rows are untouched memory where start is 0."""
+        weights = self._matrix[n - 1 : end - 1, start:n]
+        if start == 0:
+            torch.mm(weights, self._flat[:n], out=self._flat[n:end])
+        else:
+            self._flat[n:end].addmm_(weights, self._flat[start:n])

@@ -1,0 +1,172 @@
+"""What a chain of layers needs to know of its memory: the weights, the step factors, and which sum to use.
+
+A plan is built once for a fixed order (and cached), or in every forward pass where order or steps are learnt; then its
+tensors are attached to the graph and `weight_gradients` gives what flows back into them.
+"""
+
+from functools import lru_cache
+
+import torch
+
+from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.memory.compressed import BLOCK, CompressedSum, CompressedWeights, compressed_weights
+from fracdnn.memory.exact import ExactSum
+from fracdnn.memory.sums import HistorySum
+from fracdnn.validation import being_traced
+
+HISTORIES = ("auto", "exact", "compressed")
+
+# Deeper than this, far weights by exponentials are faster (benchmarks/depth.py).
+_EXACT_LAYERS = 192
+_TOLERANCE = {torch.float64: 1e-10}
+_COARSE_TOLERANCE = 1e-6
+
+
+class MemoryPlan:
+    """Weights and factors of N layers; float64, attached to the graph of order and steps where these are learnt."""
+
+    def __init__(
+        self,
+        factors: torch.Tensor,
+        *,
+        matrix: torch.Tensor | None = None,
+        compressed: CompressedWeights | None = None,
+        order: torch.Tensor | None = None,
+    ) -> None:
+        self.n_layers = factors.numel()
+        self.history = "exact" if compressed is None else "compressed"
+        self.factors = factors
+        self._matrix = matrix
+        self._compressed = compressed
+        self._order = order
+        self._casts: dict[object, torch.Tensor | CompressedWeights] = {}
+        self.learnt = any(tensor.requires_grad for tensor in self.weight_tensors())
+        # Numbers where they are constants: a Python float costs a layer nothing, on any device.
+        self.factor_numbers: list[float] | None = None
+        if not self.learnt and not being_traced():
+            self.factor_numbers = factors.tolist()
+        self.equal_factors = self.factor_numbers is not None and len(set(self.factor_numbers)) == 1
+
+    def weight_tensors(self) -> tuple[torch.Tensor, ...]:
+        """All that a gradient can flow into, in the order of `weight_gradients`."""
+        if self._compressed is None:
+            return (self.dense_matrix(), self.factors)
+        weights = self._compressed
+        return (weights.own, weights.previous, weights.far, weights.oldest, self.factors)
+
+    def dense_matrix(self) -> torch.Tensor:
+        """All weights in full, attached to the graph."""
+        if self._matrix is None:
+            assert self._order is not None
+            self._matrix = memory_matrix(self._order, self.n_layers)
+        return self._matrix
+
+    def forward_sum(self, state: torch.Tensor) -> HistorySum:
+        if self._compressed is None:
+            return ExactSum(self._cast("forward", self.dense_matrix(), state), state)
+        return CompressedSum(self._cast_compressed(state), state, self.n_layers, transposed=False)
+
+    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
+        """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
+        if self._compressed is None:
+            return ExactSum(self._cast(("adjoint", top), self.transposed_matrix(top), state), state)
+        return CompressedSum(self._cast_compressed(state), state, top, transposed=True)
+
+    def transposed_matrix(self, top: int) -> torch.Tensor:
+        """Row n, column k is H_{top−k, top−n}: lower triangular again."""
+        return self.dense_matrix()[:top, :top].T.flip(0, 1)
+
+    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Gradients for `weight_tensors()` less the last, from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row."""
+        if self._compressed is None:
+            return ((adjoints @ states.T).tril().to(torch.float64),)
+        return _compressed_gradients(self._cast_compressed(states), states, adjoints)
+
+    def _cast(self, key: object, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        key = (key, like.dtype, like.device)
+        if key not in self._casts:
+            with torch.inference_mode(False):
+                self._casts[key] = tensor.detach().to(like).contiguous()
+        cast = self._casts[key]
+        assert isinstance(cast, torch.Tensor)
+        return cast
+
+    def _cast_compressed(self, like: torch.Tensor) -> CompressedWeights:
+        key = (like.dtype, like.device)
+        if key not in self._casts:
+            assert self._compressed is not None
+            with torch.inference_mode(False):
+                self._casts[key] = self._compressed.detached(like)
+        cast = self._casts[key]
+        assert isinstance(cast, CompressedWeights)
+        return cast
+
+
+def default_tolerance(dtype: torch.dtype) -> float:
+    """1e-10 for float64, 1e-6 for anything coarser."""
+    return _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
+
+
+def choose_history(history: str, n_layers: int, *, equal_steps: bool) -> str:
+    """What "auto" stands for: exponentials for deep networks with one order and equal steps."""
+    if being_traced():
+        return "exact"  # what is traced runs on plain operations, see `functional`
+    if history != "auto":
+        return history
+    return "compressed" if equal_steps and n_layers > _EXACT_LAYERS else "exact"
+
+
+def equal_steps_plan(
+    order: torch.Tensor, step_size: torch.Tensor, n_layers: int, *, history: str, tolerance: float
+) -> MemoryPlan:
+    """A plan for one step size and one order, or an order for each layer."""
+    if order.requires_grad or step_size.requires_grad or being_traced():
+        return _equal_steps_plan(order, step_size, n_layers, history, tolerance)
+    return _cached_plan(tuple(order.reshape(-1).tolist()), order.dim(), float(step_size), n_layers, history, tolerance)
+
+
+@lru_cache(maxsize=32)
+def _cached_plan(
+    order: tuple[float, ...], dim: int, step_size: float, n_layers: int, history: str, tolerance: float
+) -> MemoryPlan:
+    # A plan outlives the call that asked for it, which may have been made in inference mode.
+    with torch.inference_mode(False), torch.no_grad():
+        orders = torch.tensor(order if dim else order[0], dtype=torch.float64)
+        step = torch.tensor(step_size, dtype=torch.float64)
+        return _equal_steps_plan(orders, step, n_layers, history, tolerance)
+
+
+def _equal_steps_plan(
+    order: torch.Tensor, step_size: torch.Tensor, n_layers: int, history: str, tolerance: float
+) -> MemoryPlan:
+    factors = l1_step_factor(order, step_size).expand(n_layers)
+    if history == "exact":
+        return MemoryPlan(factors, matrix=memory_matrix(order, n_layers))
+    weights = compressed_weights(order, n_layers, tolerance)
+    return MemoryPlan(factors, compressed=weights, order=order)
+
+
+def grid_plan(order: torch.Tensor, t: torch.Tensor) -> MemoryPlan:
+    """A plan for any increasing times; always exact."""
+    return MemoryPlan(l1_step_factor(order, t.diff()), matrix=memory_weights_on_grid(order, t))
+
+
+def _compressed_gradients(
+    weights: CompressedWeights, states: torch.Tensor, adjoints: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Correlations of adjoints with near, far and first states, block by block, in plain operations."""
+    first = states[:1]
+    nothing = torch.zeros_like(first)
+    n_blocks = -(-(len(states) + 1) // BLOCK)
+    padding = nothing.expand(n_blocks * BLOCK - len(states) - 1, -1)
+    near = torch.cat([nothing, states[1:], nothing, padding]).view(n_blocks, BLOCK, -1)
+    later = torch.cat([nothing, adjoints, padding]).view(n_blocks, BLOCK, -1)
+    own = (later @ near.transpose(1, 2)).sum(0).tril(-1)
+    previous = (later[1:] @ near[:-1].transpose(1, 2)).sum(0)
+    far_states = torch.zeros_like(weights.absorb @ near[0])
+    far = torch.zeros_like(weights.far)
+    for block in range(2, n_blocks):
+        far_states = weights.decay * far_states + weights.absorb @ near[block - 2]
+        far = far + later[block] @ far_states.T
+    oldest = (adjoints @ first.T).squeeze(1)
+    return tuple(gradient.to(torch.float64) for gradient in (own, previous, far, oldest))

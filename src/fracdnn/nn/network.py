@@ -1,0 +1,174 @@
+"""The paper's network: layers σ(K_j y + b_j) with memory, and the class map W."""
+
+import torch
+from torch import nn
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
+from fracdnn.nn.printed_adjoint import PrintedAdjoint
+from fracdnn.nn.stack import FractionalStack, Numbers
+from fracdnn.validation import check_choice, check_count
+
+OPERATORS = ("dense", "stencil")
+ADJOINTS = ("exact", "continuous")
+
+
+class FractionalNetwork(nn.Module):
+    """d_t^order Y = σ(K(t) Y + b(t)) over `n_layers` steps, then W: the network of Antil, Khatri, Löhner and Verma.
+
+    `order=1` is the residual network (the paper's "standard RNN"), `residual=False` the standard network without skip
+    connections: the paper's three rivals are one switch apart. x [n, n_features] gives [n, n_outputs], the logits of a
+    softmax or the values of a regression; `trajectory(x)` gives the states Y_0 … Y_N, [n_layers + 1, n, width].
+
+    `width=None` keeps the number of features, as the paper does; an integer adds a learned opening map to that width.
+    `bias` is a "vector" for each layer, a "scalar" (the paper's) or "none". `operator="stencil"` makes K a "nine-point"
+    or "five-point" `stencil` on features that form a grid of `grid_shape`. Initial values are drawn from `generator`
+    as in the paper: U[−a, a] with a = √(3/width) for tanh and 1/√width otherwise (for a stencil, its number of points
+    in place of the width), biases 0.
+
+    `adjoint="continuous"` replaces the gradient by the one printed in the paper, which is not the gradient: see
+    `fracdnn.nn.printed_adjoint`. It is for reproduction only (dense operator, tanh, fixed order and steps).
+
+    The other options are those of `FractionalStack`.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_outputs: int,
+        *,
+        n_layers: int,
+        order: Numbers = 0.5,
+        step_size: Numbers = 0.2,
+        width: int | None = None,
+        activation: str = "tanh",
+        bias: str = "vector",
+        operator: str = "dense",
+        grid_shape: tuple[int, int] | None = None,
+        stencil: str = "nine-point",
+        residual: bool = True,
+        learn_order: bool | str = False,
+        learn_steps: bool = False,
+        history: str = "auto",
+        tolerance: float | None = None,
+        adjoint: str = "exact",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.n_features = check_count(n_features, "n_features", minimum=1)
+        n_outputs = check_count(n_outputs, "n_outputs", minimum=1)
+        n_layers = check_count(n_layers, "n_layers", minimum=1)
+        self.width = self.n_features if width is None else check_count(width, "width", minimum=1)
+        check_choice(activation, "activation", tuple(ACTIVATIONS))
+        check_choice(bias, "bias", BIASES)
+        check_choice(operator, "operator", OPERATORS)
+        check_choice(stencil, "stencil", tuple(STENCILS))
+        self.adjoint = check_choice(adjoint, "adjoint", ADJOINTS)
+        self.opening = None
+        if width is not None:
+            self.opening = nn.Linear(self.n_features, self.width)
+            bound = uniform_bound(self.n_features, activation)
+            nn.init.uniform_(self.opening.weight, -bound, bound, generator=generator)
+            nn.init.zeros_(self.opening.bias)
+        layers: list[nn.Module]
+        if operator == "dense":
+            layers = [
+                DenseLayer(self.width, activation=activation, bias=bias, generator=generator) for _ in range(n_layers)
+            ]
+        else:
+            grid = self._checked_grid(grid_shape)
+            layers = [
+                StencilLayer(grid, stencil=stencil, activation=activation, bias=bias, generator=generator)
+                for _ in range(n_layers)
+            ]
+        self.stack: FractionalStack | None = None
+        self.plain: nn.Sequential | None = None
+        if residual:
+            self.stack = FractionalStack(
+                layers,
+                order=order,
+                step_size=step_size,
+                learn_order=learn_order,
+                learn_steps=learn_steps,
+                history=history,
+                tolerance=tolerance,
+            )
+        elif learn_order or learn_steps:
+            raise InvalidArgumentError(
+                "residual must be True to learn the order or the steps, got False; "
+                "a network without skip connections has neither"
+            )
+        else:
+            self.plain = nn.Sequential(*layers)
+        if adjoint == "continuous":
+            self._check_printed(operator, activation, bias)
+        self.W = nn.Linear(self.width, n_outputs, bias=False)
+        bound = uniform_bound(self.width, activation)
+        nn.init.uniform_(self.W.weight, -bound, bound, generator=generator)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.W(self._last_state(self._open(x)))
+
+    def trajectory(self, x: torch.Tensor) -> torch.Tensor:
+        """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
+        y = self._open(x)
+        if self.stack is not None:
+            return self.stack(y, trajectory=True)
+        states = [y]
+        for layer in self.layers:
+            states.append(layer(states[-1]))
+        return torch.stack(states)
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layers, first to last."""
+        if self.stack is not None:
+            return list(self.stack.layers)
+        assert self.plain is not None
+        return list(self.plain)
+
+    def _open(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[-1:] != (self.n_features,):
+            raise InvalidArgumentError(
+                f"x must have {self.n_features} features along its last axis, got shape {tuple(x.shape)}; "
+                f"samples are rows"
+            )
+        if x.dtype != self.W.weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise InvalidArgumentError(
+                f"x must have the dtype of the network, {self.W.weight.dtype}, got {x.dtype}; "
+                f"use x.to({self.W.weight.dtype}) or network.to({x.dtype})"
+            )
+        return x if self.opening is None else self.opening(x)
+
+    def _last_state(self, y: torch.Tensor) -> torch.Tensor:
+        if self.stack is None:
+            assert self.plain is not None
+            return self.plain(y)
+        if self.adjoint == "exact":
+            return self.stack(y)
+        matrices = torch.stack([layer.K for layer in self.layers])  # type: ignore[misc]
+        biases = torch.stack([layer.b.reshape(-1) for layer in self.layers])  # type: ignore[operator]
+        return PrintedAdjoint.apply(y, matrices, biases, self.stack.plan(y), float(self.stack.order))
+
+    def _checked_grid(self, grid_shape: tuple[int, int] | None) -> tuple[int, int]:
+        if grid_shape is None or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != self.width:
+            raise InvalidArgumentError(
+                f"grid_shape must be two numbers whose product is the width {self.width} for operator='stencil', "
+                f"got {grid_shape}; pass for example grid_shape=(rows, columns)"
+            )
+        return (int(grid_shape[0]), int(grid_shape[1]))
+
+    def _check_printed(self, operator: str, activation: str, bias: str) -> None:
+        stack = self.stack
+        if (
+            (operator, activation) != ("dense", "tanh")
+            or bias == "none"
+            or stack is None
+            or stack.learnt_order is not None
+            or stack.order.dim()
+            or not stack.has_equal_steps
+        ):
+            raise InvalidArgumentError(
+                "adjoint='continuous' must go with operator='dense', activation='tanh', a bias, residual=True and one "
+                "fixed order and step size, as in the paper; use adjoint='exact' otherwise"
+            )

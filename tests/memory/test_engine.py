@@ -1,0 +1,223 @@
+"""The fast sums and their backward pass against the definition."""
+
+import pytest
+import torch
+
+from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.memory import choose_history, default_tolerance, equal_steps_plan, grid_plan, propagate, reference
+
+DEPTHS = [1, 2, 3, 31, 32, 33, 63, 64, 65, 70, 128, 130, 300]
+ORDERS = [0.05, 0.1, 0.5, 0.9, 0.999]
+HISTORIES = ["exact", "compressed"]
+
+
+def numbers(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def relative(ours, theirs):
+    return float(((ours - theirs).norm() / theirs.norm()).detach())
+
+
+class Problem:
+    """N layers tanh(y ⊙ k_j), a loss that weighs every entry differently, and what its gradient should be."""
+
+    def __init__(self, order, n_layers, *, size=3, dtype=torch.float64):
+        self.order = torch.tensor(order, dtype=torch.float64, requires_grad=True)
+        self.step_size = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
+        self.n_layers = n_layers
+        self.slopes = (0.5 * numbers(n_layers, size, dtype=dtype)).requires_grad_()
+        self.x = numbers(2, size, seed=1, dtype=dtype).requires_grad_()
+        self.inputs = [self.x, self.slopes, self.order, self.step_size]
+
+    def step(self, j, y):
+        return torch.tanh(y * self.slopes[j])
+
+    def loss(self, y):
+        return (y * torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view_as(y)).sum()
+
+    def by_definition(self):
+        matrix = memory_matrix(self.order, self.n_layers)
+        factors = l1_step_factor(self.order, self.step_size).expand(self.n_layers)
+        return torch.stack(reference.propagate(matrix, factors, self.step, self.x))
+
+    def plan(self, history, *, learnt):
+        order, step_size = (self.order, self.step_size) if learnt else (self.order.detach(), self.step_size.detach())
+        tolerance = default_tolerance(self.x.dtype)
+        return equal_steps_plan(order, step_size, self.n_layers, history=history, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("n_layers", DEPTHS)
+def test_values_and_all_gradients_agree_with_the_definition(n_layers, order, history):
+    problem = Problem(order, n_layers)
+    expected = problem.by_definition()
+    gradients = torch.autograd.grad(problem.loss(expected[-1]), problem.inputs)
+    result = propagate(problem.plan(history, learnt=True), problem.step, problem.x)
+    assert relative(result, expected[-1]) <= 1e-10
+    ours = torch.autograd.grad(problem.loss(result), problem.inputs)
+    for mine, theirs in zip(ours, gradients, strict=True):
+        assert relative(mine, theirs) <= 1e-10
+    result = propagate(problem.plan(history, learnt=False), problem.step, problem.x)
+    ours = torch.autograd.grad(problem.loss(result), problem.inputs[:2])
+    for mine, theirs in zip(ours, gradients, strict=False):
+        assert relative(mine, theirs) <= 1e-10
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("n_layers", [31, 33, 65, 130])
+@pytest.mark.parametrize("size", [3, 20_011])
+def test_single_precision_and_blocks_of_every_level(n_layers, size, history):
+    """A state of 40,000 numbers takes all levels of blocks, one of 6 the single one."""
+    problem = Problem(0.5, n_layers, size=size, dtype=torch.float32)
+    expected = problem.by_definition()
+    gradients = torch.autograd.grad(problem.loss(expected[-1]), problem.inputs[:2])
+    result = propagate(problem.plan(history, learnt=False), problem.step, problem.x)
+    assert relative(result, expected[-1]) <= 2e-6
+    for mine, theirs in zip(torch.autograd.grad(problem.loss(result), problem.inputs[:2]), gradients, strict=True):
+        assert relative(mine, theirs) <= 5e-6
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_nothing_is_read_that_was_not_written(history, monkeypatch):
+    """Fresh memory is filled with NaN: no result may come from it."""
+    empty = torch.Tensor.new_empty
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda self, *size, **options: empty(self, *size, **options).fill_(float("nan"))
+    )
+    problem = Problem(0.4, 200, size=2500)
+    result = propagate(problem.plan(history, learnt=True), problem.step, problem.x)
+    for gradient in torch.autograd.grad(problem.loss(result), problem.inputs):
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_whole_trajectory_and_losses_on_parts_of_it(history):
+    problem = Problem(0.3, 100)
+    expected = problem.by_definition()
+    for part in (slice(None), slice(0, 1), slice(40, 71), slice(7, 8)):
+        result = propagate(problem.plan(history, learnt=True), problem.step, problem.x, trajectory=True)
+        assert relative(result, expected) <= 1e-10
+        ours = torch.autograd.grad(problem.loss(result[part]), problem.inputs, allow_unused=True)
+        theirs = torch.autograd.grad(problem.loss(expected[part]), problem.inputs, retain_graph=True, allow_unused=True)
+        for mine, other in zip(ours, theirs, strict=True):
+            if float(other.norm()) == 0:
+                assert mine is None or float(mine.norm()) == 0
+            else:
+                assert relative(mine, other) <= 1e-10
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_backward_twice_over_a_retained_graph(history):
+    problem = Problem(0.5, 90)
+    loss = problem.loss(propagate(problem.plan(history, learnt=True), problem.step, problem.x))
+    first = torch.autograd.grad(loss, problem.inputs, retain_graph=True)
+    # A pass that stops half-way must leave nothing behind.
+    torch.autograd.grad(loss, problem.slopes, retain_graph=True)
+    second = torch.autograd.grad(loss, problem.inputs)
+    for one, two in zip(first, second, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_gradcheck_and_second_derivatives(history):
+    problem = Problem(0.6, 5)
+    inputs = [problem.x, problem.slopes, problem.order, problem.step_size]
+
+    def run(x, slopes, order, step_size):
+        plan = equal_steps_plan(order, step_size, 5, history=history, tolerance=1e-10)
+        return propagate(plan, lambda j, y: torch.tanh(y * slopes[j]), x)
+
+    assert torch.autograd.gradcheck(run, inputs)
+    assert torch.autograd.gradgradcheck(run, inputs)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_taylor_remainder_has_slope_two(history):
+    """E(θ + εd) − E(θ) − ε⟨∇E, d⟩ = O(ε²), in a deep network."""
+    problem = Problem(0.2, 150)
+    plan = problem.plan(history, learnt=False)
+    direction = numbers(150, 3, seed=5)
+    loss = problem.loss(propagate(plan, problem.step, problem.x))
+    (gradient,) = torch.autograd.grad(loss, problem.slopes)
+    sizes, remainders = [2e-2, 1e-2, 5e-3, 2.5e-3], []
+    for size in sizes:
+        moved = problem.slopes.detach() + size * direction
+        value = problem.loss(propagate(plan, lambda j, y, m=moved: torch.tanh(y * m[j]), problem.x))
+        remainders.append(abs(float((value - loss - size * (gradient * direction).sum()).detach())))
+    slope = torch.tensor(remainders).log().diff() / torch.tensor(sizes).log().diff()
+    assert ((slope - 2).abs() < 0.15).all()
+
+
+def test_unequal_steps_and_an_order_for_each_layer():
+    n_layers = 40
+    orders = torch.linspace(0.2, 1.0, n_layers, dtype=torch.float64).requires_grad_()
+    steps = (
+        0.1 + 0.2 * torch.rand(n_layers, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ).requires_grad_()
+    x, slopes = numbers(2, 3).requires_grad_(), numbers(n_layers, 3, seed=1).requires_grad_()
+    inputs = [x, slopes, orders, steps]
+
+    def times():
+        return torch.cat([torch.zeros(1, dtype=torch.float64), steps.cumsum(0)])
+
+    def step(j, y):
+        return torch.tanh(y * slopes[j])
+
+    expected = reference.propagate(memory_weights_on_grid(orders, times()), l1_step_factor(orders, steps), step, x)[-1]
+    result = propagate(grid_plan(orders, times()), step, x)
+    assert relative(result, expected) <= 1e-12
+    ours = torch.autograd.grad(result.pow(2).sum(), inputs)
+    for mine, theirs in zip(ours, torch.autograd.grad(expected.pow(2).sum(), inputs), strict=True):
+        assert relative(mine, theirs) <= 1e-10
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_inference_keeps_no_history_and_gives_the_same(history):
+    problem = Problem(0.5, 300)
+    plan = problem.plan(history, learnt=False)
+    recorded = propagate(plan, problem.step, problem.x)
+    with torch.inference_mode():
+        torch.testing.assert_close(propagate(plan, problem.step, problem.x), recorded.detach(), rtol=0, atol=0)
+        states = propagate(plan, problem.step, problem.x, trajectory=True)
+    torch.testing.assert_close(states[-1], recorded.detach(), rtol=1e-15, atol=0)
+
+
+def test_a_plan_made_in_inference_mode_can_be_trained_with():
+    problem = Problem(0.123, 10)
+    with torch.inference_mode():
+        propagate(problem.plan("compressed", learnt=False), problem.step, problem.x)
+    loss = problem.loss(propagate(problem.plan("compressed", learnt=False), problem.step, problem.x))
+    assert torch.isfinite(torch.autograd.grad(loss, problem.x)[0]).all()
+
+
+def test_the_output_does_not_hold_on_to_the_history():
+    problem = Problem(0.5, 100)
+    with torch.no_grad():
+        result = propagate(problem.plan("exact", learnt=False), problem.step, problem.x)
+    assert result.untyped_storage().nbytes() == result.numel() * result.element_size()
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_layer_that_ignores_its_input(history):
+    """Its node must still go back in its turn."""
+    problem = Problem(0.5, 70)
+
+    def step(j, y):
+        return torch.ones_like(y) * problem.slopes[j] if j % 7 == 3 else torch.tanh(y * problem.slopes[j])
+
+    matrix = memory_matrix(0.5, 70)
+    factors = l1_step_factor(0.5, 0.2).expand(70)
+    expected = reference.propagate(matrix, factors, step, problem.x)[-1]
+    result = propagate(problem.plan(history, learnt=False), step, problem.x)
+    ours = torch.autograd.grad(problem.loss(result), problem.inputs[:2])
+    for mine, theirs in zip(ours, torch.autograd.grad(problem.loss(expected), problem.inputs[:2]), strict=True):
+        assert relative(mine, theirs) <= 1e-10
+
+
+def test_the_choice_by_depth():
+    assert choose_history("auto", 100, equal_steps=True) == "exact"
+    assert choose_history("auto", 1000, equal_steps=True) == "compressed"
+    assert choose_history("auto", 1000, equal_steps=False) == "exact"
+    assert choose_history("exact", 1000, equal_steps=True) == "exact"

@@ -1,0 +1,221 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fracdnn.caputo import l1_step_factor, l1_weights
+from fracdnn.exceptions import FracdnnError
+from fracdnn.nn import FractionalNetwork
+
+
+def network(n_features=2, n_outputs=3, *, seed=0, **options):
+    options = {"n_layers": 8, "order": 0.5, "generator": torch.Generator().manual_seed(seed), **options}
+    return FractionalNetwork(n_features, n_outputs, **options).double()
+
+
+def batch(n=6, n_features=2, seed=0):
+    return torch.randn(n, n_features, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def random_biases(net, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in net.layers:
+            layer.b.normal_(0, 0.3, generator=generator)
+    return net
+
+
+@pytest.mark.parametrize("bias", ["vector", "scalar"])
+def test_forward_is_the_papers_algorithm(bias):
+    net, x = random_biases(network(bias=bias)), batch()
+    a, c = l1_weights(0.5, 8), l1_step_factor(0.5, 0.2)
+    states = [x]
+    for j in range(1, 9):
+        layer = net.layers[j - 1]
+        z = sum((a[j - k] * (states[k] - states[k - 1]) for k in range(1, j)), torch.zeros_like(x))
+        states.append(states[-1] - z + c * torch.tanh(states[-1] @ layer.K.T + layer.b))
+    torch.testing.assert_close(net(x), states[-1] @ net.W.weight.T, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(net.trajectory(x), torch.stack(states), rtol=1e-12, atol=1e-12)
+
+
+def test_the_three_rivals_are_a_switch_apart():
+    x = batch()
+    fractional, residual, plain = network(), network(order=1.0), network(residual=False)
+    for a, b in zip(fractional.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b)  # the same initial values from the same generator
+    y, z = x, x
+    for layer in residual.layers:
+        y = y + 0.2 * torch.tanh(y @ layer.K.T + layer.b)
+        z = torch.tanh(z @ layer.K.T + layer.b)
+    torch.testing.assert_close(residual(x), residual.W(y))
+    torch.testing.assert_close(plain(x), plain.W(z))
+    torch.testing.assert_close(plain.trajectory(x)[-1], z)
+    assert plain.trajectory(x).shape == fractional.trajectory(x).shape == (9, 6, 2)
+
+
+@pytest.mark.parametrize(("activation", "factor"), [("tanh", math.sqrt(3)), ("relu", 1.0)])
+def test_initial_values_are_the_papers(activation, factor):
+    net = network(50, 40, n_layers=3, activation=activation)
+    bound = factor / math.sqrt(50)
+    for weight in (net.W.weight, *(layer.K for layer in net.layers)):
+        assert 0.95 * bound < weight.abs().max() <= bound
+        assert abs(float(weight.mean().detach())) < 0.05 * bound
+    assert all((layer.b == 0).all() for layer in net.layers)
+    again = network(50, 40, n_layers=3, activation=activation)
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
+    other = network(50, 40, n_layers=3, activation=activation, seed=1)
+    assert not torch.equal(net.W.weight, other.W.weight)
+
+
+def test_width_adds_an_opening_map():
+    net, x = network(width=7), batch()
+    assert net.trajectory(x).shape == (9, 6, 7)
+    torch.testing.assert_close(net.trajectory(x)[0], net.opening(x))
+    assert network().opening is None
+
+
+@pytest.mark.parametrize(("stencil", "points"), [("nine-point", 9), ("five-point", 5)])
+def test_a_stencil_is_a_matrix_on_the_grid(stencil, points):
+    net = network(12, 2, operator="stencil", grid_shape=(3, 4), stencil=stencil)
+    layer = net.layers[0]
+    assert layer.psi.shape == (points,)
+    kernel = torch.zeros(9, dtype=torch.float64)
+    kernel[[1, 3, 4, 5, 7] if points == 5 else list(range(9))] = layer.psi.detach()
+    matrix = torch.zeros(12, 12, dtype=torch.float64)
+    for row in range(3):
+        for column in range(4):
+            for i in range(3):
+                for j in range(3):
+                    other = (row + i - 1, column + j - 1)
+                    if 0 <= other[0] < 3 and 0 <= other[1] < 4:
+                        matrix[4 * row + column, 4 * other[0] + other[1]] = kernel[3 * i + j]
+    x = batch(5, 12)
+    torch.testing.assert_close(layer(x), torch.tanh(x @ matrix.T))
+    net(x).sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+
+
+def test_a_five_point_laplacian_is_the_laplacian():
+    net = network(9, 2, operator="stencil", grid_shape=(3, 3), stencil="five-point", activation="identity")
+    with torch.no_grad():
+        net.layers[0].psi.copy_(torch.tensor([1.0, 1.0, -4.0, 1.0, 1.0]))
+    bump = torch.zeros(1, 9, dtype=torch.float64)
+    bump[0, 4] = 1.0
+    assert net.layers[0](bump).tolist() == [[0, 1, 0, 1, -4, 1, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("order", [0.1, 0.5, 0.9, 1.0])
+def test_the_gradient_is_that_of_central_differences(order):
+    """The paper's gradient test: for W, K and b, the exact adjoint meets central differences to 1e-8."""
+    net, x = random_biases(network(order=order, n_layers=20)), batch(10)
+    target = torch.arange(10) % 3
+    gradients = torch.autograd.grad(cross_entropy(net(x), target), list(net.parameters()))
+    for parameter, gradient in zip(net.parameters(), gradients, strict=True):
+        direction = torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+        values = []
+        for sign in (1, -2, 1):
+            with torch.no_grad():
+                parameter.add_(direction, alpha=sign * 1e-5)
+            values.append(float(cross_entropy(net(x), target).detach()))
+        difference = (values[0] - values[1]) / 2e-5
+        assert difference == pytest.approx(float((gradient * direction).sum()), rel=1e-6, abs=1e-9)
+
+
+def flat_gradient(net, x, target):
+    loss = cross_entropy(net(x), target)
+    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(net.stack.parameters()))])
+
+
+@pytest.mark.parametrize("order", [0.1, 0.5, 0.9])
+def test_the_printed_adjoint_is_what_the_paper_prints(order):
+    """Alg. 2 and the design equations written out, samples as columns like the paper."""
+    n_layers = 7
+    net = random_biases(network(order=order, n_layers=n_layers, bias="scalar", adjoint="continuous"))
+    x, target = batch(), torch.arange(6) % 3
+    loss = cross_entropy(net(x), target)
+    gradients = dict(
+        zip((n for n, _ in net.named_parameters()), torch.autograd.grad(loss, list(net.parameters())), strict=True)
+    )
+    K = [layer.K.detach() for layer in net.layers]
+    b = [layer.b.detach() for layer in net.layers]
+    Y = [state.T for state in net.trajectory(x).detach()]
+    W = net.W.weight.detach()
+    S, C = torch.softmax(W @ Y[-1], dim=0), torch.nn.functional.one_hot(target, 3).T.double()
+    a, c = l1_weights(order, n_layers), float(l1_step_factor(order, 0.2))
+    P = {n_layers: -W.T @ (S - C) / 6}
+    for j in range(n_layers - 1, -1, -1):
+        history = sum((a[k - j - 1] * (P[k + 1] - P[k]) for k in range(j + 1, n_layers)), torch.zeros_like(P[n_layers]))
+        slope = 1 - torch.tanh(K[j] @ Y[j + 1] + b[j]) ** 2
+        P[j] = P[j + 1] + history - c * (-K[j].T @ (P[j + 1] * slope))
+    for j in range(n_layers):
+        slope = 1 - torch.tanh(K[j] @ Y[j] + b[j]) ** 2
+        printed = -Y[j] @ (P[j + 1] * slope).T
+        torch.testing.assert_close(gradients[f"stack.layers.{j}.K"], printed.T)
+        torch.testing.assert_close(gradients[f"stack.layers.{j}.b"], -(slope * P[j + 1]).sum())
+    torch.testing.assert_close(gradients["W.weight"], (S - C) @ Y[-1].T / 6)
+
+
+def test_the_printed_adjoint_is_not_the_gradient():
+    x, target = batch(30), torch.arange(30) % 3
+    cosines = {}
+    for order in (1.0, 0.1):
+        exact, printed = (
+            flat_gradient(random_biases(network(order=order, n_layers=20, adjoint=kind)), x, target)
+            for kind in ("exact", "continuous")
+        )
+        cosines[order] = float(torch.cosine_similarity(exact, printed, dim=0))
+    assert cosines[1.0] > 0.9
+    assert cosines[0.1] < 0.6
+
+
+def test_learnt_order_is_passed_on():
+    net = network(learn_order=True)
+    net(batch()).sum().backward()
+    assert net.stack.learnt_order.raw.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_follows_the_network(dtype):
+    assert network().to(dtype)(batch().to(dtype)).dtype == dtype
+
+
+BAD = [
+    (lambda: network(0), "n_features must be at least 1, got 0"),
+    (lambda: network(n_outputs=0), "n_outputs must be at least 1, got 0"),
+    (lambda: network(n_layers=0), "n_layers must be at least 1, got 0"),
+    (lambda: network(width=0), "width must be at least 1, got 0"),
+    (lambda: network(activation="swish"), "activation must be one of 'tanh', 'relu'.*got 'swish'"),
+    (lambda: network(bias="yes"), "bias must be one of 'vector', 'scalar', 'none', got 'yes'"),
+    (lambda: network(operator="sparse"), "operator must be one of 'dense', 'stencil', got 'sparse'"),
+    (lambda: network(operator="stencil"), r"grid_shape must be two numbers whose product is the width 2.*got None"),
+    (lambda: network(6, operator="stencil", grid_shape=(2, 2)), r"grid_shape must be.*width 6.*got \(2, 2\)"),
+    (lambda: network(adjoint="discrete"), "adjoint must be one of 'exact', 'continuous', got 'discrete'"),
+    (lambda: network(adjoint="continuous", activation="relu"), "adjoint='continuous' must go with operator='dense'"),
+    (lambda: network(adjoint="continuous", learn_order=True), "adjoint='continuous' must go with"),
+    (lambda: network(residual=False, learn_order=True), "residual must be True to learn the order or the steps"),
+    (
+        lambda: network()(batch(6, 3)),
+        r"x must have 2 features along its last axis, got shape \(6, 3\); samples are rows",
+    ),
+    (lambda: network()(batch().float()), "x must have the dtype of the network, torch.float64, got torch.float32"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    with pytest.raises(FracdnnError, match=message):
+        call()
+
+
+def test_it_trains_in_an_ordinary_loop():
+    net = FractionalNetwork(2, 2, n_layers=10, order=0.3, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(200, 2, generator=torch.Generator().manual_seed(1))
+    target = (x[:, 0] <= x[:, 1]).long()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x - 0.5), target).backward()
+        optimizer.step()
+    assert (net(x - 0.5).argmax(1) == target).float().mean() > 0.95

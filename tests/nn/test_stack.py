@@ -1,0 +1,370 @@
+import copy
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, jvp, vmap
+
+from fracdnn.caputo import l1_step_factor, memory_matrix
+from fracdnn.exceptions import FracdnnError
+from fracdnn.memory import reference
+from fracdnn.nn import FractionalStack
+
+SETTINGS = {
+    "fixed": {"order": 0.5},
+    "residual": {"order": 1.0},
+    "learnt order": {"order": 0.7, "learn_order": True},
+    "learnt orders": {"order": 0.7, "learn_order": "layer"},
+    "learnt steps": {"order": 0.5, "learn_steps": True},
+    "both": {"order": 0.5, "learn_order": True, "learn_steps": True},
+    "steps": {"order": 0.5, "step_size": [0.1, 0.2, 0.3, 0.1, 0.2, 0.3]},
+    "orders": {"order": [0.1, 0.2, 0.3, 0.5, 0.9, 1.0]},
+    "compressed": {"order": 0.5, "history": "compressed"},
+}
+
+
+def dense(width=4, n_layers=6, dtype=torch.float64, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return [nn.Sequential(nn.Linear(width, width), nn.Tanh()).to(dtype) for _ in range(n_layers)]
+
+
+def batch(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def gradients(stack, x):
+    return torch.autograd.grad(stack(x).pow(2).sum(), list(stack.parameters()))
+
+
+@pytest.fixture(params=SETTINGS)
+def stack(request):
+    return FractionalStack(dense(), **SETTINGS[request.param]).double()
+
+
+def test_a_stack_is_the_definition():
+    layers = dense(n_layers=20)
+    x = batch(5, 4)
+    factors = l1_step_factor(0.3, 0.1).expand(20)
+    expected = reference.propagate(memory_matrix(0.3, 20), factors, lambda j, y: layers[j](y), x)
+    stack = FractionalStack(layers, order=0.3, step_size=0.1)
+    torch.testing.assert_close(stack(x), expected[-1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(stack(x, trajectory=True), torch.stack(expected), rtol=1e-12, atol=1e-12)
+
+
+def test_order_one_is_a_residual_network():
+    layers, x = dense(n_layers=50), batch(5, 4)
+    y = x
+    for layer in layers:
+        y = y + 0.2 * layer(y)
+    stack = FractionalStack(layers, order=1.0)
+    assert stack.history_ == "none"
+    torch.testing.assert_close(stack(x), y, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(stack(x, trajectory=True)[-1], y, rtol=1e-12, atol=1e-12)
+    theirs = torch.autograd.grad(y.pow(2).sum(), list(stack.parameters()))
+    for mine, other in zip(gradients(stack, x), theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("history", ["exact", "compressed"])
+def test_limits_of_the_order(history):
+    """Order → 1 is the residual network, order → 0 gives Y_0 + f(Y_{N−1})."""
+    layers, x = dense(n_layers=80), batch(5, 4)
+    near_one = FractionalStack(layers, order=1 - 1e-9, history=history)(x)
+    torch.testing.assert_close(near_one, FractionalStack(layers, order=1.0)(x), rtol=1e-6, atol=1e-6)
+    states = FractionalStack(layers, order=1e-9, history=history)(x, trajectory=True)
+    torch.testing.assert_close(states[-1], x + layers[-1](states[-2]), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", [0.2, 0.9])
+def test_convolutions_and_attention(order):
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, y):
+            return self.attention(y, y, y, need_weights=False)[0]
+
+    mixed = [nn.Sequential(nn.LayerNorm(8), Attention()), nn.Linear(8, 8), Attention()]
+    assert FractionalStack(mixed, order=order)(torch.randn(2, 5, 8)).shape == (2, 5, 8)
+    convolutions = [nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()) for _ in range(4)]
+    stack = FractionalStack(convolutions, order=order)
+    x = torch.randn(2, 3, 6, 6)
+    stack(x).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in stack.parameters())
+    channels_last = x.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(stack(channels_last), stack(x))
+
+
+def test_splitting_a_batch_changes_nothing(stack):
+    x = batch(6, 4)
+    torch.testing.assert_close(torch.cat([stack(x[:2]), stack(x[2:])]), stack(x), rtol=1e-12, atol=1e-12)
+    shuffled = torch.tensor([3, 1, 5, 0, 2, 4])
+    torch.testing.assert_close(stack(x[shuffled]), stack(x)[shuffled], rtol=1e-12, atol=1e-12)
+
+
+def test_an_empty_batch_and_one_sample(stack):
+    assert stack(batch(0, 4)).shape == (0, 4)
+    assert stack(batch(4)).shape == (4,)
+
+
+def test_every_parameter_gets_a_gradient(stack):
+    stack(batch(5, 4)).sum().backward()
+    for name, parameter in stack.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_compile_gives_the_same_values_and_gradients(stack):
+    torch._dynamo.reset()
+    x = batch(5, 4)
+    compiled = torch.compile(stack, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), stack(x), rtol=1e-9, atol=1e-9)
+    for mine, other in zip(gradients(compiled, x), gradients(stack, x), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_compile_with_the_default_compiler():
+    torch._dynamo.reset()
+    stack, x = FractionalStack(dense(n_layers=20), order=0.5, learn_order=True), batch(5, 4)
+    compiled = torch.compile(stack, fullgraph=True)
+    torch.testing.assert_close(compiled(x), stack(x), rtol=1e-9, atol=1e-9)
+    for mine, other in zip(gradients(compiled, x), gradients(stack, x), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
+def test_export(stack):
+    x = batch(5, 4)
+    exported = torch.export.export(stack, (x,)).module()
+    torch.testing.assert_close(exported(x), stack(x), rtol=1e-9, atol=1e-9)
+
+
+def test_functional_transforms(stack):
+    x = batch(5, 4)
+    parameters = dict(stack.named_parameters())
+
+    def loss(parameters, sample):
+        return functional_call(stack, parameters, (sample,)).pow(2).sum()
+
+    per_sample = vmap(grad(loss), in_dims=(None, 0))(parameters, x)
+    for name, other in zip(parameters, gradients(stack, x), strict=True):
+        torch.testing.assert_close(per_sample[name].sum(0), other, rtol=1e-8, atol=1e-9)
+    ensemble = {name: torch.stack([p, 1.01 * p]) for name, p in parameters.items()}
+    outputs = vmap(lambda p: functional_call(stack, p, (x,)))(ensemble)
+    torch.testing.assert_close(outputs[0], stack(x), rtol=1e-9, atol=1e-9)
+
+
+def test_forward_mode(stack):
+    x, direction = batch(5, 4), batch(5, 4, seed=1)
+    _, tangent = jvp(stack, (x,), (direction,))
+    difference = (stack(x + 1e-6 * direction) - stack(x - 1e-6 * direction)) / 2e-6
+    torch.testing.assert_close(tangent, difference, rtol=1e-6, atol=1e-8)
+    with torch.autograd.forward_ad.dual_level():
+        dual = stack(torch.autograd.forward_ad.make_dual(x, direction))
+        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(dual).tangent, tangent)
+
+
+def test_second_derivatives_by_reverse_over_reverse(stack):
+    x, parameters = batch(5, 4), dict(stack.named_parameters())
+    first = torch.autograd.grad(stack(x).pow(2).sum(), list(parameters.values()), create_graph=True)
+    directions = [batch(*g.shape, seed=i) for i, g in enumerate(first)]
+    products = torch.autograd.grad(first, list(parameters.values()), directions)
+
+    def gradient_of(parameters):
+        return grad(lambda p: functional_call(stack, p, (x,)).pow(2).sum())(parameters)
+
+    tangents = dict(zip(parameters, directions, strict=True))
+    detached = {name: p.detach() for name, p in parameters.items()}
+    _, expected = jvp(gradient_of, (detached,), (tangents,))
+    for mine, other in zip(products, expected.values(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+
+
+def test_state_dict_copies_and_devices(stack):
+    x = batch(5, 4)
+    other = copy.deepcopy(stack)
+    torch.testing.assert_close(other(x), stack(x), rtol=0, atol=0)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1)
+    other.load_state_dict(stack.state_dict())
+    torch.testing.assert_close(other(x), stack(x), rtol=0, atol=0)
+    assert stack.float()(x.float()).dtype == torch.float32
+
+
+def test_autocast_keeps_the_state_in_the_dtype_of_the_input():
+    stack = FractionalStack(dense(dtype=torch.float32), order=0.5)
+    x = batch(5, 4, dtype=torch.float32).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = stack(x)
+    assert y.dtype == torch.float32
+    y.sum().backward()
+    torch.testing.assert_close(y, stack(x), rtol=2e-2, atol=2e-2)
+    assert all(p.grad.dtype == torch.float32 for p in stack.parameters())
+
+
+def test_hooks_are_called():
+    stack = FractionalStack(dense(), order=0.5)
+    seen = []
+    for j, layer in enumerate(stack.layers):
+        layer.register_forward_hook(lambda *_, j=j: seen.append(j))
+        layer.register_full_backward_hook(lambda *_, j=j: seen.append(-j))
+    stack(batch(5, 4).requires_grad_()).sum().backward()
+    assert seen == [0, 1, 2, 3, 4, 5, -5, -4, -3, -2, -1, 0]
+
+
+def test_frozen_layers_and_no_gradient_at_all():
+    stack = FractionalStack(dense(), order=0.5)
+    for parameter in stack.layers[:3].parameters():
+        parameter.requires_grad_(False)
+    stack(batch(5, 4)).sum().backward()
+    assert stack.layers[0][0].weight.grad is None
+    assert stack.layers[3][0].weight.grad is not None
+    stack.requires_grad_(False)
+    assert not stack(batch(5, 4)).requires_grad
+
+
+def test_learning_moves_order_and_steps_within_their_ranges():
+    stack = FractionalStack(dense(), order=0.5, learn_order=True, learn_steps=True)
+    optimizer = torch.optim.SGD(stack.parameters(), lr=0.5)
+    x = batch(20, 4)
+    before = stack.order.item(), stack.step_sizes.tolist()
+    for _ in range(50):
+        optimizer.zero_grad()
+        (stack(x) - x.flip(1)).pow(2).mean().backward()
+        optimizer.step()
+    assert 0 < stack.order.item() < 1
+    assert (stack.step_sizes > 0).all()
+    assert abs(stack.order.item() - before[0]) > 1e-3
+    assert stack.step_sizes.tolist() != before[1]
+
+
+def test_distributed_training_gives_the_gradient_of_the_whole_batch(tmp_path):
+    """Two real processes with gloo, half a batch each."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys, torch
+            from torch import nn, distributed
+            from fracdnn.nn import FractionalStack
+            rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+            distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+            torch.manual_seed(0)
+            stack = FractionalStack([nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(5)], learn_order=True)
+            x = torch.randn(8, 3)
+            whole = torch.autograd.grad(stack(x).pow(2).mean(), list(stack.parameters()))
+            parallel = nn.parallel.DistributedDataParallel(stack)
+            parallel(x[4 * rank : 4 * rank + 4]).pow(2).mean().backward()
+            for expected, parameter in zip(whole, stack.parameters()):
+                torch.testing.assert_close(parameter.grad, expected)
+            open(out + str(rank), "w").write("agrees")
+            """
+        ),
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(script)]
+    runs = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store"), str(tmp_path / "out")], env=environment)
+        for rank in range(2)
+    ]
+    assert [run.wait(timeout=120) for run in runs] == [0, 0]
+    assert [(tmp_path / f"out{rank}").read_text() for rank in range(2)] == ["agrees"] * 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+def test_cuda_agrees_with_the_cpu_and_does_not_wait(stack):
+    x = batch(5, 4)
+    expected, expected_gradients = stack(x), gradients(stack, x)
+    stack.cuda()
+    torch.testing.assert_close(stack(x.cuda()).cpu(), expected, rtol=1e-9, atol=1e-9)
+    for mine, other in zip(gradients(stack, x.cuda()), expected_gradients, strict=True):
+        torch.testing.assert_close(mine.cpu(), other, rtol=1e-8, atol=1e-9)
+
+
+def test_what_a_stack_says_of_itself():
+    assert "order=0.5, step_size=0.2, history='exact'" in repr(FractionalStack(dense()))
+    assert "order=learnt" in repr(FractionalStack(dense(), learn_order=True))
+    assert FractionalStack(dense(n_layers=400), order=0.5).history_ == "compressed"
+
+
+class Grow(nn.Module):
+    def forward(self, y):
+        return torch.cat([y, y], dim=-1)
+
+
+class Poison(nn.Module):
+    def forward(self, y):
+        return y / 0
+
+
+BAD = [
+    (lambda: FractionalStack([]), "layers must hold at least one module, got an empty list"),
+    (lambda: FractionalStack(nn.Linear(2, 2)), r"layers must be a list of modules, got Linear; pass \[Linear"),
+    (
+        lambda: FractionalStack([torch.tanh]),
+        "layers must hold torch modules, got builtin_function_or_method at index 0",
+    ),
+    (lambda: FractionalStack(dense(), order=0.0), r"order must lie in \(0, 1\], got 0.0"),
+    (lambda: FractionalStack(dense(), order=1.5), r"order must lie in \(0, 1\], got 1.5"),
+    (lambda: FractionalStack(dense(), order=[0.5, 0.5]), r"order must be one number or one for each of the 6 layers"),
+    (lambda: FractionalStack(dense(), step_size=0), "step_size must be positive and finite, got 0"),
+    (lambda: FractionalStack(dense(), step_size=-0.1), "step_size must be positive and finite, got -0.1"),
+    (
+        lambda: FractionalStack(dense(), step_size=[0.1]),
+        r"step_size must be one number or one for each of the 6 layers",
+    ),
+    (lambda: FractionalStack(dense(), learn_order="all"), "learn_order must be True, False or 'layer', got 'all'"),
+    (
+        lambda: FractionalStack(dense(), order=1.0, learn_order=True),
+        r"order must lie in \(0, 1\) to be learnt, got 1.0",
+    ),
+    (lambda: FractionalStack(dense(), history="some"), "history must be one of 'auto', 'exact', 'compressed'"),
+    (
+        lambda: FractionalStack(dense(), learn_steps=True, history="compressed"),
+        "history must be 'exact' or 'auto' for unequal steps or an order for each layer, got 'compressed'",
+    ),
+    (lambda: FractionalStack(dense(), tolerance=0), "tolerance must be positive and finite, got 0"),
+    (lambda: FractionalStack(dense())([1.0]), "x must be a floating-point tensor, got list"),
+    (lambda: FractionalStack(dense())(torch.ones(2, 4).long()), "x must be a floating-point tensor, got torch.int64"),
+    (
+        lambda: FractionalStack(dense())(torch.ones(2, 4)),
+        "x must have the dtype of the layers' parameters, torch.float64, got torch.float32; use x.to",
+    ),
+    (
+        lambda: FractionalStack([*dense(), Grow()])(batch(2, 4)),
+        r"layer 6 \(Grow\) must keep the shape of its input, got \(2, 8\) from \(2, 4\); put layers that change",
+    ),
+    (
+        lambda: FractionalStack([*dense(), Poison(), *dense()])(batch(2, 4)),
+        r"layer 6 \(Poison\) made the state not finite \(NaN or inf\); check its parameters and scale",
+    ),
+    (
+        lambda: FractionalStack([*dense(n_layers=70), Poison(), *dense()], order=1.0)(batch(2, 4)),
+        r"layer 70 \(Poison\) made the state not finite",
+    ),
+    (lambda: FractionalStack(dense())(batch(2, 4) / 0), "the input must be finite, got NaN or inf in it"),
+    (
+        lambda: FractionalStack([nn.ReLU(inplace=True)])(batch(2, 4)),
+        r"layer 0 \(ReLU\) must not change the state it is given, but it wrote into it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    with pytest.raises(FracdnnError, match=message):
+        call()
+
+
+def test_an_error_inside_a_layer_says_which_layer():
+    with pytest.raises(RuntimeError) as caught:
+        FractionalStack(dense())(batch(2, 5))
+    assert "in layer 0 (Sequential) of a FractionalStack, for a state of shape (2, 5)" in caught.value.__notes__
