@@ -279,14 +279,40 @@ def test_distributed_training_gives_the_gradient_of_the_whole_batch(tmp_path):
     assert [(tmp_path / f"out{rank}").read_text() for rank in range(2)] == ["agrees"] * 2
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
-def test_cuda_agrees_with_the_cpu_and_does_not_wait(stack):
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+
+
+@needs_cuda
+@pytest.mark.parametrize("n_layers", [6, 70])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_cuda_agrees_with_the_cpu(setting, n_layers):
+    options = SETTINGS[setting]
+    if n_layers != 6 and setting in ("steps", "orders"):
+        options = {
+            name: value * 10 + value[:4] if isinstance(value, list) else value for name, value in options.items()
+        }
+        n_layers = 64
+    stack = FractionalStack(dense(n_layers=n_layers), **options).double()
     x = batch(5, 4)
     expected, expected_gradients = stack(x), gradients(stack, x)
     stack.cuda()
     torch.testing.assert_close(stack(x.cuda()).cpu(), expected, rtol=1e-9, atol=1e-9)
     for mine, other in zip(gradients(stack, x.cuda()), expected_gradients, strict=True):
         torch.testing.assert_close(mine.cpu(), other, rtol=1e-8, atol=1e-9)
+
+
+@needs_cuda
+@pytest.mark.parametrize("options", [{}, {"history": "compressed"}, {"learn_order": True}, {"order": 1.0}])
+def test_cuda_does_not_wait_inside_the_layer_loop(options):
+    """From the first layer of the forward pass to the end of the backward pass nothing waits for the device."""
+    stack = FractionalStack(dense(n_layers=80), **{"order": 0.5, **options}).double().cuda()
+    x = batch(5, 4).cuda()
+    stack(x).sum().backward()  # weights are copied to the device once
+    stack.layers[0].register_forward_pre_hook(lambda *_: torch.cuda.set_sync_debug_mode("error"))
+    try:
+        stack(x).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_what_a_stack_says_of_itself():

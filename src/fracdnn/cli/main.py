@@ -66,6 +66,44 @@ def demo(
     typer.echo(f"picture: {picture}")
 
 
+reproduce = typer.Typer(help="Run a numerical result of the paper.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
+
+
+@reproduce.command("gradient-test")
+def gradient_test(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("results"),
+) -> None:
+    """Compare gradients with central differences: exact adjoint and the paper's printed one.
+
+    Example: fracdnn reproduce gradient-test --out results
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from fracdnn.experiments.gradient_test import GradientTest, run
+    from fracdnn.experiments.results import write_result
+    from fracdnn.report.figures import gradient_figure
+
+    test = GradientTest()
+    comparisons = run(test)
+    table = Table(title=f"{test.n_layers} layers; smallest relative difference to central differences")
+    for heading in ("order", "adjoint", "W", "K", "b", "cosine (K, b)", "first layer"):
+        table.add_column(heading, justify="right")
+    for found in comparisons:
+        smallest = [f"{min(found.errors[name]):.1e}" for name in ("W", "K", "b")]
+        kind = "exact" if found.adjoint == "exact" else "printed"
+        table.add_row(f"{found.order:g}", kind, *smallest, f"{found.cosine:.3f}", f"{found.first_layer:.1f} x")
+    curves = [(found.order, found.adjoint, found.errors) for found in comparisons]
+    numbers = write_result(out / "gradient-test.json", test, {"comparisons": [asdict(found) for found in comparisons]})
+    picture = gradient_figure(out / "gradient-test.png", test.increments, curves)
+    Console().print(table)
+    typer.echo(f"numbers: {numbers}")
+    typer.echo(f"picture: {picture}")
+
+
 def _demo_row(solution: Any, coarser: Any) -> list[str]:
     """One line of the table; the order is the slope of the error from the step size before."""
     import math

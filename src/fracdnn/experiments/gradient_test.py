@@ -1,0 +1,113 @@
+"""The paper's derivative test: gradients for W, K and b against central differences, exact and printed adjoint."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fracdnn.nn import FractionalNetwork
+
+Groups = dict[str, list[Any]]
+Loss = Callable[[], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class GradientTest:
+    """A network of the paper's kind (two features, scalar biases) with random weights and labels."""
+
+    n_samples: int = 100
+    n_features: int = 2
+    n_classes: int = 3
+    n_layers: int = 20
+    step_size: float = 0.2
+    orders: tuple[float, ...] = (1.0, 0.9, 0.5, 0.1)
+    increments: tuple[float, ...] = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One order and one adjoint: |central difference − ⟨gradient, direction⟩| / |⟨gradient, direction⟩| by increment.
+
+    `cosine` is that between this gradient and the exact one over all K and b, `first_layer` the ratio of their norms at
+    the first layer's K.
+    """
+
+    order: float
+    adjoint: str
+    errors: dict[str, list[float]]
+    cosine: float
+    first_layer: float
+
+
+def run(test: GradientTest) -> list[Comparison]:
+    """Exact and printed adjoint for every order."""
+    return [compare(test, order, adjoint) for order in test.orders for adjoint in ("exact", "continuous")]
+
+
+def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
+    groups, loss = _problem(test, order, adjoint)
+    gradients = _gradients(loss(), groups)
+    exact_groups, exact_loss = _problem(test, order, "exact")
+    exact = _gradients(exact_loss(), exact_groups)
+    generator = torch.Generator().manual_seed(test.seed + 2)
+    errors = {}
+    for name, parameters in groups.items():
+        directions = [torch.randn(p.shape, dtype=p.dtype, generator=generator) for p in parameters]
+        predicted = sum(float((g * d).sum()) for g, d in zip(gradients[name], directions, strict=True))
+        differences = [_central_difference(loss, parameters, directions, size) for size in test.increments]
+        errors[name] = [abs(difference - predicted) / abs(difference) for difference in differences]
+    ours, theirs = (torch.cat([g.reshape(-1) for g in (*found["K"], *found["b"])]) for found in (gradients, exact))
+    return Comparison(
+        order=order,
+        adjoint=adjoint,
+        errors=errors,
+        cosine=float(torch.cosine_similarity(ours, theirs, dim=0)),
+        first_layer=float(gradients["K"][0].norm() / exact["K"][0].norm()),
+    )
+
+
+def _problem(test: GradientTest, order: float, adjoint: str) -> tuple[Groups, Loss]:
+    generator = torch.Generator().manual_seed(test.seed)
+    network = FractionalNetwork(
+        test.n_features,
+        test.n_classes,
+        n_layers=test.n_layers,
+        order=order,
+        step_size=test.step_size,
+        bias="scalar",
+        adjoint=adjoint,
+        generator=generator,
+    ).double()
+    biases: list[Any] = [layer.b for layer in network.layers]
+    with torch.no_grad():
+        for bias in biases:
+            bias.normal_(0, 0.3, generator=generator)
+    x = torch.randn(test.n_samples, test.n_features, dtype=torch.float64, generator=generator)
+    target = torch.randint(test.n_classes, (test.n_samples,), generator=generator)
+    groups: Groups = {"W": [network.W.weight], "K": [layer.K for layer in network.layers], "b": biases}
+    return groups, lambda: cross_entropy(network(x), target)
+
+
+def _gradients(loss: torch.Tensor, groups: Groups) -> dict[str, list[torch.Tensor]]:
+    names = list(groups)
+    flat = torch.autograd.grad(loss, [p for name in names for p in groups[name]])
+    found, start = {}, 0
+    for name in names:
+        found[name] = list(flat[start : start + len(groups[name])])
+        start += len(groups[name])
+    return found
+
+
+@torch.no_grad()
+def _central_difference(loss: Loss, parameters: list, directions: list, size: float) -> float:
+    values = []
+    for move in (size, -2 * size):
+        for parameter, direction in zip(parameters, directions, strict=True):
+            parameter.add_(direction, alpha=move)
+        values.append(float(loss()))
+    for parameter, direction in zip(parameters, directions, strict=True):
+        parameter.add_(direction, alpha=size)
+    return (values[0] - values[1]) / (2 * size)

@@ -1,0 +1,37 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fracdnn.experiments.gradient_test import GradientTest, compare
+
+SMALL = GradientTest(n_layers=10, n_samples=30, increments=(3e-3, 1e-3, 3e-4))
+
+
+@pytest.mark.parametrize("order", [1.0, 0.5, 0.1])
+def test_the_exact_adjoint_meets_central_differences_with_second_order(order):
+    found = compare(SMALL, order, "exact")
+    assert found.cosine == pytest.approx(1.0)
+    for errors in found.errors.values():
+        assert abs(np.polyfit(np.log(SMALL.increments), np.log(errors), 1)[0] - 2) < 0.15
+
+
+@pytest.mark.parametrize("order", [1.0, 0.5, 0.1])
+def test_the_printed_adjoint_does_so_for_the_class_map_only(order):
+    found = compare(SMALL, order, "continuous")
+    assert min(found.errors["W"]) < 1e-5
+    assert min(found.errors["K"]) > 1e-2
+    assert min(found.errors["b"]) > 1e-2
+    assert found.first_layer > 2
+
+
+def test_the_command_writes_numbers_and_picture(tmp_path):
+    command = [sys.executable, "-m", "fracdnn", "reproduce", "gradient-test", "--out", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    document = json.loads((tmp_path / "gradient-test.json").read_text(encoding="utf-8"))
+    assert document["settings"]["n_layers"] == 20
+    assert len(document["numbers"]["comparisons"]) == 8
+    assert (tmp_path / "gradient-test.png").read_bytes().startswith(b"\x89PNG")
