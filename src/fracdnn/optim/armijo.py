@@ -1,0 +1,61 @@
+"""How far to go: Armijo's rule with backtracking by safeguarded interpolation (Kelley 1999, section 3.2)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Armijo:
+    """Accept a length t if f(x + td) ≤ f(x) + decrease · t · ⟨∇f, d⟩; else shorten it and try again.
+
+    The next length minimises the quadratic through f(x), the slope and the last trial (the cubic through one more trial
+    from the third on), kept between `shortest` and `longest` times the last length. A trial that is not finite is
+    cut to `shortest`.
+    """
+
+    decrease: float = 1e-4
+    shortest: float = 0.1
+    longest: float = 0.5
+    max_trials: int = 20
+
+
+@dataclass(frozen=True)
+class Search:
+    """The accepted length, None where there is none, and how many trials it took."""
+
+    length: float | None
+    trials: int
+
+
+def search(rule: Armijo, value: Callable[[float], float], start: float, slope: float, length: float) -> Search:
+    """Find a length for f(x + td) = value(t), f(x) = start, ⟨∇f, d⟩ = slope < 0, from a first guess."""
+    before: tuple[float, float] | None = None
+    for trial in range(1, rule.max_trials + 1):
+        found = value(length)
+        # Strictly below: for a tiny length the right-hand side rounds to the start itself.
+        if math.isfinite(found) and found < start and found <= start + rule.decrease * length * slope:
+            return Search(length, trial)
+        shorter = length * rule.shortest
+        if math.isfinite(found):
+            guess = _interpolate(start, slope, (length, found), before)
+            before = (length, found)
+            shorter = min(max(guess, length * rule.shortest), length * rule.longest)
+        length = shorter
+    return Search(None, rule.max_trials)
+
+
+def _interpolate(start: float, slope: float, last: tuple[float, float], before: tuple[float, float] | None) -> float:
+    """The minimiser of the quadratic, or of the cubic where two trials are known."""
+    t, f = last
+    quadratic = -slope * t * t / (2.0 * (f - start - slope * t))
+    if before is None:
+        return quadratic
+    u, g = before
+    first, second = (f - start - slope * t) / (t * t), (g - start - slope * u) / (u * u)
+    a = (first - second) / (t - u)
+    b = (u * -first + t * second) / (t - u)
+    discriminant = b * b - 3.0 * a * slope
+    if a == 0.0 or discriminant < 0.0:
+        return quadratic
+    return (-b + math.sqrt(discriminant)) / (3.0 * a)

@@ -1,0 +1,135 @@
+"""Where to go: search directions from gradients, each a small state that learns from the steps taken."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+
+
+class Direction(ABC):
+    """A descent direction, and what it remembers. All state is tensors and lists of tensors, so it can be saved."""
+
+    @abstractmethod
+    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
+        """A direction for this gradient."""
+
+    @abstractmethod
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
+        """Learn from a step whose curvature sᵀy is positive."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget."""
+
+    @abstractmethod
+    def is_fresh(self) -> bool:
+        """Whether the direction is that of steepest descent, unscaled: its first step needs a length."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """What to save."""
+
+    @abstractmethod
+    def load(self, state: dict[str, Any]) -> None:
+        """What was saved."""
+
+
+class Steepest(Direction):
+    """−∇f."""
+
+    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+    def is_fresh(self) -> bool:
+        return True
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class InverseHessian(Direction):
+    """−H∇f with the full inverse-Hessian approximation of BFGS; O(n²) memory and work.
+
+    H ← (I − ρ s yᵀ) H (I − ρ y sᵀ) + ρ s sᵀ, ρ = 1/(yᵀs); before the first update H is scaled to
+    sᵀs/sᵀy (Nocedal & Wright, eq. 6.17; the longer of the two usual scales, since BFGS mends too large an H faster).
+    """
+
+    def __init__(self) -> None:
+        self._matrix: torch.Tensor | None = None
+
+    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient if self._matrix is None else -(self._matrix @ gradient)
+
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
+        curvature = step @ gradient_change
+        if self._matrix is None:
+            scale = (step @ step) / curvature
+            self._matrix = torch.diag(scale.expand(step.numel())).contiguous()
+        image = self._matrix @ gradient_change
+        rho = 1.0 / curvature
+        factor = rho * (1.0 + rho * (gradient_change @ image))
+        # Two rank-one terms in place: the symmetric form of the update above, without a temporary n × n matrix.
+        correction = 0.5 * factor * step - rho * image
+        self._matrix.addr_(step, correction).addr_(correction, step)
+
+    def reset(self) -> None:
+        self._matrix = None
+
+    def is_fresh(self) -> bool:
+        return self._matrix is None
+
+    def state(self) -> dict[str, Any]:
+        return {} if self._matrix is None else {"matrix": self._matrix}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._matrix = state.get("matrix")
+
+
+class LimitedMemory(Direction):
+    """−H∇f with H from the last few steps by the two-loop recursion (Nocedal & Wright, Alg. 7.4)."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._steps: list[torch.Tensor] = []
+        self._changes: list[torch.Tensor] = []
+
+    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
+        if not self._steps:
+            return -gradient
+        q = gradient.clone()
+        weights = []
+        pairs = list(zip(self._steps, self._changes, strict=True))
+        for step, change in reversed(pairs):
+            weight = (step @ q) / (step @ change)
+            weights.append(weight)
+            q -= weight * change
+        step, change = pairs[-1]
+        q *= (step @ change) / (change @ change)
+        for (step, change), weight in zip(pairs, reversed(weights), strict=True):
+            q += (weight - (change @ q) / (step @ change)) * step
+        return -q
+
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
+        self._steps = [*self._steps, step][-self._memory :]
+        self._changes = [*self._changes, gradient_change][-self._memory :]
+
+    def reset(self) -> None:
+        self._steps, self._changes = [], []
+
+    def is_fresh(self) -> bool:
+        return not self._steps
+
+    def state(self) -> dict[str, Any]:
+        return {"steps": torch.stack(self._steps), "changes": torch.stack(self._changes)} if self._steps else {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._steps, self._changes = list(state.get("steps", ())), list(state.get("changes", ()))

@@ -1,0 +1,279 @@
+"""Optimisers for any module: a direction times a line search, as `torch.optim.Optimizer`s with a closure.
+
+A step is `max_iter` iterations on one objective. Failure is a value: `result` says why the last step stopped. The
+parameters end at the best point that was accepted, never at a worse or a non-finite one, also if the closure raises.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.optim.armijo import Armijo, search
+from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
+from fracdnn.validation import check_count
+
+Closure = Callable[[], torch.Tensor]
+
+# sᵀy below this fraction of ‖s‖‖y‖ tells nothing of the curvature.
+_CURVATURE = 1e-10
+
+
+class Status(StrEnum):
+    """Why an optimiser stopped."""
+
+    CONVERGED = "converged"
+    ITERATION_LIMIT = "iteration limit"
+    LINE_SEARCH_FAILED = "line search failed"
+    NOT_FINITE = "not finite"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one step did. `line_search_trials` counts the trial points of all line searches."""
+
+    status: Status
+    loss: float
+    gradient_norm: float
+    iterations: int
+    evaluations: int
+    line_search_trials: int
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What a callback is told after an iteration; parameters and their `.grad` are those of the new point."""
+
+    iteration: int
+    loss: float
+    gradient_norm: float
+    length: float
+    line_search_trials: int
+
+
+class LineSearchOptimizer(torch.optim.Optimizer):
+    """Common to all: iterate direction, search, update. Use BFGS, LBFGS or SteepestDescent."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        direction: Direction,
+        *,
+        max_iter: int,
+        tolerance: float,
+        line_search: Armijo,
+        callback: Callable[[Iteration], None] | None,
+    ) -> None:
+        super().__init__(params, {})
+        if len(self.param_groups) != 1:
+            raise InvalidArgumentError(
+                f"params must be one group, got {len(self.param_groups)}; the search treats all parameters alike"
+            )
+        self._parameters = [p for p in self.param_groups[0]["params"] if p.requires_grad]
+        self.max_iter = check_count(max_iter, "max_iter", minimum=1)
+        self.tolerance = float(tolerance)
+        if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
+            raise InvalidArgumentError(f"tolerance must be finite and not negative, got {tolerance}; 1e-6 is usual")
+        self.line_search = line_search
+        self.callback = callback
+        self.result: Result | None = None
+        self._direction = direction
+        self._length = 1.0
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> torch.Tensor:  # type: ignore[override]
+        """Up to `max_iter` iterations; the closure clears gradients, computes the loss, calls backward and returns it.
+
+        Returns the loss at the final point; `result` has the rest.
+        """
+        if closure is None:
+            raise InvalidArgumentError("closure must be given, got None; pass a function that returns the loss")
+        evaluate = torch.enable_grad()(closure)
+        counts = {"evaluations": 0, "trials": 0}
+
+        def value_at(point: torch.Tensor) -> float:
+            self._move_to(point)
+            counts["evaluations"] += 1
+            return float(evaluate().detach())
+
+        x = self._point()
+        try:
+            loss = value_at(x)
+            gradient = self._gradient()
+            status, iterations = Status.ITERATION_LIMIT, 0
+            if not (math.isfinite(loss) and bool(torch.isfinite(gradient).all())):
+                status = Status.NOT_FINITE
+            while status is Status.ITERATION_LIMIT:
+                if float(gradient.norm()) <= self.tolerance:
+                    status = Status.CONVERGED
+                    break
+                if iterations == self.max_iter:
+                    break
+                accepted = self._iterate(x, loss, gradient, value_at, counts)
+                if accepted is None:
+                    status = Status.LINE_SEARCH_FAILED
+                    break
+                x, loss, gradient = accepted
+                iterations += 1
+                if self.callback is not None:
+                    self.callback(Iteration(iterations, loss, float(gradient.norm()), self._length, self._last_trials))
+        finally:
+            self._move_to(x)
+        self._set_gradient(gradient)
+        self.result = Result(status, loss, float(gradient.norm()), iterations, counts["evaluations"], counts["trials"])
+        return torch.tensor(loss, dtype=x.dtype, device=x.device)
+
+    def reset(self) -> None:
+        """Forget the curvature learnt so far, for another objective."""
+        self._direction.reset()
+        self._length = 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Direction and last length: enough to go on as if nothing had happened."""
+        return {"direction": self._direction.state(), "length": self._length}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._direction.load(state_dict["direction"])
+        self._length = float(state_dict["length"])
+
+    def _iterate(
+        self,
+        x: torch.Tensor,
+        loss: float,
+        gradient: torch.Tensor,
+        value_at: Callable[[torch.Tensor], float],
+        counts: dict[str, int],
+    ) -> tuple[torch.Tensor, float, torch.Tensor] | None:
+        """One iteration; a search that fails is tried again along steepest descent, once."""
+        self._last_trials = 0
+        for _ in range(2):
+            fresh = self._direction.is_fresh()
+            direction = self._direction.direction(gradient)
+            slope = float(gradient @ direction)
+            if not fresh and not slope < 0.0:
+                self._direction.reset()
+                continue
+            latest: dict[str, Any] = {}
+
+            def value(length: float, direction: torch.Tensor = direction, latest: dict[str, Any] = latest) -> float:
+                point = x + length * direction
+                found = value_at(point)
+                # A finite loss with a gradient that is not finite would end the walk: it counts as a bad trial.
+                slope_there = self._gradient()
+                latest.update(point=point, loss=found, gradient=slope_there)
+                return found if bool(torch.isfinite(slope_there).all()) else math.inf
+
+            found = search(self.line_search, value, loss, slope, self._first_length(fresh, gradient))
+            counts["trials"] += found.trials
+            self._last_trials += found.trials
+            if found.length is not None:
+                self._length = found.length
+                self._learn(found.length * direction, latest["gradient"] - gradient)
+                return latest["point"], latest["loss"], latest["gradient"]
+            if fresh:
+                return None
+            self._direction.reset()
+        return None
+
+    def _first_length(self, fresh: bool, gradient: torch.Tensor) -> float:
+        if not fresh:
+            return 1.0
+        if isinstance(self._direction, Steepest):
+            return 2.0 * self._length if self._length != 1.0 else 1.0
+        return min(1.0, 1.0 / max(float(gradient.abs().sum()), 1e-30))
+
+    def _learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
+        if float(step @ change) > _CURVATURE * float(step.norm()) * float(change.norm()):
+            self._direction.update(step, change)
+
+    def _point(self) -> torch.Tensor:
+        return torch.cat([p.detach().reshape(-1) for p in self._parameters])
+
+    def _gradient(self) -> torch.Tensor:
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def _move_to(self, point: torch.Tensor) -> None:
+        for parameter, part in zip(self._parameters, self._split(point), strict=True):
+            parameter.copy_(part)
+
+    def _set_gradient(self, gradient: torch.Tensor) -> None:
+        for parameter, part in zip(self._parameters, self._split(gradient), strict=True):
+            parameter.grad = part.clone()
+
+    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        parts = flat.split([p.numel() for p in self._parameters])
+        return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
+
+
+class BFGS(LineSearchOptimizer):
+    """The paper's optimiser: full BFGS with Armijo search, tolerance 1e-6 on the norm of the gradient.
+
+    O(n²) memory and work for n parameters. The direction is reset to steepest descent when it is not one of descent;
+    updates with sᵀy ≤ 0 are skipped; the first step has length 1/‖g‖₁ and the first update scales the matrix.
+
+    Against SciPy's BFGS, which searches for Wolfe's conditions: 0.9 to 1.3 times its evaluations on the test functions
+    of Rosenbrock, Beale and Powell; three times on a quadratic of condition 1000, where an exact search pays.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        max_iter: int = 100,
+        tolerance: float = 1e-6,
+        line_search: Armijo = Armijo(),  # noqa: B008
+        callback: Callable[[Iteration], None] | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            InverseHessian(),
+            max_iter=max_iter,
+            tolerance=tolerance,
+            line_search=line_search,
+            callback=callback,
+        )
+
+
+class LBFGS(LineSearchOptimizer):
+    """Limited-memory BFGS with Armijo search: the curvature of the last `memory` steps; O(memory · n) work."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        max_iter: int = 100,
+        memory: int = 10,
+        tolerance: float = 1e-6,
+        line_search: Armijo = Armijo(),  # noqa: B008
+        callback: Callable[[Iteration], None] | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            LimitedMemory(check_count(memory, "memory", minimum=1)),
+            max_iter=max_iter,
+            tolerance=tolerance,
+            line_search=line_search,
+            callback=callback,
+        )
+
+
+class SteepestDescent(LineSearchOptimizer):
+    """Steepest descent with Armijo search; a search starts from twice the last length."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        max_iter: int = 100,
+        tolerance: float = 1e-6,
+        line_search: Armijo = Armijo(),  # noqa: B008
+        callback: Callable[[Iteration], None] | None = None,
+    ) -> None:
+        super().__init__(
+            params, Steepest(), max_iter=max_iter, tolerance=tolerance, line_search=line_search, callback=callback
+        )

@@ -1,0 +1,266 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.optim import BFGS, LBFGS, Armijo, Status, SteepestDescent
+from fracdnn.optim.directions import InverseHessian, LimitedMemory
+
+
+def rosenbrock(x):
+    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+def beale(x):
+    terms = [c - x[0] + x[0] * x[1] ** k for k, c in ((1, 1.5), (2, 2.25), (3, 2.625))]
+    return sum(term**2 for term in terms)
+
+
+def powell(x):
+    return (x[0] + 10 * x[1]) ** 2 + 5 * (x[2] - x[3]) ** 2 + (x[1] - 2 * x[2]) ** 4 + 10 * (x[0] - x[3]) ** 4
+
+
+def quadratic(x):
+    return 0.5 * (torch.logspace(0, 2, len(x), dtype=x.dtype) * x**2).sum()
+
+
+PROBLEMS = {
+    "rosenbrock": (rosenbrock, [-1.2, 1.0], 0.0),
+    "rosenbrock in 10": (rosenbrock, [-1.2, 1.0] * 5, 0.0),
+    "beale": (beale, [1.0, 1.0], 0.0),
+    "powell": (powell, [3.0, -1.0, 0.0, 1.0], 0.0),
+}
+
+
+def run(kind, function, start, *, dtype=torch.float64, **options):
+    x = torch.tensor(start, dtype=dtype, requires_grad=True)
+    optimizer = kind([x], **{"max_iter": 1000, **options})
+
+    def closure():
+        optimizer.zero_grad()
+        loss = function(x)
+        loss.backward()
+        return loss
+
+    return x, optimizer, optimizer.step(closure)
+
+
+def by_scipy(function, start, method, **options):
+    def value_and_gradient(point):
+        x = torch.tensor(point, requires_grad=True)
+        value = function(x)
+        return value.item(), torch.autograd.grad(value, x)[0].numpy()
+
+    return minimize(value_and_gradient, np.array(start), jac=True, method=method, options={"gtol": 1e-6, **options})
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("kind", [BFGS, LBFGS])
+def test_the_minimum_of_scipy_within_one_and_a_half_times_its_evaluations(kind, name):
+    function, start, minimum = PROBLEMS[name]
+    _, optimizer, loss = run(kind, function, start)
+    theirs = (
+        by_scipy(function, start, "BFGS")
+        if kind is BFGS
+        else by_scipy(function, start, "L-BFGS-B", ftol=0, maxfun=5000)
+    )
+    assert optimizer.result.status is Status.CONVERGED
+    assert optimizer.result.gradient_norm <= 1e-6
+    assert float(loss) == pytest.approx(minimum, abs=1e-8)
+    assert float(loss) <= theirs.fun + 1e-8
+    assert optimizer.result.evaluations <= 1.5 * theirs.nfev
+
+
+@pytest.mark.parametrize("kind", [BFGS, LBFGS, SteepestDescent])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_quadratic_in_both_precisions(kind, dtype):
+    tolerance = 1e-3 if dtype == torch.float32 else 1e-6
+    x, optimizer, loss = run(kind, quadratic, [1.0] * 20, dtype=dtype, tolerance=tolerance, max_iter=3000)
+    assert x.dtype == dtype
+    assert optimizer.result.status is Status.CONVERGED
+    assert float(loss) < 10 * tolerance**2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+@pytest.mark.parametrize("kind", [BFGS, LBFGS])
+def test_on_a_gpu(kind):
+    x = torch.tensor([-1.2, 1.0], dtype=torch.float64, device="cuda", requires_grad=True)
+    optimizer = kind([x], max_iter=500)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = rosenbrock(x)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert optimizer.result.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("make", [InverseHessian, lambda: LimitedMemory(5)])
+def test_the_newest_step_is_reproduced_exactly(make):
+    """The secant equation H y = s, and symmetry and positive definiteness of H, after several updates."""
+    direction, generator = make(), torch.Generator().manual_seed(0)
+    hessian = torch.diag(torch.logspace(-1, 2, 6, dtype=torch.float64))
+    for _ in range(4):
+        step = torch.randn(6, dtype=torch.float64, generator=generator)
+        change = hessian @ step
+        direction.update(step, change)
+        torch.testing.assert_close(direction.direction(change), -step, rtol=1e-9, atol=1e-12)
+    inverse = -torch.stack([direction.direction(unit) for unit in torch.eye(6, dtype=torch.float64)])
+    torch.testing.assert_close(inverse, inverse.T, rtol=1e-9, atol=1e-12)
+    assert torch.linalg.eigvalsh(inverse).min() > 0
+
+
+def test_both_forms_of_bfgs_agree_while_the_memory_lasts():
+    """From the same initial scale, the matrix and the two-loop recursion are the same operator."""
+    full, limited = InverseHessian(), LimitedMemory(10)
+    generator = torch.Generator().manual_seed(1)
+    step, change = (
+        torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64),
+        torch.tensor([3.0, 1.0, 1.0], dtype=torch.float64),
+    )
+    for direction in (full, limited):
+        direction.update(step, step * 2.0)
+        direction.update(change, change * 2.0)
+    gradient = torch.randn(3, dtype=torch.float64, generator=generator)
+    torch.testing.assert_close(full.direction(gradient), limited.direction(gradient))
+
+
+def test_it_stops_at_the_iteration_limit_and_says_so():
+    _, optimizer, _ = run(BFGS, rosenbrock, [-1.2, 1.0], max_iter=3)
+    assert optimizer.result.status is Status.ITERATION_LIMIT
+    assert optimizer.result.iterations == 3
+    assert optimizer.result.evaluations == 1 + optimizer.result.line_search_trials
+
+
+def test_losses_never_rise():
+    losses = []
+    run(LBFGS, rosenbrock, [-1.2, 1.0], callback=lambda iteration: losses.append(iteration.loss))
+    assert all(b < a for a, b in itertools.pairwise(losses))
+
+
+@pytest.mark.parametrize("kind", [BFGS, LBFGS, SteepestDescent])
+def test_a_cliff_of_nan_is_not_stepped_over(kind):
+    """log(x) − x from far right: long steps end where the logarithm is not defined."""
+    x, optimizer, loss = run(kind, lambda x: (x - torch.log(x)).sum(), [50.0, 3.0], max_iter=500, tolerance=1e-5)
+    assert torch.isfinite(x).all()
+    assert optimizer.result.status is Status.CONVERGED
+    assert float(loss) == pytest.approx(2.0, abs=1e-8)
+
+
+def test_a_start_that_is_not_finite_is_left_alone():
+    x, optimizer, _ = run(BFGS, lambda x: torch.log(x).sum(), [-1.0])
+    assert optimizer.result.status is Status.NOT_FINITE
+    assert x.tolist() == [-1.0]
+
+
+def test_a_wrong_gradient_ends_in_a_failed_search_at_the_starting_point():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return (x**2).sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            return torch.full((2,), -1.0, dtype=torch.float64)
+
+    x, optimizer, loss = run(BFGS, Wrong.apply, [1.0, 1.0])
+    assert optimizer.result.status is Status.LINE_SEARCH_FAILED
+    assert x.tolist() == [1.0, 1.0]
+    assert float(loss) == 2.0
+
+
+def test_an_interrupt_leaves_the_best_point():
+    x = torch.tensor([-1.2, 1.0], dtype=torch.float64, requires_grad=True)
+    optimizer = BFGS([x], max_iter=100)
+    best = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = rosenbrock(x)
+        loss.backward()
+        if len(best) == 10:
+            raise KeyboardInterrupt
+        return loss
+
+    optimizer.callback = lambda iteration: best.append(x.detach().clone())
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step(closure)
+    torch.testing.assert_close(x.detach(), best[-1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [BFGS, LBFGS, SteepestDescent])
+def test_saved_state_goes_on_bit_for_bit(kind):
+    whole, _, _ = run(kind, rosenbrock, [-1.2, 1.0], max_iter=5)
+
+    def advance(x, optimizer):
+        def closure():
+            optimizer.zero_grad()
+            loss = rosenbrock(x)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    half, optimizer, _ = run(kind, rosenbrock, [-1.2, 1.0], max_iter=5)
+    advance(half, optimizer)
+    again, first, _ = run(kind, rosenbrock, [-1.2, 1.0], max_iter=5)
+    second = kind([again], max_iter=5)
+    second.load_state_dict(first.state_dict())
+    advance(again, second)
+    assert torch.equal(half, again)
+    assert not torch.equal(half, whole)
+
+
+def test_armijo_constants_are_arguments():
+    strict = run(SteepestDescent, rosenbrock, [-1.2, 1.0], max_iter=20, line_search=Armijo(decrease=0.4))[1]
+    loose = run(SteepestDescent, rosenbrock, [-1.2, 1.0], max_iter=20, line_search=Armijo(decrease=1e-4))[1]
+    assert strict.result.line_search_trials != loose.result.line_search_trials
+
+
+def test_it_trains_a_module_and_ignores_frozen_parameters():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
+    module[0].weight.requires_grad_(False)
+    frozen = module[0].weight.clone()
+    x = torch.randn(50, 2, dtype=torch.float64)
+    y = torch.sin(x.sum(1, keepdim=True))
+    optimizer = BFGS(module.parameters(), max_iter=200)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (module(x) - y).pow(2).mean()
+        loss.backward()
+        return loss
+
+    before = float(closure().detach())
+    assert float(optimizer.step(closure)) < 0.02 * before
+    assert torch.equal(module[0].weight, frozen)
+
+
+BAD = [
+    ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
+    ({"tolerance": -1.0}, "tolerance must be finite and not negative, got -1.0"),
+    ({"tolerance": math.nan}, "tolerance must be finite and not negative, got nan"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_bad_options(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        BFGS([torch.zeros(2, requires_grad=True)], **options)
+
+
+def test_bad_calls():
+    x = torch.zeros(2, requires_grad=True)
+    with pytest.raises(InvalidArgumentError, match="closure must be given, got None"):
+        BFGS([x]).step()
+    with pytest.raises(InvalidArgumentError, match="params must be one group, got 2"):
+        BFGS([{"params": [x]}, {"params": [torch.zeros(1, requires_grad=True)]}])
+    with pytest.raises(InvalidArgumentError, match="memory must be at least 1, got 0"):
+        LBFGS([x], memory=0)
