@@ -34,7 +34,7 @@ def check_order(order: Any, name: str = "order") -> torch.Tensor:
             )
         value = order.to(torch.float64)
     elif isinstance(order, Real) and not isinstance(order, bool):
-        value = torch.tensor(float(order), dtype=torch.float64)
+        value = torch.tensor(float(order), dtype=torch.float64, device="cpu")
     else:
         raise InvalidTypeError(f"{name} must be a number or a tensor in (0, 1], got {_described(order)}{_remedy(name)}")
     inside = (value > 0) & (value <= 1)
@@ -79,7 +79,7 @@ def check_step_size(step_size: Any, name: str = "step_size") -> torch.Tensor:
     """The step size as a float64 tensor (still attached to the caller's graph), finite and above zero."""
     remedy = "the step is the time between two samples or layers"
     if not isinstance(step_size, torch.Tensor):
-        return torch.tensor(check_positive(step_size, name, remedy=remedy), dtype=torch.float64)
+        return torch.tensor(check_positive(step_size, name, remedy=remedy), dtype=torch.float64, device="cpu")
     if not step_size.is_floating_point():
         raise InvalidArgumentError(f"{name} must be floating-point, got dtype {step_size.dtype}; pass a float")
     value = step_size.to(torch.float64)

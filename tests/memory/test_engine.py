@@ -1,10 +1,23 @@
 """The fast sums and their backward pass against the definition."""
 
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
-from fracdnn.memory import choose_history, default_tolerance, equal_steps_plan, grid_plan, propagate, reference
+from fracdnn.memory import (
+    chain,
+    choose_history,
+    compressed,
+    default_tolerance,
+    equal_steps_plan,
+    grid_plan,
+    propagate,
+    reference,
+)
 
 DEPTHS = [1, 2, 3, 31, 32, 33, 63, 64, 65, 70, 128, 130, 300]
 ORDERS = [0.05, 0.1, 0.5, 0.9, 0.999]
@@ -221,3 +234,164 @@ def test_the_choice_by_depth():
     assert choose_history("auto", 1000, equal_steps=True) == "compressed"
     assert choose_history("auto", 1000, equal_steps=False) == "exact"
     assert choose_history("exact", 1000, equal_steps=True) == "exact"
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("use", ["forward", "backward", "partial", "second", "trajectory", "raises"])
+def test_a_dropped_graph_frees_its_tape_and_history(use, learnt, history, monkeypatch):
+    """By counting references alone: no cycle may wait for the garbage collector, still less hide from it."""
+    tapes = []
+    make = chain._Tape.__init__
+
+    def remember(self, *arguments):
+        make(self, *arguments)
+        tapes.append(weakref.ref(self))
+
+    monkeypatch.setattr(chain._Tape, "__init__", remember)
+    problem = Problem(0.5, 70)
+    plan = problem.plan(history, learnt=learnt)
+
+    def step(j, y):
+        if use == "raises" and j == 40:
+            raise RuntimeError("a layer fails")
+        return problem.step(j, y)
+
+    gc.disable()
+    try:
+        if use == "raises":
+            with pytest.raises(RuntimeError, match="a layer fails"):
+                propagate(plan, step, problem.x)
+        else:
+            result = propagate(plan, step, problem.x, trajectory=use == "trajectory")
+            if use == "partial":
+                torch.autograd.grad(problem.loss(result), problem.slopes)
+            elif use == "second":
+                (first,) = torch.autograd.grad(problem.loss(result), problem.x, create_graph=True)
+                torch.autograd.grad(first.sum(), problem.slopes)
+                del first
+            elif use != "forward":
+                problem.loss(result).backward()
+            del result
+        # pytest's record of the exception holds frames, these the states.
+        if use != "raises":
+            assert [tape() for tape in tapes] == [None]
+    finally:
+        gc.enable()
+    gc.collect()
+    assert [tape() for tape in tapes] == [None]
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_backward_passes_nested_in_each_other(history):
+    problem = Problem(0.5, 70)
+    plan = problem.plan(history, learnt=False)
+    inner = []
+
+    def interrupt(_):
+        if not inner:  # the pass inside comes by here too
+            inner.append(None)
+            inner[0] = torch.autograd.grad(loss, problem.x, retain_graph=True)[0]
+
+    def step(j, y):
+        if j == 30:
+            y.register_hook(interrupt)
+        return problem.step(j, y)
+
+    loss = problem.loss(propagate(plan, problem.step, problem.x))
+    expected = torch.autograd.grad(loss, [problem.x, problem.slopes])
+    loss = problem.loss(propagate(plan, step, problem.x))
+    outer = torch.autograd.grad(loss, [problem.x, problem.slopes], retain_graph=True)
+    for mine, theirs in zip((*outer, *inner), (*expected, expected[0]), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_backward_passes_in_several_threads(history):
+    problem = Problem(0.5, 200, size=50)
+    loss = problem.loss(propagate(problem.plan(history, learnt=True), problem.step, problem.x))
+    expected = torch.autograd.grad(loss, problem.inputs, retain_graph=True)
+
+    def gradient(_):
+        return torch.autograd.grad(loss, problem.inputs, retain_graph=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        for found in pool.map(gradient, range(6)):
+            for mine, theirs in zip(found, expected, strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_many_cotangents_at_once(history):
+    problem = Problem(0.5, 70)
+    result = propagate(problem.plan(history, learnt=True), problem.step, problem.x).reshape(-1)
+    basis = torch.eye(result.numel(), dtype=torch.float64)
+    together = torch.autograd.grad(result, problem.inputs, basis, is_grads_batched=True, retain_graph=True)
+    for i, direction in enumerate(basis):
+        alone = torch.autograd.grad(result, problem.inputs, direction, retain_graph=True)
+        for mine, theirs in zip(together, alone, strict=True):
+            torch.testing.assert_close(mine[i], theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_gradients_may_be_written_into(history):
+    """A hook that scales a gradient in place as it arrives must not reach any other."""
+    problem = Problem(0.5, 70)
+    offsets = [torch.zeros(6, dtype=torch.float64, requires_grad=True) for _ in range(70)]
+
+    def step(j, y):
+        return offsets[j].view(y.shape) if j % 2 else problem.step(j, y)
+
+    def spoil(parameter):
+        parameter.grad.mul_(100.0)
+
+    plan = problem.plan(history, learnt=False)
+    problem.loss(propagate(plan, step, problem.x)).backward()
+    expected, problem.x.grad = problem.x.grad, None
+    for offset in offsets:
+        offset.grad = None
+        offset.register_post_accumulate_grad_hook(spoil)
+    problem.loss(propagate(plan, step, problem.x)).backward()
+    torch.testing.assert_close(problem.x.grad, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_gradients_of_order_and_steps_do_not_mind_autocast(history):
+    problem = Problem(0.5, 150, size=40, dtype=torch.float32)
+    loss = problem.loss(propagate(problem.plan(history, learnt=True), problem.step, problem.x))
+    expected = torch.autograd.grad(loss, problem.inputs[2:], retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = torch.autograd.grad(loss, problem.inputs[2:])
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
+
+
+def test_without_gradients_a_compressed_history_holds_few_blocks(monkeypatch):
+    blocks, most = [], 0
+    make = compressed.buffer
+
+    def remember(*arguments):
+        nonlocal most
+        made = make(*arguments)
+        blocks.append(weakref.ref(made))
+        most = max(most, sum(block() is not None for block in blocks))
+        return made
+
+    monkeypatch.setattr(compressed, "buffer", remember)
+    problem = Problem(0.5, 1000)
+    with torch.no_grad():
+        propagate(problem.plan("compressed", learnt=False), problem.step, problem.x)
+    assert len(blocks) > 15
+    assert most <= 6  # the far states, three blocks, and one that is about to go
+
+
+def test_the_tolerance_is_heeded():
+    problem = Problem(0.5, 300)
+    exact = propagate(problem.plan("exact", learnt=False), problem.step, problem.x)
+    errors = []
+    for tolerance in (1e-2, 1e-5, 1e-9):
+        plan = equal_steps_plan(
+            problem.order.detach(), problem.step_size.detach(), 300, history="compressed", tolerance=tolerance
+        )
+        errors.append(relative(propagate(plan, problem.step, problem.x), exact))
+    assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0

@@ -181,7 +181,18 @@ def test_dtype_follows_the_network(dtype):
     assert network().to(dtype)(batch().to(dtype)).dtype == dtype
 
 
+def test_autocast_keeps_the_states_of_a_wide_network_in_single_precision():
+    net = network(width=8).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert net.trajectory(batch().float()).dtype == torch.float32
+
+
 BAD = [
+    (lambda: network(residual=False, order=7.0), r"order must lie in \(0, 1\], got 7.0"),
+    (
+        lambda: network(adjoint="continuous")(batch()[0]),
+        r"x must be two-dimensional for adjoint='continuous', got shape \(2,\); samples are rows",
+    ),
     (lambda: network(0), "n_features must be at least 1, got 0"),
     (lambda: network(n_outputs=0), "n_outputs must be at least 1, got 0"),
     (lambda: network(n_layers=0), "n_layers must be at least 1, got 0"),

@@ -1,4 +1,5 @@
 import copy
+import io
 import os
 import subprocess
 import sys
@@ -209,6 +210,48 @@ def test_autocast_keeps_the_state_in_the_dtype_of_the_input():
     assert all(p.grad.dtype == torch.float32 for p in stack.parameters())
 
 
+def test_saving_and_loading_whole_modules(stack):
+    """As people do with torch.save; the weights of the memory are made again."""
+    x = batch(5, 4)
+    expected = stack(x)
+    buffer = io.BytesIO()
+    torch.save(stack, buffer)
+    buffer.seek(0)
+    again = torch.load(buffer, weights_only=False)
+    torch.testing.assert_close(again(x), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_functional_calls_keep_the_memory_out_of_autocast(order):
+    """Layers that autocast leaves alone: any rounding to 16 bits would be the memory's."""
+    stack = FractionalStack([nn.Tanh() for _ in range(40)], order=order)
+    x = batch(5, 4, dtype=torch.float32)
+    expected = stack(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(stack(x), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(vmap(stack)(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_construction_on_the_meta_device():
+    with torch.device("meta"):
+        stack = FractionalStack([nn.Linear(2, 2) for _ in range(3)], order=0.5)
+    assert stack.layers[0].weight.is_meta
+    assert stack.order.item() == 0.5
+
+
+def test_writing_into_the_state_is_noticed_in_inference_mode():
+    stack = FractionalStack([nn.ReLU(inplace=True)], order=0.5)
+    with torch.inference_mode(), pytest.raises(FracdnnError, match="must not change the state it is given"):
+        stack(batch(2, 4))
+
+
+def test_traced_calls_give_layers_a_copy():
+    stack = FractionalStack([nn.ReLU(inplace=True), *dense(n_layers=3)], order=0.5)
+    plain = FractionalStack([nn.ReLU(), *stack.layers[1:]], order=0.5)
+    x = batch(3, 4)
+    torch.testing.assert_close(vmap(stack)(x.clone()), plain(x), rtol=1e-12, atol=1e-12)
+
+
 def test_hooks_are_called():
     stack = FractionalStack(dense(), order=0.5)
     seen = []
@@ -331,7 +374,17 @@ class Poison(nn.Module):
         return y / 0
 
 
+class Recurrent(nn.Module):
+    def forward(self, y):
+        return y, y
+
+
 BAD = [
+    (
+        lambda: FractionalStack(dense(), order=nn.Parameter(torch.tensor(0.5))),
+        "order must be a constant, got a tensor that requires a gradient; pass numbers and set learn_order=True",
+    ),
+    (lambda: FractionalStack([Recurrent()])(batch(2, 4)), r"layer 0 \(Recurrent\) must return a tensor, got tuple"),
     (lambda: FractionalStack([]), "layers must hold at least one module, got an empty list"),
     (lambda: FractionalStack(nn.Linear(2, 2)), r"layers must be a list of modules, got Linear; pass \[Linear"),
     (

@@ -45,7 +45,8 @@ def _in_plain_operations(plan: MemoryPlan, step: Step, y0: torch.Tensor) -> list
     states = [y0]
     memory.append(y0)
     for j in range(1, plan.n_layers + 1):
-        change = factors[j - 1] * step(j - 1, states[-1])
+        # A copy, since here nobody would notice a layer that writes into its input; a compiler removes it.
+        change = factors[j - 1] * step(j - 1, states[-1].clone())
         states.append(memory.row(j) + change.to(y0.dtype))
         memory.append(states[-1])
     return states
@@ -66,17 +67,22 @@ def _on_a_tape(
         guard.check(j, y)
         if trajectory:
             states.append(y if recording else y.clone())
+    del tape.history  # what a backward pass needs of it, the layers and nodes hold
     return states if trajectory else [y]
 
 
 class _Tape:
-    """What the nodes of one forward pass share: the plan, the history, and the backward pass under way."""
+    """What the nodes of one forward pass share: the plan, the history, and the backward passes under way.
+
+    A backward pass is known by its task: one over a retained graph, one nested in a hook of another, or one in another
+    thread each have their own.
+    """
 
     def __init__(self, plan: MemoryPlan, y0: torch.Tensor) -> None:
         self.plan = plan
         self.history: HistorySum = plan.forward_sum(y0)
         self.factors: Any = plan.factors.detach().to(y0) if plan.learnt else plan.factor_numbers
-        self._pass: _BackwardPass | None = None
+        self._passes: dict[int, _BackwardPass] = {}
 
     def advance(self, j: int, change: torch.Tensor) -> torch.Tensor:
         """Y_j, in its place in the history; the last one apart, so that it does not keep the history alive."""
@@ -89,19 +95,25 @@ class _Tape:
 
     def backward_pass(self, top: int, cotangent: torch.Tensor) -> "_BackwardPass":
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
-        current = self.pass_under_way()
-        if current is None:
-            kind = _DifferentiablePass if torch.is_grad_enabled() else _BufferedPass
-            current = self._pass = kind(self, top, cotangent)
-        return current
+        task = torch._C._current_graph_task_id()
+        if task not in self._passes:
+            plain = torch.is_grad_enabled() or _is_batch_of_cotangents(cotangent)
+            kind = _DifferentiablePass if plain else _BufferedPass
+            self._passes[task] = kind(self, top, cotangent)
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_pass(task))
+        return self._passes[task]
+
+    def _end_pass(self, task: int) -> None:
+        self._passes.pop(task, None)
 
     def pass_under_way(self) -> "_BackwardPass | None":
-        """A second backward pass over a retained graph is another task, and begins anew."""
-        task = torch._C._current_graph_task_id()
-        return self._pass if self._pass is not None and self._pass.task == task else None
+        return self._passes.get(torch._C._current_graph_task_id())
 
-    def end_pass(self) -> None:
-        self._pass = None
+
+def _is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
+    """`torch.autograd.grad(is_grads_batched=True)` sends a batch as one wrapped tensor, which no buffer can take."""
+    keys = torch._C._dispatch_keys(cotangent)
+    return any(keys.has(torch._C._dispatch_key_parse(kind)) for kind in ("Batched", "FuncTorchBatched"))
 
 
 class _BackwardPass(ABC):
@@ -110,14 +122,13 @@ class _BackwardPass(ABC):
     def __init__(self, tape: _Tape, top: int) -> None:
         self.plan = tape.plan
         self.top = top
-        self.task = torch._C._current_graph_task_id()
         self._states: dict[int, torch.Tensor] = {}
         self._adjoints: dict[int, torch.Tensor] = {}
         self._factor_gradients: dict[int, torch.Tensor] = {}
 
     @abstractmethod
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
-        """Q_j, up to a constant that `change_cotangent` and `input_cotangent` know."""
+        """Q_j."""
 
     @abstractmethod
     def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
@@ -129,49 +140,52 @@ class _BackwardPass(ABC):
 
     def record(self, j: int, previous: torch.Tensor, change: torch.Tensor, adjoint: torch.Tensor) -> None:
         """Keep what the gradients of the weights need."""
+        if not torch.is_grad_enabled():  # else second derivatives need the graph
+            previous, change = previous.detach(), change.detach()
         self._states[j - 1] = previous
         self._adjoints[j] = adjoint
-        self._factor_gradients[j] = (adjoint * change).sum()
+        wide = torch.promote_types(adjoint.dtype, torch.float32)
+        self._factor_gradients[j] = (adjoint.to(wide) * change.to(wide)).sum()
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors()`; layers beyond the top had no part in the loss."""
         n = self.plan.n_layers
         nothing = torch.zeros_like(self._adjoints[self.top])
-        states = torch.stack([self._states.get(j, nothing).reshape(-1) for j in range(n)])
-        adjoints = torch.stack([self._adjoints.get(j, nothing).reshape(-1) for j in range(1, n + 1)])
-        none = torch.zeros((), dtype=nothing.dtype, device=nothing.device)
+        # These sums cancel: never in less than single precision, whatever the layers use.
+        wide = torch.promote_types(nothing.dtype, torch.float32)
+        states = torch.stack([self._states.get(j, nothing).reshape(-1) for j in range(n)]).to(wide)
+        adjoints = torch.stack([self._adjoints.get(j, nothing).reshape(-1) for j in range(1, n + 1)]).to(wide)
+        none = torch.zeros((), dtype=wide, device=nothing.device)
         factors = torch.stack([self._factor_gradients.get(j, none) for j in range(1, n + 1)])
-        return (*self.plan.weight_gradients(states, adjoints), factors.to(torch.float64))
+        with torch.autocast(nothing.device.type, enabled=False):
+            return (*self.plan.weight_gradients(states, adjoints), factors.to(torch.float64))
 
 
 class _BufferedPass(_BackwardPass):
-    """In the buffers of a history sum. Equal constant factors are taken into the adjoint: c Q obeys the same sum."""
+    """In the buffers of a history sum. What leaves it is a tensor of its own: callers may write into gradients."""
 
     def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
         super().__init__(tape, top)
         self._factors = tape.factors
-        self._scale = tape.factors[0] if tape.plan.equal_factors else 1.0
         self._sum = tape.plan.adjoint_sum(top, cotangent)
 
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
-        if j == self.top:
-            state = self._sum.first(cotangent)
-            return state.mul_(self._scale) if self._scale != 1.0 else state
-        return self._sum.row(self.top - j).add_(cotangent, alpha=self._scale)
+        return self._sum.first(cotangent) if j == self.top else self._sum.row(self.top - j).add_(cotangent)
 
     def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
-        return adjoint if self.plan.equal_factors else self._factors[j - 1] * adjoint
+        return self._factors[j - 1] * adjoint
 
     def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
-        return torch.add(cotangent, self._sum.row(self.top), alpha=1.0 / self._scale)
+        return cotangent + self._sum.row(self.top)
 
 
 class _DifferentiablePass(_BackwardPass):
-    """In plain operations, for second derivatives."""
+    """In plain operations, for second derivatives and for many cotangents at once."""
 
     def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
         super().__init__(tape, top)
-        matrix = tape.plan.transposed_matrix(top).to(cotangent.device)
+        skip = tape.plan.n_layers - top
+        matrix = tape.plan.transposed_matrix()[skip:, skip:].to(cotangent.device)
         self._factors = tape.plan.factors.to(cotangent)
         self._sum = FunctionalSum(matrix)
 
@@ -203,7 +217,6 @@ class _Start(torch.autograd.Function):
             return (None, cotangent, *[None] * len(ctx.devices))
         gradients = current.weight_gradients() if ctx.devices else ()
         at_home = [gradient.to(device) for gradient, device in zip(gradients, ctx.devices, strict=True)]
-        ctx.tape.end_pass()
         return (None, current.input_cotangent(cotangent), *at_home)
 
 

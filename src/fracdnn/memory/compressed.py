@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
-from fracdnn.memory.sums import HistorySum, fresh_alias
+from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 
 BLOCK = 64
 _INNER = 8
@@ -72,15 +72,14 @@ class CompressedSum(HistorySum):
         self._shape = state.shape
         n_terms = len(weights.decay)
         # One more row of far state: the first state of a forward sum, the running sum of a transposed one.
-        self._far = state.new_zeros(n_terms + 1, state.numel())
+        self._far = buffer(state, n_terms + 1, state.numel()).zero_()
         self._blocks: list[torch.Tensor] = []
-        self._slots: list[torch.Tensor] = []
+        self._slots: tuple[torch.Tensor, ...] = ()
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._open_block(0)
         if self._transposed:
-            self._slots[0].copy_(state)
-            return self._slots[0]
+            return fresh_alias(self._slots[0]).copy_(state)
         first = fresh_alias(self._far[-1].view(self._shape))
         first.copy_(state)
         self._blocks[-1][0].zero_()  # its weight is not h_m: it counts through the far states
@@ -100,7 +99,7 @@ class CompressedSum(HistorySum):
             self._pull(block, own, inner, min(inner + _INNER, len(block)), 0, n)
         if within > inner:
             self._pull(block, own, within, within + 1, inner, n)
-        return self._slots[within]
+        return fresh_alias(self._slots[within])
 
     def _pull(self, block: torch.Tensor, own: torch.Tensor, begin: int, end: int, start: int, n: int) -> None:
         untouched = self._transposed and start == 0 and n < BLOCK
@@ -111,11 +110,11 @@ class CompressedSum(HistorySum):
 
     def _open_block(self, n: int) -> None:
         rows = min(BLOCK, self._n_rows + 1 - n)
-        block = self._far.new_empty(rows, self._far.shape[1])
+        block = buffer(self._far, rows, self._far.shape[1])
         self._blocks.append(block)
         if len(self._blocks) > 3:
             self._blocks.pop(0)
-        self._slots = [fresh_alias(slot) for slot in block.view(rows, *self._shape).unbind(0)]
+        self._slots = block.view(rows, *self._shape).unbind(0)
 
     def _bring_in_older(self, n: int) -> None:
         """Start the rows of a new block with all that is older than it."""

@@ -7,7 +7,7 @@ older state is met on exactly one level.
 
 import torch
 
-from fracdnn.memory.sums import HistorySum, fresh_alias
+from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -27,13 +27,11 @@ class ExactSum(HistorySum):
         self._matrix = matrix
         self._n_rows = len(matrix)
         self._levels = levels_for(self._n_rows, state)
-        self.states = state.new_empty(self._n_rows + 1, *state.shape)
-        self._flat = self.states.view(self._n_rows + 1, -1)
-        self._slots = [fresh_alias(slot) for slot in self.states.unbind(0)]
+        self._flat = buffer(state, self._n_rows + 1, state.numel())
+        self._slots = self._flat.view(self._n_rows + 1, *state.shape).unbind(0)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
-        self._slots[0].copy_(state)
-        return self._slots[0]
+        return fresh_alias(self._slots[0]).copy_(state)
 
     def row(self, n: int) -> torch.Tensor:
         start = 0
@@ -41,7 +39,7 @@ class ExactSum(HistorySum):
             if n % size == 0 and start < n:
                 self._pull(n, min(n + size, self._n_rows + 1), start)
             start = n - n % size
-        return self._slots[n]
+        return fresh_alias(self._slots[n])
 
     def _pull(self, n: int, end: int, start: int) -> None:
         """Bring states start … n−1 into rows n … end−1; rows are untouched memory where start is 0."""

@@ -60,5 +60,5 @@ class StateGuard:
 
 
 def _version(y: torch.Tensor) -> int:
-    """How often a tensor was written into; tensors of inference mode do not count that."""
+    """How often a tensor was written into; tensors made in inference mode do not count that."""
     return 0 if y.is_inference() else y._version

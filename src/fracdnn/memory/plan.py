@@ -1,10 +1,8 @@
 """What a chain of layers needs to know of its memory: the weights, the step factors, and which sum to use.
 
-A plan is built once for a fixed order (and cached), or in every forward pass where order or steps are learnt; then its
-tensors are attached to the graph and `weight_gradients` gives what flows back into them.
+A plan serves many forward passes where order and steps are fixed. Where they are learnt it is built in each, its
+tensors are attached to the graph, and `weight_gradients` gives what flows back into them.
 """
-
-from functools import lru_cache
 
 import torch
 
@@ -45,7 +43,6 @@ class MemoryPlan:
         self.factor_numbers: list[float] | None = None
         if not self.learnt and not being_traced():
             self.factor_numbers = factors.tolist()
-        self.equal_factors = self.factor_numbers is not None and len(set(self.factor_numbers)) == 1
 
     def weight_tensors(self) -> tuple[torch.Tensor, ...]:
         """All that a gradient can flow into, in the order of `weight_gradients`."""
@@ -69,12 +66,14 @@ class MemoryPlan:
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
         if self._compressed is None:
-            return ExactSum(self._cast(("adjoint", top), self.transposed_matrix(top), state), state)
+            skip = self.n_layers - top
+            matrix = self._cast("adjoint", self.transposed_matrix(), state)
+            return ExactSum(matrix[skip:, skip:], state)
         return CompressedSum(self._cast_compressed(state), state, top, transposed=True)
 
-    def transposed_matrix(self, top: int) -> torch.Tensor:
-        """Row n, column k is H_{top−k, top−n}: lower triangular again."""
-        return self.dense_matrix()[:top, :top].T.flip(0, 1)
+    def transposed_matrix(self) -> torch.Tensor:
+        """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
+        return self.dense_matrix().T.flip(0, 1)
 
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Gradients for `weight_tensors()` less the last, from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row."""
@@ -120,25 +119,6 @@ def equal_steps_plan(
     order: torch.Tensor, step_size: torch.Tensor, n_layers: int, *, history: str, tolerance: float
 ) -> MemoryPlan:
     """A plan for one step size and one order, or an order for each layer."""
-    if order.requires_grad or step_size.requires_grad or being_traced():
-        return _equal_steps_plan(order, step_size, n_layers, history, tolerance)
-    return _cached_plan(tuple(order.reshape(-1).tolist()), order.dim(), float(step_size), n_layers, history, tolerance)
-
-
-@lru_cache(maxsize=32)
-def _cached_plan(
-    order: tuple[float, ...], dim: int, step_size: float, n_layers: int, history: str, tolerance: float
-) -> MemoryPlan:
-    # A plan outlives the call that asked for it, which may have been made in inference mode.
-    with torch.inference_mode(False), torch.no_grad():
-        orders = torch.tensor(order if dim else order[0], dtype=torch.float64)
-        step = torch.tensor(step_size, dtype=torch.float64)
-        return _equal_steps_plan(orders, step, n_layers, history, tolerance)
-
-
-def _equal_steps_plan(
-    order: torch.Tensor, step_size: torch.Tensor, n_layers: int, history: str, tolerance: float
-) -> MemoryPlan:
     factors = l1_step_factor(order, step_size).expand(n_layers)
     if history == "exact":
         return MemoryPlan(factors, matrix=memory_matrix(order, n_layers))

@@ -22,8 +22,15 @@ class HistorySum(ABC):
 
 
 def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory with its own version counter.
+    """The same memory as a new tensor with its own version counter.
 
-    Autograd then does not mistake the filling of later rows of a buffer for a change of this one.
+    Autograd then does not mistake the filling of later rows of a buffer for a change of this one. Each caller gets an
+    alias of its own: a node of the graph takes hold of the tensor it returns, and the sum must not hold on to that.
     """
     return tensor.data
+
+
+def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
+    """Uninitialised memory, an ordinary tensor in inference mode too: those count how often they are written into."""
+    with torch.inference_mode(False):
+        return like.new_empty(*size)

@@ -1,5 +1,7 @@
 """The paper's network: layers σ(K_j y + b_j) with memory, and the class map W."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -7,7 +9,7 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.printed_adjoint import PrintedAdjoint
 from fracdnn.nn.stack import FractionalStack, Numbers
-from fracdnn.validation import check_choice, check_count
+from fracdnn.validation import check_choice, check_count, check_order
 
 OPERATORS = ("dense", "stencil")
 ADJOINTS = ("exact", "continuous")
@@ -93,12 +95,14 @@ class FractionalNetwork(nn.Module):
                 history=history,
                 tolerance=tolerance,
             )
-        elif learn_order or learn_steps:
+        elif not isinstance(order, Sequence):
+            check_order(order)
+        if not residual and (learn_order or learn_steps):
             raise InvalidArgumentError(
                 "residual must be True to learn the order or the steps, got False; "
                 "a network without skip connections has neither"
             )
-        else:
+        if not residual:
             self.plain = nn.Sequential(*layers)
         if adjoint == "continuous":
             self._check_printed(operator, activation, bias)
@@ -138,7 +142,8 @@ class FractionalNetwork(nn.Module):
                 f"x must have the dtype of the network, {self.W.weight.dtype}, got {x.dtype}; "
                 f"use x.to({self.W.weight.dtype}) or network.to({x.dtype})"
             )
-        return x if self.opening is None else self.opening(x)
+        # Under autocast the opening map gives a coarser dtype: the states stay in that of the input.
+        return x if self.opening is None else self.opening(x).to(x.dtype)
 
     def _last_state(self, y: torch.Tensor) -> torch.Tensor:
         if self.stack is None:
@@ -146,6 +151,10 @@ class FractionalNetwork(nn.Module):
             return self.plain(y)
         if self.adjoint == "exact":
             return self.stack(y)
+        if y.dim() != 2:
+            raise InvalidArgumentError(
+                f"x must be two-dimensional for adjoint='continuous', got shape {tuple(y.shape)}; samples are rows"
+            )
         matrices = torch.stack([layer.K for layer in self.layers])  # type: ignore[misc]
         biases = torch.stack([layer.b.reshape(-1) for layer in self.layers])  # type: ignore[operator]
         return PrintedAdjoint.apply(y, matrices, biases, self.stack.plan(y), float(self.stack.order))

@@ -12,7 +12,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": nn.functional.gelu,
     "silu": nn.functional.silu,
     "sigmoid": torch.sigmoid,
-    "identity": lambda y: y,
+    "identity": nn.Identity(),
 }
 BIASES = ("vector", "scalar", "none")
 STENCILS = {"five-point": 5, "nine-point": 9}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,23 +21,25 @@ from fracdnn.memory import (
 from fracdnn.nn.learnable import LearntOrder, LearntSteps
 from fracdnn.validation import being_traced, check_choice, check_order, check_positive, check_step_size
 
-Numbers = float | Sequence[float] | torch.Tensor
+Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
 
 
 class FractionalStack(nn.Module):
     """Layers with memory: Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), the L1 scheme for d_t^order Y = f (paper, Alg. 1).
 
-    Each layer f_j maps a state to a tensor of the same shape and must not write into the state it is given. `order`
+    Each layer f_j maps a state to a tensor of the same shape and must not write into the state it is given (an error,
+    but for order 1 in inference mode, where it goes unnoticed). `order`
     is one number in (0, 1] or one for each layer, `step_size` one positive number or one for each layer (then the
-    weights are those of unequal steps). Order 1 is a plain residual network, and runs as one.
+    weights are those of unequal steps). Order 1 is a plain residual network and, with fixed steps, runs as one. Fixed
+    orders and steps are settings like the number of layers: they are not part of the state dict.
 
     `learn_order=True` makes the order a parameter in (0, 1), `learn_order="layer"` one for each layer;
     `learn_steps=True` makes the steps parameters. `order` and `step_sizes` give the current values.
 
     `history` is how the sum over earlier layers is computed: "exact" in blocks, O(N²) sums; "compressed" (one order,
     equal steps) with far weights as exponentials of relative error `tolerance` (default 1e-10 in float64, else 1e-6),
-    O(N) work and, without gradients, O(1) states; "auto" chooses by depth. `history_` says which was chosen, "none" at
-    order 1.
+    O(N) work and, without gradients, O(1) states; "auto" chooses by depth. `history_` says which was chosen, "none"
+    where the stack runs as a residual network.
 
     Shapes: x [...] as the layers take it; `stack(x)` gives Y_N, `stack(x, trajectory=True)` all Y_0 … Y_N,
     [N + 1, ...]. Gradients are those of the exact discrete adjoint; memory between the passes is one state a layer
@@ -59,8 +62,8 @@ class FractionalStack(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(_checked_layers(layers))
         n_layers = len(self.layers)
-        orders = check_order(_as_tensor(order))
-        steps = check_step_size(_as_tensor(step_size))
+        orders = check_order(_constant(order, "order"))
+        steps = check_step_size(_constant(step_size, "step_size"))
         for name, value in (("order", orders), ("step_size", steps)):
             if value.dim() and value.shape != (n_layers,):
                 raise InvalidArgumentError(
@@ -79,6 +82,7 @@ class FractionalStack(nn.Module):
         self._steps = steps
         self._step_numbers: list[float] = steps.expand(n_layers).tolist()
         self.has_equal_steps = not learn_steps and steps.dim() == 0
+        self._plans: dict[tuple[str, float], MemoryPlan] = {}
         self._has_memory = bool(learn_order) or bool((orders < 1).any())
         self._compressible = self.has_equal_steps and orders.dim() == 0 and learn_order != "layer"
         self.history = check_choice(history, "history", HISTORIES)
@@ -105,7 +109,7 @@ class FractionalStack(nn.Module):
         """How the sum over earlier layers is computed: "exact", "compressed", or "none" at order 1."""
         if not self._has_memory and self.learnt_steps is None:
             return "none"
-        return choose_history(self.history, len(self.layers), equal_steps=self._compressible)
+        return self._memory_history()
 
     def forward(self, x: torch.Tensor, trajectory: bool = False) -> torch.Tensor:
         self._check_input(x)
@@ -114,6 +118,10 @@ class FractionalStack(nn.Module):
 
         def step(j: int, y: torch.Tensor) -> torch.Tensor:
             change = layers[j](y) if traced else self._call(layers, j, y)
+            if not isinstance(change, torch.Tensor):
+                raise InvalidTypeError(
+                    f"{self._name(j)} must return a tensor, got {type(change).__name__}; wrap it in a module that does"
+                )
             if change.shape != y.shape:
                 raise InvalidArgumentError(
                     f"{self._name(j)} must keep the shape of its input, got {tuple(change.shape)} from "
@@ -132,13 +140,32 @@ class FractionalStack(nn.Module):
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
         """The weights and factors for a state like x."""
+        if self.learnt_order is not None or self.learnt_steps is not None or being_traced():
+            return self._new_plan(x)
+        key = (self.history_, default_tolerance(x.dtype))
+        if key not in self._plans:
+            # A plan outlives the call that asks for it, which may be made in inference mode.
+            with torch.inference_mode(False), torch.no_grad():
+                self._plans = {key: self._new_plan(x)}
+        return self._plans[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the weights, which are quickly made again."""
+        return {**self.__dict__, "_plans": {}}
+
+    def _new_plan(self, x: torch.Tensor) -> MemoryPlan:
         order = self.order
         if not self.has_equal_steps:
             steps = self.step_sizes
             times = torch.cat([torch.zeros_like(steps[:1]), steps.cumsum(0)])
             return grid_plan(order.to(times.device), times)
         tolerance = default_tolerance(x.dtype) if self.tolerance is None else self.tolerance
-        return equal_steps_plan(order, self._steps, len(self.layers), history=self.history_, tolerance=tolerance)
+        return equal_steps_plan(
+            order, self._steps, len(self.layers), history=self._memory_history(), tolerance=tolerance
+        )
+
+    def _memory_history(self) -> str:
+        return choose_history(self.history, len(self.layers), equal_steps=self._compressible)
 
     def _name(self, j: int) -> str:
         return f"layer {j} ({type(self.layers[j]).__name__})"
@@ -163,10 +190,17 @@ class FractionalStack(nn.Module):
         )
 
 
-def _as_tensor(value: Any) -> Any:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return torch.tensor(value, dtype=torch.float64)
-    return value.detach() if isinstance(value, torch.Tensor) else value
+def _constant(value: Any, name: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            raise InvalidArgumentError(
+                f"{name} must be a constant, got a tensor that requires a gradient; "
+                f"pass numbers and set learn_order=True or learn_steps=True"
+            )
+        return value.clone()
+    if isinstance(value, np.ndarray) or (isinstance(value, Sequence) and not isinstance(value, str)):
+        return torch.from_numpy(np.array(value, dtype=np.float64))
+    return value
 
 
 def _checked_layers(layers: Any) -> list[nn.Module]:
