@@ -1,0 +1,44 @@
+"""Zero mean and unit deviation: by training statistics, or by each batch's own as the paper does it."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Standardization:
+    """(x − mean) / deviation, by feature; a feature without deviation is only centred."""
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    @classmethod
+    def of(cls, x: torch.Tensor, weight: torch.Tensor | None = None) -> "Standardization":
+        """The statistics of rows, weighted where weights are given."""
+        weight = torch.ones(len(x), dtype=x.dtype, device=x.device) if weight is None else weight
+        share = (weight / weight.sum()).unsqueeze(-1)
+        mean = (share * x).sum(0)
+        variance = (share * (x - mean) ** 2).sum(0)
+        return cls(mean, _without_zeros(variance.sqrt(), mean))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - self.mean) / self.deviation
+
+    def undo(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.deviation + self.mean
+
+
+def normalize_batch(x: torch.Tensor, *, per_feature: bool = True) -> torch.Tensor:
+    """The paper's eq. (BN): a batch by its own mean and standard deviation, for each feature or over all numbers.
+
+    For reproduction only. As a predictor it is wrong: an answer depends on its neighbours in the batch.
+    """
+    dim = 0 if per_feature else tuple(range(x.dim()))
+    mean = x.mean(dim, keepdim=True)
+    deviation = x.std(dim, keepdim=True, correction=1 if len(x) > 1 else 0)
+    return (x - mean) / _without_zeros(deviation, mean)
+
+
+def _without_zeros(deviation: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    rounding = 10 * torch.finfo(deviation.dtype).eps * mean.abs()
+    return torch.where(deviation > rounding, deviation, torch.ones_like(deviation))

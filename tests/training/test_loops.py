@@ -1,0 +1,144 @@
+import pytest
+import torch
+
+from fracdnn.datasets import load_perfume, make_level_set
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn import FractionalNetwork
+from fracdnn.training import (
+    AdamTraining,
+    FullBatchTraining,
+    History,
+    MiniBatchTraining,
+    Objective,
+    Regularization,
+    Standardization,
+    Task,
+    normalize_batch,
+)
+from fracdnn.training.loops import accuracy
+from tests.datasets.test_datasets import PERFUME, needs_perfume
+
+
+def level_set_task(n=300, seed=0, **options):
+    X, y = (torch.from_numpy(part) for part in make_level_set(n, random_state=seed))
+    generator = torch.Generator().manual_seed(seed)
+    net = FractionalNetwork(2, 2, **{"n_layers": 5, "order": 0.5, "generator": generator, **options}).double()
+    return Task(net, Objective(), 2 * X - 1, y, generator=generator)
+
+
+TRAININGS = [
+    FullBatchTraining(max_iter=40),
+    FullBatchTraining("bfgs", max_iter=40),
+    FullBatchTraining("steepest", max_iter=40),
+    MiniBatchTraining(n_batches=4, iterations=10),
+    AdamTraining(learning_rate=0.02, max_epochs=30),
+    AdamTraining(learning_rate=0.02, max_epochs=30, validation_fraction=0.2),
+]
+
+
+@pytest.mark.parametrize("training", TRAININGS, ids=repr)
+def test_training_learns_and_tells(training):
+    task = level_set_task()
+    seen = []
+    task.watch = seen.append
+    before = float(task.loss().detach())
+    history = training.fit(task)
+    assert float(task.loss().detach()) < 0.5 * before
+    assert task.accuracy() > 0.9
+    assert history.status
+    assert history.records == seen
+    assert len(history.records[0].layer_gradients) == 5
+    assert all(norm > 0 for norm in history.records[0].layer_gradients)
+    assert all(record.gradient_norm >= max(record.layer_gradients) * (1 - 1e-9) for record in history.records)
+    assert History.from_dict(history.to_dict()) == history
+
+
+@pytest.mark.parametrize("training", TRAININGS, ids=repr)
+def test_the_same_seed_gives_the_same_bits(training):
+    first, second = level_set_task(), level_set_task()
+    training.fit(first)
+    training.fit(second)
+    for a, b in zip(first.network.parameters(), second.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_line_search_trials_are_counted():
+    history = FullBatchTraining("bfgs", max_iter=10).fit(level_set_task())
+    assert len(history.records) == 10
+    assert history.line_search_trials == sum(history.column("line_search_trials")) >= 10
+
+
+def test_mini_batches_are_drawn_anew_and_normalised():
+    batches = []
+
+    def normalize(x):
+        batches.append(x)
+        return normalize_batch(x)
+
+    MiniBatchTraining(n_batches=3, iterations=2, normalize=normalize).fit(level_set_task(n=101))
+    assert [len(batch) for batch in batches] == [50, 50, 50]
+    assert all(len(torch.unique(batch, dim=0)) == 50 for batch in batches)  # without replacement
+    assert not torch.equal(batches[0], batches[1])
+
+
+def test_early_stopping_keeps_the_best_parameters():
+    task = level_set_task(n=40, width=32)
+    task.target = torch.randint(2, (40,), generator=torch.Generator().manual_seed(5))  # nothing to learn
+    history = AdamTraining(0.05, batch_size=8, max_epochs=300, validation_fraction=0.5, patience=5).fit(task)
+    assert history.status == "no improvement"
+    scores = history.column("validation_score")
+    assert len(scores) - scores.index(min(scores)) == 6
+    order = torch.randperm(40, generator=level_set_task(n=40, width=32).generator)
+    with torch.no_grad():
+        assert float(task.part(order[:20]).loss()) == pytest.approx(min(scores), rel=1e-12)
+
+
+def test_squared_error_has_no_accuracy():
+    task = level_set_task()
+    task.objective, task.target = Objective("squared_error"), task.x.flip(1)
+    history = AdamTraining(max_epochs=2).fit(task)
+    assert history.column("accuracy") == [None, None]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_papers_level_set_experiment(seed):
+    """Table 2: N = 5, order 0.1, m1 = 6, m2 = 30, ξ = 1e-1, 1e+2, 1e-2; 10,000 points for training and for testing."""
+    X, y = (torch.from_numpy(part) for part in make_level_set(20_000, random_state=seed))
+    generator = torch.Generator().manual_seed(seed)
+    net = FractionalNetwork(2, 2, n_layers=5, order=0.1, bias="scalar", generator=generator).double()
+    objective = Objective(regularization=Regularization(class_map=1e-1, operator=1e2, bias=1e-2))
+    task = Task(net, objective, X[:10_000], y[:10_000], generator=generator)
+    MiniBatchTraining(n_batches=6, iterations=30, normalize=normalize_batch).fit(task)
+    assert accuracy(net, normalize_batch(X[10_000:]), y[10_000:]) >= 0.992
+
+
+@needs_perfume
+def test_perfumes_of_the_last_seconds_from_the_first():
+    """Settings found by trial: width 16, 8 layers, order 0.9, ξ_W and decay 1e-3; 98.9, 96.8 and 98.9 % measured."""
+    X_train, X_test, y_train, y_test = (torch.from_numpy(part) for part in load_perfume(PERFUME).split_by_time())
+    scale = Standardization.of(X_train)
+    found = []
+    for seed in range(3):
+        net = FractionalNetwork(2, 20, n_layers=8, order=0.9, width=16, generator=torch.Generator().manual_seed(seed))
+        objective = Objective(regularization=Regularization(class_map=1e-3, decay=1e-3))
+        FullBatchTraining(max_iter=300).fit(Task(net.double(), objective, scale(X_train), y_train))
+        found.append(accuracy(net, scale(X_test), y_test))
+    assert sum(found) / 3 >= 0.97
+
+
+BAD = [
+    (lambda: FullBatchTraining("newton"), "optimizer must be one of 'bfgs', 'lbfgs', 'steepest', got 'newton'"),
+    (lambda: FullBatchTraining(max_iter=0), "max_iter must be at least 1, got 0"),
+    (lambda: MiniBatchTraining(n_batches=0), "n_batches must be at least 1, got 0"),
+    (lambda: MiniBatchTraining(iterations=0), "iterations must be at least 1, got 0"),
+    (lambda: MiniBatchTraining(fraction=0.0), r"fraction must lie in \(0, 1\], got 0.0; the paper takes half"),
+    (lambda: AdamTraining(learning_rate=0.0), "learning_rate must be positive and finite, got 0.0"),
+    (lambda: AdamTraining(batch_size=0), "batch_size must be at least 1, got 0"),
+    (lambda: AdamTraining(validation_fraction=1.0), r"validation_fraction must lie in \[0, 1\), got 1.0"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD)
+def test_bad_options(make, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        make()
