@@ -26,6 +26,10 @@ class Direction(ABC):
         """Whether the direction is that of steepest descent, unscaled: its first step needs a length."""
 
     @abstractmethod
+    def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
+        """How far to try first; `last` is the length of the step before."""
+
+    @abstractmethod
     def state(self) -> dict[str, Any]:
         """What to save."""
 
@@ -48,6 +52,9 @@ class Steepest(Direction):
 
     def is_fresh(self) -> bool:
         return True
+
+    def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
+        return 1.0 if last is None else 2.0 * last
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -86,6 +93,9 @@ class InverseHessian(Direction):
 
     def is_fresh(self) -> bool:
         return self._matrix is None
+
+    def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
+        return _quasi_newton_length(gradient, self.is_fresh())
 
     def state(self) -> dict[str, Any]:
         return {} if self._matrix is None else {"matrix": self._matrix}
@@ -128,8 +138,16 @@ class LimitedMemory(Direction):
     def is_fresh(self) -> bool:
         return not self._steps
 
+    def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
+        return _quasi_newton_length(gradient, self.is_fresh())
+
     def state(self) -> dict[str, Any]:
         return {"steps": torch.stack(self._steps), "changes": torch.stack(self._changes)} if self._steps else {}
 
     def load(self, state: dict[str, Any]) -> None:
         self._steps, self._changes = list(state.get("steps", ())), list(state.get("changes", ()))
+
+
+def _quasi_newton_length(gradient: torch.Tensor, fresh: bool) -> float:
+    """1, the Newton step; without curvature yet, a step of unit size at most."""
+    return min(1.0, 1.0 / max(float(gradient.abs().sum()), 1e-30)) if fresh else 1.0

@@ -56,17 +56,21 @@ class Iteration:
 
 
 class LineSearchOptimizer(torch.optim.Optimizer):
-    """Common to all: iterate direction, search, update. Use BFGS, LBFGS or SteepestDescent."""
+    """Common to all: iterate direction, search, update. Use BFGS, LBFGS or SteepestDescent.
+
+    A step stops after `max_iter` iterations, or when the norm of the gradient is at most `tolerance` (1e-6 as in the
+    paper). `line_search` holds Armijo's constants; `callback` is told of each iteration.
+    """
 
     def __init__(
         self,
         params: Iterable[Any],
         direction: Direction,
         *,
-        max_iter: int,
-        tolerance: float,
-        line_search: Armijo,
-        callback: Callable[[Iteration], None] | None,
+        max_iter: int = 100,
+        tolerance: float = 1e-6,
+        line_search: Armijo = Armijo(),  # noqa: B008
+        callback: Callable[[Iteration], None] | None = None,
     ) -> None:
         super().__init__(params, {})
         if len(self.param_groups) != 1:
@@ -82,7 +86,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         self.callback = callback
         self.result: Result | None = None
         self._direction = direction
-        self._length = 1.0
+        self._length: float | None = None
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> torch.Tensor:  # type: ignore[override]
@@ -120,7 +124,9 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 x, loss, gradient = accepted
                 iterations += 1
                 if self.callback is not None:
-                    self.callback(Iteration(iterations, loss, float(gradient.norm()), self._length, self._last_trials))
+                    self.callback(
+                        Iteration(iterations, loss, float(gradient.norm()), self._length or 0.0, self._last_trials)
+                    )
         finally:
             self._move_to(x)
         self._set_gradient(gradient)
@@ -130,7 +136,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
     def reset(self) -> None:
         """Forget the curvature learnt so far, for another objective."""
         self._direction.reset()
-        self._length = 1.0
+        self._length = None
 
     def state_dict(self) -> dict[str, Any]:
         """Direction and last length: enough to go on as if nothing had happened."""
@@ -138,7 +144,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._direction.load(state_dict["direction"])
-        self._length = float(state_dict["length"])
+        self._length = state_dict["length"]
 
     def _iterate(
         self,
@@ -167,7 +173,8 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 latest.update(point=point, loss=found, gradient=slope_there)
                 return found if bool(torch.isfinite(slope_there).all()) else math.inf
 
-            found = search(self.line_search, value, loss, slope, self._first_length(fresh, gradient))
+            guess = self._direction.first_length(gradient, self._length)
+            found = search(self.line_search, value, loss, slope, guess)
             counts["trials"] += found.trials
             self._last_trials += found.trials
             if found.length is not None:
@@ -178,13 +185,6 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 return None
             self._direction.reset()
         return None
-
-    def _first_length(self, fresh: bool, gradient: torch.Tensor) -> float:
-        if not fresh:
-            return 1.0
-        if isinstance(self._direction, Steepest):
-            return 2.0 * self._length if self._length != 1.0 else 1.0
-        return min(1.0, 1.0 / max(float(gradient.abs().sum()), 1e-30))
 
     def _learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
         if float(step @ change) > _CURVATURE * float(step.norm()) * float(change.norm()):
@@ -211,7 +211,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 
 
 class BFGS(LineSearchOptimizer):
-    """The paper's optimiser: full BFGS with Armijo search, tolerance 1e-6 on the norm of the gradient.
+    """The paper's optimiser: full BFGS with Armijo search. Options as in `LineSearchOptimizer`.
 
     O(n²) memory and work for n parameters. The direction is reset to steepest descent when it is not one of descent;
     updates with sᵀy ≤ 0 are skipped; the first step has length 1/‖g‖₁ and the first update scales the matrix.
@@ -220,60 +220,25 @@ class BFGS(LineSearchOptimizer):
     of Rosenbrock, Beale and Powell; three times on a quadratic of condition 1000, where an exact search pays.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        *,
-        max_iter: int = 100,
-        tolerance: float = 1e-6,
-        line_search: Armijo = Armijo(),  # noqa: B008
-        callback: Callable[[Iteration], None] | None = None,
-    ) -> None:
-        super().__init__(
-            params,
-            InverseHessian(),
-            max_iter=max_iter,
-            tolerance=tolerance,
-            line_search=line_search,
-            callback=callback,
-        )
+    def __init__(self, params: Iterable[Any], **options: Any) -> None:
+        super().__init__(params, InverseHessian(), **options)
 
 
 class LBFGS(LineSearchOptimizer):
-    """Limited-memory BFGS with Armijo search: the curvature of the last `memory` steps; O(memory · n) work."""
+    """Limited-memory BFGS with Armijo search: the curvature of the last `memory` steps; O(memory · n) work.
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        *,
-        max_iter: int = 100,
-        memory: int = 10,
-        tolerance: float = 1e-6,
-        line_search: Armijo = Armijo(),  # noqa: B008
-        callback: Callable[[Iteration], None] | None = None,
-    ) -> None:
-        super().__init__(
-            params,
-            LimitedMemory(check_count(memory, "memory", minimum=1)),
-            max_iter=max_iter,
-            tolerance=tolerance,
-            line_search=line_search,
-            callback=callback,
-        )
+    Other options as in `LineSearchOptimizer`.
+    """
+
+    def __init__(self, params: Iterable[Any], *, memory: int = 10, **options: Any) -> None:
+        super().__init__(params, LimitedMemory(check_count(memory, "memory", minimum=1)), **options)
 
 
 class SteepestDescent(LineSearchOptimizer):
-    """Steepest descent with Armijo search; a search starts from twice the last length."""
+    """Steepest descent with Armijo search; a search starts from twice the last length.
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        *,
-        max_iter: int = 100,
-        tolerance: float = 1e-6,
-        line_search: Armijo = Armijo(),  # noqa: B008
-        callback: Callable[[Iteration], None] | None = None,
-    ) -> None:
-        super().__init__(
-            params, Steepest(), max_iter=max_iter, tolerance=tolerance, line_search=line_search, callback=callback
-        )
+    Options as in `LineSearchOptimizer`.
+    """
+
+    def __init__(self, params: Iterable[Any], **options: Any) -> None:
+        super().__init__(params, Steepest(), **options)
