@@ -61,6 +61,6 @@ def test_imports_run_one_way(path):
 
 
 def test_plotting_and_tables_are_imported_late():
-    code = "import sys, fracdnn; print([m for m in ('matplotlib', 'scipy', 'polars', 'rich') if m in sys.modules])"
+    code = "import sys, fracdnn; print([m for m in ('matplotlib', 'scipy', 'sklearn', 'rich') if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -1,11 +1,18 @@
 """Deep networks with memory: layers as time steps of a fractional differential equation."""
 
+from typing import TYPE_CHECKING, Any
+
 from fracdnn import caputo, datasets, memory, nn, optim, solver, training
 from fracdnn.solver import fdeint, graded_mesh
+
+if TYPE_CHECKING:
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "FractionalClassifier",
+    "FractionalRegressor",
     "__version__",
     "caputo",
     "datasets",
@@ -17,3 +24,12 @@ __all__ = [
     "solver",
     "training",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, imported when they are asked for: scikit-learn takes a second."""
+    if name in ("FractionalClassifier", "FractionalRegressor"):
+        from fracdnn import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'fracdnn' has no attribute {name!r}")

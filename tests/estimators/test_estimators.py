@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fracdnn
+from fracdnn.datasets import make_level_set, make_peaks
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.base import merge_repeated
+
+IRIS = load_iris(return_X_y=True)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([FractionalClassifier(), FractionalRegressor()])
+def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def small(kind=FractionalClassifier, **options):
+    return kind(**{"n_layers": 3, "width": 8, "max_iter": 40, "random_state": 0, **options})
+
+
+def test_iris_by_cross_validation_in_a_pipeline():
+    scores = cross_val_score(make_pipeline(StandardScaler(), FractionalClassifier(random_state=0)), *IRIS, cv=5)
+    assert scores.mean() > 0.94
+
+
+def test_a_grid_of_orders_in_two_processes():
+    search = GridSearchCV(small(), {"order": [0.3, 1.0]}, cv=3, n_jobs=2).fit(*IRIS)
+    assert search.best_score_ > 0.9
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "bfgs", "adam"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_solvers_dtypes_and_repeatability(solver, dtype):
+    X, y = make_level_set(200, random_state=0)
+    options = {"solver": solver, "dtype": dtype, "learning_rate": 0.02}
+    first, second = (small(**options).fit(X, y).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert (small(**options).fit(X, y).predict(X) == y).mean() > 0.9
+    assert not np.array_equal(first, small(**{**options, "random_state": 1}).fit(X, y).predict_proba(X))
+
+
+def test_string_labels_and_probabilities():
+    X, y = IRIS
+    names = np.array(["a", "b", "c"])[y]
+    classifier = small().fit(X, names)
+    assert classifier.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(1), 1.0)
+    assert classifier.score(X, names) > 0.9
+
+
+def test_class_weights_are_sample_weights():
+    X, y = IRIS
+    weighted = small(class_weight={0: 1.0, 1: 5.0, 2: 1.0}).fit(X, y).predict_proba(X)
+    by_sample = small().fit(X, y, sample_weight=np.where(y == 1, 5.0, 1.0)).predict_proba(X)
+    np.testing.assert_array_equal(weighted, by_sample)
+    balanced = small(class_weight="balanced").fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(balanced, small().fit(X, y).predict_proba(X), rtol=1e-9)  # the classes are balanced
+
+
+def test_a_weight_is_a_repetition_to_the_last_bit():
+    X, y = make_level_set(60, random_state=0)
+    counts = np.random.default_rng(0).integers(0, 4, 60)
+    weighted = small().fit(X, y, sample_weight=counts).predict_proba(X)
+    repeated = small().fit(X.repeat(counts, 0), y.repeat(counts)).predict_proba(X)
+    np.testing.assert_array_equal(weighted, repeated)
+
+
+def test_merging_keeps_every_sample_and_all_weight():
+    X = np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 2.0], [1.0, 2.0], [5.0, 5.0]])
+    y = np.array([1, 0, 1, 0, 1])
+    distinct, labels, weight = merge_repeated(X, y, np.array([1.0, 2.0, 3.0, 4.0, 0.0]))
+    assert distinct.tolist() == [[0.0, 1.0], [1.0, 2.0], [1.0, 2.0]]
+    assert labels.tolist() == [0, 0, 1]
+    assert weight.tolist() == [2.0, 4.0, 4.0]
+
+
+def test_the_learnt_order_is_told():
+    fixed, learnt = small(order=0.7).fit(*IRIS), small(order=0.7, learn_order=True).fit(*IRIS)
+    assert fixed.order_ == 0.7
+    assert 0 < learnt.order_ < 1
+    assert abs(learnt.order_ - 0.7) > 1e-4
+
+
+def test_the_flow_through_the_layers():
+    flow = small(width=None).fit(*IRIS).trajectory(IRIS[0])
+    assert flow.shape == (4, 150, 4)
+    standardised = StandardScaler().fit_transform(IRIS[0])
+    np.testing.assert_allclose(flow[0].std(0), standardised.std(0), rtol=0.05)
+
+
+def test_warm_start_goes_on():
+    classifier = small(warm_start=True, max_iter=5).fit(*IRIS)
+    before = classifier.loss_
+    assert classifier.fit(*IRIS).loss_ < before
+    cold = small(max_iter=5).fit(*IRIS)
+    assert cold.fit(*IRIS).loss_ == pytest.approx(before)
+
+
+def test_regression_with_one_and_several_outputs():
+    X, y = make_peaks(400, random_state=0)
+    regressor = FractionalRegressor(alpha=1e-4, random_state=0).fit(X, y)
+    assert regressor.score(X, y) > 0.95
+    assert regressor.predict(X).shape == (400,)
+    both = FractionalRegressor(alpha=1e-4, random_state=0).fit(X, np.stack([y, 100 - 5 * y], 1))
+    assert both.predict(X).shape == (400, 2)
+    assert both.score(X, np.stack([y, 100 - 5 * y], 1)) > 0.95
+    assert cross_val_score(FractionalRegressor(random_state=0), *load_diabetes(return_X_y=True), cv=3).mean() > 0.2
+
+
+def test_history_and_clone():
+    classifier = small().fit(*IRIS)
+    assert classifier.n_iter_ == len(classifier.history_.records) == 40
+    assert len(classifier.history_.records[0].layer_gradients) == 3
+    assert not hasattr(clone(classifier), "network_")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"order": 0.0}, {"order": 1.5}, {"n_layers": 0}, {"solver": "newton"}, {"step_size": -1.0}, {"width": 0}],
+)
+def test_declared_constraints(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of FractionalClassifier must be"):
+        FractionalClassifier(**options).fit(*IRIS)
+
+
+def test_they_are_at_the_front_door():
+    assert fracdnn.FractionalClassifier is FractionalClassifier
+    assert fracdnn.FractionalRegressor is FractionalRegressor
+    with pytest.raises(AttributeError, match="module 'fracdnn' has no attribute 'Nothing'"):
+        fracdnn.Nothing  # noqa: B018
