@@ -60,7 +60,8 @@ class ExponentialSum:
 def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tolerance: float = 1e-10) -> ExponentialSum:
     """The weights h_m of lags min_lag … max_lag as a sum of exponentials of relative error ≤ `tolerance`.
 
-    Terms used for lags 32 … 10⁶ (the trapezoidal rule that meets the same tolerance in brackets):
+    Terms used for lags 32 … 10⁶, give or take one with the machine's rounding (the trapezoidal rule that meets the same
+    tolerance in brackets):
 
         order      0.05     0.1      0.5      0.9      0.99
         1e-6       23 (48)  23 (47)  25 (43)  26 (41)  27 (41)
