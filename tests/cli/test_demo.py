@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import fracdnn
 
 
@@ -19,9 +21,10 @@ def test_demo_ends_with_a_table_and_a_picture(tmp_path):
     assert [p.name for p in picture.parent.iterdir()] == [picture.name]  # no temporary file left
 
 
-def test_demo_says_where_it_cannot_write(tmp_path):
+@pytest.mark.parametrize("command", [["demo"], ["reproduce", "gradient-test"]])
+def test_commands_say_where_they_cannot_write(command, tmp_path):
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
-    result = run("demo", "--out", "taken", cwd=tmp_path)
+    result = run(*command, "--out", "taken", cwd=tmp_path)
     assert result.returncode == 1
     assert "cannot write" in result.stderr
     assert "--out" in result.stderr

@@ -358,6 +358,14 @@ def test_cuda_does_not_wait_inside_the_layer_loop(options):
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_layers_taken_away_after_a_first_call(order):
+    stack, x = FractionalStack(dense(), order=order), batch(5, 4)
+    stack(x)
+    stack.layers = stack.layers[:4]
+    torch.testing.assert_close(stack(x), FractionalStack(stack.layers, order=order)(x), rtol=0, atol=0)
+
+
 def test_what_a_stack_says_of_itself():
     assert "order=0.5, step_size=0.2, history='exact'" in repr(FractionalStack(dense()))
     assert "order=learnt" in repr(FractionalStack(dense(), learn_order=True))

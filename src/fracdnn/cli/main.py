@@ -1,5 +1,7 @@
 """The commands. Each imports what it needs when it runs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +51,7 @@ def demo(
         table.add_row(*_demo_row(solution, previous))
         previous = solution
     picture = out / "mittag-leffler.png"
-    try:
+    with _written_to(out):
         solution_figure(
             picture,
             shown.t.numpy(),
@@ -59,9 +61,6 @@ def demo(
             [s.error_at_end for s in solutions],
             title=rf"$d_t^{{{example.order}}}\,u = {example.rate:g}u$, $u(0) = {example.initial}$",
         )
-    except OSError as error:
-        typer.echo(f"fracdnn: cannot write {picture}: {error.strerror}; pass another folder with --out", err=True)
-        raise typer.Exit(1) from None
     Console().print(table)
     typer.echo(f"picture: {picture}")
 
@@ -97,11 +96,23 @@ def gradient_test(
         kind = "exact" if found.adjoint == "exact" else "printed"
         table.add_row(f"{found.order:g}", kind, *smallest, f"{found.cosine:.3f}", f"{found.first_layer:.1f} x")
     curves = [(found.order, found.adjoint, found.errors) for found in comparisons]
-    numbers = write_result(out / "gradient-test.json", test, {"comparisons": [asdict(found) for found in comparisons]})
-    picture = gradient_figure(out / "gradient-test.png", test.increments, curves)
+    results = {"comparisons": [asdict(found) for found in comparisons]}
+    with _written_to(out):
+        numbers = write_result(out / "gradient-test.json", test, results)
+        picture = gradient_figure(out / "gradient-test.png", test.increments, curves)
     Console().print(table)
     typer.echo(f"numbers: {numbers}")
     typer.echo(f"picture: {picture}")
+
+
+@contextmanager
+def _written_to(folder: Path) -> Iterator[None]:
+    """Turn a failure to write into one line that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        typer.echo(f"fracdnn: cannot write to {folder}: {error.strerror}; pass another folder with --out", err=True)
+        raise typer.Exit(1) from None
 
 
 def _demo_row(solution: Any, coarser: Any) -> list[str]:

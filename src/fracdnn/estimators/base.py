@@ -92,7 +92,6 @@ class FractionalEstimator(BaseEstimator):
 
     @torch.no_grad()
     def _run(self, X: Any, function: Any) -> np.ndarray:
-        check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         x = self.standardization_(torch.from_numpy(X)).to(self._dtype()).to(self._device())
         return function(x).cpu().numpy()

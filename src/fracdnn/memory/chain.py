@@ -119,9 +119,11 @@ def _is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
 class _BackwardPass(ABC):
     """One walk back through the nodes, from the node of layer `top`."""
 
-    def __init__(self, tape: _Tape, top: int) -> None:
-        self.plan = tape.plan
+    def __init__(self, plan: MemoryPlan, top: int, factors: Any, memory: HistorySum | FunctionalSum) -> None:
+        self.plan = plan
         self.top = top
+        self._factors = factors
+        self._memory = memory
         self._states: dict[int, torch.Tensor] = {}
         self._adjoints: dict[int, torch.Tensor] = {}
         self._factor_gradients: dict[int, torch.Tensor] = {}
@@ -130,13 +132,13 @@ class _BackwardPass(ABC):
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
         """Q_j."""
 
-    @abstractmethod
     def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
-        """c_j Q_j, what f_{j−1} receives."""
+        """c_j Q_j, what f_{j−1} receives: a tensor of its own, since callers may write into gradients."""
+        return self._factors[j - 1] * adjoint
 
-    @abstractmethod
     def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
         """Q_0."""
+        return cotangent + self._memory.row(self.top)
 
     def record(self, j: int, previous: torch.Tensor, change: torch.Tensor, adjoint: torch.Tensor) -> None:
         """Keep what the gradients of the weights need."""
@@ -162,43 +164,28 @@ class _BackwardPass(ABC):
 
 
 class _BufferedPass(_BackwardPass):
-    """In the buffers of a history sum. What leaves it is a tensor of its own: callers may write into gradients."""
+    """In the buffers of a history sum."""
 
     def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
-        super().__init__(tape, top)
-        self._factors = tape.factors
         self._sum = tape.plan.adjoint_sum(top, cotangent)
+        super().__init__(tape.plan, top, tape.factors, self._sum)
 
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
         return self._sum.first(cotangent) if j == self.top else self._sum.row(self.top - j).add_(cotangent)
-
-    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
-        return self._factors[j - 1] * adjoint
-
-    def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
-        return cotangent + self._sum.row(self.top)
 
 
 class _DifferentiablePass(_BackwardPass):
     """In plain operations, for second derivatives and for many cotangents at once."""
 
     def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
-        super().__init__(tape, top)
         skip = tape.plan.n_layers - top
-        matrix = tape.plan.transposed_matrix()[skip:, skip:].to(cotangent.device)
-        self._factors = tape.plan.factors.to(cotangent)
-        self._sum = FunctionalSum(matrix)
+        self._sum = FunctionalSum(tape.plan.transposed_matrix()[skip:, skip:].to(cotangent.device))
+        super().__init__(tape.plan, top, tape.plan.factors.to(cotangent), self._sum)
 
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
         state = cotangent if j == self.top else cotangent + self._sum.row(self.top - j)
         self._sum.append(state)
         return state
-
-    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
-        return self._factors[j - 1] * adjoint
-
-    def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
-        return cotangent + self._sum.row(self.top)
 
 
 class _Start(torch.autograd.Function):

@@ -62,6 +62,30 @@ def compressed_weights(order: torch.Tensor, n_layers: int, tolerance: float) -> 
     )
 
 
+def compressed_gradients(
+    weights: CompressedWeights, states: torch.Tensor, adjoints: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Gradients for own, previous, far and oldest weights from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row.
+
+    Correlations of adjoints with near, far and first states, block by block, in plain operations.
+    """
+    first = states[:1]
+    nothing = torch.zeros_like(first)
+    n_blocks = -(-(len(states) + 1) // BLOCK)
+    padding = nothing.expand(n_blocks * BLOCK - len(states) - 1, -1)
+    near = torch.cat([nothing, states[1:], nothing, padding]).view(n_blocks, BLOCK, -1)
+    later = torch.cat([nothing, adjoints, padding]).view(n_blocks, BLOCK, -1)
+    own = (later @ near.transpose(1, 2)).sum(0).tril(-1)
+    previous = (later[1:] @ near[:-1].transpose(1, 2)).sum(0)
+    far_states = torch.zeros_like(weights.absorb @ near[0])
+    far = torch.zeros_like(weights.far)
+    for block in range(2, n_blocks):
+        far_states = weights.decay * far_states + weights.absorb @ near[block - 2]
+        far = far + later[block] @ far_states.T
+    oldest = (adjoints @ first.T).squeeze(1)
+    return tuple(gradient.to(torch.float64) for gradient in (own, previous, far, oldest))
+
+
 class CompressedSum(HistorySum):
     """Rows 1 … N in O(N) work and, by itself, O(1) states."""
 

@@ -7,7 +7,7 @@ tensors are attached to the graph, and `weight_gradients` gives what flows back 
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
-from fracdnn.memory.compressed import BLOCK, CompressedSum, CompressedWeights, compressed_weights
+from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.sums import HistorySum
 from fracdnn.validation import being_traced
@@ -16,8 +16,6 @@ HISTORIES = ("auto", "exact", "compressed")
 
 # Deeper than this, far weights by exponentials are faster (benchmarks/depth.py).
 _EXACT_LAYERS = 192
-_TOLERANCE = {torch.float64: 1e-10}
-_COARSE_TOLERANCE = 1e-6
 
 
 class MemoryPlan:
@@ -32,7 +30,6 @@ class MemoryPlan:
         order: torch.Tensor | None = None,
     ) -> None:
         self.n_layers = factors.numel()
-        self.history = "exact" if compressed is None else "compressed"
         self.factors = factors
         self._matrix = matrix
         self._compressed = compressed
@@ -79,7 +76,7 @@ class MemoryPlan:
         """Gradients for `weight_tensors()` less the last, from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row."""
         if self._compressed is None:
             return ((adjoints @ states.T).tril().to(torch.float64),)
-        return _compressed_gradients(self._cast_compressed(states), states, adjoints)
+        return compressed_gradients(self._cast_compressed(states), states, adjoints)
 
     def _cast(self, key: object, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         key = (key, like.dtype, like.device)
@@ -103,7 +100,7 @@ class MemoryPlan:
 
 def default_tolerance(dtype: torch.dtype) -> float:
     """1e-10 for float64, 1e-6 for anything coarser."""
-    return _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
+    return 1e-10 if dtype == torch.float64 else 1e-6
 
 
 def choose_history(history: str, n_layers: int, *, equal_steps: bool) -> str:
@@ -129,24 +126,3 @@ def equal_steps_plan(
 def grid_plan(order: torch.Tensor, t: torch.Tensor) -> MemoryPlan:
     """A plan for any increasing times; always exact."""
     return MemoryPlan(l1_step_factor(order, t.diff()), matrix=memory_weights_on_grid(order, t))
-
-
-def _compressed_gradients(
-    weights: CompressedWeights, states: torch.Tensor, adjoints: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """Correlations of adjoints with near, far and first states, block by block, in plain operations."""
-    first = states[:1]
-    nothing = torch.zeros_like(first)
-    n_blocks = -(-(len(states) + 1) // BLOCK)
-    padding = nothing.expand(n_blocks * BLOCK - len(states) - 1, -1)
-    near = torch.cat([nothing, states[1:], nothing, padding]).view(n_blocks, BLOCK, -1)
-    later = torch.cat([nothing, adjoints, padding]).view(n_blocks, BLOCK, -1)
-    own = (later @ near.transpose(1, 2)).sum(0).tril(-1)
-    previous = (later[1:] @ near[:-1].transpose(1, 2)).sum(0)
-    far_states = torch.zeros_like(weights.absorb @ near[0])
-    far = torch.zeros_like(weights.far)
-    for block in range(2, n_blocks):
-        far_states = weights.decay * far_states + weights.absorb @ near[block - 2]
-        far = far + later[block] @ far_states.T
-    oldest = (adjoints @ first.T).squeeze(1)
-    return tuple(gradient.to(torch.float64) for gradient in (own, previous, far, oldest))

@@ -82,7 +82,7 @@ class FractionalStack(nn.Module):
         self._steps = steps
         self._step_numbers: list[float] = steps.expand(n_layers).tolist()
         self.has_equal_steps = not learn_steps and steps.dim() == 0
-        self._plans: dict[tuple[str, float], MemoryPlan] = {}
+        self._plans: dict[tuple[int, str, float], MemoryPlan] = {}
         self._has_memory = bool(learn_order) or bool((orders < 1).any())
         self._compressible = self.has_equal_steps and orders.dim() == 0 and learn_order != "layer"
         self.history = check_choice(history, "history", HISTORIES)
@@ -130,7 +130,9 @@ class FractionalStack(nn.Module):
             return change
 
         if self.history_ == "none":
-            return propagate_residual(self._step_numbers, step, x, trajectory=trajectory, name=self._name)
+            return propagate_residual(
+                self._step_numbers[: len(layers)], step, x, trajectory=trajectory, name=self._name
+            )
         return propagate(self.plan(x), step, x, trajectory=trajectory, name=self._name)
 
     def extra_repr(self) -> str:
@@ -140,26 +142,26 @@ class FractionalStack(nn.Module):
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
         """The weights and factors for a state like x."""
+        tolerance = default_tolerance(x.dtype) if self.tolerance is None else self.tolerance
         if self.learnt_order is not None or self.learnt_steps is not None or being_traced():
-            return self._new_plan(x)
-        key = (self.history_, default_tolerance(x.dtype))
+            return self._new_plan(tolerance)
+        key = (len(self.layers), self._memory_history(), tolerance)
         if key not in self._plans:
             # A plan outlives the call that asks for it, which may be made in inference mode.
             with torch.inference_mode(False), torch.no_grad():
-                self._plans = {key: self._new_plan(x)}
+                self._plans = {key: self._new_plan(tolerance)}
         return self._plans[key]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""
         return {**self.__dict__, "_plans": {}}
 
-    def _new_plan(self, x: torch.Tensor) -> MemoryPlan:
+    def _new_plan(self, tolerance: float) -> MemoryPlan:
         order = self.order
         if not self.has_equal_steps:
             steps = self.step_sizes
             times = torch.cat([torch.zeros_like(steps[:1]), steps.cumsum(0)])
             return grid_plan(order.to(times.device), times)
-        tolerance = default_tolerance(x.dtype) if self.tolerance is None else self.tolerance
         return equal_steps_plan(
             order, self._steps, len(self.layers), history=self._memory_history(), tolerance=tolerance
         )
