@@ -15,6 +15,7 @@ ROOMS = [
     "exceptions",
     "validation",
     "files",
+    "container",
     "caputo",
     "memory",
     "solver",
@@ -62,6 +63,7 @@ def test_imports_run_one_way(path):
 
 
 def test_plotting_and_tables_are_imported_late():
-    code = "import sys, fracdnn; print([m for m in ('matplotlib', 'scipy', 'sklearn', 'rich') if m in sys.modules])"
+    late = ("matplotlib", "scipy", "sklearn", "rich", "safetensors", "polars", "onnx", "plotly")
+    code = f"import sys, fracdnn; print([m for m in {late} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

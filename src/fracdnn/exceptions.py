@@ -19,3 +19,7 @@ class NotFiniteError(FracdnnError, ArithmeticError):
 
 class StateChangedError(FracdnnError, RuntimeError):
     """A layer wrote into the state it was given, which later layers remember."""
+
+
+class FileContentError(FracdnnError, ValueError):
+    """A file is cut short, altered, of another program or of a newer version."""

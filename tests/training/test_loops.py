@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -6,6 +8,8 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import (
     AdamTraining,
+    Checkpoints,
+    EarlyStopping,
     FullBatchTraining,
     History,
     MiniBatchTraining,
@@ -13,9 +17,9 @@ from fracdnn.training import (
     Regularization,
     Standardization,
     Task,
+    accuracy,
     normalize_batch,
 )
-from fracdnn.training.loops import accuracy
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 
 
@@ -32,7 +36,8 @@ TRAININGS = [
     FullBatchTraining("steepest", max_iter=40),
     MiniBatchTraining(n_batches=4, iterations=10),
     AdamTraining(learning_rate=0.02, max_epochs=30),
-    AdamTraining(learning_rate=0.02, max_epochs=30, validation_fraction=0.2),
+    AdamTraining(learning_rate=0.02, max_epochs=30, early_stopping=EarlyStopping(0.2, patience=20)),
+    FullBatchTraining(max_iter=40, early_stopping=EarlyStopping(0.2, patience=40)),
 ]
 
 
@@ -44,7 +49,8 @@ def test_training_learns_and_tells(training):
     before = float(task.loss().detach())
     history = training.fit(task)
     assert float(task.loss().detach()) < 0.5 * before
-    assert task.accuracy() > 0.9
+    assert accuracy(task.network, task.x, task.target) > 0.9
+    assert history.records[-1].accuracy > 0.9
     assert history.status
     assert history.records == seen
     assert len(history.records[0].layer_gradients) == 5
@@ -69,28 +75,59 @@ def test_line_search_trials_are_counted():
 
 
 def test_mini_batches_are_drawn_anew_and_normalised():
-    batches = []
-
-    def normalize(x):
-        batches.append(x)
-        return normalize_batch(x)
-
-    MiniBatchTraining(n_batches=3, iterations=2, normalize=normalize).fit(level_set_task(n=101))
+    task = level_set_task(n=101)
+    seen = []
+    task.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    MiniBatchTraining(n_batches=3, iterations=2, normalization="feature").fit(task)
+    batches = [batch for batch, before in zip(seen, [None, *seen], strict=False) if batch is not before]
     assert [len(batch) for batch in batches] == [50, 50, 50]
+    for batch in batches:
+        torch.testing.assert_close(batch.mean(0), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-12)
+        torch.testing.assert_close(batch.std(0), torch.ones(2, dtype=torch.float64))
     assert all(len(torch.unique(batch, dim=0)) == 50 for batch in batches)  # without replacement
     assert not torch.equal(batches[0], batches[1])
 
 
-def test_early_stopping_keeps_the_best_parameters():
+@pytest.mark.parametrize(
+    "training", [AdamTraining(0.05, batch_size=8, max_epochs=300), FullBatchTraining(max_iter=300)], ids=repr
+)
+def test_early_stopping_keeps_the_best_parameters(training):
     task = level_set_task(n=40, width=32)
     task.target = torch.randint(2, (40,), generator=torch.Generator().manual_seed(5))  # nothing to learn
-    history = AdamTraining(0.05, batch_size=8, max_epochs=300, validation_fraction=0.5, patience=5).fit(task)
+    history = replace(training, early_stopping=EarlyStopping(0.5, patience=5)).fit(task)
     assert history.status == "no improvement"
     scores = history.column("validation_score")
     assert len(scores) - scores.index(min(scores)) == 6
-    order = torch.randperm(40, generator=level_set_task(n=40, width=32).generator)
+    held_out = torch.randperm(40, generator=level_set_task(n=40, width=32).generator)[:20]
     with torch.no_grad():
-        assert float(task.part(order[:20]).loss()) == pytest.approx(min(scores), rel=1e-12)
+        assert float(task.part(held_out).data_loss()) == pytest.approx(min(scores), rel=1e-12)
+
+
+@pytest.mark.parametrize("training", TRAININGS, ids=repr)
+def test_an_interrupt_ends_at_a_good_point(training):
+    task = level_set_task()
+    before = float(task.loss().detach())
+
+    def watch(record):
+        if record.iteration == 7:
+            raise KeyboardInterrupt
+
+    task.watch = watch
+    history = training.fit(task)
+    assert history.status == "interrupted"
+    assert len(history.records) == 7
+    assert float(task.loss().detach()) < before
+
+
+@pytest.mark.parametrize("training", [FullBatchTraining(max_iter=20), AdamTraining(max_epochs=20)], ids=repr)
+def test_steps_that_overflow_are_not_taken(training):
+    task = level_set_task(activation="relu", n_layers=30, order=1.0, step_size=1.0)
+    with torch.no_grad():
+        for layer in task.network.layers:
+            layer.K.fill_(4e4)  # finite here, infinite a little further
+    history = training.fit(task)
+    assert all(torch.isfinite(p).all() for p in task.network.parameters())
+    assert history.status
 
 
 def test_squared_error_has_no_accuracy():
@@ -108,7 +145,7 @@ def test_the_papers_level_set_experiment(seed):
     net = FractionalNetwork(2, 2, n_layers=5, order=0.1, bias="scalar", generator=generator).double()
     objective = Objective(regularization=Regularization(class_map=1e-1, operator=1e2, bias=1e-2))
     task = Task(net, objective, X[:10_000], y[:10_000], generator=generator)
-    MiniBatchTraining(n_batches=6, iterations=30, normalize=normalize_batch).fit(task)
+    MiniBatchTraining(n_batches=6, iterations=30, normalization="feature").fit(task)
     assert accuracy(net, normalize_batch(X[10_000:]), y[10_000:]) >= 0.992
 
 
@@ -134,7 +171,17 @@ BAD = [
     (lambda: MiniBatchTraining(fraction=0.0), r"fraction must lie in \(0, 1\], got 0.0; the paper takes half"),
     (lambda: AdamTraining(learning_rate=0.0), "learning_rate must be positive and finite, got 0.0"),
     (lambda: AdamTraining(batch_size=0), "batch_size must be at least 1, got 0"),
-    (lambda: AdamTraining(validation_fraction=1.0), r"validation_fraction must lie in \[0, 1\), got 1.0"),
+    (lambda: EarlyStopping(fraction=1.0), r"fraction must lie in \(0, 1\), got 1.0; 0.1 holds out a tenth"),
+    (lambda: EarlyStopping(patience=0), "patience must be at least 1, got 0"),
+    (lambda: Checkpoints("run.ckpt", every=0), "every must be at least 1, got 0"),
+    (
+        lambda: FullBatchTraining(early_stopping=EarlyStopping()).fit(level_set_task(n=1)),
+        "early_stopping must leave samples to train on, got 1 in all",
+    ),
+    (
+        lambda: MiniBatchTraining(normalization="batch"),
+        "normalization must be one of 'none', 'feature', 'global', got 'batch'",
+    ),
 ]
 
 

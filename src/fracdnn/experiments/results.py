@@ -1,12 +1,11 @@
 """A result as a file: settings, seeds, versions and numbers in one JSON document."""
 
 import json
-import platform
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fracdnn.container import versions
 from fracdnn.files import write_whole
 
 
@@ -14,7 +13,7 @@ def write_result(path: Path, settings: Any, numbers: dict[str, Any]) -> Path:
     """Write one result; `settings` is a dataclass, `numbers` whatever JSON holds."""
     document = {
         "settings": asdict(settings),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("fracdnn", "torch", "numpy")}},
+        "versions": versions(),
         "numbers": numbers,
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -1,7 +1,9 @@
 """The paper's network: layers σ(K_j y + b_j) with memory, and the class map W."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -31,7 +33,8 @@ class FractionalNetwork(nn.Module):
     `adjoint="continuous"` replaces the gradient by the one printed in the paper, which is not the gradient: see
     `fracdnn.nn.printed_adjoint`. It is for reproduction only (dense operator, tanh, fixed order and steps).
 
-    The other options are those of `FractionalStack`.
+    The other options are those of `FractionalStack`. `options` holds all of them, for
+    `FractionalNetwork(**network.options)`.
     """
 
     def __init__(
@@ -57,6 +60,9 @@ class FractionalNetwork(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        # As given: what builds the same network again, its parameters apart.
+        given = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
+        self.options = {name: _plain(value) for name, value in given.items()}
         self.n_features = check_count(n_features, "n_features", minimum=1)
         n_outputs = check_count(n_outputs, "n_outputs", minimum=1)
         n_layers = check_count(n_layers, "n_layers", minimum=1)
@@ -181,3 +187,8 @@ class FractionalNetwork(nn.Module):
                 "adjoint='continuous' must go with operator='dense', activation='tanh', a bias, residual=True and one "
                 "fixed order and step size, as in the paper; use adjoint='exact' otherwise"
             )
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists of numbers in place of arrays."""
+    return value.tolist() if isinstance(value, torch.Tensor | np.ndarray | np.generic) else value

@@ -143,7 +143,8 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         return {"direction": self._direction.state(), "length": self._length}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._direction.load(state_dict["direction"])
+        device = self._parameters[0].device
+        self._direction.load({name: value.to(device) for name, value in state_dict["direction"].items()})
         self._length = state_dict["length"]
 
     def _iterate(

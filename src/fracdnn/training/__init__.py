@@ -1,12 +1,16 @@
 """Objective, regularisation, normalisation and the loops that train a network."""
 
 from fracdnn.training.history import History, Record
-from fracdnn.training.loops import AdamTraining, FullBatchTraining, MiniBatchTraining, Task, Training
+from fracdnn.training.loops import AdamTraining, FullBatchTraining, MiniBatchTraining, Training
 from fracdnn.training.normalization import Standardization, normalize_batch
 from fracdnn.training.objective import Objective, Regularization
+from fracdnn.training.run import Checkpoints, EarlyStopping
+from fracdnn.training.task import Task, accuracy
 
 __all__ = [
     "AdamTraining",
+    "Checkpoints",
+    "EarlyStopping",
     "FullBatchTraining",
     "History",
     "MiniBatchTraining",
@@ -16,5 +20,6 @@ __all__ = [
     "Standardization",
     "Task",
     "Training",
+    "accuracy",
     "normalize_batch",
 ]

@@ -1,0 +1,104 @@
+"""Documents with tensors as one file: safetensors with a JSON document in its metadata. No pickle, so safe to open."""
+
+import hashlib
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import FileContentError
+from fracdnn.files import write_whole
+
+FORMAT = 1
+_PLACE = "tensor at"
+
+
+def write_document(path: str | Path, kind: str, document: dict[str, Any]) -> Path:
+    """Write nested dicts and lists of plain values and tensors; the file is whole or absent.
+
+    `kind` ("model", "checkpoint") and a checksum over document and tensors go with it.
+    """
+    from safetensors.torch import save_file
+
+    tensors: dict[str, torch.Tensor] = {}
+    text = json.dumps(_without_tensors(document, "", tensors), ensure_ascii=False)
+    metadata = {"fracdnn": kind, "format": str(FORMAT), "document": text, "sha256": _digest(text, tensors)}
+    return write_whole(Path(path), lambda temporary: save_file(tensors, temporary, metadata=metadata))
+
+
+def read_document(path: str | Path, kind: str) -> dict[str, Any]:
+    """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    # A folder, a missing file or one that may not be read says so here, as Python does it.
+    path.open("rb").close()
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            _check_metadata(path, kind, metadata)
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise FileContentError(
+            f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({error}); "
+            f"it is cut short or of another program, so save it again"
+        ) from None
+    if _digest(metadata["document"], tensors) != metadata["sha256"]:
+        raise FileContentError(
+            f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
+        )
+    return _with_tensors(json.loads(metadata["document"]), tensors)
+
+
+def versions() -> dict[str, str]:
+    """What a result or a model was made with."""
+    return {"python": platform.python_version(), **{p: version(p) for p in ("fracdnn", "torch", "numpy")}}
+
+
+def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
+    if not {"fracdnn", "format", "document", "sha256"} <= metadata.keys():
+        raise FileContentError(
+            f"{path} must be a fracdnn {kind}, got a safetensors file of another program; "
+            f"pass a file that fracdnn has written"
+        )
+    if not metadata["format"].isdigit() or int(metadata["format"]) > FORMAT:
+        raise FileContentError(
+            f"{path} must have format {FORMAT} or older, got format {metadata['format']}; "
+            f"a newer fracdnn has written it, so upgrade fracdnn"
+        )
+    if metadata["fracdnn"] != kind:
+        raise FileContentError(f"{path} must be a fracdnn {kind}, got a {metadata['fracdnn']}; pass the {kind}'s file")
+
+
+def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _without_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """The same structure with each tensor replaced by its place, and the tensor put into `tensors`."""
+    if isinstance(value, torch.Tensor):
+        tensors[place] = value.detach().cpu().contiguous().clone()
+        return {_PLACE: place}
+    if isinstance(value, dict):
+        return {str(key): _without_tensors(item, f"{place}/{key}", tensors) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_tensors(item, f"{place}/{index}", tensors) for index, item in enumerate(value)]
+    return value
+
+
+def _with_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_PLACE}:
+            return tensors[value[_PLACE]]
+        return {key: _with_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_tensors(item, tensors) for item in value]
+    return value

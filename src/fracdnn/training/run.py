@@ -1,0 +1,185 @@
+"""One training under way: its history, what is held out to stop early, and checkpoints to go on from."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fracdnn.container import read_document, write_document
+from fracdnn.exceptions import FileContentError, InvalidArgumentError
+from fracdnn.training.history import History, Record, layer_gradient_norms
+from fracdnn.training.task import Task
+from fracdnn.validation import check_count
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Hold out a random `fraction`; stop when its loss has not improved for `patience` records; keep the best."""
+
+    fraction: float = 0.1
+    patience: int = 10
+
+    def __post_init__(self) -> None:
+        check_count(self.patience, "patience", minimum=1)
+        if not 0 < self.fraction < 1:
+            raise InvalidArgumentError(
+                f"fraction must lie in (0, 1), got {self.fraction}; 0.1 holds out a tenth of the samples"
+            )
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Write the whole state of the training to `path` every so many records; with `resume`, go on from there.
+
+    A run that is killed and resumed ends at the same bits as one that was not. Where there is no file yet, `resume`
+    starts from the beginning. A file of other data, another network or other settings is refused.
+    """
+
+    path: str | Path
+    every: int = 50
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_count(self.every, "every", minimum=1)
+
+
+class NoImprovementError(Exception):
+    """Raised by a run to end its loop; never leaves this package."""
+
+
+class Run:
+    """What a loop tells of each record, and what it needs to go on: `position`, empty at the beginning.
+
+    `task` is the part of the samples to train on.
+    """
+
+    def __init__(
+        self, task: Task, settings: State, early_stopping: EarlyStopping | None, checkpoints: Checkpoints | None
+    ) -> None:
+        self.history = History()
+        self.position: State = {}
+        self._early_stopping = early_stopping
+        self._checkpoints = checkpoints
+        self._best: State | None = None
+        self._best_score, self._waited = float("inf"), 0
+        self._whole = task
+        self._identity = _identity(task, settings) if checkpoints else {}
+        saved = self._saved()
+        self._held_out = saved["held_out"] if saved else self._drawn()
+        self._divide()
+        if saved:
+            self._restore(saved)
+
+    def note(
+        self,
+        loss: float,
+        position: Callable[[], State],
+        *,
+        gradient_norm: float | None = None,
+        line_search_trials: int = 0,
+        accuracy: float | None = None,
+    ) -> None:
+        """Add a record for the point where the network and its gradients stand; `position` is how to go on from it."""
+        network = self.task.network
+        if gradient_norm is None:
+            gradients = [p.grad for p in network.parameters() if p.grad is not None]
+            gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
+        number, score = len(self.history.records) + 1, self._validate()
+        layers = layer_gradient_norms(network)
+        record = Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
+        self.history.records.append(record)
+        if self._checkpoints is not None and number % self._checkpoints.every == 0:
+            self._write(position())
+        if self.task.watch is not None:
+            self.task.watch(record)
+        if self._early_stopping is not None and self._waited >= self._early_stopping.patience:
+            raise NoImprovementError
+
+    def keep_best(self) -> None:
+        if self._best is not None:
+            self.task.network.load_state_dict(self._best)
+
+    def _drawn(self) -> torch.Tensor | None:
+        if self._early_stopping is None:
+            return None
+        n = len(self._whole.x)
+        held_out = max(1, int(self._early_stopping.fraction * n))
+        if held_out == n:
+            raise InvalidArgumentError(
+                f"early_stopping must leave samples to train on, got {n} in all; pass more samples or None"
+            )
+        return torch.randperm(n, generator=self._whole.generator)[:held_out]
+
+    def _divide(self) -> None:
+        self.task, self._validation = self._whole, None
+        if self._held_out is not None:
+            kept = torch.ones(len(self._whole.x), dtype=torch.bool)
+            kept[self._held_out] = False
+            device = self._whole.x.device
+            self.task = self._whole.part(kept.nonzero().squeeze(1).to(device))
+            self._validation = self._whole.part(self._held_out.to(device))
+
+    @torch.no_grad()
+    def _validate(self) -> float | None:
+        if self._validation is None:
+            return None
+        score = float(self._validation.data_loss())
+        self._waited += 1
+        if score < self._best_score:
+            self._best_score, self._waited = score, 0
+            self._best = copied_state(self.task.network)
+        return score
+
+    def _write(self, position: State) -> None:
+        assert self._checkpoints is not None
+        document = {
+            "identity": self._identity,
+            "position": position,
+            "history": self.history.to_dict(),
+            "network": self.task.network.state_dict(),
+            "generator": self.task.generator.get_state(),
+            "held_out": self._held_out,
+            "best": self._best,
+            "best_score": self._best_score,
+            "waited": self._waited,
+        }
+        write_document(self._checkpoints.path, "checkpoint", document)
+
+    def _saved(self) -> State | None:
+        if self._checkpoints is None or not self._checkpoints.resume or not Path(self._checkpoints.path).exists():
+            return None
+        path = self._checkpoints.path
+        document = read_document(path, "checkpoint")
+        for name, value in self._identity.items():
+            if document["identity"].get(name) != value:
+                raise FileContentError(
+                    f"{path} must be a checkpoint of this training, got one with other {name}; "
+                    f"go on with what it was begun with, or remove the file to start anew"
+                )
+        return document
+
+    def _restore(self, saved: State) -> None:
+        self.task.network.load_state_dict(saved["network"])
+        self.task.generator.set_state(saved["generator"])
+        self.history = History.from_dict(saved["history"])
+        self.position = saved["position"]
+        self._best, self._best_score, self._waited = saved["best"], saved["best_score"], saved["waited"]
+
+
+def copied_state(network: torch.nn.Module) -> State:
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def _identity(task: Task, settings: State) -> State:
+    """What must be the same to go on; as JSON gives it back."""
+    digest = hashlib.sha256()
+    for part in (task.x, task.target, task.weight):
+        if part is not None:
+            digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+    network = {name: list(v) if isinstance(v, tuple) else v for name, v in task.network.options.items()}
+    return {"data": digest.hexdigest(), "network": network, "objective": asdict(task.objective), "settings": settings}

@@ -1,0 +1,132 @@
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fracdnn.container import read_document, write_document
+from fracdnn.exceptions import FileContentError
+from fracdnn.training import Checkpoints
+from tests.training.test_loops import TRAININGS, level_set_task
+
+# Seven records between checkpoints: one falls inside a mini-batch of ten iterations, one at its end (70).
+EVERY = 7
+
+
+def trained(training, task):
+    history = training.fit(task)
+    return history, [p.detach().clone() for p in task.network.parameters()], task.generator.get_state()
+
+
+def stop_at(number):
+    def watch(record):
+        if record.iteration == number:
+            raise KeyboardInterrupt
+
+    return watch
+
+
+@pytest.mark.parametrize("stop", [5, 7, 11, 20, 29])
+@pytest.mark.parametrize("training", TRAININGS, ids=repr)
+def test_a_resumed_run_ends_at_the_same_bits(training, stop, tmp_path):
+    history, parameters, random_state = trained(training, level_set_task())
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=EVERY)
+    interrupted = level_set_task()
+    interrupted.watch = stop_at(stop)
+    replace(training, checkpoints=checkpoints).fit(interrupted)
+    assert checkpoints.path.exists() == (stop >= EVERY)
+    # Another start and another state of the generator: both must come from the file where there is one.
+    other = level_set_task() if stop < EVERY else level_set_task(seed=1)
+    other.x, other.target = interrupted.x, interrupted.target
+    resumed = trained(replace(training, checkpoints=replace(checkpoints, resume=True)), other)
+    assert resumed[0] == history
+    for ours, theirs in zip(resumed[1], parameters, strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(resumed[2], random_state)
+
+
+@pytest.mark.parametrize("training", [TRAININGS[0], TRAININGS[4]], ids=repr)
+def test_a_finished_run_goes_on_with_a_larger_limit(training, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=5, resume=True)
+    short, longer = (replace(training, **{training._limit: limit}) for limit in (10, 18))
+    _, parameters, _ = trained(longer, level_set_task())
+    replace(short, checkpoints=checkpoints).fit(level_set_task())
+    assert len(read_document(checkpoints.path, "checkpoint")["history"]["records"]) == 10
+    _, resumed, _ = trained(replace(longer, checkpoints=checkpoints), level_set_task())
+    assert all(torch.equal(a, b) for a, b in zip(parameters, resumed, strict=True))
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "run.ckpt"
+    training = replace(TRAININGS[0], checkpoints=Checkpoints(path, every=10, resume=True))
+    training.fit(level_set_task())
+    cases = [
+        (training, level_set_task(seed=1), "other data"),
+        (training, level_set_task(n_layers=6), "other network"),
+        (replace(training, tolerance=1e-3), level_set_task(), "other settings"),
+        (replace(TRAININGS[4], checkpoints=training.checkpoints), level_set_task(), "other settings"),
+    ]
+    for other, task, message in cases:
+        before = [p.detach().clone() for p in task.network.parameters()]
+        with pytest.raises(FileContentError, match=f"must be a checkpoint of this training, got one with {message}"):
+            other.fit(task)
+        assert all(torch.equal(a, b) for a, b in zip(before, task.network.parameters(), strict=True))
+    write_document(path, "model", {})
+    with pytest.raises(FileContentError, match="must be a fracdnn checkpoint, got a model"):
+        training.fit(level_set_task())
+
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+import torch
+from fracdnn.training import Checkpoints
+from tests.training.test_loops import TRAININGS, level_set_task
+
+torch.set_num_threads(1)
+training = TRAININGS[int(sys.argv[1])]
+checkpoints = Checkpoints(sys.argv[3], every=3, resume=True)
+training = replace(training, **{training._limit: int(sys.argv[2])}, checkpoints=checkpoints)
+task = level_set_task(n=400, n_layers=12)
+print("ready", flush=True)
+history = training.fit(task)
+torch.save([p.detach() for p in task.network.parameters()], sys.argv[4])
+print(len(history.records), history.records[-1].loss.hex(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("which", "limit"), [(0, 150), (3, 12), (4, 60)], ids=["full batch", "mini-batches", "adam"])
+def test_a_run_killed_at_random_moments_ends_at_the_same_bits(which, limit, tmp_path):
+    """A real process, killed by SIGKILL again and again, until it comes to its end."""
+
+    def start(name):
+        files = [str(tmp_path / f"{name}.{suffix}") for suffix in ("ckpt", "pt")]
+        command = [sys.executable, "-c", SCRIPT, str(which), str(limit), *files]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    whole = start("whole")
+    assert whole.stdout.readline() == "ready\n"
+    begun = time.perf_counter()
+    expected = whole.communicate()[0]
+    duration = time.perf_counter() - begun
+    kills, moments = 0, random.Random(which)
+    for _ in range(20):
+        run = start("killed")
+        assert run.stdout.readline() == "ready\n"
+        if kills < 3:
+            time.sleep(moments.uniform(0.05, 0.4) * duration)
+            os.kill(run.pid, signal.SIGKILL)
+        found = run.communicate()[0]
+        if run.returncode == 0:
+            break
+        kills += 1
+    assert kills >= 2, "the run ended before it could be killed"
+    assert run.returncode == 0
+    assert found == expected
+    for ours, theirs in zip(torch.load(tmp_path / "killed.pt"), torch.load(tmp_path / "whole.pt"), strict=True):
+        assert torch.equal(ours, theirs)
