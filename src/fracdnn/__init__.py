@@ -6,7 +6,7 @@ from fracdnn import caputo, datasets, memory, nn, optim, solver, training
 from fracdnn.solver import fdeint, graded_mesh
 
 if TYPE_CHECKING:
-    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor, load
 
 __version__ = "0.1.0"
 
@@ -18,6 +18,7 @@ __all__ = [
     "datasets",
     "fdeint",
     "graded_mesh",
+    "load",
     "memory",
     "nn",
     "optim",
@@ -28,7 +29,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The estimators, imported when they are asked for: scikit-learn takes a second."""
-    if name in ("FractionalClassifier", "FractionalRegressor"):
+    if name in ("FractionalClassifier", "FractionalRegressor", "load"):
         from fracdnn import estimators
 
         return getattr(estimators, name)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ FORMAT = 1
 _PLACE = "tensor at"
 
 
-def write_document(path: str | Path, kind: str, document: dict[str, Any]) -> Path:
+def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any]) -> Path:
     """Write nested dicts and lists of plain values and tensors; the file is whole or absent.
 
     `kind` ("model", "checkpoint") and a checksum over document and tensors go with it.
@@ -29,7 +30,7 @@ def write_document(path: str | Path, kind: str, document: dict[str, Any]) -> Pat
     return write_whole(Path(path), lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
 
-def read_document(path: str | Path, kind: str) -> dict[str, Any]:
+def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
     """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`."""
     from safetensors import SafetensorError, safe_open
 

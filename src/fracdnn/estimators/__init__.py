@@ -1,6 +1,7 @@
-"""scikit-learn estimators."""
+"""scikit-learn estimators, and their model files."""
 
 from fracdnn.estimators.classifier import FractionalClassifier
+from fracdnn.estimators.model_file import load
 from fracdnn.estimators.regressor import FractionalRegressor
 
-__all__ = ["FractionalClassifier", "FractionalRegressor"]
+__all__ = ["FractionalClassifier", "FractionalRegressor", "load"]

@@ -1,8 +1,13 @@
 """What classifier and regressor share: parameters, validation, training."""
 
+import os
 import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import nullcontext
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -12,11 +17,29 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import ACTIVATIONS, BIASES
 from fracdnn.optim import Status
-from fracdnn.training import AdamTraining, FullBatchTraining, Objective, Regularization, Standardization, Task, Training
+from fracdnn.training import (
+    AdamTraining,
+    Checkpoints,
+    EarlyStopping,
+    FullBatchTraining,
+    History,
+    Objective,
+    Record,
+    Regularization,
+    Standardization,
+    Task,
+    Training,
+    shown_progress,
+)
+from fracdnn.training.history import layer_gradient_norms
+from fracdnn.training.loops import adam_epoch
 
+# Predictions are made for this many rows at a time, so that memory stays bounded.
+ROWS_AT_A_TIME = 16_384
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -37,6 +60,13 @@ class FractionalEstimator(BaseEstimator):
         "tolerance": [Interval(Real, 0, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "checkpoint": [None, str, os.PathLike],
+        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "resume": ["boolean"],
+        "verbose": ["verbose"],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "device": [str, torch.device],
@@ -59,6 +89,13 @@ class FractionalEstimator(BaseEstimator):
         tolerance: float = 1e-5,
         learning_rate: float = 1e-3,
         batch_size: int = 64,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        checkpoint: str | os.PathLike | None = None,
+        checkpoint_every: int = 50,
+        resume: bool = False,
+        verbose: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
         device: str | torch.device = "auto",
@@ -77,6 +114,13 @@ class FractionalEstimator(BaseEstimator):
         self.tolerance = tolerance
         self.learning_rate = learning_rate
         self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.resume = resume
+        self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
         self.device = device
@@ -84,45 +128,118 @@ class FractionalEstimator(BaseEstimator):
 
     def trajectory(self, X: Any) -> np.ndarray:
         """The flow of the samples through the layers: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
-        return self._run(X, self._network_of().trajectory)
+        return self._run(X, self._fitted_network().trajectory, rows=1)
 
-    def _network_of(self) -> FractionalNetwork:
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write the fitted model to one file, whole or not at all; `fracdnn.load` reads it. See `model_file`."""
+        from fracdnn.estimators.model_file import save
+
+        return save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """A model that `save` wrote, ready to predict; its predictions are the same to the last bit."""
+        from fracdnn.estimators.model_file import load
+
+        found = load(path)
+        if not isinstance(found, cls):
+            raise FileContentError(
+                f"{path} must hold a {cls.__name__}, got a {type(found).__name__}; use fracdnn.load(path)"
+            )
+        return found
+
+    def export(self, path: str | os.PathLike) -> Path:
+        """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
+
+        It takes features [n, n_features] in the network's dtype and gives what `predict_proba` or a regressor's
+        `predict` ([n, n_outputs]) gives.
+        """
+        from fracdnn.estimators.export import export
+
+        return export(self, path)
+
+    @abstractmethod
+    def _answer(self, output: torch.Tensor) -> torch.Tensor:
+        """Outputs of the network, float64, as the user wants them; must be traceable."""
+
+    def _fitted_network(self) -> FractionalNetwork:
         check_is_fitted(self)
         return self.network_
 
+    def _answers(self, X: Any) -> np.ndarray:
+        network = self._fitted_network()
+        return self._run(X, lambda x: self._answer(network(x).to("cpu", torch.float64)))
+
     @torch.no_grad()
-    def _run(self, X: Any, function: Any) -> np.ndarray:
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        x = self.standardization_(torch.from_numpy(X)).to(self._dtype()).to(self._device())
-        return function(x).cpu().numpy()
+    def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
+        """The function of standardised samples, a part of them at a time; `rows` is their axis in what it gives."""
+        X = validate_data(self, as_numpy(X), reset=False, dtype=np.float64)
+        parts = [function(self._standardised(part)).cpu() for part in as_tensor(X).split(ROWS_AT_A_TIME)]
+        return torch.cat(parts, dim=rows).numpy()
+
+    def _standardised(self, X: torch.Tensor) -> torch.Tensor:
+        return self.standardization_(X).to(self._device(), self._dtype())
 
     def _train(self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray) -> None:
-        random = check_random_state(self.random_state)
-        generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
-        X, target, weight = merge_repeated(X, target, weight)
-        x, weights = torch.from_numpy(X), torch.from_numpy(weight)
-        if not (self.warm_start and hasattr(self, "network_")):
-            self.standardization_ = Standardization.of(x, weights)
-            self.network_ = self._new_network(X.shape[1], n_outputs, generator)
-        regularization = Regularization(class_map=self.alpha, decay=self.alpha)
-        task = Task(
-            self.network_,
-            Objective(loss, regularization),
-            self.standardization_(x).to(self._dtype()).to(self._device()),
-            self._target(target).to(self._device()),
-            weights.to(self._dtype()).to(self._device()),
-            generator,
-        )
-        self.history_ = self._training().fit(task)
-        if self.history_.status == Status.NOT_FINITE:
+        task = self._task(X, target, n_outputs, loss, weight, new=not (self.warm_start and hasattr(self, "network_")))
+        training = self._training()
+        with shown_progress(self.max_iter) if self.verbose else nullcontext() as watch:
+            task.watch = watch
+            history = training.fit(task)
+        if history.status == Status.NOT_FINITE:
             warnings.warn(
                 "training stopped at a point that is not finite; scale the data, or use a smaller step_size or order",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        self.n_iter_ = len(self.history_.records)
-        self.loss_ = self.history_.records[-1].loss if self.history_.records else float(task.loss().detach())
-        self.order_ = float(self.network_.stack.order.detach()) if self.network_.stack is not None else 1.0
+        if history.status == "interrupted":
+            warnings.warn(
+                f"training interrupted by the user after {len(history.records)} iterations; the model is usable",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self._tell(history, task)
+
+    def _train_on(self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray) -> None:
+        """One epoch of Adam on these samples; the first call fixes the scaling, as later samples are not known yet."""
+        new = not hasattr(self, "network_")
+        task = self._task(X, target, n_outputs, loss, weight, new=new)
+        if new or not hasattr(self, "_adam"):
+            self._adam = torch.optim.Adam(self.network_.parameters(), lr=self.learning_rate)
+            self.history_ = History(status="partial")
+        mean_loss, accuracy = adam_epoch(task, self._adam, self.batch_size)
+        gradients = layer_gradient_norms(self.network_)
+        number = len(self.history_.records) + 1
+        norm = float(np.linalg.norm(gradients))
+        self.history_.records.append(Record(number, mean_loss, norm, gradients, accuracy=accuracy))
+        self._tell(self.history_, task)
+
+    def _tell(self, history: History, task: Task) -> None:
+        self.history_ = history
+        self.n_iter_ = len(history.records)
+        self.loss_ = history.records[-1].loss if history.records else float(task.loss().detach())
+        stack = self.network_.stack
+        self.order_ = float(stack.order.detach()) if stack is not None else 1.0
+
+    def _task(
+        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, *, new: bool
+    ) -> Task:
+        """The samples, merged and standardised, and the network, a new one or that of before."""
+        random = check_random_state(self.random_state)
+        generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
+        X, target, weight = merge_repeated(X, target, weight)
+        x, weights = as_tensor(X), as_tensor(weight)
+        if new:
+            self.standardization_ = Standardization.of(x, weights)
+            self.network_ = self._new_network(X.shape[1], n_outputs, generator)
+        return Task(
+            self.network_,
+            Objective(loss, Regularization(class_map=self.alpha, decay=self.alpha)),
+            self._standardised(x),
+            self._target(target).to(self._device()),
+            weights.to(self._device(), self._dtype()),
+            generator,
+        )
 
     def _new_network(self, n_features: int, n_outputs: int, generator: torch.Generator) -> FractionalNetwork:
         network = FractionalNetwork(
@@ -140,17 +257,21 @@ class FractionalEstimator(BaseEstimator):
         return network.to(self._dtype()).to(self._device())
 
     def _training(self) -> Training:
+        stopping = EarlyStopping(self.validation_fraction, self.n_iter_no_change) if self.early_stopping else None
+        path = self.checkpoint
+        checkpoints = None if path is None else Checkpoints(os.fspath(path), self.checkpoint_every, self.resume)
+        options: Any = {"early_stopping": stopping, "checkpoints": checkpoints}
         if self.solver == "adam":
-            return AdamTraining(self.learning_rate, self.batch_size, self.max_iter)
-        return FullBatchTraining(self.solver, self.max_iter, self.tolerance)
+            return AdamTraining(self.learning_rate, self.batch_size, self.max_iter, **options)
+        return FullBatchTraining(self.solver, self.max_iter, self.tolerance, **options)
 
     def _target(self, target: np.ndarray) -> torch.Tensor:
         """Class indices as they are, values in the network's dtype."""
-        found = torch.from_numpy(target)
+        found = as_tensor(target)
         return found.to(self._dtype()) if found.is_floating_point() else found
 
     def _weights(self, sample_weight: Any, X: np.ndarray) -> np.ndarray:
-        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return _check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
 
     def _dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
@@ -159,6 +280,16 @@ class FractionalEstimator(BaseEstimator):
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
+
+
+def as_numpy(values: Any) -> Any:
+    """A tensor of any device as an array; anything else as it is."""
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+def as_tensor(values: np.ndarray) -> torch.Tensor:
+    """Without a copy where the array may be written; some tables' columns may not."""
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
 def merge_repeated(X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """FractionalClassifier: a network with memory as a scikit-learn classifier."""
 
+import os
 from typing import Any, ClassVar
 
 import numpy as np
@@ -7,10 +8,10 @@ import torch
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.base import FractionalEstimator, as_numpy
 
 
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
@@ -40,6 +41,13 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         tolerance: float = 1e-5,
         learning_rate: float = 1e-3,
         batch_size: int = 64,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        checkpoint: str | os.PathLike | None = None,
+        checkpoint_every: int = 50,
+        resume: bool = False,
+        verbose: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
         device: str | torch.device = "auto",
@@ -60,6 +68,13 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
             tolerance=tolerance,
             learning_rate=learning_rate,
             batch_size=batch_size,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            verbose=verbose,
             warm_start=warm_start,
             random_state=random_state,
             device=device,
@@ -69,27 +84,50 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64)
         check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        weight = self._weights(sample_weight, X)
+        self.classes_ = np.unique(y)
+        labels, weight = self._labels(y), self._weights(sample_weight, X)
         if self.class_weight is not None:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
             weight = weight * by_class[labels]
         self._train(X, labels, len(self.classes_), "cross_entropy", weight)
         return self
 
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "FractionalClassifier":
+        """One epoch of Adam on these samples. `classes` must name all classes in the first call, whose samples also
+        fix the scaling of the features; `class_weight` must be given by class.
+        """
+        first = _check_partial_fit_first_call(self, classes)
+        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64, reset=first)
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y must hold classes of the first call, got {unknown.tolist()}; pass them in classes")
+        labels, weight = self._labels(y), self._weights(sample_weight, X)
+        if isinstance(self.class_weight, str):
+            raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
+        if self.class_weight is not None:
+            weight = weight * np.array([self.class_weight.get(name, 1.0) for name in self.classes_])[labels]
+        self._train_on(X, labels, len(self.classes_), "cross_entropy", weight)
+        return self
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class of `classes_`, [n_samples, n_classes]."""
-        network = self._network_of()
-        return self._run(X, lambda x: torch.softmax(network(x).to(torch.float64), dim=1))
+        return self._answers(X)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The logits; for two classes their difference, positive for the second."""
-        logits = self._run(X, self._network_of()).astype(np.float64)
+        logits = self._run(X, self._fitted_network()).astype(np.float64)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class."""
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
+
+    def _labels(self, y: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.classes_, y)
+
+    def _answer(self, output: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(output, dim=1)

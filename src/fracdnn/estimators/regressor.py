@@ -7,7 +7,7 @@ import torch
 from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 from sklearn.utils.validation import validate_data
 
-from fracdnn.estimators.base import FractionalEstimator, merge_repeated
+from fracdnn.estimators.base import FractionalEstimator, as_numpy, as_tensor, merge_repeated
 from fracdnn.training import Standardization
 
 
@@ -16,19 +16,40 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        weight = self._weights(sample_weight, X)
-        self._flat = y.ndim == 1
-        values = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        X, values, weight = self._checked(X, y, sample_weight, reset=True)
         if not (self.warm_start and hasattr(self, "target_scale_")):
-            merged = merge_repeated(X, values, weight)
-            self.target_scale_ = Standardization.of(torch.from_numpy(merged[1]), torch.from_numpy(merged[2]))
-        target = self.target_scale_(torch.from_numpy(values)).numpy()
-        self._train(X, target, values.shape[1], "squared_error", weight)
+            self._set_target_scale(X, values, weight)
+        self._train(X, self._scaled(values), values.shape[1], "squared_error", weight)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
+        """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets."""
+        first = not hasattr(self, "target_scale_")
+        X, values, weight = self._checked(X, y, sample_weight, reset=first)
+        if first:
+            self._set_target_scale(X, values, weight)
+        self._train_on(X, self._scaled(values), values.shape[1], "squared_error", weight)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The predicted values, [n_samples] or [n_samples, n_outputs] as they were given."""
-        network = self._network_of()
-        values = self._run(X, lambda x: self.target_scale_.undo(network(x).to(torch.float64).cpu()))
+        values = self._answers(X)
         return values[:, 0] if self._flat else values
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        X, y = validate_data(
+            self, as_numpy(X), as_numpy(y), dtype=np.float64, multi_output=True, y_numeric=True, reset=reset
+        )
+        self._flat = y.ndim == 1
+        return X, np.asarray(y, dtype=np.float64).reshape(len(y), -1), self._weights(sample_weight, X)
+
+    def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
+        _, merged, weights = merge_repeated(X, values, weight)
+        self.target_scale_ = Standardization.of(as_tensor(merged), as_tensor(weights))
+
+    def _scaled(self, values: np.ndarray) -> np.ndarray:
+        return self.target_scale_(as_tensor(values)).numpy()
+
+    def _answer(self, output: torch.Tensor) -> torch.Tensor:
+        return self.target_scale_.undo(output)

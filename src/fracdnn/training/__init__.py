@@ -4,6 +4,7 @@ from fracdnn.training.history import History, Record
 from fracdnn.training.loops import AdamTraining, FullBatchTraining, MiniBatchTraining, Training
 from fracdnn.training.normalization import Standardization, normalize_batch
 from fracdnn.training.objective import Objective, Regularization
+from fracdnn.training.progress import shown_progress
 from fracdnn.training.run import Checkpoints, EarlyStopping
 from fracdnn.training.task import Task, accuracy
 
@@ -22,4 +23,5 @@ __all__ = [
     "Training",
     "accuracy",
     "normalize_batch",
+    "shown_progress",
 ]

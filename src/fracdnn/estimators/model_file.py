@@ -1,0 +1,140 @@
+"""Model files: one safetensors file that holds everything a fitted estimator needs to predict. No pickle.
+
+The document in it names the estimator and its parameters, the options and the state of the network, the scaling of
+features and targets, classes, feature names, the history of the training and versions. Where the model computed
+(`device`) and where its checkpoints lay are left out: they belong to a machine.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fracdnn.container import read_document, versions, write_document
+from fracdnn.estimators.base import DTYPES, FractionalEstimator
+from fracdnn.estimators.classifier import FractionalClassifier
+from fracdnn.estimators.regressor import FractionalRegressor
+from fracdnn.exceptions import FileContentError, InvalidTypeError
+from fracdnn.nn import FractionalNetwork
+from fracdnn.training import History, Standardization
+
+ESTIMATORS: dict[str, type[FractionalEstimator]] = {
+    "FractionalClassifier": FractionalClassifier,
+    "FractionalRegressor": FractionalRegressor,
+}
+# Parameters that say where and how to run, not what was learnt.
+_LOCAL = ("device", "checkpoint", "resume", "verbose")
+_LABEL_KINDS = "biufUO"
+
+
+def save(estimator: FractionalEstimator, path: str | os.PathLike) -> Path:
+    """Write a fitted estimator."""
+    return write_document(path, "model", document_of(estimator))
+
+
+def load(path: str | os.PathLike) -> FractionalEstimator:
+    """The estimator that `save` wrote: `fracdnn.load`."""
+    document = read_document(path, "model")
+    try:
+        return estimator_of(document)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise FileContentError(
+            f"{path} must hold a whole model, got a document that does not fit together ({error}); save it again"
+        ) from error
+
+
+def document_of(estimator: FractionalEstimator) -> dict[str, Any]:
+    check_is_fitted(estimator)
+    parameters = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _LOCAL}
+    document = {
+        "estimator": type(estimator).__name__,
+        "parameters": {name: _plain_parameter(name, value) for name, value in parameters.items()},
+        "network": {"options": estimator.network_.options, "state": estimator.network_.state_dict()},
+        "standardization": vars(estimator.standardization_),
+        "features": {"n": estimator.n_features_in_, "names": _names(estimator)},
+        "history": estimator.history_.to_dict(),
+        "loss": estimator.loss_,
+        "versions": versions(),
+    }
+    if isinstance(estimator, FractionalClassifier):
+        document["classes"] = labels_document(estimator.classes_)
+    if isinstance(estimator, FractionalRegressor):
+        document["target"] = {"flat": estimator._flat, "scale": vars(estimator.target_scale_)}
+    return document
+
+
+def estimator_of(document: dict[str, Any]) -> FractionalEstimator:
+    """The inverse of `document_of`."""
+    estimator = ESTIMATORS[document["estimator"]](**_parameters(document["parameters"]))
+    estimator._validate_params()
+    network = _network(document["network"]).to(DTYPES[estimator.dtype])
+    network.load_state_dict(document["network"]["state"])
+    estimator.network_ = network.to(estimator._device())
+    estimator.standardization_ = Standardization(**document["standardization"])
+    estimator.n_features_in_ = document["features"]["n"]
+    if document["features"]["names"] is not None:
+        estimator.feature_names_in_ = np.array(document["features"]["names"], dtype=object)
+    estimator.history_ = History.from_dict(document["history"])
+    estimator.n_iter_ = len(estimator.history_.records)
+    estimator.loss_ = document["loss"]
+    estimator.order_ = float(network.stack.order.detach()) if network.stack is not None else 1.0
+    if isinstance(estimator, FractionalClassifier):
+        estimator.classes_ = labels_of(document["classes"])
+    if isinstance(estimator, FractionalRegressor):
+        estimator._flat = document["target"]["flat"]
+        estimator.target_scale_ = Standardization(**document["target"]["scale"])
+    return estimator
+
+
+def labels_document(labels: np.ndarray) -> dict[str, Any]:
+    """Class labels as plain values with their dtype: numbers, booleans or text."""
+    if labels.dtype.kind not in _LABEL_KINDS or not all(
+        isinstance(v, bool | int | float | str) for v in labels.tolist()
+    ):
+        raise InvalidTypeError(
+            f"classes must be numbers, booleans or text to be saved, got {labels.dtype}; encode the labels before fit"
+        )
+    return {"dtype": "object" if labels.dtype.kind == "O" else labels.dtype.str, "values": labels.tolist()}
+
+
+def labels_of(document: dict[str, Any]) -> np.ndarray:
+    dtype = np.dtype(document["dtype"])
+    if dtype.kind not in _LABEL_KINDS:
+        raise ValueError(f"classes of dtype {dtype}")
+    return np.array(document["values"], dtype=dtype)
+
+
+def _network(document: dict[str, Any]) -> FractionalNetwork:
+    """The network of these options, built only if its size is that of the tensors that came with it."""
+    options, state = document["options"], document["state"]
+    n_outputs, width = state["W.weight"].shape
+    told = (options["n_outputs"], options["width"] or options["n_features"], options["n_layers"])
+    layers = {name.split(".")[2] for name in state if name.startswith("stack.layers.")}
+    if told != (n_outputs, width, len(layers)):
+        raise ValueError(f"options of size {told} with tensors of size {(n_outputs, width, len(layers))}")
+    return FractionalNetwork(**options)
+
+
+def _names(estimator: FractionalEstimator) -> list[str] | None:
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _plain_parameter(name: str, value: Any) -> Any:
+    if name == "class_weight" and isinstance(value, dict):
+        keys = labels_document(np.array(list(value), dtype=object))
+        return {"keys": keys, "weights": [float(weight) for weight in value.values()]}
+    if name == "random_state" and not isinstance(value, int):
+        return None  # a generator has moved on since; the model itself does not need it
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _parameters(document: dict[str, Any]) -> dict[str, Any]:
+    parameters = dict(document)
+    weights = parameters.get("class_weight")
+    if isinstance(weights, dict):
+        keys = labels_of(weights["keys"]).tolist()
+        parameters["class_weight"] = dict(zip(keys, weights["weights"], strict=True))
+    return parameters

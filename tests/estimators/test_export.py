@@ -1,0 +1,76 @@
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from sklearn.datasets import load_diabetes, load_iris
+
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn.operators import ACTIVATIONS
+
+IRIS = load_iris(return_X_y=True)
+
+
+def fitted(**options):
+    return FractionalClassifier(**{"n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}).fit(*IRIS)
+
+
+def run_onnx(path, X, dtype):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (name,) = [tensor.name for tensor in session.get_inputs()]
+    return session.run(None, {name: X.astype(dtype)})[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"order": 1.0, "bias": "scalar"}, {"learn_order": True, "width": None}, {"n_layers": 20, "bias": "none"}],
+    ids=repr,
+)
+def test_onnx_and_torch_export_agree(options, dtype, tmp_path):
+    classifier = fitted(dtype=dtype, **options)
+    X = IRIS[0].astype(dtype)
+    expected = classifier.predict_proba(X)
+    np.testing.assert_allclose(
+        run_onnx(classifier.export(tmp_path / "iris.onnx"), X, dtype), expected, rtol=0, atol=1e-6
+    )
+    program = torch.export.load(classifier.export(tmp_path / "iris.pt2")).module()
+    for rows in (1, 7, 150):  # any number of samples
+        with torch.no_grad():
+            found = program(torch.from_numpy(X[:rows])).numpy()
+        np.testing.assert_allclose(found, expected[:rows], rtol=0, atol=1e-6)
+        onnx = run_onnx(tmp_path / "iris.onnx", X[:rows], dtype)
+        np.testing.assert_allclose(onnx, expected[:rows], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_every_activation(activation, tmp_path):
+    classifier = fitted(activation=activation, dtype="float32")
+    X = IRIS[0].astype(np.float32)
+    found = run_onnx(classifier.export(tmp_path / "iris.onnx"), X, np.float32)
+    np.testing.assert_allclose(found, classifier.predict_proba(X), rtol=0, atol=1e-6)
+
+
+def test_regressors_give_values_in_the_targets_units(tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    regressor = FractionalRegressor(n_layers=3, width=6, max_iter=20, random_state=0).fit(X, y)
+    found = run_onnx(regressor.export(tmp_path / "diabetes.onnx"), X, np.float64)
+    np.testing.assert_allclose(found[:, 0], regressor.predict(X), rtol=1e-6)
+
+
+def test_other_endings_and_a_missing_exporter(tmp_path):
+    classifier = fitted()
+    with pytest.raises(InvalidArgumentError, match=r"path must end in \.onnx or \.pt2, got .*model\.pb"):
+        classifier.export(tmp_path / "model.pb")
+    classifier.save(tmp_path / "iris.fracdnn")
+    code = "import sys; sys.modules['onnxscript'] = None; import fracdnn; fracdnn.load(sys.argv[1]).export(sys.argv[2])"
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "iris.fracdnn"), str(tmp_path / "iris.onnx")],
+        capture_output=True,
+        text=True,
+    )
+    assert "run pip install 'fracdnn[onnx]' for .onnx" in run.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["iris.fracdnn"]

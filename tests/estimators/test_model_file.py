@@ -1,0 +1,199 @@
+import json
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+
+import fracdnn
+from fracdnn.container import read_document, write_document
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.exceptions import FileContentError, InvalidTypeError
+
+X, y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+
+
+def fitted(**options):
+    options = {"n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
+    return FractionalClassifier(**options).fit(X, NAMES[y])
+
+
+@pytest.fixture
+def model(tmp_path):
+    return fitted().save(tmp_path / "iris.fracdnn")
+
+
+OPTIONS = [
+    {},
+    {"dtype": "float32"},
+    {"learn_order": True, "order": 0.3},
+    {"order": 1.0, "width": None, "bias": "scalar"},
+    {"solver": "adam", "activation": "relu", "bias": "none"},
+    {"class_weight": {"setosa": 1.0, "versicolor": 2.0, "virginica": 1.0}, "random_state": np.random.RandomState(3)},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=repr)
+def test_a_loaded_classifier_is_the_saved_one(options, tmp_path):
+    before = fitted(**options)
+    after = fracdnn.load(before.save(tmp_path / "model.fracdnn"))
+    assert type(after) is FractionalClassifier
+    np.testing.assert_array_equal(after.predict_proba(X), before.predict_proba(X))
+    np.testing.assert_array_equal(after.predict(X), before.predict(X))
+    np.testing.assert_array_equal(after.trajectory(X), before.trajectory(X))
+    assert after.classes_.tolist() == NAMES.tolist()
+    assert after.classes_.dtype == before.classes_.dtype
+    assert after.history_ == before.history_
+    assert (after.order_, after.loss_, after.n_iter_) == (before.order_, before.loss_, before.n_iter_)
+    kept, given = after.get_params(), before.get_params()
+    if not isinstance(given["random_state"], int):
+        given["random_state"] = None
+    assert kept == given
+
+
+@pytest.mark.parametrize("values", [y + 10, y + 10.0, y == 1, NAMES[y].astype(object)], ids=lambda v: str(v.dtype))
+def test_labels_of_every_kind_come_back(values, tmp_path):
+    before = FractionalClassifier(n_layers=2, width=3, max_iter=3, random_state=0).fit(X, values)
+    after = FractionalClassifier.load(before.save(tmp_path / "model.fracdnn"))
+    assert after.classes_.dtype == before.classes_.dtype
+    np.testing.assert_array_equal(after.predict(X), before.predict(X))
+
+
+@pytest.mark.parametrize("columns", [0, [0, 1]])
+def test_a_loaded_regressor_is_the_saved_one(columns, tmp_path):
+    table = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    before = FractionalRegressor(n_layers=2, width=5, max_iter=10, random_state=0).fit(table[["c", "d"]], X[:, columns])
+    after = fracdnn.load(before.save(tmp_path / "model.fracdnn"))
+    np.testing.assert_array_equal(after.predict(table[["c", "d"]]), before.predict(table[["c", "d"]]))
+    assert after.feature_names_in_.tolist() == ["c", "d"]
+    with pytest.raises(ValueError, match="feature names"):
+        after.predict(table[["a", "b"]])
+
+
+def test_a_new_process_predicts_the_same_bits(tmp_path):
+    classifier = fitted()
+    classifier.save(tmp_path / "model.fracdnn")
+    np.save(tmp_path / "x.npy", X)
+    code = (
+        "import sys, numpy, fracdnn; model = fracdnn.load(sys.argv[1]); "
+        "X = numpy.load(sys.argv[2]); numpy.save(sys.argv[3], model.predict_proba(X)); print(model.predict(X)[0])"
+    )
+    files = [str(tmp_path / name) for name in ("model.fracdnn", "x.npy", "out.npy")]
+    run = subprocess.run([sys.executable, "-c", code, *files], check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == "setosa"
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), classifier.predict_proba(X))
+
+
+def test_the_file_says_what_it_is(model):
+    with safe_open(model, framework="np") as file:
+        metadata = file.metadata()
+    assert (metadata["fracdnn"], metadata["format"]) == ("model", "1")
+    document = json.loads(metadata["document"])
+    assert document["estimator"] == "FractionalClassifier"
+    assert document["parameters"]["order"] == 0.5
+    assert document["network"]["options"]["n_layers"] == 3
+    assert document["features"] == {"n": 4, "names": None}
+    assert document["classes"]["values"] == NAMES.tolist()
+    assert document["versions"].keys() == {"python", "fracdnn", "torch", "numpy"}
+
+
+def test_a_loaded_model_learns_on(model):
+    classifier = fracdnn.load(model).set_params(warm_start=True)
+    before = classifier.loss_
+    assert classifier.fit(X, NAMES[y]).loss_ < before
+
+
+def test_every_cut_is_noticed(model, tmp_path):
+    whole = model.read_bytes()
+    for length in (0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 1):
+        cut = tmp_path / "cut.fracdnn"
+        cut.write_bytes(whole[:length])
+        with pytest.raises(
+            FileContentError, match=r"cut\.fracdnn must be a fracdnn model, got a file that cannot be read"
+        ):
+            fracdnn.load(cut)
+
+
+def test_every_altered_byte_is_noticed(model):
+    whole = bytearray(model.read_bytes())
+    places = np.random.default_rng(0).choice(len(whole), 200, replace=False)
+    for place in [0, 5, 9, len(whole) - 1, *places]:
+        altered = whole.copy()
+        altered[place] ^= 0x15
+        model.write_bytes(altered)
+        with pytest.raises(FileContentError):
+            fracdnn.load(model)
+
+
+def test_other_files_are_refused(model, tmp_path):
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"a": np.zeros(3)}, foreign)
+    with pytest.raises(FileContentError, match="got a safetensors file of another program"):
+        fracdnn.load(foreign)
+    text = tmp_path / "table.csv"
+    text.write_text("a,b\n1,2\n" * 100, encoding="utf-8")
+    with pytest.raises(FileContentError, match=r"table\.csv must be a fracdnn model"):
+        fracdnn.load(text)
+    huge = tmp_path / "huge.fracdnn"
+    huge.write_bytes(struct.pack("<Q", 2**62) + b"{}" * 50)  # a header that claims to be longer than any file
+    with pytest.raises(FileContentError, match="must be a fracdnn model"):
+        fracdnn.load(huge)
+    write_document(tmp_path / "run.ckpt", "checkpoint", {})
+    with pytest.raises(FileContentError, match="must be a fracdnn model, got a checkpoint"):
+        fracdnn.load(tmp_path / "run.ckpt")
+    with pytest.raises(FileContentError, match=r"must hold a FractionalRegressor, got a FractionalClassifier"):
+        FractionalRegressor.load(model)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        fracdnn.load(tmp_path / "nothing")
+    with pytest.raises(IsADirectoryError):
+        fracdnn.load(tmp_path)
+
+
+def test_a_newer_format_asks_for_an_upgrade(model):
+    with safe_open(model, framework="np") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    save_file(tensors, model, metadata={**metadata, "format": "2"})
+    with pytest.raises(FileContentError, match="must have format 1 or older, got format 2; a newer fracdnn"):
+        fracdnn.load(model)
+
+
+FORGERIES = [
+    lambda d: d["network"]["options"].update(n_layers=10**9),
+    lambda d: d["network"]["options"].update(width=10**6),
+    lambda d: d["network"]["state"].pop("opening.weight"),
+    lambda d: d["network"]["options"].update(surprise=1),
+    lambda d: d.update(estimator="__import__"),
+    lambda d: d["parameters"].update(order=-1.0),
+    lambda d: d["parameters"].update(surprise=1),
+    lambda d: d["classes"].update(dtype="O8,V3"),
+    lambda d: d.pop("history"),
+]
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+def test_a_document_that_lies_builds_nothing(forge, model):
+    document = read_document(model, "model")
+    forge(document)
+    write_document(model, "model", document)
+    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
+        fracdnn.load(model)
+
+
+def test_a_failed_save_leaves_the_old_file(model):
+    before = model.read_bytes()
+    classifier = fitted()
+    classifier.classes_ = np.array([object()])
+    with pytest.raises(InvalidTypeError, match="classes must be numbers, booleans or text to be saved, got object"):
+        classifier.save(model)
+    with pytest.raises(NotFittedError):
+        FractionalClassifier().save(model)
+    assert model.read_bytes() == before
+    assert [path.name for path in model.parent.iterdir()] == [model.name]
