@@ -27,7 +27,7 @@ def run_onnx(path, X, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"order": 1.0, "bias": "scalar"}, {"learn_order": True, "width": None}, {"n_layers": 20, "bias": "none"}],
+    [{}, {"order": 1.0, "bias": "scalar"}, {"learn_order": True, "width": None}, {"n_layers": 9, "bias": "none"}],
     ids=repr,
 )
 def test_onnx_and_torch_export_agree(options, dtype, tmp_path):

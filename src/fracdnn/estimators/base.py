@@ -1,5 +1,6 @@
 """What classifier and regressor share: parameters, validation, training."""
 
+import math
 import os
 import warnings
 from abc import abstractmethod
@@ -17,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from fracdnn.exceptions import FileContentError
+from fracdnn.exceptions import FileContentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import ACTIVATIONS, BIASES
 from fracdnn.optim import Status
@@ -217,7 +218,7 @@ class FractionalEstimator(BaseEstimator):
     def _tell(self, history: History, task: Task) -> None:
         self.history_ = history
         self.n_iter_ = len(history.records)
-        self.loss_ = history.records[-1].loss if history.records else float(task.loss().detach())
+        self.loss_ = history.records[-1].loss if history.records else _loss_at_start(task)
         stack = self.network_.stack
         self.order_ = float(stack.order.detach()) if stack is not None else 1.0
 
@@ -280,6 +281,13 @@ class FractionalEstimator(BaseEstimator):
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
+
+
+def _loss_at_start(task: Task) -> float:
+    try:
+        return float(task.loss().detach())
+    except NotFiniteError:
+        return math.inf
 
 
 def as_numpy(values: Any) -> Any:

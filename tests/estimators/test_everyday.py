@@ -1,0 +1,233 @@
+"""What users hand in and expect back: tables, tensors, parts of the data, bars, checkpoints, bad data."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from scipy.sparse import csr_array
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.exceptions import FileContentError
+
+X, y = load_iris(return_X_y=True)
+COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
+KINDS = [FractionalClassifier, FractionalRegressor]
+
+
+def small(kind=FractionalClassifier, **options):
+    return kind(**{"n_layers": 3, "width": 8, "max_iter": 30, "random_state": 0, **options})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_bring_their_names(frame, kind):
+    table = frame(dict(zip(COLUMNS, X.T, strict=True)))
+    estimator = small(kind).fit(table, y)
+    assert estimator.feature_names_in_.tolist() == COLUMNS
+    np.testing.assert_array_equal(estimator.predict(table), small(kind).fit(X, y).predict(X))
+    with pytest.raises(ValueError, match="feature names should match those that were passed during fit"):
+        estimator.predict(frame(dict(zip(COLUMNS[::-1], X.T, strict=True))))
+    pipeline = make_pipeline(StandardScaler(), small(kind)).set_output(transform="pandas")
+    assert pipeline.fit(table, y).predict(table).shape == (150,)
+
+
+def test_series_of_text_are_labels():
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    for labels in (pd.Series(names), pl.Series(names), names.tolist()):
+        assert small().fit(X, labels).classes_.tolist() == ["setosa", "versicolor", "virginica"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_go_in_and_arrays_come_out(kind):
+    expected = small(kind).fit(X, y, sample_weight=y + 1.0).predict(X)
+    tensors = [torch.tensor(X, requires_grad=True), torch.tensor(y), torch.tensor(y + 1.0)]
+    estimator = small(kind).fit(tensors[0], tensors[1], sample_weight=tensors[2])
+    found = estimator.predict(tensors[0])
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_on_a_gpu(kind, tmp_path):
+    on_gpu = [torch.tensor(X, device="cuda"), torch.tensor(y, device="cuda")]
+    estimator = small(kind).fit(*on_gpu)
+    assert next(estimator.network_.parameters()).is_cuda  # device="auto"
+    found = estimator.predict(on_gpu[0])
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, small(kind, device="cpu").fit(X, y).predict(X), rtol=1e-5, atol=1e-5)
+    loaded = kind.load(estimator.save(tmp_path / "model.fracdnn"))
+    np.testing.assert_array_equal(loaded.predict(X), found)
+    resumed = small(kind, checkpoint=tmp_path / "run.ckpt", checkpoint_every=7, resume=True)
+    np.testing.assert_array_equal(resumed.fit(*on_gpu).predict(X), resumed.fit(*on_gpu).predict(X))
+    assert estimator.export(tmp_path / "model.pt2").exists()
+    assert next(estimator.network_.parameters()).is_cuda
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_data_gets_the_usual_messages(kind):
+    with pytest.raises(TypeError, match="Sparse data was passed for X, but dense data is required"):
+        small(kind).fit(csr_array(X), y)
+    with_nan = X.copy()
+    with_nan[3, 2] = np.nan
+    with pytest.raises(ValueError, match=f"Input X contains NaN.\n{kind.__name__} does not accept missing values"):
+        small(kind).fit(with_nan, y)
+    with pytest.raises(ValueError, match="Found array with 0 sample"):
+        small(kind).fit(X[:0], y[:0])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        small(kind).fit(X, y[:-1])
+    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+        small(kind).fit(X, y, sample_weight=-np.ones(150))
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        small(kind).predict(X)
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        small(kind).trajectory(X)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_little_data_is_fitted(kind):
+    one = small(kind).fit(X[:1], y[:1])
+    assert one.predict(X[:1]) == y[:1]
+    constant = small(kind).fit(np.column_stack([X, np.full(150, 3.7)]), y)
+    assert np.isfinite(constant.predict(np.column_stack([X, np.full(150, 5.0)]))).all()
+    single = small(kind).fit(X, np.ones(150, dtype=int))
+    np.testing.assert_allclose(single.predict(X), 1, atol=0.01)
+
+
+def test_partial_fit_learns_from_parts():
+    options = {"learning_rate": 0.01, "batch_size": 16}
+    classifier = small(**options)
+    shuffled = np.random.default_rng(0).permutation(150)
+    for _ in range(15):
+        for part in np.array_split(shuffled, 3):
+            classifier.partial_fit(X[part], y[part], classes=[0, 1, 2])
+    assert classifier.score(X, y) > 0.94
+    assert classifier.n_iter_ == 45
+    regressor = small(FractionalRegressor, **options)
+    for _ in range(30):
+        for part in np.array_split(shuffled, 3):
+            regressor.partial_fit(X[part], X[part][:, [2, 3]])
+    assert regressor.score(X, X[:, [2, 3]]) > 0.95
+
+
+def test_partial_fit_says_what_it_needs():
+    with pytest.raises(ValueError, match="classes must be passed on the first call to partial_fit"):
+        small().partial_fit(X, y)
+    classifier = small().partial_fit(X[:100], y[:100], classes=[0, 1])
+    with pytest.raises(ValueError, match=r"y must hold classes of the first call, got \[2\]; pass them in classes"):
+        classifier.partial_fit(X, y)
+    with pytest.raises(ValueError, match="class_weight must be given by class for partial_fit, got 'balanced'"):
+        small(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
+    by_class = small(class_weight={1: 3.0}).partial_fit(X, y, classes=[0, 1, 2]).predict_proba(X)
+    by_sample = small().partial_fit(X, y, classes=[0, 1, 2], sample_weight=1.0 + 2.0 * (y == 1)).predict_proba(X)
+    np.testing.assert_array_equal(by_class, by_sample)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_early_stopping(solver):
+    noise = np.random.default_rng(0).integers(0, 2, 150)  # nothing to learn
+    options = {"solver": solver, "max_iter": 500, "learning_rate": 0.02, "alpha": 0.0, "early_stopping": True}
+    classifier = small(**options, n_iter_no_change=4, validation_fraction=0.3).fit(X, noise)
+    assert classifier.history_.status == "no improvement"
+    scores = classifier.history_.column("validation_score")
+    assert len(scores) - np.argmin(scores) == 5
+
+
+def test_verbose_shows_a_bar_on_standard_error(capfd):
+    small().fit(X, y)
+    assert capfd.readouterr() == ("", "")
+    small(verbose=True).fit(X, y)
+    out, err = capfd.readouterr()
+    assert out == ""
+    for word in ("30/30", "loss", "% right", "gradient", "trial"):
+        assert word in err
+    small(FractionalRegressor, verbose=True, early_stopping=True, solver="adam").fit(X, y)
+    assert "held out" in capfd.readouterr().err
+
+
+def test_an_overflow_is_told():
+    with pytest.warns(ConvergenceWarning, match="training stopped at a point that is not finite; scale the data"):
+        small(activation="relu", n_layers=150, order=1.0, step_size=1e3).fit(X, y)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_checkpoints_and_resume(solver, tmp_path):
+    options = {"solver": solver, "random_state": None}
+    path = tmp_path / "run.ckpt"
+    first = small(**options, checkpoint=path, checkpoint_every=10, max_iter=20).fit(X, y)
+    resumed = small(**options, checkpoint=path, checkpoint_every=10, resume=True).fit(X, y)
+    assert resumed.history_.records[:20] == first.history_.records
+    assert resumed.n_iter_ == 30
+    with pytest.raises(FileContentError, match="got one with other data"):
+        small(**options, checkpoint=path, resume=True).fit(X[::2], y[::2])
+
+
+SCRIPT = """
+import sys
+from sklearn.datasets import load_digits
+from fracdnn import FractionalClassifier
+X, y = load_digits(return_X_y=True)
+options = {"checkpoint": sys.argv[1], "checkpoint_every": 3, "resume": True} if sys.argv[1] else {}
+FractionalClassifier(max_iter=40, random_state=0, **options).fit(X, y).save(sys.argv[2])
+"""
+
+
+def test_a_killed_fit_goes_on_to_the_same_model(tmp_path):
+    def start(checkpoint, model):
+        command = [sys.executable, "-c", SCRIPT, str(checkpoint), str(model)]
+        return subprocess.Popen(command)
+
+    whole = start("", tmp_path / "whole.fracdnn")
+    assert whole.wait() == 0
+    killed = start(tmp_path / "run.ckpt", tmp_path / "model.fracdnn")
+    while not (tmp_path / "run.ckpt").exists():
+        assert killed.poll() is None, "the fit ended before its first checkpoint"
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert not (tmp_path / "model.fracdnn").exists()
+    assert start(tmp_path / "run.ckpt", tmp_path / "model.fracdnn").wait() == 0
+    digits = np.random.default_rng(0).uniform(0, 16, (50, 64))
+    models = [FractionalClassifier.load(tmp_path / name) for name in ("whole.fracdnn", "model.fracdnn")]
+    np.testing.assert_array_equal(*(model.predict_proba(digits) for model in models))
+
+
+INTERRUPTED = """
+import sys, warnings
+from sklearn.datasets import load_digits
+from fracdnn import FractionalClassifier
+X, y = load_digits(return_X_y=True)
+options = {"max_iter": 100000, "tolerance": 0.0, "checkpoint": sys.argv[1], "checkpoint_every": 10}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model = FractionalClassifier(**options, random_state=0).fit(X, y)
+print(caught[-1].message, model.score(X, y) > 0.5, flush=True)
+"""
+
+
+def test_an_interrupted_fit_is_a_model(tmp_path):
+    checkpoint = tmp_path / "run.ckpt"
+    run = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(checkpoint)], stdout=subprocess.PIPE, text=True)
+    while not checkpoint.exists():
+        assert run.poll() is None
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    out = run.communicate()[0]
+    assert out.startswith("training interrupted by the user after ")
+    assert out.endswith("the model is usable True\n")
+
+
+def test_regressor_beats_the_mean_by_cross_validation():
+    assert cross_val_score(small(FractionalRegressor), *load_diabetes(return_X_y=True), cv=3).mean() > 0.3
