@@ -88,6 +88,15 @@ def test_mini_batches_are_drawn_anew_and_normalised():
     assert not torch.equal(batches[0], batches[1])
 
 
+def test_mini_batches_drawn_class_by_class():
+    task = level_set_task(n=101)
+    task.target = (torch.arange(101) < 20).long()
+    batch = MiniBatchTraining(fraction=0.5, by_class=True)._drawn(task)
+    assert len(batch.unique()) == len(batch)
+    assert (task.target[batch] == 1).sum() == 10
+    assert (task.target[batch] == 0).sum() == 40
+
+
 @pytest.mark.parametrize(
     "training", [AdamTraining(0.05, batch_size=8, max_epochs=300), FullBatchTraining(max_iter=300)], ids=repr
 )

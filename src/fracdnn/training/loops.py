@@ -72,9 +72,9 @@ class FullBatchTraining(Training):
 class MiniBatchTraining(Training):
     """The paper's Alg. 3: `n_batches` (m1) random mini-batches, `iterations` (m2) of the optimiser on each.
 
-    A mini-batch is a random `fraction` of the samples, drawn without replacement. `normalization` is the paper's batch
-    normalisation (see `normalize_batch`): by "feature", "global" over all numbers, or "none". The optimiser starts anew
-    with each: its curvature is that of another objective.
+    A mini-batch is a random `fraction` of the samples, drawn without replacement; with `by_class`, of each class.
+    `normalization` is the paper's batch normalisation (see `normalize_batch`): by "feature", "global" over all numbers,
+    or "none". The optimiser starts anew with each: its curvature is that of another objective.
     """
 
     _limit = "n_batches"
@@ -85,6 +85,7 @@ class MiniBatchTraining(Training):
     optimizer: str = "bfgs"
     tolerance: float = 1e-6
     normalization: str = "none"
+    by_class: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self.optimizer, "optimizer", tuple(OPTIMIZERS))
@@ -98,17 +99,24 @@ class MiniBatchTraining(Training):
 
     def _train(self, run: Run) -> str:
         task, status = run.task, ""
-        size = max(1, round(self.fraction * len(task.x)))
         if run.position:
             task.generator.set_state(run.position["drawn_from"])
         for number in range(run.position.get("batch", 0), self.n_batches):
             here = {"batch": number, "drawn_from": task.generator.get_state()}
-            index = torch.randperm(len(task.x), generator=task.generator)[:size].to(task.x.device)
-            batch = task.part(index)
+            batch = task.part(self._drawn(task).to(task.x.device))
             if self.normalization != "none":
                 batch.x = normalize_batch(batch.x, per_feature=self.normalization == "feature")
             status = _minimise(run, batch, self.optimizer, self.iterations, self.tolerance, here)
         return status
+
+    def _drawn(self, task: Task) -> torch.Tensor:
+        """The samples of a mini-batch, in random order."""
+        order = torch.randperm(len(task.x), generator=task.generator)
+        if not self.by_class:
+            return order[: max(1, round(self.fraction * len(order)))]
+        labels = task.target.cpu()[order]
+        parts = [order[labels == label] for label in labels.unique()]
+        return torch.cat([part[: max(1, round(self.fraction * len(part)))] for part in parts])
 
 
 @dataclass(frozen=True)
