@@ -14,6 +14,7 @@ PACKAGE = Path(fracdnn.__file__).parent
 ROOMS = [
     "exceptions",
     "validation",
+    "files",
     "caputo",
     "memory",
     "solver",

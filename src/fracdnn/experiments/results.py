@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fracdnn.report.files import write_whole
+from fracdnn.files import write_whole
 
 
 def write_result(path: Path, settings: Any, numbers: dict[str, Any]) -> Path:

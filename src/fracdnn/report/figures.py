@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.report.files import write_whole
+from fracdnn.files import write_whole
 
 # Okabe and Ito's palette, told apart by colour-blind readers too.
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
