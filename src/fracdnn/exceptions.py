@@ -19,3 +19,7 @@ class NotFiniteError(FracdnnError, ArithmeticError):
 
 class StateChangedError(FracdnnError, RuntimeError):
     """A layer wrote into the state it was given, which later layers remember."""
+
+
+class DownloadError(FracdnnError, OSError):
+    """A file could not be fetched, or what came is not what was asked for."""
