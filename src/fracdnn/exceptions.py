@@ -23,3 +23,7 @@ class StateChangedError(FracdnnError, RuntimeError):
 
 class FileContentError(FracdnnError, ValueError):
     """A file is cut short, altered, of another program or of a newer version."""
+
+
+class DownloadError(FracdnnError, OSError):
+    """A file could not be fetched, or what came is not what was asked for."""

@@ -1,14 +1,28 @@
 """The perfume data: odours of 20 perfumes, a reading a second for 28 seconds (UCI data set 303; Esme & Karlik 2016)."""
 
 import csv
+import hashlib
+import reprlib
+import warnings
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.datasets.download import SIZE_LIMIT, cache_folder, download
+from fracdnn.datasets.tables import UnreadableTableError, read_rows
+from fracdnn.exceptions import DownloadError, InvalidArgumentError, InvalidTypeError
+from fracdnn.files import write_whole
 
 N_PERFUMES, N_SECONDS = 20, 28
+# SHA-256 of the readings as text: commas between seconds, a line for each perfume, in the order of the table.
+CHECKSUM = "6fc89b75cf8c0c47d11cc8086cfcbedd04553334520837283184e898916f1ea1"
+URL = "https://archive.ics.uci.edu/static/public/303/perfume+data.zip"
+_REMEDY = (
+    "get perfume_data.xlsx from https://archive.ics.uci.edu/dataset/303/perfume+data "
+    'and pass where it is, load_perfume("perfume_data.xlsx")'
+)
 
 
 @dataclass(frozen=True)
@@ -29,33 +43,113 @@ class Perfume:
         return self.data[early], self.data[~early], self.target[early], self.target[~early]
 
 
-def load_perfume(path: str | Path) -> Perfume:
-    """The table from a CSV file: a line for each perfume, its name and 28 readings, with or without a heading.
+def load_perfume(path: str | PathLike[str] | None = None, *, url: str | None = None) -> Perfume:
+    """The perfume table: from a file, else from the cache, else from the UCI repository (or a mirror at `url`).
 
-    A reading packs two integers, strength · 1000 + quality.
+    A file is the repository's zip file, the spreadsheet in it (.xlsx), or a CSV file with or without a heading: a line
+    for each perfume, its name and 28 readings. A reading packs two integers, strength · 1000 + quality.
+
+    Wherever they come from, the readings must be those of the repository, in its order: a checksum of their values is
+    compared. Names may be spelled otherwise. A download of at most 1 MB is kept in the folder that the environment
+    variable FRACDNN_CACHE names, else in the user's folder for caches; `DownloadError` says what to do without network.
     """
+    if path is None:
+        return _perfume(_cached() or _downloaded(URL if url is None else url))
+    if url is not None:
+        raise InvalidArgumentError(f"url must be left out when path is given, got {url!r}; pass one of the two")
+    return _perfume(_from_path(path))
+
+
+def _from_path(path: str | PathLike[str]) -> list[list[str]]:
+    if not isinstance(path, (str, PathLike)):
+        raise InvalidTypeError(f"path must be a str or a Path, got {path!r} of type {type(path).__name__}; {_REMEDY}")
     path = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"path must name a readable file, got {path}: {error.strerror}; get the table 'Perfume Data' "
-            f"(number 303) from the UCI Machine Learning Repository"
-        ) from None
-    if rows and len(rows[0]) > 1 and not rows[0][1].strip().isdigit():
-        rows = rows[1:]
-    if len(rows) != N_PERFUMES or any(len(row) != N_SECONDS + 1 for row in rows):
-        raise InvalidArgumentError(
-            f"path must hold {N_PERFUMES} lines of a name and {N_SECONDS} readings, got {len(rows)} lines in {path}; "
-            f"check that it is the perfume table"
-        )
+        return _table(_content(path))
+    except UnreadableTableError as error:
+        raise InvalidArgumentError(f"path must hold the perfume table, got {error} in {path}; {_REMEDY}") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        reason = getattr(error, "strerror", error)
+        raise InvalidArgumentError(f"path must name a readable file, got {str(path)!r}: {reason}; {_REMEDY}") from None
+
+
+def _cached() -> list[list[str]] | None:
     try:
-        readings = np.array([[int(cell) for cell in row[1:]] for row in rows])
+        return _table(_content(_cache_file()))
+    except (OSError, UnreadableTableError):
+        return None
+
+
+def _downloaded(url: str) -> list[list[str]]:
+    try:
+        rows = _table(download(url))
+    except DownloadError as error:
+        raise DownloadError(f"{error}; {_REMEDY}") from None
+    except UnreadableTableError as error:
+        raise DownloadError(f"{url} must hold the perfume table, got {error}; {_REMEDY}") from None
+    try:
+        write_whole(_cache_file(), lambda temporary: _write_csv(temporary, rows))
+    except OSError as error:
+        warnings.warn(
+            f"the perfume table could not be kept in {cache_folder()}: {error.strerror}; "
+            f"set FRACDNN_CACHE to a folder that can be written, or it is downloaded each time",
+            stacklevel=3,
+        )
+    return rows
+
+
+def _cache_file() -> Path:
+    return cache_folder() / "perfume.csv"
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(SIZE_LIMIT + 1)
+    if len(content) > SIZE_LIMIT:
+        raise UnreadableTableError(f"more than {SIZE_LIMIT} bytes")
+    return content
+
+
+def _write_csv(path: Path, rows: list[list[str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _table(content: bytes) -> list[list[str]]:
+    """Rows of a name and 28 whole numbers, as text; the same numbers as in the repository."""
+    rows = read_rows(content)
+    if rows and len(rows[0]) > 1 and not _is_number(rows[0][1]):
+        rows = rows[1:]
+    if len(rows) != N_PERFUMES:
+        raise UnreadableTableError(f"{len(rows)} lines instead of {N_PERFUMES}")
+    for row in rows:
+        if len(row) != N_SECONDS + 1:
+            raise UnreadableTableError(f"a line of {len(row)} cells instead of a name and {N_SECONDS} readings")
+    rows = [[row[0].strip("'"), *(_whole(cell) for cell in row[1:])] for row in rows]
+    text = "\n".join(",".join(row[1:]) for row in rows)
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    if checksum != CHECKSUM:
+        raise UnreadableTableError(f"other readings (checksum {checksum[:8]}…, not {CHECKSUM[:8]}…)")
+    return rows
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
     except ValueError:
-        raise InvalidArgumentError(
-            f"path must hold whole numbers as readings, got something else in {path}; check that it is not altered"
-        ) from None
+        return False
+    return True
+
+
+def _whole(cell: str) -> str:
+    """64558 and 64558.0 alike."""
+    if not (_is_number(cell) and float(cell).is_integer()):
+        raise UnreadableTableError(f"the reading {reprlib.repr(cell)} instead of a whole number")
+    return str(int(float(cell)))
+
+
+def _perfume(rows: list[list[str]]) -> Perfume:
+    readings = np.array([[int(cell) for cell in row[1:]] for row in rows])
     data = np.stack([readings // 1000, readings % 1000], axis=-1).astype(np.float64)
     return Perfume(
         data=data.reshape(-1, 2),
