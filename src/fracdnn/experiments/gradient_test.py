@@ -1,13 +1,16 @@
 """The paper's derivative test: gradients for W, K and b against central differences, exact and printed adjoint."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
+from fracdnn.datasets import Perfume
+from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
 from fracdnn.nn import FractionalNetwork
+from fracdnn.report.figures import gradient_figure
 
 Groups = dict[str, list[Any]]
 Loss = Callable[[], torch.Tensor]
@@ -40,11 +43,6 @@ class Comparison:
     errors: dict[str, list[float]]
     cosine: float
     first_layer: float
-
-
-def run(test: GradientTest) -> list[Comparison]:
-    """Exact and printed adjoint for every order."""
-    return [compare(test, order, adjoint) for order in test.orders for adjoint in ("exact", "continuous")]
 
 
 def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
@@ -111,3 +109,45 @@ def _central_difference(loss: Loss, parameters: list, directions: list, size: fl
     for parameter, direction in zip(parameters, directions, strict=True):
         parameter.add_(direction, alpha=size)
     return (values[0] - values[1]) / (2 * size)
+
+
+def run(test: GradientTest, perfume: Perfume | None, tick: Tick) -> Numbers:
+    """Exact and printed adjoint for every order."""
+    comparisons = []
+    for order in test.orders:
+        comparisons += [asdict(compare(test, order, adjoint)) for adjoint in ("exact", "continuous")]
+        tick()
+    return {"increments": list(test.increments), "comparisons": comparisons}
+
+
+def rows(numbers: Numbers) -> list[Row]:
+    found = []
+    for adjoint, word in (("exact", "exact adjoint"), ("continuous", "printed adjoint")):
+        worst = max(min(c["errors"][name]) for c in numbers["comparisons"] if c["adjoint"] == adjoint for name in "WKb")
+        paper = "-" if adjoint == "exact" else "agrees"
+        found.append(Row(f"{word} against differences, worst of W, K, b", paper, f"{worst:.0e} relative"))
+    return found
+
+
+def tables(numbers: Numbers) -> list[Table]:
+    lines = []
+    for c in numbers["comparisons"]:
+        smallest = [f"{min(c['errors'][name]):.1e}" for name in ("W", "K", "b")]
+        kind = "exact" if c["adjoint"] == "exact" else "printed"
+        lines.append([f"{c['order']:g}", kind, *smallest, f"{c['cosine']:.3f}", f"{c['first_layer']:.1f}"])
+    headings = ("order", "adjoint", "W", "K", "b", "cosine (K, b)", "first layer")
+    title = "Smallest relative difference to central differences; cosine and first layer's K against the exact gradient"
+    return [Table(title, headings, lines)]
+
+
+PART = Part(
+    name="gradient-test",
+    title="Gradients against finite differences",
+    full=GradientTest(),
+    quick=GradientTest(n_layers=10, n_samples=30),
+    units=lambda settings: len(settings.orders),
+    run=run,
+    figure=gradient_figure,
+    rows=rows,
+    tables=tables,
+)

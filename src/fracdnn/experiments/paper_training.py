@@ -1,7 +1,7 @@
 """Networks trained and tested as in the paper's Table 2: Alg. 3 and 4 on level sets (CLS) and perfumes (PD)."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -33,6 +33,9 @@ class Setting:
     normalization: str = "feature"
     by_class: bool = False
 
+    def with_order(self, order: float) -> "Setting":
+        return replace(self, order=order)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -60,8 +63,9 @@ def perfume_split(perfume: Perfume, *, by_time: bool) -> Split:
     return X, X, y, y
 
 
-def trained(setting: Setting, split: Split, seed: int) -> tuple[FractionalNetwork, Outcome]:
-    X_train, X_test, y_train, y_test = split
+def task_of(setting: Setting, split: Split, seed: int) -> Task:
+    """The network with random weights, the objective, and the training part."""
+    X_train, _, y_train, _ = split
     generator = torch.Generator().manual_seed(seed)
     network = FractionalNetwork(
         X_train.shape[1],
@@ -73,14 +77,23 @@ def trained(setting: Setting, split: Split, seed: int) -> tuple[FractionalNetwor
         generator=generator,
     ).double()
     regularization = Regularization(setting.class_map, setting.operator, setting.bias, laplacian=setting.laplacian)
-    training = MiniBatchTraining(
+    return Task(network, Objective(regularization=regularization), X_train, y_train, None, generator)
+
+
+def training_of(setting: Setting) -> MiniBatchTraining:
+    return MiniBatchTraining(
         setting.n_batches, setting.iterations, normalization=setting.normalization, by_class=setting.by_class
     )
+
+
+def trained(setting: Setting, split: Split, seed: int) -> tuple[FractionalNetwork, Outcome]:
+    X_train, X_test, y_train, y_test = split
+    task = task_of(setting, split, seed)
     begun = time.perf_counter()
-    history = training.fit(Task(network, Objective(regularization=regularization), X_train, y_train, None, generator))
-    return network, Outcome(
-        train=accuracy(network, normalized(setting, X_train), y_train),
-        test=accuracy(network, normalized(setting, X_test), y_test),
+    history = training_of(setting).fit(task)
+    return task.network, Outcome(
+        train=accuracy(task.network, normalized(setting, X_train), y_train),
+        test=accuracy(task.network, normalized(setting, X_test), y_test),
         iterations=len(history.records),
         line_search_trials=history.line_search_trials,
         seconds=time.perf_counter() - begun,

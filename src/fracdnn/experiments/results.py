@@ -1,4 +1,4 @@
-"""A result as a file: settings, seeds, versions and numbers in one JSON document."""
+"""Results as files: settings, versions and numbers in one JSON document a part, and its figures."""
 
 import json
 from dataclasses import asdict
@@ -6,15 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from fracdnn.container import versions
+from fracdnn.experiments.part import Numbers, Part
 from fracdnn.files import write_whole
+from fracdnn.report.figures import save_figure
 
 
-def write_result(path: Path, settings: Any, numbers: dict[str, Any]) -> Path:
+def write_result(path: Path, settings: Any, numbers: Numbers, *, quick: bool, seconds: float) -> Path:
     """Write one result; `settings` is a dataclass, `numbers` whatever JSON holds."""
     document = {
+        "setting": "quick, not the paper's" if quick else "the paper's",
         "settings": asdict(settings),
         "versions": versions(),
+        "seconds": round(seconds, 1),
         "numbers": numbers,
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     return write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_figures(folder: Path, part: Part, numbers: Numbers) -> None:
+    """The part's figure as PNG and SVG."""
+    for suffix in (".png", ".svg"):
+        save_figure(folder / f"{part.name}{suffix}", part.figure(numbers))

@@ -1,0 +1,72 @@
+"""`fracdnn reproduce`: run parts of the paper, write what they give, compare."""
+
+import time
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+
+from fracdnn.cli.messages import fail, written_to
+from fracdnn.datasets import Perfume, load_perfume
+from fracdnn.exceptions import FracdnnError
+from fracdnn.experiments.part import Numbers, Part
+from fracdnn.experiments.parts import PARTS
+from fracdnn.experiments.results import write_figures, write_result
+
+
+def reproduce_parts(names: list[str], out: Path, *, quick: bool, perfume_path: Path | None) -> None:
+    if names == ["list"]:
+        for part in PARTS.values():
+            typer.echo(f"{part.name:20} {part.title}")
+        return
+    chosen = _chosen(names)
+    with written_to(out):
+        out.mkdir(parents=True, exist_ok=True)
+    perfume = _perfume(perfume_path) if any(part.needs_perfume for part in chosen) else None
+    found = _run(chosen, out, quick=quick, perfume=perfume)
+    table = RichTable(title="The paper, and here" + (" (--quick: not the paper's setting)" if quick else ""))
+    for heading in ("part", "what", "paper", "here"):
+        table.add_column(heading)
+    for part, numbers in found:
+        for row in part.rows(numbers):
+            table.add_row(part.name, row.what, row.paper, row.here)
+        table.add_section()
+    Console().print(table)
+    typer.echo(f"numbers and figures: {out}")
+
+
+def _chosen(names: list[str]) -> list[Part]:
+    if "all" in names:
+        return list(PARTS.values())
+    for name in names:
+        if name not in PARTS:
+            fail(f"no result is called {name!r}; choose from all, {', '.join(PARTS)}")
+    return [PARTS[name] for name in dict.fromkeys(names)]
+
+
+def _perfume(path: Path | None) -> Perfume:
+    try:
+        return load_perfume(path)
+    except FracdnnError as error:
+        fail(f"{error} (or --perfume PATH)")
+
+
+def _run(parts: list[Part], out: Path, *, quick: bool, perfume: Perfume | None) -> list[tuple[Part, Numbers]]:
+    """Run each part and write its files as soon as it is done."""
+    found = []
+    columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        for part in parts:
+            settings = part.quick if quick else part.full
+            bar = progress.add_task(part.name, total=part.units(settings))
+            begun = time.perf_counter()
+            numbers = part.run(settings, perfume, partial(progress.advance, bar))
+            seconds = time.perf_counter() - begun
+            with written_to(out):
+                write_result(out / f"{part.name}.json", settings, numbers, quick=quick, seconds=seconds)
+                write_figures(out, part, numbers)
+            found.append((part, numbers))
+    return found

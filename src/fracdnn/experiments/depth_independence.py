@@ -1,0 +1,173 @@
+"""The paper's claim that the optimiser's iterations do not depend on the number of layers: T = Nτ fixed, N growing."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from fracdnn.datasets import Perfume
+from fracdnn.experiments.jobs import in_parallel
+from fracdnn.experiments.paper_training import level_set_split
+from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
+from fracdnn.nn import FractionalNetwork
+from fracdnn.optim import BFGS, Iteration
+from fracdnn.report.experiment_figures import depth_independence_figure
+from fracdnn.training import Objective, Regularization, Task, normalize_batch
+
+STARTS = {
+    "scratch": "each layer drawn by itself",
+    "prolonged": "the coarsest network's random start, prolonged in time",
+    "trained": "the next coarser network, trained, prolonged in time",
+}
+
+
+@dataclass(frozen=True)
+class DepthIndependence:
+    """Level sets, all samples at once, BFGS until the objective falls to `target`; ξ_W = `class_map`."""
+
+    depths: tuple[int, ...] = (5, 10, 20, 40, 80)
+    orders: tuple[float, ...] = (1.0, 0.5, 0.1)
+    final_time: float = 1.0
+    n_points: int = 1000
+    class_map: float = 1e-3
+    target: float = 0.1
+    max_iter: int = 500
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+
+class Reached(Exception):  # noqa: N818
+    """The target is met."""
+
+
+def run(settings: DepthIndependence, perfume: Perfume | None, tick: Tick) -> Numbers:
+    wanted = [(order, start, seed) for order in settings.orders for start in STARTS for seed in settings.seeds]
+    found = in_parallel(_ladder, [(*each, settings) for each in wanted], tick)
+    return {
+        "target": settings.target,
+        "runs": [
+            {"order": order, "start": start, "seed": seed, "steps": steps}
+            for (order, start, seed), steps in zip(wanted, found, strict=True)
+        ],
+    }
+
+
+def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) -> list[Numbers]:
+    """Networks of growing depth, each trained to the target."""
+    X, _, y, _ = level_set_split(settings.n_points, seed)
+    X = normalize_batch(X)
+    steps, coarser = [], None
+    for n_layers in settings.depths:
+        generator = torch.Generator().manual_seed(seed)
+        step = settings.final_time / n_layers
+        network = FractionalNetwork(
+            2, 2, n_layers=n_layers, order=order, step_size=step, bias="scalar", generator=generator
+        ).double()
+        if start != "scratch" and coarser is not None:
+            prolong(coarser, network)
+        if start == "prolonged" and coarser is None:
+            coarser = _copy(network, settings.final_time / n_layers)
+        task = Task(network, Objective(regularization=Regularization(class_map=settings.class_map)), X, y)
+        steps.append({"n_layers": n_layers, **_to_target(task, settings)})
+        if start == "trained":
+            coarser = network
+    return steps
+
+
+def _copy(network: FractionalNetwork, step: float) -> FractionalNetwork:
+    twin = FractionalNetwork(**{**network.options, "step_size": step}).double()
+    twin.load_state_dict(network.state_dict())
+    return twin
+
+
+@torch.no_grad()
+def prolong(coarse: FractionalNetwork, fine: FractionalNetwork) -> None:
+    """K and b linear in time between the layers of the coarse network, at the layers of the fine one; W as it is."""
+    fine.W.weight.copy_(coarse.W.weight)
+    n, m = len(coarse.layers), len(fine.layers)
+    for j, layer in enumerate(fine.layers):
+        # Layer j stands at time j T/m, layer i of the coarse network at i T/n.
+        place = min(j * n / m, n - 1)
+        low = min(int(place), n - 1)
+        high, share = min(low + 1, n - 1), place - low
+        for name, parameter in layer.named_parameters():
+            ends = [dict(coarse.layers[i].named_parameters())[name] for i in (low, high)]
+            parameter.copy_(torch.lerp(ends[0], ends[1], share))
+
+
+def _to_target(task: Task, settings: DepthIndependence) -> Numbers:
+    evaluations, iterations, reached = 0, 0, False
+
+    def closure() -> torch.Tensor:
+        nonlocal evaluations
+        evaluations += 1
+        optimizer.zero_grad()
+        loss = task.loss()
+        loss.backward()
+        return loss
+
+    def watch(iteration: Iteration) -> None:
+        nonlocal iterations, reached
+        iterations += 1
+        if iteration.loss <= settings.target:
+            reached = True
+            raise Reached
+
+    optimizer = BFGS(task.network.parameters(), max_iter=settings.max_iter, callback=watch)
+    first = float(task.loss().detach())
+    reached = first <= settings.target
+    if not reached:
+        with suppress(Reached):
+            optimizer.step(closure)
+    return {"iterations": iterations, "evaluations": evaluations, "reached": reached, "first_loss": first}
+
+
+def rows(numbers: Numbers) -> list[Row]:
+    found = []
+    for order in sorted({r["order"] for r in numbers["runs"]}, reverse=True):
+        for start in STARTS:
+            counts = _iterations(numbers, order, start)
+            text = ", ".join(f"{sum(c) / len(c):.0f}" for c in counts.values())
+            found.append(Row(f"iterations for N = {_list(counts)}, order {order:g}, start {start}", "constant", text))
+    return found
+
+
+def _list(counts: dict[int, list[int]]) -> str:
+    return ", ".join(str(n) for n in counts)
+
+
+def _iterations(numbers: Numbers, order: float, start: str, name: str = "iterations") -> dict[int, list[int]]:
+    counts: dict[int, list[int]] = {}
+    for r in numbers["runs"]:
+        if r["order"] == order and r["start"] == start:
+            for step in r["steps"]:
+                counts.setdefault(step["n_layers"], []).append(step[name])
+    return counts
+
+
+def tables(numbers: Numbers) -> list[Table]:
+    depths = [str(step["n_layers"]) for step in numbers["runs"][0]["steps"]]
+    lines = []
+    for order in sorted({r["order"] for r in numbers["runs"]}, reverse=True):
+        for start, words in STARTS.items():
+            iterations = _iterations(numbers, order, start)
+            evaluations = _iterations(numbers, order, start, "evaluations")
+            cells = [
+                f"{sum(i) / len(i):.1f} / {sum(e) / len(e):.1f}"
+                for i, e in zip(iterations.values(), evaluations.values(), strict=True)
+            ]
+            lines.append([f"{order:g}", words, *cells])
+    title = f"Iterations / evaluations of BFGS to a loss of {numbers['target']:g}, mean over the seeds"
+    return [Table(title, ("order", "start", *(f"N = {depth}" for depth in depths)), lines)]
+
+
+PART = Part(
+    name="depth-independence",
+    title="Iterations against the number of layers",
+    full=DepthIndependence(),
+    quick=DepthIndependence(depths=(5, 10), orders=(1.0, 0.5), n_points=200, seeds=(0,)),
+    units=lambda settings: len(settings.orders) * len(STARTS) * len(settings.seeds),
+    run=run,
+    figure=depth_independence_figure,
+    rows=rows,
+    tables=tables,
+)
