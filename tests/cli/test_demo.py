@@ -11,11 +11,14 @@ def run(*arguments, cwd=None):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
 
 
-def test_demo_ends_with_a_table_and_a_picture(tmp_path):
+def test_demo_trains_and_ends_with_accuracy_and_picture(tmp_path):
     result = run("demo", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "0.068284" in result.stdout  # u(1) by L1 with the paper's step, from Alg. 1 by hand
-    assert "0.068500" in result.stdout  # 0.5 E_0.5(−4)
+    assert "180/180" in result.stderr  # the bar is not on standard output
+    test = next(line for line in result.stdout.splitlines() if " test " in line)
+    here, paper = (float(cell) for cell in test.strip("│ ").split("│")[1:3])
+    assert here >= 99.2
+    assert paper == 99.79
     picture = tmp_path / result.stdout.strip().splitlines()[-1].removeprefix("picture: ")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in picture.parent.iterdir()] == [picture.name]  # no temporary file left

@@ -1,7 +1,3 @@
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -25,13 +21,3 @@ def test_the_printed_adjoint_does_so_for_the_class_map_only(order):
     assert min(found.errors["K"]) > 1e-2
     assert min(found.errors["b"]) > 1e-2
     assert found.first_layer > 2
-
-
-def test_the_command_writes_numbers_and_picture(tmp_path):
-    command = [sys.executable, "-m", "fracdnn", "reproduce", "gradient-test", "--out", str(tmp_path)]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    document = json.loads((tmp_path / "gradient-test.json").read_text(encoding="utf-8"))
-    assert document["settings"]["n_layers"] == 20
-    assert len(document["numbers"]["comparisons"]) == 8
-    assert (tmp_path / "gradient-test.png").read_bytes().startswith(b"\x89PNG")

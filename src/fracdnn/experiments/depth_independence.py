@@ -1,5 +1,6 @@
 """The paper's claim that the optimiser's iterations do not depend on the number of layers: T = Nτ fixed, N growing."""
 
+import copy
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,8 +31,8 @@ class DepthIndependence:
     final_time: float = 1.0
     n_points: int = 1000
     class_map: float = 1e-3
-    target: float = 0.1
-    max_iter: int = 500
+    target: float = 0.02
+    max_iter: int = 1000
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
 
@@ -55,7 +56,8 @@ def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) ->
     """Networks of growing depth, each trained to the target."""
     X, _, y, _ = level_set_split(settings.n_points, seed)
     X = normalize_batch(X)
-    steps, coarser = [], None
+    steps: list[Numbers] = []
+    coarser: FractionalNetwork | None = None
     for n_layers in settings.depths:
         generator = torch.Generator().manual_seed(seed)
         step = settings.final_time / n_layers
@@ -65,18 +67,12 @@ def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) ->
         if start != "scratch" and coarser is not None:
             prolong(coarser, network)
         if start == "prolonged" and coarser is None:
-            coarser = _copy(network, settings.final_time / n_layers)
+            coarser = copy.deepcopy(network)
         task = Task(network, Objective(regularization=Regularization(class_map=settings.class_map)), X, y)
         steps.append({"n_layers": n_layers, **_to_target(task, settings)})
         if start == "trained":
             coarser = network
     return steps
-
-
-def _copy(network: FractionalNetwork, step: float) -> FractionalNetwork:
-    twin = FractionalNetwork(**{**network.options, "step_size": step}).double()
-    twin.load_state_dict(network.state_dict())
-    return twin
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
 from fracdnn.nn import FractionalNetwork
 from fracdnn.report.experiment_figures import vanishing_gradient_figure
 from fracdnn.training import FullBatchTraining, Objective, Task, normalize_batch
+from fracdnn.training.history import layer_gradient_norms
 
 
 @dataclass(frozen=True)
@@ -75,22 +76,25 @@ def _curve(kind: Kind, seed: int, settings: VanishingGradient, perfume: Perfume)
         bias="scalar",
         generator=generator,
     ).double()
-    training = FullBatchTraining("steepest", settings.iterations, tolerance=0.0)
-    history = training.fit(Task(network, Objective(), normalize_batch(X), y, None, generator))
-    norms = history.column("layer_gradients")
+    task = Task(network, Objective(), normalize_batch(X), y, None, generator)
+    loss = task.loss()
+    loss.backward()
+    norms, losses = [layer_gradient_norms(network)], [float(loss.detach())]
+    history = FullBatchTraining("steepest", settings.iterations, tolerance=0.0).fit(task)
+    norms += history.column("layer_gradients")
+    losses += history.column("loss")
     return {
         "first": [float(f"{norm[0]:.6g}") for norm in norms],
         "last": [float(f"{norm[-1]:.6g}") for norm in norms],
-        "loss": [float(f"{loss:.6g}") for loss in history.column("loss")],
+        "loss": [float(f"{loss:.6g}") for loss in losses],
         "status": history.status,
     }
 
 
 def ratio(curve: dict[str, Any]) -> float:
-    """First over last layer, geometric mean over the iterations."""
-    pairs = [(f, s) for f, s in zip(curve["first"], curve["last"], strict=True) if f > 0 and s > 0]
-    logs = torch.tensor([f / s for f, s in pairs], dtype=torch.float64).log()
-    return float(logs.mean().exp()) if pairs else 0.0
+    """First over last layer, geometric mean over the points of the descent, the start among them."""
+    ratios = torch.tensor(curve["first"], dtype=torch.float64) / torch.tensor(curve["last"], dtype=torch.float64)
+    return float(ratios.log().mean().exp())
 
 
 def _by_name(numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
@@ -117,12 +121,11 @@ def rows(numbers: Numbers) -> list[Row]:
 def tables(numbers: Numbers) -> list[Table]:
     lines = []
     for name, curves in _by_name(numbers).items():
-        at_start = [c["first"][0] / c["last"][0] for c in curves if c["first"] and c["last"][0]]
-        losses = [c["loss"][-1] for c in curves if c["loss"]]
-        steps = "/".join(str(len(c["loss"])) for c in curves)
-        start, end = (_spread(values) if values else "-" for values in (at_start, losses))
-        lines.append([name, start, _spread([ratio(c) for c in curves]), end, steps])
-    headings = ("network", "first / last at the first step", "over all steps", "final loss", "steps taken")
+        at_start = [c["first"][0] / c["last"][0] for c in curves]
+        steps = " / ".join(str(len(c["loss"]) - 1) for c in curves)
+        spreads = [_spread(each) for each in (at_start, [ratio(c) for c in curves], [c["loss"][-1] for c in curves])]
+        lines.append([name, *spreads, steps])
+    headings = ("network", "first / last at the start", "mean over all steps", "final loss", "steps taken, by seed")
     return [Table("Gradient norm of (K, b) at the first layer over the last; range over the seeds", headings, lines)]
 
 

@@ -45,7 +45,7 @@ def level_set_figure(points: np.ndarray, target: np.ndarray, wrong: np.ndarray, 
         middle.plot(*flow[-1][shown].T, ".", color=colour, markersize=3)
     left.plot(*points[wrong].T, "x", color="black", markersize=6, label=f"wrong, {wrong.sum()} of {len(points):,}")
     left.set(xlabel="$x$", ylabel="$y$", title="test points", aspect="equal")
-    left.legend(loc="lower right", fontsize=8)
+    left.legend(loc="lower right", fontsize=8, markerscale=2)
     middle.set(xlabel="first feature", ylabel="second feature", title="after the last layer, $Y_N$")
     right.semilogy(range(1, len(loss) + 1), loss, color=BLUE)
     right.set(xlabel="BFGS iteration", ylabel="objective on the mini-batch", title="training")
@@ -86,13 +86,14 @@ def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
         for c in curves:
             if c["adjoint"] == adjoint:
                 name = c["name"].removesuffix(", printed")
-                steps = range(1, len(c["first"]) + 1)
+                steps = range(len(c["first"]))
                 axes.semilogy(steps, c["last"], "-", color=colours[name], linewidth=1.3, label=f"{name}, last layer")
                 axes.semilogy(steps, c["first"], "--", color=colours[name], linewidth=1.3, label=f"{name}, first layer")
         axes.set(xlabel="step of steepest descent", title=title)
     panels[0].set_ylabel("norm of the gradient of $(K, b)$")
-    lowest = min(min(c["first"] + c["last"]) for c in curves if c["name"] != "plain" and c["first"])
-    panels[0].set_ylim(bottom=max(lowest / 10, 1e-30))
+    # The plain network's first layer lies dozens of decades below: the others set the scale.
+    lowest = min(min(c["first"] + c["last"]) for c in curves if c["name"] != "plain")
+    panels[0].set_ylim(bottom=lowest / 10)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
