@@ -23,6 +23,7 @@ ROOMS = [
     "optim",
     "training",
     "estimators",
+    "tabular",
     "datasets",
     "report",
     "experiments",

@@ -6,7 +6,8 @@ from fracdnn import caputo, datasets, memory, nn, optim, solver, training
 from fracdnn.solver import fdeint, graded_mesh
 
 if TYPE_CHECKING:
-    from fracdnn.estimators import FractionalClassifier, FractionalRegressor, load
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+    from fracdnn.tabular import load
 
 __version__ = "0.1.0"
 
@@ -29,8 +30,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The estimators, imported when they are asked for: scikit-learn takes a second."""
-    if name in ("FractionalClassifier", "FractionalRegressor", "load"):
+    if name in ("FractionalClassifier", "FractionalRegressor"):
         from fracdnn import estimators
 
         return getattr(estimators, name)
+    if name == "load":
+        from fracdnn.tabular import load
+
+        return load
     raise AttributeError(f"module 'fracdnn' has no attribute {name!r}")

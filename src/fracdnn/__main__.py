@@ -1,5 +1,5 @@
 """`python -m fracdnn` is the command `fracdnn`."""
 
-from fracdnn.cli import app
+from fracdnn.cli import main
 
-app(prog_name="fracdnn")
+main()

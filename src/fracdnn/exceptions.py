@@ -27,3 +27,7 @@ class FileContentError(FracdnnError, ValueError):
 
 class DownloadError(FracdnnError, OSError):
     """A file could not be fetched, or what came is not what was asked for."""
+
+
+class TableError(FracdnnError, ValueError):
+    """A table is not what a model needs: columns, cells, or the file itself."""

@@ -7,7 +7,13 @@ from pathlib import Path
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a temporary file beside `path`, then rename it: a crash never leaves half a file."""
+    """Let `write` fill a temporary file beside `path`, then rename it: a crash never leaves half a file.
+
+    A device or a pipe, such as /dev/null, is written to as it is.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        write(path)
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
     os.close(handle)

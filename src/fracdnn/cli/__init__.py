@@ -1,5 +1,5 @@
 """The command `fracdnn`."""
 
-from fracdnn.cli.main import app
+from fracdnn.cli.main import main
 
-__all__ = ["app"]
+__all__ = ["main"]

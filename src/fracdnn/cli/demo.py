@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fracdnn.cli.messages import written_to
+from fracdnn.cli.messages import written
 from fracdnn.experiments.paper_training import level_set_split, normalized, task_of, training_of
 from fracdnn.experiments.table import LEVEL_SETS, PAPER
 from fracdnn.report.experiment_figures import level_set_figure
@@ -18,7 +18,7 @@ ORDER, SEED, N_POINTS = 0.1, 0, 10_000
 
 
 def show_demo(out: Path) -> None:
-    with written_to(out):
+    with written(out):
         out.mkdir(parents=True, exist_ok=True)
     setting = LEVEL_SETS.with_order(ORDER)
     split = level_set_split(N_POINTS, SEED)
@@ -42,7 +42,7 @@ def show_demo(out: Path) -> None:
         flow = task.network.trajectory(X_test[:2000]).numpy()
         wrong = (task.network(X_test).argmax(1) != split[3]).numpy()
     figure = level_set_figure(split[1].numpy(), split[3].numpy(), wrong, flow, history.column("loss"))
-    with written_to(out):
+    with written(out):
         picture = save_figure(out / "level-sets.png", figure)
     Console().print(table)
     typer.echo(f"picture: {picture}")

@@ -1,21 +1,43 @@
 """The commands. Each imports what it needs when it runs."""
 
+import inspect
+import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from fracdnn.cli.messages import guarded
 
 app = typer.Typer(
     name="fracdnn",
     help="Deep networks with memory: layers as time steps of a fractional differential equation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
+
+Model = Annotated[Path, typer.Argument(help="A model file that `fracdnn train` wrote.")]
+Data = Annotated[str, typer.Argument(help="A table: .csv, .tsv, .csv.gz, .parquet or .xlsx; - is a pipe of CSV.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on standard error.")]
+Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
+NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
+
+
+def main() -> None:
+    """Run a command; exit with 0 done, 1 the user can mend it, 2 wrong usage, 130 interrupted."""
+    # --debug may stand anywhere; `messages.guarded` asks the environment for it.
+    if "--debug" in sys.argv:
+        sys.argv.remove("--debug")
+        os.environ["FRACDNN_DEBUG"] = "1"
+    app(prog_name="fracdnn")
 
 
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     if version:
         from fracdnn import __version__
@@ -24,7 +46,156 @@ def root(
         raise typer.Exit
 
 
+def _train(
+    data: Data,
+    out: Annotated[Path | None, typer.Option(help="The model file to write.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="A folder for model and held-out rows, for `fracdnn report`.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="auto, classification or regression; auto looks at the target.")
+    ] = None,
+    test_fraction: Annotated[
+        float | None, typer.Option(help="Rows held out to test the model; 0.2 by default.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
+    search: Annotated[bool | None, typer.Option("--search", help="Try orders and depths by cross-validation.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **parameters: Any,
+) -> None:
+    """Learn from a table: classification or regression, as the target column asks for.
+
+    Columns of numbers and of categories are told apart; missing values are filled in. Part of the rows is held out, and
+    the accuracy on it is printed. Ctrl-C stops early and keeps the best model so far.
+
+    Examples:
+    fracdnn train measurements.csv --target label --out model.fracdnn
+
+    fracdnn train houses.parquet --target price --drop id --run houses --learn-order
+
+    fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
+    """
+    from fracdnn.cli.options import chosen, read_config
+    from fracdnn.cli.train import Settings, train
+
+    own = {
+        "target": target,
+        "task": task,
+        "test_fraction": test_fraction,
+        "drop": drop or None,
+        "categorical": categorical or None,
+        "search": search,
+        "jobs": jobs,
+    }
+    settings = read_config(config, [*own, *parameters]) if config is not None else {}
+    settings |= chosen({**own, **parameters})
+    if out is None and run is None:
+        raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
+    if "target" not in settings:
+        raise typer.BadParameter("pass --target COLUMN: the column to predict", param_hint="--target")
+    beside = {name: settings[name] for name in own if name in settings}
+    network = {name: settings[name] for name in parameters if name in settings}
+    train(data, Settings(**beside, parameters=network), out=out, run=run, quiet=quiet, as_json=as_json)
+
+
+def _registered(command: Any, generated: list[inspect.Parameter]) -> Any:
+    """The command with these options in place of **parameters."""
+    signature = inspect.signature(command)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+
+    @guarded
+    def wrapper(**given: Any) -> None:
+        command(**given)
+
+    wrapper.__doc__ = command.__doc__
+    both = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *generated]]
+    wrapper.__signature__ = signature.replace(parameters=both)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in both}
+    return app.command("train")(wrapper)
+
+
+def _estimator_options() -> list[inspect.Parameter]:
+    """None but where `train` is what is run or completed: the estimators take a second to import."""
+    if "train" not in sys.argv and "_FRACDNN_COMPLETE" not in os.environ:
+        return []
+    from fracdnn.cli.options import estimator_parameters
+
+    return list(estimator_parameters().values())
+
+
+_registered(_train, _estimator_options())
+
+
 @app.command()
+@guarded
+def predict(
+    model: Model,
+    data: Data,
+    out: Annotated[str, typer.Option(help="Where to: .csv, .tsv or .parquet; - is standard output.")] = "-",
+    keep: Annotated[
+        list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
+    ] = None,
+    new_categories: NewCategories = "error",
+    quiet: Quiet = False,
+) -> None:
+    """Predict for each row of a table: the class with the probability of every class, or the value.
+
+    Large tables are read and written in parts, so that memory stays small.
+
+    Examples:
+    fracdnn predict model.fracdnn new.csv --out predictions.csv --id sample
+
+    zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
+    """
+    from fracdnn.cli.predict import predict as run_predict
+
+    _check_new_categories(new_categories)
+    run_predict(model, data, out, keep=keep or [], new_categories=new_categories, quiet=quiet)
+
+
+@app.command()
+@guarded
+def evaluate(
+    model: Model,
+    data: Data,
+    new_categories: NewCategories = "error",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare predictions with the target column of a table: accuracy, classes, confusion matrix; R² and errors.
+
+    Example: fracdnn evaluate model.fracdnn test.csv --json
+    """
+    from fracdnn.cli.predict import evaluate as run_evaluate
+
+    _check_new_categories(new_categories)
+    run_evaluate(model, data, new_categories=new_categories, as_json=as_json, quiet=quiet)
+
+
+@app.command()
+@guarded
+def info(model: Model, as_json: Json = False) -> None:
+    """Show what a model file holds: network, order, the columns it expects, how it was trained, versions.
+
+    Example: fracdnn info model.fracdnn
+    """
+    from fracdnn.cli.predict import info as run_info
+
+    run_info(model, as_json=as_json)
+
+
+def _check_new_categories(value: str) -> None:
+    if value not in ("error", "ignore"):
+        raise typer.BadParameter(f"must be error or ignore, got {value!r}", param_hint="--new-categories")
+
+
+@app.command()
+@guarded
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("fracdnn-demo"),
 ) -> None:
@@ -38,6 +209,7 @@ def demo(
 
 
 @app.command()
+@guarded
 def reproduce(
     parts: Annotated[list[str], typer.Argument(help="Which results: all, or names as `fracdnn reproduce list` shows.")],
     out: Annotated[Path, typer.Option(help="Folder for numbers (JSON) and figures (PNG, SVG).")] = Path("results"),

@@ -1,23 +1,69 @@
-"""One line on standard error for what the user can mend."""
+"""What the commands say to people: one line each, on standard error."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+
+from fracdnn.exceptions import FracdnnError
+
+
+def say(message: str, quiet: bool = False) -> None:
+    """A remark on the way; standard output is for results."""
+    if not quiet:
+        typer.echo(f"fracdnn: {message}", err=True)
 
 
 def fail(message: str) -> NoReturn:
     """Say what is wrong and end with exit code 1."""
-    typer.echo(f"fracdnn: {message}", err=True)
+    say(message)
     raise typer.Exit(1)
 
 
 @contextmanager
-def written_to(folder: Path) -> Iterator[None]:
+def written(path: Path) -> Iterator[None]:
     """Turn a failure to write into one line that says what to do."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        fail(f"cannot write to {folder}: {error.strerror}; pass another folder with --out")
+        if isinstance(error, FracdnnError) or _is_debugged():
+            raise
+        fail(f"cannot write to {path}: {error.strerror or error}; pass another place, or make room")
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with what the user can mend as one line and exit code 1, and Ctrl-C as exit code 130."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader of a pipe, such as head, has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (FracdnnError, OSError) as error:
+            if _is_debugged():
+                raise
+            fail(_words(error))
+
+    return run
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, FracdnnError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _is_debugged() -> bool:
+    return bool(os.environ.get("FRACDNN_DEBUG"))

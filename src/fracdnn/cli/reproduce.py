@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from fracdnn.cli.messages import fail, written_to
+from fracdnn.cli.messages import fail, written
 from fracdnn.datasets import Perfume, load_perfume
 from fracdnn.exceptions import FracdnnError
 from fracdnn.experiments.part import Numbers, Part
@@ -23,7 +23,7 @@ def reproduce_parts(names: list[str], out: Path, *, quick: bool, perfume_path: P
             typer.echo(f"{part.name:20} {part.title}")
         return
     chosen = _chosen(names)
-    with written_to(out):
+    with written(out):
         out.mkdir(parents=True, exist_ok=True)
     perfume = _perfume(perfume_path) if any(part.needs_perfume for part in chosen) else None
     found = _run(chosen, out, quick=quick, perfume=perfume)
@@ -65,7 +65,7 @@ def _run(parts: list[Part], out: Path, *, quick: bool, perfume: Perfume | None) 
             begun = time.perf_counter()
             numbers = part.run(settings, perfume, partial(progress.advance, bar))
             seconds = time.perf_counter() - begun
-            with written_to(out):
+            with written(out):
                 write_result(out / f"{part.name}.json", settings, numbers, quick=quick, seconds=seconds)
                 write_figures(out, part, numbers)
             found.append((part, numbers))

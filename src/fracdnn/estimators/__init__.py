@@ -1,7 +1,6 @@
 """scikit-learn estimators, and their model files."""
 
 from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.model_file import load
 from fracdnn.estimators.regressor import FractionalRegressor
 
-__all__ = ["FractionalClassifier", "FractionalRegressor", "load"]
+__all__ = ["FractionalClassifier", "FractionalRegressor"]

@@ -6,6 +6,8 @@ features and targets, classes, feature names, the history of the training and ve
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +37,17 @@ def save(estimator: FractionalEstimator, path: str | os.PathLike) -> Path:
 
 
 def load(path: str | os.PathLike) -> FractionalEstimator:
-    """The estimator that `save` wrote: `fracdnn.load`."""
+    """The estimator that `save` wrote."""
     document = read_document(path, "model")
-    try:
+    with checked(path):
         return estimator_of(document)
+
+
+@contextmanager
+def checked(path: str | os.PathLike) -> Iterator[None]:
+    """Whatever a document that does not fit together raises, as one kind of error."""
+    try:
+        yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise FileContentError(
             f"{path} must hold a whole model, got a document that does not fit together ({error}); save it again"

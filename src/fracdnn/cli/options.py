@@ -1,0 +1,89 @@
+"""Command-line options made from the estimators' parameters: names, types, limits and defaults have one source."""
+
+import inspect
+import tomllib
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fracdnn.cli.messages import fail
+from fracdnn.tabular.preparation import nearest
+
+# `verbose` is what --quiet is for.
+_LEFT_OUT = ("verbose",)
+
+
+def estimator_parameters() -> dict[str, inspect.Parameter]:
+    """A parameter of the command for each parameter of the classifier, None where it is not given."""
+    from fracdnn.estimators import FractionalClassifier
+
+    defaults = inspect.signature(FractionalClassifier.__init__).parameters
+    found = {}
+    for name, constraints in FractionalClassifier._parameter_constraints.items():
+        if name not in _LEFT_OUT:
+            annotation = _annotation(name, constraints, defaults[name].default)
+            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return found
+
+
+def _annotation(name: str, constraints: list[Any], default: Any) -> Any:
+    kind = _kind(constraints)
+    flag = f"--{name.replace('_', '-')}"
+    options: dict[str, Any] = {
+        "help": _help(constraints, default),
+        "rich_help_panel": "Network and training",
+        "show_default": False,
+    }
+    if kind is bool:
+        return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", **options)]
+    if None in constraints and kind is int:
+        return Annotated[Any, typer.Option(flag, parser=_number_or_none, metavar="INTEGER|none", **options)]
+    return Annotated[kind | None, typer.Option(flag, **options)]
+
+
+def _kind(constraints: list[Any]) -> type:
+    for constraint in constraints:
+        if constraint == "boolean":
+            return bool
+        if constraint == "random_state" or getattr(constraint, "type", None) is Integral:
+            return int
+        if getattr(constraint, "type", None) is Real:
+            return float
+    return str
+
+
+def _help(constraints: list[Any], default: Any) -> str:
+    from sklearn.utils._param_validation import Interval, StrOptions
+
+    rules = [str(c) for c in constraints if isinstance(c, Interval | StrOptions)]
+    shown = "none" if default is None else default
+    return f"{rules[0][0].upper() + rules[0][1:] + '; ' if rules else ''}{shown} by default."
+
+
+def _number_or_none(text: str) -> Any:
+    if text.lower() == "none":
+        return "none"
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'none'") from None
+
+
+def read_config(path: Path, names: list[str]) -> dict[str, Any]:
+    """The settings of a TOML file; a key that is no option is an error."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        fail(f"{path} must be a TOML file, got one that cannot be read ({error}); correct it")
+    settings = {key.replace("-", "_"): value for key, value in document.items()}
+    for key in settings:
+        if key not in names:
+            fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(key, names)}; see --help")
+    return settings
+
+
+def chosen(given: dict[str, Any]) -> dict[str, Any]:
+    """Those that were given, with the word none as Python has it."""
+    return {name: None if value == "none" else value for name, value in given.items() if value is not None}

@@ -1,0 +1,184 @@
+"""`fracdnn predict`, `evaluate` and `info`: what a model file is good for."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fracdnn.cli.messages import fail, say, written
+from fracdnn.cli.metrics import by_class, class_table, confusion, confusion_table, plain, regression_scores, scores
+from fracdnn.exceptions import TableError
+from fracdnn.files import write_whole
+from fracdnn.tabular import TableModel, load
+from fracdnn.tabular.model import split_target, target_values
+from fracdnn.tabular.preparation import listed, nearest
+from fracdnn.tabular.reading import read_parts, read_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+OUT_ENDINGS = (".csv", ".tsv", ".parquet")
+
+
+def table_model(path: Path) -> TableModel:
+    found = load(path)
+    if not isinstance(found, TableModel):
+        fail(
+            f"{path} must be a model of a table, got one that Python code has saved; use it from Python, or train again"
+        )
+    return found
+
+
+def predict(path: Path, source: str, out: str, *, keep: list[str], new_categories: str, quiet: bool) -> None:
+    model = table_model(path)
+    parts = _predictions(model, source, keep, new_categories)
+    if out == "-":
+        for number, part in enumerate(parts):
+            sys.stdout.buffer.write(part.write_csv(include_header=number == 0).encode())
+            sys.stdout.buffer.flush()
+        return
+    target = Path(out)
+    if target.suffix not in OUT_ENDINGS:
+        fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
+    with written(target):
+        rows = _write(target, parts)
+    say(f"{rows:,} predictions: {target}", quiet)
+
+
+def _predictions(model: TableModel, source: str, keep: list[str], new_categories: str) -> "Iterator[pl.DataFrame]":
+    """A frame for each part of the table: kept columns, the prediction, and the probability of each class."""
+    import polars as pl
+
+    first_row = 0
+    for part in read_parts(source):
+        for name in keep:
+            if name not in part.columns:
+                raise TableError(
+                    f"the table must have the column {nearest(name, part.columns)}; it has {listed(part.columns)}"
+                )
+        X = model.features(part, new_categories=new_categories, first_row=first_row)
+        first_row += part.height
+        columns: dict[str, Any] = {name: part[name] for name in keep}
+        if model.is_classifier:
+            probabilities = model.estimator.predict_proba(X)
+            classes = model.estimator.classes_
+            columns["prediction"] = classes[probabilities.argmax(1)]
+            columns |= {f"probability_{name}": probabilities[:, k] for k, name in enumerate(classes)}
+        else:
+            columns["prediction"] = model.estimator.predict(X)
+        yield pl.DataFrame(columns)
+
+
+def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
+    import polars as pl
+
+    rows = 0
+
+    def as_text(temporary: Path) -> None:
+        nonlocal rows
+        with temporary.open("wb") as file:
+            for number, part in enumerate(parts):
+                separator = "\t" if path.suffix == ".tsv" else ","
+                file.write(part.write_csv(include_header=number == 0, separator=separator).encode())
+                rows += part.height
+
+    def as_parquet(temporary: Path) -> None:
+        nonlocal rows
+        whole = pl.concat(list(parts))
+        rows = whole.height
+        whole.write_parquet(temporary)
+
+    write_whole(path, as_parquet if path.suffix == ".parquet" else as_text)
+    return rows
+
+
+def evaluate(path: Path, source: str, *, new_categories: str, as_json: bool, quiet: bool) -> None:
+    model = table_model(path)
+    features, values, n_missing = split_target(read_table(source), model.target)
+    if n_missing:
+        say(f"{n_missing:,} rows are left out: their target is missing", quiet)
+    X = model.features(features, new_categories=new_categories)
+    document: dict[str, Any] = {"rows": len(values)}
+    console = Console()
+    if not model.is_classifier:
+        found = regression_scores(model.estimator.predict(X), target_values(values, "regression"))
+        document |= found
+        lines = [f"{name}: {value:.6g}" for name, value in found.items()]
+    else:
+        y = _labels(model, values)
+        classes = model.estimator.classes_
+        counts = confusion(classes, y, model.estimator.predict(X))
+        document |= scores(model, X, y)
+        document["classes"] = plain(classes)
+        document["by_class"] = {name: plain(column) for name, column in by_class(counts).items()}
+        document["confusion"] = plain(counts)
+        lines = [f"accuracy: {document['accuracy']:.4f}", f"log-loss: {document['log_loss']:.4f}"]
+    if as_json:
+        typer.echo(json.dumps(document))
+        return
+    typer.echo("\n".join([f"rows: {len(values):,}", *lines]))
+    if model.is_classifier:
+        names = [str(name) for name in model.estimator.classes_]
+        console.print(class_table(names, counts))
+        console.print(confusion_table(names, counts))
+
+
+def _labels(model: TableModel, values: "pl.Series") -> np.ndarray:
+    """The true classes as the model has them; a class it has never seen is an error."""
+    classes = model.estimator.classes_
+    labels = target_values(values, "classification")
+    if classes.dtype.kind == "U":
+        labels = labels.astype(str)
+    unknown = sorted({str(label) for label in labels} - {str(name) for name in classes})
+    if unknown:
+        raise TableError(
+            f"the target column {model.target!r} must hold classes of the training table, got {listed(unknown)}; "
+            f"it knows {listed([str(name) for name in classes])}"
+        )
+    return labels
+
+
+def info(path: Path, *, as_json: bool) -> None:
+    model = table_model(path)
+    estimator = model.estimator
+    document = {
+        "estimator": type(estimator).__name__,
+        "target": model.target,
+        "classes": plain(estimator.classes_) if model.is_classifier else None,
+        "columns": model.preparation.to_document(),
+        "network": {**estimator.network_.options, "order": estimator.order_},
+        "training": {"iterations": estimator.n_iter_, "loss": estimator.loss_, "status": estimator.history_.status},
+        "details": model.details,
+    }
+    if as_json:
+        typer.echo(json.dumps(document))
+        return
+    options = estimator.network_.options
+    lines = {
+        "model": f"{document['estimator']} for {model.target!r}",
+        "network": f"{options['n_layers']} layers of width {estimator.network_.width}, {options['activation']}",
+        "order": f"{estimator.order_:g}" + (" (learnt)" if options["learn_order"] else ""),
+        "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",
+    }
+    if model.is_classifier:
+        lines["classes"] = listed([str(name) for name in estimator.classes_])
+    for part in ("training", "test"):
+        found = (model.details.get("summary") or {}).get(part)
+        if found:
+            lines[f"{part} rows"] = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+    lines["versions"] = ", ".join(f"{name} {number}" for name, number in model.details.get("versions", {}).items())
+    for name, text in lines.items():
+        typer.echo(f"{name}: {text}")
+    table = Table(title="columns it expects, in any order")
+    for heading in ("column", "kind", "values"):
+        table.add_column(heading)
+    for column in model.preparation.columns:
+        values = listed(column.categories, most=8) if column.kind == "category" else f"median {column.median:g}"
+        table.add_row(column.name, column.kind, values)
+    Console().print(table)

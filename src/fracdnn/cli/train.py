@@ -1,0 +1,203 @@
+"""`fracdnn train`: from a table to a model file."""
+
+import json
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from fracdnn.cli.messages import fail, say, written
+from fracdnn.cli.metrics import scores
+from fracdnn.container import versions
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.exceptions import TableError
+from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
+from fracdnn.tabular.preparation import Preparation, listed, nearest
+from fracdnn.tabular.reading import read_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TASKS = ("auto", "classification", "regression")
+SEARCH: dict[str, list[Any]] = {"order": [0.1, 0.3, 0.5, 0.7, 0.9, 1.0], "n_layers": [2, 4, 8]}
+FOLDS = 5
+
+
+@dataclass
+class Settings:
+    """What `train` does beside the estimator's own parameters, which are in `parameters`."""
+
+    target: str
+    task: str = "auto"
+    test_fraction: float = 0.2
+    drop: list[str] = field(default_factory=list)
+    categorical: list[str] = field(default_factory=list)
+    search: bool = False
+    jobs: int = 1
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
+    _check_settings(settings)
+    checkpoint = _default_checkpoint(settings, out, run)
+    train_table, test_table, y_train, y_test, task = _divided(read_table(source), settings, quiet)
+    preparation, notes = Preparation.of(train_table, categorical=settings.categorical)
+    for note in notes:
+        say(note, quiet)
+    X_train = preparation.transform(train_table)
+    estimator = _estimator(task, settings, quiet)
+    if settings.search:
+        estimator = _searched(estimator, X_train, y_train, settings, quiet)
+    say(f"{len(y_train):,} rows, {len(preparation.columns)} columns, {X_train.shape[1]} features", quiet)
+    interrupted = _fit(estimator, X_train, y_train)
+    model = TableModel(estimator, preparation, settings.target, {})
+    summary = {
+        "task": task,
+        "rows": {"training": len(y_train), "test": len(y_test)},
+        "training": scores(model, X_train, y_train),
+        "test": scores(model, preparation.transform(test_table, new_categories="ignore"), y_test)
+        if len(y_test)
+        else None,
+        "order": estimator.order_,
+        "iterations": estimator.n_iter_,
+        "status": estimator.history_.status,
+    }
+    model.details.update(source=source, summary=summary, versions=versions())
+    paths = _write(model, out, run, test_table, y_test)
+    if checkpoint is not None and not interrupted:
+        checkpoint.unlink(missing_ok=True)
+    _tell(summary, paths, as_json)
+    if interrupted:
+        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
+        raise typer.Exit(130)
+
+
+def _check_settings(settings: Settings) -> None:
+    if settings.task not in TASKS:
+        raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
+    if not 0 <= settings.test_fraction < 1:
+        raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
+    try:
+        FractionalClassifier(**settings.parameters)._validate_params()
+    except ValueError as error:
+        raise typer.BadParameter(str(error).replace(" of FractionalClassifier", "")) from None
+
+
+def _default_checkpoint(settings: Settings, out: Path | None, run: Path | None) -> Path | None:
+    """Beside the model, where checkpoints are asked for without a path; returns it if it is ours to remove."""
+    parameters = settings.parameters
+    if "checkpoint" in parameters or not ("checkpoint_every" in parameters or parameters.get("resume")):
+        return None
+    path = run / "model.ckpt" if run is not None else out.with_suffix(".ckpt") if out is not None else None
+    if path is not None:
+        parameters["checkpoint"] = str(path)
+    return path
+
+
+def _divided(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, Any, np.ndarray, np.ndarray, str]:
+    """Training and test rows, their targets, and the task."""
+    for name in (*settings.drop, *settings.categorical):
+        if name not in table.columns:
+            raise TableError(
+                f"the table must have the column {nearest(name, table.columns)}; it has {listed(table.columns)}"
+            )
+    features, values, n_missing = split_target(table.drop(settings.drop), settings.target)
+    if n_missing:
+        say(f"{n_missing:,} rows are left out: their target is missing", quiet)
+    task = task_of(values) if settings.task == "auto" else settings.task
+    y = target_values(values, task)
+    kinds = len(np.unique(y))
+    if task == "classification" and kinds < 2:
+        raise TableError(f"the target column {settings.target!r} must hold two classes at least, got only {y[0]!r}")
+    found = f"{kinds} classes" if task == "classification" else f"values from {y.min():g} to {y.max():g}"
+    why = "" if settings.task != "auto" else " (--task overrides)"
+    say(f"{task}: {settings.target!r} holds {found}{why}", quiet)
+    train_rows, test_rows = _split(y, task, settings)
+    return features[train_rows], features[test_rows], y[train_rows], y[test_rows], task
+
+
+def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
+    from sklearn.model_selection import train_test_split
+
+    n_test = int(settings.test_fraction * len(y))
+    rows = np.arange(len(y))
+    if n_test == 0:
+        return rows.tolist(), []
+    counts = np.unique(y, return_counts=True)[1]
+    possible = task == "classification" and counts.min() >= 2 and min(n_test, len(y) - n_test) >= len(counts)
+    seed = settings.parameters.get("random_state", 0)
+    parts = train_test_split(rows, test_size=n_test, random_state=seed, stratify=y if possible else None)
+    return sorted(parts[0].tolist()), sorted(parts[1].tolist())
+
+
+def _estimator(task: str, settings: Settings, quiet: bool) -> Any:
+    kind = FractionalClassifier if task == "classification" else FractionalRegressor
+    parameters = {"random_state": 0, **settings.parameters}
+    if task == "regression" and parameters.pop("class_weight", None) is not None:
+        fail("class_weight must go with classification, got a regression; leave it out")
+    return kind(**parameters, verbose=not quiet)
+
+
+def _searched(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, quiet: bool) -> Any:
+    """The estimator with the order and depth that cross-validation finds best, not fitted yet."""
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV
+
+    n_settings = len(SEARCH["order"]) * len(SEARCH["n_layers"])
+    candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
+    with Console(stderr=True, quiet=quiet).status(f"trying {n_settings} settings, {FOLDS} folds each"):
+        search = GridSearchCV(candidate, SEARCH, cv=FOLDS, n_jobs=settings.jobs, refit=False).fit(X, y)
+    best = search.best_params_
+    say(
+        f"best of {n_settings}: order {best['order']:g}, {best['n_layers']} layers, score {search.best_score_:.4f}",
+        quiet,
+    )
+    return estimator.set_params(**best)
+
+
+def _fit(estimator: Any, X: np.ndarray, y: np.ndarray) -> bool:
+    """Fit; whether the user interrupted it. Other warnings are told in one line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(X, y)
+    interrupted = estimator.history_.status == "interrupted"
+    for warning in caught:
+        if not interrupted:
+            say(f"warning: {warning.message}", False)
+    return interrupted
+
+
+def _write(
+    model: TableModel, out: Path | None, run: Path | None, test_table: "pl.DataFrame", y_test: np.ndarray
+) -> dict[str, str]:
+    import polars as pl
+
+    from fracdnn.files import write_whole
+
+    paths = {}
+    if out is not None:
+        with written(out):
+            paths["model"] = str(model.save(out))
+    if run is not None:
+        with written(run):
+            paths["model"] = str(model.save(run / "model.fracdnn"))
+            held_out = test_table.with_columns(pl.Series(model.target, y_test))
+            write_whole(run / "held-out.csv", held_out.write_csv)
+            paths["run"] = str(run)
+    return paths
+
+
+def _tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({**summary, **paths}))
+        return
+    name = "accuracy" if summary["task"] == "classification" else "R2"
+    for part in ("training", "test"):
+        if summary[part]:
+            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {summary[part][name]:.4f}")
+    for what, path in paths.items():
+        typer.echo(f"{what}: {path}")

@@ -1,0 +1,121 @@
+"""A model of a table: which columns it uses, how they become features, and the estimator."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fracdnn.container import read_document, write_document
+from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.classifier import FractionalClassifier
+from fracdnn.estimators.model_file import checked, document_of, estimator_of
+from fracdnn.exceptions import TableError
+from fracdnn.tabular.preparation import Preparation, listed, missing_as_null, nearest, numbers_in
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# A target of whole numbers with at most this many different ones is taken for classes.
+MOST_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """Predictions for tables with the columns of the training table, in any order.
+
+    `details` says how the model came about: settings of the training and what it reached on the held-out part.
+    """
+
+    estimator: FractionalEstimator
+    preparation: Preparation
+    target: str
+    details: dict[str, Any]
+
+    @property
+    def is_classifier(self) -> bool:
+        return isinstance(self.estimator, FractionalClassifier)
+
+    def features(self, table: Any, *, new_categories: str = "error", first_row: int = 0) -> np.ndarray:
+        """The table's features as the estimator takes them."""
+        return self.preparation.transform(as_polars(table), new_categories=new_categories, first_row=first_row)
+
+    def predict(self, table: Any, *, new_categories: str = "error") -> np.ndarray:
+        """A class or a value for each row of a Polars or pandas frame."""
+        return self.estimator.predict(self.features(table, new_categories=new_categories))
+
+    def predict_proba(self, table: Any, *, new_categories: str = "error") -> np.ndarray:
+        """The probability of each class of `estimator.classes_`."""
+        return self.estimator.predict_proba(self.features(table, new_categories=new_categories))
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write estimator and preparation to one file; `fracdnn.load` reads it."""
+        table = {"columns": self.preparation.to_document(), "target": self.target, "details": self.details}
+        return write_document(path, "model", {**document_of(self.estimator), "table": table})
+
+
+def load(path: str | os.PathLike) -> Any:
+    """What `save` wrote: an estimator, or a `TableModel` where the file was made from a table."""
+    document = read_document(path, "model")
+    with checked(path):
+        estimator = estimator_of(document)
+        if "table" not in document:
+            return estimator
+        table = document["table"]
+        preparation = Preparation.from_document(table["columns"])
+        if len(preparation.feature_names) != estimator.n_features_in_:
+            raise ValueError("columns that do not give the network's features")
+        return TableModel(estimator, preparation, table["target"], table["details"])
+
+
+def as_polars(table: Any) -> "pl.DataFrame":
+    import polars as pl
+
+    if isinstance(table, pl.DataFrame):
+        return table
+    if hasattr(table, "columns") and hasattr(table, "iloc"):  # pandas, without needing pyarrow
+        return pl.DataFrame({str(name): table[name].tolist() for name in table.columns}, strict=False)
+    return pl.DataFrame(table)
+
+
+def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, int]":
+    """The other columns and the target, without rows whose target is missing, and how many these were."""
+    if target not in table.columns:
+        raise TableError(
+            f"the table must have the target column {nearest(target, table.columns)}; it has {listed(table.columns)}"
+        )
+    values = missing_as_null(table[target])
+    kept = values.is_not_null()
+    if not kept.any():
+        raise TableError(f"the target column {target!r} must hold values, got none; check the table")
+    return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
+
+
+def task_of(values: "pl.Series") -> str:
+    """Text, truth values and few whole numbers call for "classification", other numbers for "regression"."""
+    import polars as pl
+
+    numbers = None if values.dtype == pl.Boolean else numbers_in(values)
+    if numbers is None:
+        return "classification"
+    whole = bool((numbers == numbers.round()).all())
+    return "classification" if whole and numbers.n_unique() <= MOST_CLASSES else "regression"
+
+
+def target_values(values: "pl.Series", task: str) -> np.ndarray:
+    """Class labels as text or whole numbers, or values as float64."""
+    import polars as pl
+
+    if task == "regression":
+        numbers = numbers_in(values)
+        if numbers is None or not bool(numbers.is_finite().all()):
+            raise TableError(
+                f"the target column {values.name!r} must hold finite numbers for a regression, got other cells; "
+                f"pass --task classification"
+            )
+        return numbers.to_numpy()
+    numbers = None if values.dtype == pl.Boolean else numbers_in(values)
+    if numbers is not None and bool((numbers == numbers.round()).all()):
+        return numbers.cast(pl.Int64).to_numpy()
+    return values.cast(pl.String).to_numpy().astype(str)

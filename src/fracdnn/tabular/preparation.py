@@ -1,0 +1,211 @@
+"""From columns to numbers: missing values filled in, categories as one-hot columns, by scikit-learn's transformers.
+
+What is learnt from the training table is little (a median or the categories of each column) and is kept as plain
+values: the transformers are made again by fitting them to one row that holds just these.
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fracdnn.exceptions import TableError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
+# The category that stands for an empty cell.
+NOTHING = "(missing)"
+MOST_CATEGORIES = 100
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: numbers, with their median, or categories, in alphabetical order."""
+
+    name: str
+    kind: str
+    median: float | None = None
+    categories: tuple[str, ...] = ()
+
+
+class Preparation:
+    """The columns a model uses and how they become features."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = tuple(columns)
+        self._numbers = [c for c in self.columns if c.kind == "number"]
+        self._categories = [c for c in self.columns if c.kind == "category"]
+        self._fit()
+
+    @classmethod
+    def of(cls, table: "pl.DataFrame", *, categorical: Sequence[str] = ()) -> tuple["Preparation", list[str]]:
+        """What the table's columns are, and a sentence for each that is left out."""
+        columns, notes = [], []
+        for name in table.columns:
+            found = _column(table[name], name in categorical)
+            if isinstance(found, Column):
+                columns.append(found)
+            else:
+                notes.append(f"column {name!r} is left out: {found}")
+        if not columns:
+            reasons = "; ".join(notes) or "there is none beside the target"
+            raise TableError(f"the table must have a column to learn from, got none: {reasons}")
+        return cls(columns), notes
+
+    @classmethod
+    def from_document(cls, document: list[dict[str, Any]]) -> "Preparation":
+        return cls([Column(**{**each, "categories": tuple(each["categories"])}) for each in document])
+
+    def to_document(self) -> list[dict[str, Any]]:
+        return [asdict(column) for column in self.columns]
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """A name for each feature: that of the column, for a category with its value."""
+        numbers = [column.name for column in self._numbers]
+        return numbers + [f"{c.name}={value}" for c in self._categories for value in c.categories]
+
+    def transform(self, table: "pl.DataFrame", *, new_categories: str = "error", first_row: int = 0) -> np.ndarray:
+        """Features [n_rows, n_features] from columns in any order; others are not looked at.
+
+        A category that was not in the training table is an error that names it, or with `new_categories="ignore"`
+        no category at all. `first_row` is the number of rows before this part of the table.
+        """
+        self._check_columns(table)
+        parts = []
+        if self._numbers:
+            values = [_as_numbers(table[c.name], first_row) for c in self._numbers]
+            parts.append(self._imputer.transform(np.column_stack(values)))
+        if self._categories:
+            texts = [_as_categories(table[c.name]) for c in self._categories]
+            if new_categories == "error":
+                for column, text in zip(self._categories, texts, strict=True):
+                    _check_known(column, text, first_row)
+            parts.append(self._encoder.transform(np.column_stack([text.to_numpy() for text in texts]).astype(object)))
+        return np.hstack(parts)
+
+    def _fit(self) -> None:
+        from sklearn.impute import SimpleImputer
+        from sklearn.preprocessing import OneHotEncoder
+
+        if self._numbers:
+            medians = np.array([[column.median for column in self._numbers]], dtype=np.float64)
+            self._imputer = SimpleImputer(strategy="median").fit(medians)
+        if self._categories:
+            known = [np.array(column.categories, dtype=object) for column in self._categories]
+            encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
+            self._encoder = encoder.fit(np.array([[each[0] for each in known]], dtype=object))
+
+    def _check_columns(self, table: "pl.DataFrame") -> None:
+        missing = [name for name in self.names if name not in table.columns]
+        if missing:
+            lines = [f"the table must have the column {nearest(name, table.columns)}" for name in missing[:3]]
+            more = f" (and {len(missing) - 3} more)" if len(missing) > 3 else ""
+            raise TableError("; ".join(lines) + more + f"; it has {listed(table.columns)}")
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The name quoted, with the nearest of those that there are."""
+    close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
+        name.lower(), [each.lower() for each in names], n=1
+    )
+    return f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def missing_as_null(column: "pl.Series") -> "pl.Series":
+    """Text without blanks around it, the words for a missing value as nulls; other columns as they are."""
+    import polars as pl
+
+    if column.dtype != pl.String:
+        return column
+    stripped = column.str.strip_chars()
+    return stripped.set(stripped.is_in(MISSING), None)
+
+
+def numbers_in(column: "pl.Series") -> "pl.Series | None":
+    """The column as float64 with nulls, or None if some cell is not a number; a comma may stand for the point."""
+    import polars as pl
+
+    column = missing_as_null(column)
+    if column.dtype == pl.Null:
+        return column.cast(pl.Float64)
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return column.cast(pl.Float64)
+    if column.dtype != pl.String:
+        return None
+    for text in (column, column.str.replace(",", ".", literal=True)):
+        values = text.cast(pl.Float64, strict=False)
+        if values.null_count() == column.null_count():
+            return values
+    return None
+
+
+def _column(column: "pl.Series", categorical: bool) -> "Column | str":
+    """What the column is, or why it cannot be used."""
+    if missing_as_null(column).null_count() == len(column):
+        return "it is empty"
+    if column.dtype.is_temporal() or column.dtype.is_nested():
+        return f"its type {column.dtype} is neither a number nor a category"
+    values = None if categorical else numbers_in(column)
+    if values is not None:
+        finite = values.filter(values.is_finite())
+        if not len(finite):
+            return "it holds no finite number"
+        return Column(column.name, "number", median=float(finite.median()))  # type: ignore[arg-type]
+    texts = _as_categories(column)
+    known = tuple(sorted(texts.unique().to_list()))
+    if len(known) > MOST_CATEGORIES or len(known) == len(column) > 2:
+        return f"it is text with {len(known)} different values in {len(column)} rows"
+    return Column(column.name, "category", categories=known)
+
+
+def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
+    values = numbers_in(column)
+    if values is None:
+        texts = missing_as_null(column).cast(str, strict=False)
+        bad = texts.is_not_null() & texts.cast(float, strict=False).is_null()
+        row = int(bad.arg_max() or 0)
+        raise TableError(
+            f"column {column.name!r} must hold numbers, got {texts[row]!r} in row {first_row + row + 1}; "
+            f"correct the cell, or leave it empty if it is not known"
+        )
+    found = values.fill_null(float("nan")).to_numpy()
+    if np.isinf(found).any():
+        row = int(np.isinf(found).argmax())
+        raise TableError(
+            f"column {column.name!r} must hold finite numbers, got {found[row]} in row {first_row + row + 1}; "
+            f"correct the cell, or leave it empty if it is not known"
+        )
+    return found
+
+
+def _as_categories(column: "pl.Series") -> "pl.Series":
+    import polars as pl
+
+    text = missing_as_null(column if column.dtype == pl.String else column.cast(pl.String))
+    return text.fill_null(NOTHING)
+
+
+def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
+    known = [*column.categories, NOTHING]
+    new = ~texts.is_in(known)
+    if new.any():
+        row = int(new.arg_max() or 0)
+        raise TableError(
+            f"column {column.name!r} must hold categories of the training table, got {nearest(texts[row], known)} "
+            f"in row {first_row + row + 1}; it knows {listed(column.categories)}; correct the cell, or pass "
+            f"--new-categories ignore"
+        )

@@ -1,0 +1,156 @@
+"""Tables from files and pipes, whole or in parts of bounded size: .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .xlsx.
+
+Cells of text formats come as text; `preparation` makes numbers of them, and can then say which cell is not one.
+"""
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from fracdnn.exceptions import TableError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".xlsx")
+SEPARATORS = (",", ";", "\t", "|")
+PART_BYTES = 8_000_000
+PART_ROWS = 65_536
+
+
+def read_table(source: str) -> "pl.DataFrame":
+    """The whole table; "-" is standard input, as CSV."""
+    import polars as pl
+
+    return pl.concat(list(read_parts(source)), how="vertical_relaxed")
+
+
+def read_parts(source: str) -> "Iterator[pl.DataFrame]":
+    """The table in parts, at least one, each with all columns and at least one row."""
+    ending = ending_of(source)
+    parts = _text_parts(source, ending) if ending.startswith((".csv", ".tsv")) else _binary_parts(source, ending)
+    empty = True
+    for part in parts:
+        if part.height:
+            empty = False
+            yield part
+    if empty:
+        raise TableError(f"{_name(source)} must hold at least one row below its heading, got none; check the file")
+
+
+def ending_of(source: str) -> str:
+    if source == "-":
+        return ".csv"
+    lower = source.lower()
+    found = next((ending for ending in ENDINGS if lower.endswith(ending)), None)
+    if found is None and not Path(source).is_dir():
+        raise TableError(f"{source} must end in one of {', '.join(ENDINGS)}; the ending says how to read it")
+    return found or ".csv"
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == "-" else source
+
+
+def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
+    import polars as pl
+
+    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
+    try:
+        if ending == ".parquet":
+            yield from pl.scan_parquet(source, glob=False).collect_batches(chunk_size=PART_ROWS)
+        else:
+            # The whole sheet decides on the type of a column, not its first hundred rows.
+            yield pl.read_excel(source, engine="calamine", infer_schema_length=None)
+    except OSError:
+        raise
+    except Exception as error:
+        # Polars and calamine raise many kinds; each says that the content is not what the ending promises.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TableError(
+            f"{source} must be a {ending} file, got one that cannot be read ({reason}); save it again"
+        ) from None
+
+
+def _text_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
+    with _opened(source, ending) as stream:
+        blocks = _blocks(stream, source)
+        try:
+            first = next(blocks, b"")
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise TableError(
+                f"{source} must be a whole gzip file, got one that is not ({error}); save it again"
+            ) from None
+        heading, _, rest = first.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+        if not heading.strip():
+            raise TableError(
+                f"{_name(source)} must begin with the names of the columns, got an empty line; check the file"
+            )
+        separator = "\t" if ending.startswith(".tsv") else _separator(heading)
+        yield _frame(heading, rest, separator, source)
+        for block in blocks:
+            yield _frame(heading, block, separator, source)
+
+
+def _opened(source: str, ending: str) -> IO[bytes]:
+    if source == "-":
+        return sys.stdin.buffer
+    return gzip.open(source, "rb") if ending.endswith(".gz") else Path(source).open("rb")  # type: ignore[return-value]
+
+
+def _blocks(stream: IO[bytes], source: str) -> Iterator[bytes]:
+    """Blocks that end at the end of a row: a line end outside quotes."""
+    left = b""
+    while block := stream.read(PART_BYTES):
+        left += block
+        end = _row_end(left)
+        if end:
+            yield left[:end]
+            left = left[end:]
+        elif len(left) > 20 * PART_BYTES:
+            raise TableError(f"{_name(source)} must have rows of less than 100 MB, got a longer one; check its quotes")
+    if left:
+        yield left
+
+
+def _row_end(block: bytes) -> int:
+    """Behind the last line end with an even number of quotes before it; 0 where there is none."""
+    end = len(block)
+    while (end := block.rfind(b"\n", 0, end)) >= 0:
+        if block.count(b'"', 0, end) % 2 == 0:
+            return end + 1
+    return 0
+
+
+def _separator(heading: bytes) -> str:
+    return max(SEPARATORS, key=lambda separator: heading.count(separator.encode()))
+
+
+def _frame(heading: bytes, rows: bytes, separator: str, source: str) -> "pl.DataFrame":
+    import polars as pl
+
+    content = heading + b"\n" + rows
+    try:
+        return pl.read_csv(content, separator=separator, infer_schema=False)
+    except pl.exceptions.NoDataError:
+        raise TableError(f"{_name(source)} must hold a table, got nothing; check the file") from None
+    except pl.exceptions.PolarsError as error:
+        raise TableError(_reason(content, source, error)) from None
+
+
+def _reason(content: bytes, source: str, error: Exception) -> str:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as place:
+        line = content.count(b"\n", 0, place.start) + 1
+        return (
+            f"{_name(source)} must be in UTF-8, got the byte 0x{content[place.start]:02x} in line {line}; "
+            f"save it as UTF-8, or convert it: iconv -f latin1 -t utf-8 FILE"
+        )
+    return (
+        f"{_name(source)} must be a table whose rows have as many cells as its heading "
+        f"({str(error).splitlines()[0]}); correct the file"
+    )
