@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn import fused
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.printed_adjoint import PrintedAdjoint
 from fracdnn.nn.stack import FractionalStack, Numbers
@@ -31,7 +32,9 @@ class FractionalNetwork(nn.Module):
     `adjoint="continuous"` replaces the gradient by the one printed in the paper, which is not the gradient: see
     `fracdnn.nn.printed_adjoint`. It is for reproduction only (dense operator, tanh, fixed order and steps).
 
-    The other options are those of `FractionalStack`.
+    The other options are those of `FractionalStack`. With `history="auto"`, dense networks up to width 16 with tanh or
+    relu and fixed order and steps run on the CPU through one compiled kernel (see `fracdnn.nn.fused`; it needs Numba),
+    to the same values up to rounding; "exact" and "compressed" keep to torch operations.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class FractionalNetwork(nn.Module):
             assert self.plain is not None
             return self.plain(y)
         if self.adjoint == "exact":
-            return self.stack(y)
+            return fused.last_state(self.stack, y)
         if y.dim() != 2:
             raise InvalidArgumentError(
                 f"x must be two-dimensional for adjoint='continuous', got shape {tuple(y.shape)}; samples are rows"

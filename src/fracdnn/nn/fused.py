@@ -1,0 +1,306 @@
+"""A small dense network in one compiled pass each way: what `FractionalStack` computes, sooner.
+
+Networks of the paper's size spend their time between operations, not in them: states of a few thousand numbers, a
+dozen calls a layer. Samples do not depend on one another, so here a tile of them goes through all the layers, and
+back, inside a compiled kernel with its history in cache (`fracdnn.nn.fused_kernel`, by Numba; the first use compiles
+it, later ones find it on disk). Threads share the tiles. Gradients of the parameters are summed over fixed groups of
+tiles in a fixed order, so that they do not depend on the threads.
+
+`arguments` says whether all this applies; everything else, second derivatives among it, takes the usual path.
+"""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+from fracdnn.memory import MemoryPlan, is_batch_of_cotangents, propagate, propagate_residual
+from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
+from fracdnn.nn.stack import FractionalStack
+from fracdnn.validation import being_traced
+
+# Wider layers are as fast in matrix products (benchmarks/paper_size.py).
+MAX_WIDTH = 16
+
+_CODES = {ACTIVATIONS["tanh"]: 0, ACTIVATIONS["relu"]: 1}
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+_GROUPS = 16
+# Multiplications below which threads cost more than they bring.
+_THREADED_WORK = 2_000_000
+# States up to this many bytes are kept for the backward pass; beyond, computing them again costs less than memory.
+_KEPT_BYTES = 2**25
+
+
+def last_state(stack: FractionalStack, y: torch.Tensor) -> torch.Tensor:
+    """Y_N of a stack, by the kernel where it applies."""
+    parameters = _parameters(stack, y)
+    kernel = None if parameters is None else _kernel(y.dtype)
+    if parameters is None or kernel is None:
+        return stack(y)
+    plan = None if stack.history_ == "none" else stack.plan(y)
+    factors = stack.step_sizes.tolist() if plan is None else plan.factors.tolist()
+    network = _Network(kernel, y, plan, factors, stack.layers[0]._activation)
+    if torch.is_grad_enabled():
+        result = _Pass.apply(network, y, *parameters)
+    else:
+        result = network.forward(y, *_stacked(parameters, network.n_layers), keep=False)[0]
+    # The usual path names the layer that left the finite numbers.
+    return result if math.isfinite(result.detach().sum()) else stack(y)
+
+
+def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor] | None:
+    """All K, then all b; nothing where the kernel does not apply."""
+    if not _is_plain(y) or y.dim() != 2 or not len(y) or y.shape[1] > MAX_WIDTH or not _is_plain_call(stack):
+        return None
+    if stack.history != "auto" or stack.history_ == "compressed" or y.dtype not in (torch.float32, torch.float64):
+        return None
+    width, dtype = y.shape[1], y.dtype
+    matrices: list[torch.Tensor] = []
+    biases: list[torch.Tensor] = []
+    activation = None
+    for layer in stack.layers:
+        if type(layer) is not DenseLayer or _has_hooks(layer):
+            return None
+        activation = activation or layer._activation
+        K, b = layer._parameters["K"], layer._parameters.get("b")
+        if layer._activation is not activation or not _is_plain(K) or K.dtype is not dtype or K.shape != (width, width):
+            return None
+        matrices.append(K)
+        if b is not None:
+            if not _is_plain(b) or b.dtype is not dtype or b.dim() and b.shape != (width,):
+                return None
+            biases.append(b)
+    mixed = len({b.dim() for b in biases}) > 1 or len(biases) not in (0, len(matrices))
+    return None if mixed or activation not in _CODES else matrices + biases
+
+
+def _is_plain(tensor: Any) -> bool:
+    return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.is_cpu and tensor.layout is torch.strided
+
+
+def _is_plain_call(stack: FractionalStack) -> bool:
+    """Whether order and steps are numbers and nobody watches or transforms the operations."""
+    return not (
+        being_traced()
+        or torch.is_autocast_enabled("cpu")
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or torch_modules._has_any_global_hook()
+        or type(stack) is not FractionalStack
+        or _has_hooks(stack)
+        or _has_hooks(stack.layers)
+        or stack.learnt_order is not None
+        or stack.learnt_steps is not None
+    )
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    state = layer.__dict__
+    return bool(
+        state["_forward_hooks"]
+        or state["_forward_pre_hooks"]
+        or state["_backward_hooks"]
+        or state["_backward_pre_hooks"]
+        or "forward" in state
+        or layer._compiled_call_impl is not None
+    )
+
+
+@lru_cache(maxsize=2)
+def _kernel(dtype: torch.dtype) -> ModuleType | None:
+    """The compiled passes, or nothing where Numba is missing or cannot compile them: tried once, on nothing."""
+    try:
+        from fracdnn.nn import fused_kernel
+
+        trial = _Network(fused_kernel, torch.zeros(1, 1, dtype=dtype), None, [1.0], ACTIVATIONS["tanh"])
+        nothing = torch.zeros(1, 1, dtype=dtype)
+        result, *states = trial.forward(nothing, nothing.view(1, 1, 1), nothing, keep=True)
+        trial.backward(result, nothing, nothing.view(1, 1, 1), nothing, *states)
+    except Exception:  # whatever it is, the usual path is there
+        return None
+    return fused_kernel
+
+
+class _Network:
+    """One network for one number of samples, as the kernel sees it."""
+
+    def __init__(
+        self,
+        kernel: ModuleType,
+        y: torch.Tensor,
+        plan: MemoryPlan | None,
+        factors: Sequence[float],
+        activation: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        self.kernel, self.plan, self.activation = kernel, plan, activation
+        self.factors = factors
+        self.n_layers = len(factors)
+        n, self.width = y.shape
+        self.size = _tile_size(n, self.width, 2 * kernel.lanes(y.dtype.itemsize))
+        self.n_tiles = -(-n // self.size)
+        self.n_groups = min(self.n_tiles, _GROUPS)
+        work = n * self.width * self.n_layers * (self.n_layers // 2 + self.width + 16)
+        self.threads = min(torch.get_num_threads(), self.n_groups) if work > _THREADED_WORK else 1
+        kept = (2 * self.n_layers + 1) * self.n_tiles * self.width * self.size * y.dtype.itemsize
+        self.keeps = kept <= _KEPT_BYTES
+
+    def forward(
+        self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, *, keep: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Y_N, and what to keep for the way back: the states and activations of each tile, or nothing."""
+        y = y.contiguous()
+        out = torch.empty_like(y)
+        states, values = self._room(y, self.n_tiles * keep)
+        numbers = (*self._weights(y, "forward"), K.numpy().reshape(-1), b.numpy().reshape(-1), self._code)
+
+        def share(first: int, last: int) -> None:
+            own = (states, values) if keep else self._room(y, 1)
+            z = y.new_empty(self.width * self.size)
+            arrays = (tensor.numpy() for tensor in (y, out))
+            rooms = (tensor.numpy() for tensor in (*own, z))
+            self.kernel.forward(first, last, self.n_groups, self.size, *arrays, int(keep), *rooms, *numbers)
+
+        self._deal(share)
+        return out, states, values
+
+    def backward(
+        self,
+        cotangent: torch.Tensor,
+        y: torch.Tensor,
+        K: torch.Tensor,
+        b: torch.Tensor,
+        states: torch.Tensor,
+        values: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Gradients of y, K and b; without states they are computed again, tile by tile."""
+        y, cotangent = y.contiguous(), cotangent.contiguous()
+        keep = len(states) > 0
+        out = torch.empty_like(y)
+        grad_K = K.new_zeros(self.n_groups, *K.shape)
+        grad_b = b.new_zeros(self.n_groups, *b.shape)
+        forward_weights, factors = self._weights(y, "forward")
+        numbers = (forward_weights, self._weights(y, "adjoint")[0], factors)
+        parameters = (K.numpy().reshape(-1), K.mT.contiguous().numpy().reshape(-1), b.numpy().reshape(-1))
+        sums = (grad_K.numpy().reshape(-1), grad_b.numpy().reshape(-1))
+
+        def share(first: int, last: int) -> None:
+            own = (states, values) if keep else self._room(y, 1)
+            z = y.new_empty(self.width * self.size)
+            q = y.new_empty((self.n_layers + 1) * self.width * self.size)
+            arrays = (tensor.numpy() for tensor in (y, cotangent, out))
+            rooms = (tensor.numpy() for tensor in (*own, z, q))
+            self.kernel.backward(
+                first, last, self.n_groups, self.size, *arrays, int(keep), *rooms, *numbers, *parameters, self._code, *sums
+            )
+
+        self._deal(share)
+        return out, grad_K.sum(0), grad_b.sum(0)
+
+    def usual(self, y: torch.Tensor, matrices: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The same Y_N in torch operations."""
+
+        def step(j: int, state: torch.Tensor) -> torch.Tensor:
+            return self.activation(affine(state, matrices[j], biases[j] if biases else None))
+
+        if self.plan is None:
+            return propagate_residual(self.factors, step, y)
+        return propagate(self.plan, step, y)
+
+    @property
+    def _code(self) -> int:
+        return _CODES[self.activation]
+
+    def _room(self, like: torch.Tensor, n_tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
+        whole = n_tiles * self.width * self.size
+        return like.new_empty((self.n_layers + 1) * whole), like.new_empty(self.n_layers * whole)
+
+    def _weights(self, like: torch.Tensor, way: str) -> tuple[np.ndarray, np.ndarray]:
+        """The memory's weights, none at order 1, and the steps' factors."""
+        factors = np.array(self.factors, dtype=_NUMPY[like.dtype])
+        if self.plan is None:
+            return factors[:0], factors
+        matrix = self.plan.forward_matrix(like) if way == "forward" else self.plan.adjoint_matrix(like)
+        return matrix.numpy().reshape(-1), factors
+
+    def _deal(self, share: Callable[[int, int], None]) -> None:
+        """Have `share(first, last)` done for all groups of tiles, by threads where that pays."""
+        bounds = [self.n_groups * i // self.threads for i in range(self.threads + 1)]
+        others = list(zip(bounds[1:], bounds[2:], strict=False))
+        waiting = [_pool(os.getpid(), self.threads).submit(share, *part) for part in others]
+        share(0, bounds[1])
+        for part in waiting:
+            part.result()
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of this process: a forked one has none of its parent's."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="fracdnn")
+
+
+def _tile_size(n: int, width: int, unit: int) -> int:
+    """Samples in a tile: a multiple of `unit` whose history stays in cache and that leaves little of a tile empty."""
+    largest = max(unit, min(144, 1024 // width) // unit * unit)
+
+    def cost(size: int) -> int:
+        n_tiles = -(-n // size)
+        return (n_tiles + n_tiles % 2) * (size + unit)
+
+    return min(range(unit, largest + 1, unit), key=cost)
+
+
+class _Pass(torch.autograd.Function):
+    """Y_N from Y_0, all K and all b."""
+
+    @staticmethod
+    def forward(ctx: Any, network: _Network, y: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        K, b = _stacked(parameters, network.n_layers)
+        out, states, values = network.forward(y, K, b, keep=network.keeps)
+        ctx.network = network
+        ctx.save_for_backward(K, b, states, values, y, *parameters)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        K, b, states, values, *inputs = ctx.saved_tensors
+        if torch.is_grad_enabled() or is_batch_of_cotangents(cotangent):
+            return (None, *_usual_gradients(ctx.network, inputs, ctx.needs_input_grad[1:], cotangent))
+        grad_y, grad_K, grad_b = ctx.network.backward(cotangent, inputs[0], K, b, states, values)
+        n_layers = len(K)
+        biases = inputs[1 + n_layers :]
+        if biases and not biases[0].dim():
+            grad_b = grad_b.sum(1)
+        gradients = (grad_y, *torch.unbind_copy(grad_K), *(torch.unbind_copy(grad_b) if biases else ()))
+        return (None, *(g if needed else None for g, needed in zip(gradients, ctx.needs_input_grad[1:], strict=True)))
+
+
+def _stacked(parameters: Sequence[torch.Tensor], n_layers: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """K [N, width, width] and b [N, width], zeros where there is none."""
+    K = torch.stack(parameters[:n_layers])
+    biases = parameters[n_layers:]
+    if not biases:
+        return K, K.new_zeros(K.shape[:2])
+    b = torch.stack(biases)
+    return K, b if b.dim() == 2 else b.unsqueeze(1).expand(K.shape[:2]).contiguous()
+
+
+def _usual_gradients(
+    network: _Network, inputs: Sequence[torch.Tensor], needed: Sequence[bool], cotangent: torch.Tensor
+) -> list[torch.Tensor | None]:
+    """The gradients in torch operations, for second derivatives and for many cotangents at once."""
+    with torch.enable_grad():
+        # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
+        y, *parameters = (tensor.view_as(tensor) for tensor in inputs)
+        result = network.usual(y, parameters[: network.n_layers], parameters[network.n_layers :])
+    wanted = [tensor for tensor, need in zip((y, *parameters), needed, strict=True) if need]
+    found = iter(torch.autograd.grad(result, wanted, cotangent, create_graph=torch.is_grad_enabled()))
+    return [next(found) if need else None for need in needed]
