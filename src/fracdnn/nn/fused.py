@@ -32,6 +32,7 @@ MAX_WIDTH = 16
 
 _CODES = {ACTIVATIONS["tanh"]: 0, ACTIVATIONS["relu"]: 1}
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+_PLAIN = (torch.Tensor, nn.Parameter)
 _GROUPS = 16
 # Multiplications below which threads cost more than they bring.
 _THREADED_WORK = 2_000_000
@@ -39,51 +40,51 @@ _THREADED_WORK = 2_000_000
 _KEPT_BYTES = 2**25
 
 
-def last_state(stack: FractionalStack, y: torch.Tensor) -> torch.Tensor:
-    """Y_N of a stack, by the kernel where it applies."""
+def last_state(
+    stack: FractionalStack, y: torch.Tensor, stacked: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+) -> torch.Tensor:
+    """Y_N of a stack, by the kernel where it applies; `stacked()` gives the K and b of all layers, see `_Pass`."""
     parameters = _parameters(stack, y)
-    kernel = None if parameters is None else _kernel(y.dtype)
-    if parameters is None or kernel is None:
+    kernel = _kernel(y.dtype) if parameters else None
+    if kernel is None:
         return stack(y)
     plan = None if stack.history_ == "none" else stack.plan(y)
     factors = stack.step_sizes.tolist() if plan is None else plan.factors.tolist()
     network = _Network(kernel, y, plan, factors, stack.layers[0]._activation)
+    K, b = stacked()
     if torch.is_grad_enabled():
-        result = _Pass.apply(network, y, *parameters)
+        result = _Pass.apply(network, parameters, y, K, b)
     else:
-        result = network.forward(y, *_stacked(parameters, network.n_layers), keep=False)[0]
+        result = network.forward(y, K, b, keep=False)[0]
     # The usual path names the layer that left the finite numbers.
     return result if math.isfinite(result.detach().sum()) else stack(y)
 
 
-def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor] | None:
+def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
     """All K, then all b; nothing where the kernel does not apply."""
-    if not _is_plain(y) or y.dim() != 2 or not len(y) or y.shape[1] > MAX_WIDTH or not _is_plain_call(stack):
-        return None
-    if stack.history != "auto" or stack.history_ == "compressed" or y.dtype not in (torch.float32, torch.float64):
-        return None
-    width, dtype = y.shape[1], y.dtype
-    matrices: list[torch.Tensor] = []
-    biases: list[torch.Tensor] = []
-    activation = None
-    for layer in stack.layers:
-        if type(layer) is not DenseLayer or _has_hooks(layer):
-            return None
-        activation = activation or layer._activation
-        K, b = layer._parameters["K"], layer._parameters.get("b")
-        if layer._activation is not activation or not _is_plain(K) or K.dtype is not dtype or K.shape != (width, width):
-            return None
-        matrices.append(K)
-        if b is not None:
-            if not _is_plain(b) or b.dtype is not dtype or b.dim() and b.shape != (width,):
-                return None
-            biases.append(b)
-    mixed = len({b.dim() for b in biases}) > 1 or len(biases) not in (0, len(matrices))
-    return None if mixed or activation not in _CODES else matrices + biases
-
-
-def _is_plain(tensor: Any) -> bool:
-    return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.is_cpu and tensor.layout is torch.strided
+    if y.dim() != 2 or not len(y) or y.shape[1] > MAX_WIDTH or y.dtype not in _NUMPY:
+        return []
+    if stack.history != "auto" or stack.history_ == "compressed" or not _is_plain_call(stack):
+        return []
+    layers = list(stack.layers)
+    if any(type(layer) is not DenseLayer or _has_hooks(layer) for layer in layers):
+        return []
+    activations = {layer._activation for layer in layers}
+    matrices = [layer._parameters["K"] for layer in layers]
+    biases = [b for layer in layers if (b := layer._parameters.get("b")) is not None]
+    width = y.shape[1]
+    plain = (
+        len(activations) == 1
+        and activations <= _CODES.keys()
+        and len(biases) in (0, len(layers))
+        and all(
+            tensor.dtype is y.dtype and tensor.is_cpu and type(tensor) in _PLAIN and tensor.layout is torch.strided
+            for tensor in (y, *matrices, *biases)
+        )
+        and {K.shape for K in matrices} == {(width, width)}
+        and {b.shape for b in biases} in (set(), {()}, {(width,)})
+    )
+    return matrices + biases if plain else []
 
 
 def _is_plain_call(stack: FractionalStack) -> bool:
@@ -157,10 +158,10 @@ class _Network:
         self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, *, keep: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Y_N, and what to keep for the way back: the states and activations of each tile, or nothing."""
-        y = y.contiguous()
+        y = y.detach().contiguous()
         out = torch.empty_like(y)
         states, values = self._room(y, self.n_tiles * keep)
-        numbers = (*self._weights(y, "forward"), K.numpy().reshape(-1), b.numpy().reshape(-1), self._code)
+        numbers = (*self._weights(y, "forward"), K.detach().numpy().reshape(-1), self._biases(b), self._code)
 
         def share(first: int, last: int) -> None:
             own = (states, values) if keep else self._room(y, 1)
@@ -182,14 +183,14 @@ class _Network:
         values: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Gradients of y, K and b; without states they are computed again, tile by tile."""
-        y, cotangent = y.contiguous(), cotangent.contiguous()
+        y, K, cotangent = y.detach().contiguous(), K.detach(), cotangent.detach().contiguous()
         keep = len(states) > 0
         out = torch.empty_like(y)
         grad_K = K.new_zeros(self.n_groups, *K.shape)
-        grad_b = b.new_zeros(self.n_groups, *b.shape)
+        grad_b = K.new_zeros(self.n_groups, self.n_layers, self.width)
         forward_weights, factors = self._weights(y, "forward")
         numbers = (forward_weights, self._weights(y, "adjoint")[0], factors)
-        parameters = (K.numpy().reshape(-1), K.mT.contiguous().numpy().reshape(-1), b.numpy().reshape(-1))
+        parameters = (K.numpy().reshape(-1), K.mT.contiguous().numpy().reshape(-1), self._biases(b))
         sums = (grad_K.numpy().reshape(-1), grad_b.numpy().reshape(-1))
 
         def share(first: int, last: int) -> None:
@@ -203,13 +204,13 @@ class _Network:
             )
 
         self._deal(share)
-        return out, grad_K.sum(0), grad_b.sum(0)
+        return out, grad_K.sum(0), grad_b.sum(0 if b.dim() == 2 else (0, 2)) if len(b) else b
 
-    def usual(self, y: torch.Tensor, matrices: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> torch.Tensor:
+    def usual(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """The same Y_N in torch operations."""
 
         def step(j: int, state: torch.Tensor) -> torch.Tensor:
-            return self.activation(affine(state, matrices[j], biases[j] if biases else None))
+            return self.activation(affine(state, K[j], b[j] if len(b) else None))
 
         if self.plan is None:
             return propagate_residual(self.factors, step, y)
@@ -218,6 +219,13 @@ class _Network:
     @property
     def _code(self) -> int:
         return _CODES[self.activation]
+
+    def _biases(self, b: torch.Tensor) -> np.ndarray:
+        """One for each feature, whatever the network has."""
+        wide = b.detach().new_zeros(self.n_layers, self.width)
+        if len(b):
+            wide += b.detach() if b.dim() == 2 else b.detach().unsqueeze(1)
+        return wide.numpy().reshape(-1)
 
     def _room(self, like: torch.Tensor, n_tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
         whole = n_tiles * self.width * self.size
@@ -259,38 +267,25 @@ def _tile_size(n: int, width: int, unit: int) -> int:
 
 
 class _Pass(torch.autograd.Function):
-    """Y_N from Y_0, all K and all b."""
+    """Y_N from Y_0, K [N, width, width] and b [N, width], [N] or [0]; the parameters these came from are watched."""
 
     @staticmethod
-    def forward(ctx: Any, network: _Network, y: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
-        K, b = _stacked(parameters, network.n_layers)
+    def forward(
+        ctx: Any, network: _Network, parameters: Sequence[torch.Tensor], y: torch.Tensor, K: torch.Tensor, b: torch.Tensor
+    ) -> torch.Tensor:
         out, states, values = network.forward(y, K, b, keep=network.keeps)
         ctx.network = network
-        ctx.save_for_backward(K, b, states, values, y, *parameters)
+        ctx.save_for_backward(y, K, b, states, values, *parameters)
         return out
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        K, b, states, values, *inputs = ctx.saved_tensors
+        y, K, b, states, values = ctx.saved_tensors[:5]
         if torch.is_grad_enabled() or is_batch_of_cotangents(cotangent):
-            return (None, *_usual_gradients(ctx.network, inputs, ctx.needs_input_grad[1:], cotangent))
-        grad_y, grad_K, grad_b = ctx.network.backward(cotangent, inputs[0], K, b, states, values)
-        n_layers = len(K)
-        biases = inputs[1 + n_layers :]
-        if biases and not biases[0].dim():
-            grad_b = grad_b.sum(1)
-        gradients = (grad_y, *torch.unbind_copy(grad_K), *(torch.unbind_copy(grad_b) if biases else ()))
-        return (None, *(g if needed else None for g, needed in zip(gradients, ctx.needs_input_grad[1:], strict=True)))
-
-
-def _stacked(parameters: Sequence[torch.Tensor], n_layers: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """K [N, width, width] and b [N, width], zeros where there is none."""
-    K = torch.stack(parameters[:n_layers])
-    biases = parameters[n_layers:]
-    if not biases:
-        return K, K.new_zeros(K.shape[:2])
-    b = torch.stack(biases)
-    return K, b if b.dim() == 2 else b.unsqueeze(1).expand(K.shape[:2]).contiguous()
+            return (None, None, *_usual_gradients(ctx.network, (y, K, b), ctx.needs_input_grad[2:], cotangent))
+        gradients = ctx.network.backward(cotangent, y, K, b, states, values)
+        needed = ctx.needs_input_grad[2:]
+        return (None, None, *(gradient if need else None for gradient, need in zip(gradients, needed, strict=True)))
 
 
 def _usual_gradients(
@@ -299,8 +294,8 @@ def _usual_gradients(
     """The gradients in torch operations, for second derivatives and for many cotangents at once."""
     with torch.enable_grad():
         # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
-        y, *parameters = (tensor.view_as(tensor) for tensor in inputs)
-        result = network.usual(y, parameters[: network.n_layers], parameters[network.n_layers :])
-    wanted = [tensor for tensor, need in zip((y, *parameters), needed, strict=True) if need]
+        aliases = [tensor.view_as(tensor) for tensor in inputs]
+        result = network.usual(*aliases)
+    wanted = [tensor for tensor, need in zip(aliases, needed, strict=True) if need]
     found = iter(torch.autograd.grad(result, wanted, cotangent, create_graph=torch.is_grad_enabled()))
     return [next(found) if need else None for need in needed]

@@ -1,6 +1,7 @@
 """The paper's network: layers σ(K_j y + b_j) with memory, and the class map W."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -112,6 +113,7 @@ class FractionalNetwork(nn.Module):
         self.W = nn.Linear(self.width, n_outputs, bias=False)
         bound = uniform_bound(self.width, activation)
         nn.init.uniform_(self.W.weight, -bound, bound, generator=generator)
+        self._stacked: list[tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.W(self._last_state(self._open(x)))
@@ -134,6 +136,27 @@ class FractionalNetwork(nn.Module):
         assert self.plain is not None
         return list(self.plain)
 
+    def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width], [N] or none at all, [0]."""
+        if self._stacked is not None and self._stacked:
+            return self._stacked[0]
+        layers = self.layers
+        operators = torch.stack([layer.K if hasattr(layer, "K") else layer.psi for layer in layers])  # type: ignore[misc]
+        biases = [layer.b for layer in layers if layer.b is not None]
+        pair = operators, torch.stack(biases) if biases else operators.new_zeros(0)  # type: ignore[arg-type]
+        if self._stacked is not None:
+            self._stacked.append(pair)
+        return pair
+
+    @contextmanager
+    def stacked_once(self) -> Iterator[None]:
+        """Within, `stacked()` does its work once: then a graph goes back to each parameter once, whoever uses it."""
+        self._stacked = []
+        try:
+            yield
+        finally:
+            self._stacked = None
+
     def _open(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[-1:] != (self.n_features,):
             raise InvalidArgumentError(
@@ -153,14 +176,15 @@ class FractionalNetwork(nn.Module):
             assert self.plain is not None
             return self.plain(y)
         if self.adjoint == "exact":
-            return fused.last_state(self.stack, y)
+            return fused.last_state(self.stack, y, self.stacked)
         if y.dim() != 2:
             raise InvalidArgumentError(
                 f"x must be two-dimensional for adjoint='continuous', got shape {tuple(y.shape)}; samples are rows"
             )
-        matrices = torch.stack([layer.K for layer in self.layers])  # type: ignore[misc]
-        biases = torch.stack([layer.b.reshape(-1) for layer in self.layers])  # type: ignore[operator]
-        return PrintedAdjoint.apply(y, matrices, biases, self.stack.plan(y), float(self.stack.order))
+        matrices, biases = self.stacked()
+        return PrintedAdjoint.apply(
+            y, matrices, biases.reshape(len(matrices), -1), self.stack.plan(y), float(self.stack.order)
+        )
 
     def _checked_grid(self, grid_shape: tuple[int, int] | None) -> tuple[int, int]:
         if grid_shape is None or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != self.width:
