@@ -9,6 +9,7 @@ tiles in a fixed order, so that they do not depend on the threads.
 `arguments` says whether all this applies; everything else, second derivatives among it, takes the usual path.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -50,7 +51,8 @@ def last_state(
         return stack(y)
     plan = None if stack.history_ == "none" else stack.plan(y)
     factors = stack.step_sizes.tolist() if plan is None else plan.factors.tolist()
-    network = _Network(kernel, y, plan, factors, stack.layers[0]._activation)
+    activation: Any = stack.layers[0]._activation
+    network = _Network(kernel, y, plan, factors, activation)
     K, b = stacked()
     if torch.is_grad_enabled():
         result = _Pass.apply(network, parameters, y, K, b)
@@ -66,7 +68,7 @@ def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
         return []
     if stack.history != "auto" or stack.history_ == "compressed" or not _is_plain_call(stack):
         return []
-    layers = list(stack.layers)
+    layers: list[Any] = list(stack.layers)
     if any(type(layer) is not DenseLayer or _has_hooks(layer) for layer in layers):
         return []
     activations = {layer._activation for layer in layers}
@@ -146,7 +148,7 @@ class _Network:
         self.factors = factors
         self.n_layers = len(factors)
         n, self.width = y.shape
-        self.size = _tile_size(n, self.width, 2 * kernel.lanes(y.dtype.itemsize))
+        self.size = _tile_size(n, self.width, kernel.tile_unit(y.dtype.itemsize))
         self.n_tiles = -(-n // self.size)
         self.n_groups = min(self.n_tiles, _GROUPS)
         work = n * self.width * self.n_layers * (self.n_layers // 2 + self.width + 16)
@@ -158,49 +160,39 @@ class _Network:
         self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, *, keep: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Y_N, and what to keep for the way back: the states and activations of each tile, or nothing."""
-        y = y.detach().contiguous()
+        y, K, b = y.detach().contiguous(), K.detach(), b.detach()
         out = torch.empty_like(y)
-        states, values = self._room(y, self.n_tiles * keep)
-        numbers = (*self._weights(y, "forward"), K.detach().numpy().reshape(-1), self._biases(b), self._code)
+        kept = self._room(y, self.n_tiles * keep)
+        numbers = self._numbers(y, K, b)
 
         def share(first: int, last: int) -> None:
-            own = (states, values) if keep else self._room(y, 1)
-            z = y.new_empty(self.width * self.size)
-            arrays = (tensor.numpy() for tensor in (y, out))
-            rooms = (tensor.numpy() for tensor in (*own, z))
-            self.kernel.forward(first, last, self.n_groups, self.size, *arrays, int(keep), *rooms, *numbers)
+            rooms = _flat(*(kept if keep else self._room(y, 1)), y.new_empty(self.width * self.size))
+            self.kernel.forward(
+                first, last, self.n_groups, self.size, y.numpy(), out.numpy(), int(keep), rooms, numbers
+            )
 
         self._deal(share)
-        return out, states, values
+        return out, *kept
 
     def backward(
-        self,
-        cotangent: torch.Tensor,
-        y: torch.Tensor,
-        K: torch.Tensor,
-        b: torch.Tensor,
-        states: torch.Tensor,
-        values: torch.Tensor,
+        self, cotangent: torch.Tensor, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, *kept: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Gradients of y, K and b; without states they are computed again, tile by tile."""
-        y, K, cotangent = y.detach().contiguous(), K.detach(), cotangent.detach().contiguous()
-        keep = len(states) > 0
+        """Gradients of y, K and b; states that were not kept are computed again, tile by tile."""
+        y, K, b, cotangent = y.detach().contiguous(), K.detach(), b.detach(), cotangent.detach().contiguous()
+        keep = len(kept[0]) > 0
         out = torch.empty_like(y)
         grad_K = K.new_zeros(self.n_groups, *K.shape)
         grad_b = K.new_zeros(self.n_groups, self.n_layers, self.width)
-        forward_weights, factors = self._weights(y, "forward")
-        numbers = (forward_weights, self._weights(y, "adjoint")[0], factors)
-        parameters = (K.numpy().reshape(-1), K.mT.contiguous().numpy().reshape(-1), self._biases(b))
-        sums = (grad_K.numpy().reshape(-1), grad_b.numpy().reshape(-1))
+        numbers, sums = self._numbers(y, K, b), _flat(grad_K, grad_b)
+        weights = y[:0] if self.plan is None else self.plan.adjoint_matrix(y)
+        adjoint = _flat(weights, K.mT.contiguous())
+        shapes = (self.width * self.size, (self.n_layers + 1) * self.width * self.size)
 
         def share(first: int, last: int) -> None:
-            own = (states, values) if keep else self._room(y, 1)
-            z = y.new_empty(self.width * self.size)
-            q = y.new_empty((self.n_layers + 1) * self.width * self.size)
-            arrays = (tensor.numpy() for tensor in (y, cotangent, out))
-            rooms = (tensor.numpy() for tensor in (*own, z, q))
+            rooms = _flat(*(kept if keep else self._room(y, 1)), *(y.new_empty(shape) for shape in shapes))
+            samples = (y.numpy(), cotangent.numpy(), out.numpy())
             self.kernel.backward(
-                first, last, self.n_groups, self.size, *arrays, int(keep), *rooms, *numbers, *parameters, self._code, *sums
+                first, last, self.n_groups, self.size, *samples, int(keep), rooms, numbers, adjoint, sums
             )
 
         self._deal(share)
@@ -216,37 +208,32 @@ class _Network:
             return propagate_residual(self.factors, step, y)
         return propagate(self.plan, step, y)
 
-    @property
-    def _code(self) -> int:
-        return _CODES[self.activation]
-
-    def _biases(self, b: torch.Tensor) -> np.ndarray:
-        """One for each feature, whatever the network has."""
-        wide = b.detach().new_zeros(self.n_layers, self.width)
-        if len(b):
-            wide += b.detach() if b.dim() == 2 else b.detach().unsqueeze(1)
-        return wide.numpy().reshape(-1)
-
     def _room(self, like: torch.Tensor, n_tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
         whole = n_tiles * self.width * self.size
         return like.new_empty((self.n_layers + 1) * whole), like.new_empty(self.n_layers * whole)
 
-    def _weights(self, like: torch.Tensor, way: str) -> tuple[np.ndarray, np.ndarray]:
-        """The memory's weights, none at order 1, and the steps' factors."""
-        factors = np.array(self.factors, dtype=_NUMPY[like.dtype])
-        if self.plan is None:
-            return factors[:0], factors
-        matrix = self.plan.forward_matrix(like) if way == "forward" else self.plan.adjoint_matrix(like)
-        return matrix.numpy().reshape(-1), factors
+    def _numbers(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...]:
+        """The network as the kernel takes it: flat, with a bias for each feature, and no weights at order 1."""
+        biases = K.new_zeros(self.n_layers, self.width)
+        if len(b):
+            biases += b if b.dim() == 2 else b.unsqueeze(1)
+        weights = y[:0] if self.plan is None else self.plan.forward_matrix(y)
+        factors = torch.tensor(self.factors, dtype=y.dtype)
+        return (*_flat(weights, factors, K, biases), _CODES[self.activation])
 
     def _deal(self, share: Callable[[int, int], None]) -> None:
         """Have `share(first, last)` done for all groups of tiles, by threads where that pays."""
         bounds = [self.n_groups * i // self.threads for i in range(self.threads + 1)]
-        others = list(zip(bounds[1:], bounds[2:], strict=False))
+        others = itertools.pairwise(bounds[1:])
         waiting = [_pool(os.getpid(), self.threads).submit(share, *part) for part in others]
         share(0, bounds[1])
         for part in waiting:
             part.result()
+
+
+def _flat(*tensors: torch.Tensor) -> tuple[np.ndarray, ...]:
+    """What the kernel takes for contiguous tensors."""
+    return tuple(tensor.view(-1).numpy() for tensor in tensors)
 
 
 @lru_cache(maxsize=1)
@@ -271,7 +258,12 @@ class _Pass(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, network: _Network, parameters: Sequence[torch.Tensor], y: torch.Tensor, K: torch.Tensor, b: torch.Tensor
+        ctx: Any,
+        network: _Network,
+        parameters: Sequence[torch.Tensor],
+        y: torch.Tensor,
+        K: torch.Tensor,
+        b: torch.Tensor,
     ) -> torch.Tensor:
         out, states, values = network.forward(y, K, b, keep=network.keeps)
         ctx.network = network

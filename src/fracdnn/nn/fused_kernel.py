@@ -4,7 +4,8 @@ A tile holds its states as [layer, feature, sample]: samples side by side, so th
 that is costly is one small product, `multiply`: the layers' K y, the adjoint's Kᵀ q, and the memory, where the rows are
 whole states. The memory is summed for four layers at a time, which reads the older states once for the four.
 
-Arrays are contiguous and addressed by flat offsets. The samples of a tile are a multiple of `2 * lanes`.
+Arrays are contiguous and addressed by flat offsets. The samples of a tile are a multiple of `tile_unit`.
+A `network` is (weights, factors, K, b, activation), its `adjoint` (weights, K) transposed; no weights at order 1.
 """
 
 import numpy as np
@@ -18,8 +19,13 @@ TANH, RELU = 0, 1
 _compiled = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
 
 
+def tile_unit(item_size: int) -> int:
+    """Two vectors, of numbers of so many bytes."""
+    return 2 * lanes(item_size)
+
+
 @_compiled
-def multiply(out, out_at, matrix, at, stride, n_rows, n, rows, rows_at, size):  # type: ignore[no-untyped-def]
+def multiply(out, out_at, matrix, at, stride, n_rows, n, rows, rows_at, size):
     """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows; each row is `size` numbers, a multiple of 2 vectors."""
     step = lanes_of(out)
     for i in range(0, size, 2 * step):
@@ -67,7 +73,7 @@ def multiply(out, out_at, matrix, at, stride, n_rows, n, rows, rows_at, size):  
 
 
 @_compiled
-def remember(states, at, weights, n_layers, j, size):  # type: ignore[no-untyped-def]
+def remember(states, at, weights, n_layers, j, size):
     """Begin Y_j with Σ_{k<j} H_jk Y_k, for whole blocks of layers as far as their states are known."""
     first = j - (j - 1) % _LAYERS_AT_ONCE
     if j == first:
@@ -80,8 +86,8 @@ def remember(states, at, weights, n_layers, j, size):  # type: ignore[no-untyped
 
 
 @_compiled
-def add_activation(activation, z, out, state, factor):  # type: ignore[no-untyped-def]
-    """out = σ(z), state += factor · σ(z)."""
+def add_activation(activation, z, out, state, factor):
+    """Write σ(z) to `out` and add factor · σ(z) to `state`."""
     if activation == RELU:
         for i in range(len(z)):
             value = z[i] if not z[i] <= 0 else z.dtype.type(0)
@@ -95,7 +101,7 @@ def add_activation(activation, z, out, state, factor):  # type: ignore[no-untype
 
 
 @_compiled
-def tanh(x):  # type: ignore[no-untyped-def]
+def tanh(x):
     """To 3 units in the last place, without branches: −e / (2 + e) with e = expm1(−2|x|), and the sign of x."""
     size = abs(x)
     t = -2.0 * (20.0 if size > 20.0 else size)  # tanh 20 is 1; NaN stays
@@ -121,8 +127,8 @@ def tanh(x):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def scale_by_slope(activation, q, value, factor, out):  # type: ignore[no-untyped-def]
-    """out = factor · σ'(z) · q, from value = σ(z)."""
+def scale_by_slope(activation, q, value, factor, out):
+    """Write factor · σ'(z) · q to `out`, where value = σ(z)."""
     if activation == RELU:
         for i in range(len(q)):
             out[i] = factor * q[i] if value[i] > 0 else q.dtype.type(0)
@@ -132,7 +138,7 @@ def scale_by_slope(activation, q, value, factor, out):  # type: ignore[no-untype
 
 
 @_compiled
-def add_products(total, total_at, left, right, right_at, width, size):  # type: ignore[no-untyped-def]
+def add_products(total, total_at, left, right, right_at, width, size):
     """total[o, i] += Σ over samples of left_o · right_i: what a tile adds to the gradient of K."""
     step, nothing = lanes_of(left), zeros(left)
     for i in range(width):
@@ -162,7 +168,7 @@ def add_products(total, total_at, left, right, right_at, width, size):  # type: 
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
-def add_sums(total, total_at, rows, n_rows, size):  # type: ignore[no-untyped-def]
+def add_sums(total, total_at, rows, n_rows, size):
     """total_r += the sum of row r: what a tile adds to the gradient of b."""
     for r in range(n_rows):
         found = rows.dtype.type(0)
@@ -172,7 +178,7 @@ def add_sums(total, total_at, rows, n_rows, size):  # type: ignore[no-untyped-de
 
 
 @_compiled
-def gather(samples, first, tile, at, size):  # type: ignore[no-untyped-def]
+def gather(samples, first, tile, at, size):
     """Samples as rows into a tile, zeros where there are none."""
     n, width = samples.shape
     for f in range(width):
@@ -182,7 +188,7 @@ def gather(samples, first, tile, at, size):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def scatter(tile, at, size, samples, first):  # type: ignore[no-untyped-def]
+def scatter(tile, at, size, samples, first):
     """The inverse of `gather`."""
     n, width = samples.shape
     for f in range(width):
@@ -191,9 +197,10 @@ def scatter(tile, at, size, samples, first):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def forward_tile(states, at, values, values_at, z, weights, factors, K, b, activation, width, size):  # type: ignore[no-untyped-def]
+def forward_tile(states, at, values, values_at, z, network, size):
     """Y_1 … Y_N after Y_0 in `states`, and σ of each layer in `values`; z is room for one state."""
-    n_layers, whole = len(factors), width * size
+    weights, factors, K, b, activation = network
+    n_layers, whole, width = len(factors), len(z), len(z) // size
     for j in range(1, n_layers + 1):
         y, before = at + j * whole, at + (j - 1) * whole
         if len(weights):
@@ -208,10 +215,12 @@ def forward_tile(states, at, values, values_at, z, weights, factors, K, b, activ
 
 
 @_compiled
-def backward_tile(q, states, at, values, values_at, z, weights, factors, K, activation, grad_K, K_at, grad_b, b_at, size):  # type: ignore[no-untyped-def]
-    """Q_{N−1} … Q_0 after Q_N in q, added gradients of K and b; weights and K are those of the adjoint, transposed."""
-    n_layers, whole = len(factors), len(z)
-    width = whole // size
+def backward_tile(q, states, at, values, values_at, z, network, adjoint, sums, group, size):
+    """Q_{N−1} … Q_0 after Q_N in q; what the tile adds to the gradients of K and b goes to the sums of its group."""
+    _, factors, _, _, activation = network
+    weights, K = adjoint
+    grad_K, grad_b = sums
+    n_layers, whole, width = len(factors), len(z), len(z) // size
     for n in range(1, n_layers + 1):
         j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
         if len(weights):
@@ -220,35 +229,35 @@ def backward_tile(q, states, at, values, values_at, z, weights, factors, K, acti
             q[n * whole : (n + 1) * whole] = q[(n - 1) * whole : n * whole]
         value = values[values_at + j * whole : values_at + (j + 1) * whole]
         scale_by_slope(activation, q[(n - 1) * whole : n * whole], value, factors[j], z)
-        add_products(grad_K, K_at + j * width * width, z, states, at + j * whole, width, size)
-        add_sums(grad_b, b_at + j * width, z, width, size)
+        b_at = (group * n_layers + j) * width
+        add_products(grad_K, b_at * width, z, states, at + j * whole, width, size)
+        add_sums(grad_b, b_at, z, width, size)
         multiply(q, n * whole, K, j * width * width, width, width, width, z, 0, size)
 
 
 @_compiled
-def forward(first, last, n_groups, size, samples, out, kept, states, values, z, weights, factors, K, b, activation):  # type: ignore[no-untyped-def]
-    """Y_N of the samples in groups first … last − 1 of tiles, all states kept or only those of the latest tile."""
-    n, width = samples.shape
-    n_layers, whole, n_tiles = len(factors), width * size, -(-n // size)
+def forward(first, last, n_groups, size, samples, out, kept, rooms, network):
+    """Y_N of the samples in groups first … last − 1 of tiles; all states are kept, or only those of the latest tile."""
+    states, values, z = rooms
+    n_layers, whole, n_tiles = len(network[1]), len(z), -(-len(samples) // size)
     for tile in range(first * n_tiles // n_groups, last * n_tiles // n_groups):
         at, values_at = kept * tile * (n_layers + 1) * whole, kept * tile * n_layers * whole
         gather(samples, tile * size, states, at, size)
-        forward_tile(states, at, values, values_at, z, weights, factors, K, b, activation, width, size)
+        forward_tile(states, at, values, values_at, z, network, size)
         scatter(states, at + n_layers * whole, size, out, tile * size)
 
 
 @_compiled
-def backward(first, last, n_groups, size, samples, cotangent, out, kept, states, values, z, q, weights, adjoint_weights, factors, K, K_transposed, b, activation, grad_K, grad_b):  # type: ignore[no-untyped-def]
-    """Q_0 for the samples in those groups, and the gradients of K and b, which each group sums in its own place."""
-    n, width = samples.shape
-    n_layers, whole, n_tiles = len(factors), width * size, -(-n // size)
+def backward(first, last, n_groups, size, samples, cotangent, out, kept, rooms, network, adjoint, sums):
+    """Q_0 of those samples, and the gradients of K and b, which each group of tiles sums in its own place."""
+    states, values, z, q = rooms
+    n_layers, whole, n_tiles = len(network[1]), len(z), -(-len(samples) // size)
     for group in range(first, last):
-        b_at = group * n_layers * width
         for tile in range(group * n_tiles // n_groups, (group + 1) * n_tiles // n_groups):
             at, values_at = kept * tile * (n_layers + 1) * whole, kept * tile * n_layers * whole
             if not kept:
                 gather(samples, tile * size, states, at, size)
-                forward_tile(states, at, values, values_at, z, weights, factors, K, b, activation, width, size)
+                forward_tile(states, at, values, values_at, z, network, size)
             gather(cotangent, tile * size, q, 0, size)
-            backward_tile(q, states, at, values, values_at, z, adjoint_weights, factors, K_transposed, activation, grad_K, b_at * width, grad_b, b_at, size)
+            backward_tile(q, states, at, values, values_at, z, network, adjoint, sums, group, size)
             scatter(q, n_layers * whole, size, out, tile * size)

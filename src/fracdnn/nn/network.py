@@ -137,8 +137,8 @@ class FractionalNetwork(nn.Module):
         return list(self.plain)
 
     def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width], [N] or none at all, [0]."""
-        if self._stacked is not None and self._stacked:
+        """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width] or [N]; none is [0]."""
+        if self._stacked:
             return self._stacked[0]
         layers = self.layers
         operators = torch.stack([layer.K if hasattr(layer, "K") else layer.psi for layer in layers])  # type: ignore[misc]
