@@ -141,8 +141,9 @@ class FractionalNetwork(nn.Module):
         if self._stacked:
             return self._stacked[0]
         layers = self.layers
-        operators = torch.stack([layer.K if hasattr(layer, "K") else layer.psi for layer in layers])  # type: ignore[misc]
-        biases = [layer.b for layer in layers if layer.b is not None]
+        dense = all(isinstance(layer, DenseLayer) for layer in layers)
+        operators = torch.stack([layer.K if dense else layer.psi for layer in layers])  # type: ignore[misc]
+        biases = [b for layer in layers if (b := layer.b) is not None]
         pair = operators, torch.stack(biases) if biases else operators.new_zeros(0)  # type: ignore[arg-type]
         if self._stacked is not None:
             self._stacked.append(pair)
