@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 
 import torch
 from torch import nn
@@ -37,6 +38,8 @@ class FractionalNetwork(nn.Module):
     relu and fixed order and steps run on the CPU through one compiled kernel (see `fracdnn.nn.fused`; it needs Numba),
     to the same values up to rounding; "exact" and "compressed" keep to torch operations.
     """
+
+    _stacked: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def __init__(
         self,
@@ -113,7 +116,6 @@ class FractionalNetwork(nn.Module):
         self.W = nn.Linear(self.width, n_outputs, bias=False)
         bound = uniform_bound(self.width, activation)
         nn.init.uniform_(self.W.weight, -bound, bound, generator=generator)
-        self._stacked: list[tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.W(self._last_state(self._open(x)))
@@ -138,21 +140,23 @@ class FractionalNetwork(nn.Module):
 
     def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
         """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width] or [N]; none is [0]."""
-        if self._stacked:
-            return self._stacked[0]
+        # A graph belongs to one thread, and to a mode that records it or does not.
+        key = (get_ident(), torch.is_grad_enabled())
+        if self._stacked is not None and key in self._stacked:
+            return self._stacked[key]
         layers = self.layers
         dense = all(isinstance(layer, DenseLayer) for layer in layers)
         operators = torch.stack([layer.K if dense else layer.psi for layer in layers])  # type: ignore[misc]
         biases = [b for layer in layers if (b := layer.b) is not None]
         pair = operators, torch.stack(biases) if biases else operators.new_zeros(0)  # type: ignore[arg-type]
         if self._stacked is not None:
-            self._stacked.append(pair)
+            self._stacked[key] = pair
         return pair
 
     @contextmanager
     def stacked_once(self) -> Iterator[None]:
         """Within, `stacked()` does its work once: then a graph goes back to each parameter once, whoever uses it."""
-        self._stacked = []
+        self._stacked = {}
         try:
             yield
         finally:
