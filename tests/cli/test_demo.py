@@ -29,8 +29,7 @@ def test_commands_say_where_they_cannot_write(command, tmp_path):
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
     result = run(*command, "--out", "taken", cwd=tmp_path)
     assert result.returncode == 1
-    assert "cannot write" in result.stderr
-    assert "--out" in result.stderr
+    assert "cannot write to taken: File exists; pass another place" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -170,6 +170,22 @@ def test_the_printed_adjoint_is_not_the_gradient():
     assert cosines[0.1] < 0.6
 
 
+def test_parameters_are_stacked_once_where_asked_for():
+    net = network()
+    with net.stacked_once():
+        operators, biases = net.stacked()
+        assert net.stacked()[0] is operators
+        with torch.no_grad():
+            assert not net.stacked()[0].requires_grad
+    assert net.stacked()[0] is not operators
+    assert operators.shape == (8, 2, 2)
+    assert biases.shape == (8, 2)
+    assert network(bias="scalar").stacked()[1].shape == (8,)
+    assert network(bias="none").stacked()[1].shape == (0,)
+    grid = network(12, 2, operator="stencil", grid_shape=(3, 4))
+    assert grid.stacked()[0].shape == (8, 9)
+
+
 def test_learnt_order_is_passed_on():
     net = network(learn_order=True)
     net(batch()).sum().backward()

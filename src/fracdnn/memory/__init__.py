@@ -4,7 +4,7 @@
 one of them with the exact adjoint as its backward pass.
 """
 
-from fracdnn.memory.chain import propagate
+from fracdnn.memory.chain import is_batch_of_cotangents, propagate
 from fracdnn.memory.plan import (
     HISTORIES,
     MemoryPlan,
@@ -22,6 +22,7 @@ __all__ = [
     "default_tolerance",
     "equal_steps_plan",
     "grid_plan",
+    "is_batch_of_cotangents",
     "propagate",
     "propagate_residual",
 ]

@@ -97,7 +97,7 @@ class _Tape:
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
         task = torch._C._current_graph_task_id()
         if task not in self._passes:
-            plain = torch.is_grad_enabled() or _is_batch_of_cotangents(cotangent)
+            plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
             kind = _DifferentiablePass if plain else _BufferedPass
             self._passes[task] = kind(self, top, cotangent)
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_pass(task))
@@ -110,7 +110,7 @@ class _Tape:
         return self._passes.get(torch._C._current_graph_task_id())
 
 
-def _is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
+def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
     """`torch.autograd.grad(is_grads_batched=True)` sends a batch as one wrapped tensor, which no buffer can take."""
     keys = torch._C._dispatch_keys(cotangent)
     return any(keys.has(torch._C._dispatch_key_parse(kind)) for kind in ("Batched", "FuncTorchBatched"))

@@ -57,16 +57,23 @@ class MemoryPlan:
 
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
         if self._compressed is None:
-            return ExactSum(self._cast("forward", self.dense_matrix(), state), state)
+            return ExactSum(self.forward_matrix(state), state)
         return CompressedSum(self._cast_compressed(state), state, self.n_layers, transposed=False)
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
         if self._compressed is None:
             skip = self.n_layers - top
-            matrix = self._cast("adjoint", self.transposed_matrix(), state)
-            return ExactSum(matrix[skip:, skip:], state)
+            return ExactSum(self.adjoint_matrix(state)[skip:, skip:], state)
         return CompressedSum(self._cast_compressed(state), state, top, transposed=True)
+
+    def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
+        """`dense_matrix()` as numbers only, in the dtype and on the device of a state; made once."""
+        return self._cast("forward", self.dense_matrix(), like)
+
+    def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
+        """`transposed_matrix()` in the same way."""
+        return self._cast("adjoint", self.transposed_matrix(), like)
 
     def transposed_matrix(self) -> torch.Tensor:
         """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""

@@ -1,6 +1,8 @@
 """The paper's network: layers σ(K_j y + b_j) with memory, and the class map W."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn import fused
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.printed_adjoint import PrintedAdjoint
 from fracdnn.nn.stack import FractionalStack, Numbers
@@ -34,8 +37,12 @@ class FractionalNetwork(nn.Module):
     `fracdnn.nn.printed_adjoint`. It is for reproduction only (dense operator, tanh, fixed order and steps).
 
     The other options are those of `FractionalStack`. `options` holds all of them, for
-    `FractionalNetwork(**network.options)`.
+    `FractionalNetwork(**network.options)`. With `history="auto"`, dense networks up to width 16 with tanh or
+    relu and fixed order and steps run on the CPU through one compiled kernel (see `fracdnn.nn.fused`; it needs Numba),
+    to the same values up to rounding; "exact" and "compressed" keep to torch operations.
     """
+
+    _stacked: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def __init__(
         self,
@@ -137,6 +144,30 @@ class FractionalNetwork(nn.Module):
         assert self.plain is not None
         return list(self.plain)
 
+    def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width] or [N]; none is [0]."""
+        # A graph belongs to one thread, and to a mode that records it or does not.
+        key = (get_ident(), torch.is_grad_enabled())
+        if self._stacked is not None and key in self._stacked:
+            return self._stacked[key]
+        layers = self.layers
+        dense = all(isinstance(layer, DenseLayer) for layer in layers)
+        operators = torch.stack([layer.K if dense else layer.psi for layer in layers])  # type: ignore[misc]
+        biases = [b for layer in layers if (b := layer.b) is not None]
+        pair = operators, torch.stack(biases) if biases else operators.new_zeros(0)  # type: ignore[arg-type]
+        if self._stacked is not None:
+            self._stacked[key] = pair
+        return pair
+
+    @contextmanager
+    def stacked_once(self) -> Iterator[None]:
+        """Within, `stacked()` does its work once: then a graph goes back to each parameter once, whoever uses it."""
+        self._stacked = {}
+        try:
+            yield
+        finally:
+            self._stacked = None
+
     def _open(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[-1:] != (self.n_features,):
             raise InvalidArgumentError(
@@ -156,14 +187,15 @@ class FractionalNetwork(nn.Module):
             assert self.plain is not None
             return self.plain(y)
         if self.adjoint == "exact":
-            return self.stack(y)
+            return fused.last_state(self.stack, y, self.stacked)
         if y.dim() != 2:
             raise InvalidArgumentError(
                 f"x must be two-dimensional for adjoint='continuous', got shape {tuple(y.shape)}; samples are rows"
             )
-        matrices = torch.stack([layer.K for layer in self.layers])  # type: ignore[misc]
-        biases = torch.stack([layer.b.reshape(-1) for layer in self.layers])  # type: ignore[operator]
-        return PrintedAdjoint.apply(y, matrices, biases, self.stack.plan(y), float(self.stack.order))
+        matrices, biases = self.stacked()
+        return PrintedAdjoint.apply(
+            y, matrices, biases.reshape(len(matrices), -1), self.stack.plan(y), float(self.stack.order)
+        )
 
     def _checked_grid(self, grid_shape: tuple[int, int] | None) -> tuple[int, int]:
         if grid_shape is None or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != self.width:

@@ -23,6 +23,13 @@ def uniform_bound(fan_in: int, activation: str) -> float:
     return math.sqrt((3.0 if activation == "tanh" else 1.0) / fan_in)
 
 
+def affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+    """K y + b for each row y, b a vector, a number or nothing."""
+    if b is None or b.dim():
+        return nn.functional.linear(y, K, b)
+    return nn.functional.linear(y, K) + b
+
+
 class DenseLayer(nn.Module):
     """σ(y Kᵀ + b) for rows y of `width` features; a bias for each feature, one for the layer (the paper's), or none."""
 
@@ -36,9 +43,7 @@ class DenseLayer(nn.Module):
 
     def linear(self, y: torch.Tensor) -> torch.Tensor:
         """K y + b."""
-        if self.b is None or self.b.dim():
-            return nn.functional.linear(y, self.K, self.b)
-        return nn.functional.linear(y, self.K) + self.b
+        return affine(y, self.K, self.b)
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
         return self._activation(self.linear(y))

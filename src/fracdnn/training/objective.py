@@ -35,19 +35,18 @@ class Regularization:
 
     def __call__(self, network: FractionalNetwork) -> torch.Tensor:
         total = 0.5 * self.class_map * network.W.weight.pow(2).sum()
-        layers = network.layers
-        n_layers = len(layers)
-        if self.operator or self.decay:
-            operators = torch.stack([layer.K if hasattr(layer, "K") else layer.psi for layer in layers])  # type: ignore[misc]
-            if self.operator:
-                total = total + 0.5 * self.operator / n_layers * self._smoothness(operators)
-            if self.decay:
-                total = total + 0.5 * self.decay * operators.pow(2).sum()
-                if network.opening is not None:
-                    total = total + 0.5 * self.decay * network.opening.weight.pow(2).sum()
+        if not (self.operator or self.decay or self.bias):
+            return total
+        operators, biases = network.stacked()
+        n_layers = len(operators)
+        if self.operator:
+            total = total + 0.5 * self.operator / n_layers * self._smoothness(operators)
+        if self.decay:
+            total = total + 0.5 * self.decay * operators.pow(2).sum()
+            if network.opening is not None:
+                total = total + 0.5 * self.decay * network.opening.weight.pow(2).sum()
         if self.bias:
-            biases = [layer.b for layer in layers if layer.b is not None]
-            total = total + 0.5 * self.bias / n_layers * torch.stack([b.pow(2).sum() for b in biases]).sum()  # type: ignore[operator]
+            total = total + 0.5 * self.bias / n_layers * biases.pow(2).sum()
         return total
 
     def _smoothness(self, operators: torch.Tensor) -> torch.Tensor:
@@ -92,7 +91,8 @@ class Objective:
     def __call__(
         self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
     ) -> torch.Tensor:
-        return self.data_loss(network(x), target, weight) + self.regularization(network)
+        with network.stacked_once():
+            return self.data_loss(network(x), target, weight) + self.regularization(network)
 
     def data_loss(self, output: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         if self.loss == "cross_entropy":

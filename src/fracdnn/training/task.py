@@ -34,7 +34,8 @@ class Task:
 
     def loss(self) -> torch.Tensor:
         """The objective: data and regularisation."""
-        return self.data_loss() + self.objective.regularization(self.network)
+        with self.network.stacked_once():
+            return self.data_loss() + self.objective.regularization(self.network)
 
     def data_loss(self) -> torch.Tensor:
         output = self.network(self.x)
