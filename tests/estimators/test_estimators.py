@@ -22,7 +22,7 @@ def test_the_contract_of_scikit_learn(estimator, check):
 
 
 def small(kind=FractionalClassifier, **options):
-    return kind(**{"n_layers": 3, "width": 8, "max_iter": 40, "random_state": 0, **options})
+    return kind(**{"solver": "lbfgs", "n_layers": 3, "width": 8, "max_iter": 40, "random_state": 0, **options})
 
 
 def test_iris_by_cross_validation_in_a_pipeline():

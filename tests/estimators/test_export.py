@@ -15,7 +15,9 @@ IRIS = load_iris(return_X_y=True)
 
 
 def fitted(**options):
-    return FractionalClassifier(**{"n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}).fit(*IRIS)
+    return FractionalClassifier(
+        **{"solver": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
+    ).fit(*IRIS)
 
 
 def run_onnx(path, X, dtype):
@@ -56,7 +58,7 @@ def test_every_activation(activation, tmp_path):
 
 def test_regressors_give_values_in_the_targets_units(tmp_path):
     X, y = load_diabetes(return_X_y=True)
-    regressor = FractionalRegressor(n_layers=3, width=6, max_iter=20, random_state=0).fit(X, y)
+    regressor = FractionalRegressor(n_layers=3, width=6, max_iter=20, random_state=0, dtype="float64").fit(X, y)
     found = run_onnx(regressor.export(tmp_path / "diabetes.onnx"), X, np.float64)
     np.testing.assert_allclose(found[:, 0], regressor.predict(X), rtol=1e-6)
 

@@ -21,7 +21,7 @@ NAMES = np.array(["setosa", "versicolor", "virginica"])
 
 
 def fitted(**options):
-    options = {"n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
+    options = {"solver": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
     return FractionalClassifier(**options).fit(X, NAMES[y])
 
 

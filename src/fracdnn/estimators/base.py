@@ -37,7 +37,7 @@ from fracdnn.training import (
     shown_progress,
 )
 from fracdnn.training.history import layer_gradient_norms
-from fracdnn.training.loops import adam_epoch
+from fracdnn.training.loops import adam_epoch, new_adam
 
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
@@ -45,7 +45,22 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class FractionalEstimator(BaseEstimator):
-    """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
+    """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses.
+
+    The network: `n_layers` layers of the given `width` (None: the number of features) behind an opening map, `order`
+    (learnt with `learn_order`), `step_size`, `activation` and `bias` as in `FractionalNetwork`.
+
+    The training: `solver="adam"` runs `max_iter` epochs of mini-batches of `batch_size`, the `learning_rate` falling
+    linearly to 0; "lbfgs" and "bfgs" run up to `max_iter` iterations on all samples, until the norm of the gradient is
+    below `tolerance`. `alpha` is the decay of all matrices. `early_stopping` holds out `validation_fraction` of the
+    samples and stops when their loss has not improved for `n_iter_no_change` epochs or iterations. `max_iter` is a
+    budget, not a failure: `history_.status` says why a training ended, and only one that ended badly warns.
+    `checkpoint` is a file to write every `checkpoint_every` epochs or iterations; with `resume`, a fit goes on from it
+    and ends at the same bits. `verbose` shows a bar on standard error. `dtype` is what training computes in; fitted
+    networks are float64. `device="auto"` is a GPU where there is one. How the defaults were found: docs/estimators.md.
+
+    Fitted: `network_`, `order_`, `history_`, `loss_`, `n_iter_`, `standardization_`.
+    """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_layers": [Interval(Integral, 1, None, closed="left")],
@@ -77,19 +92,19 @@ class FractionalEstimator(BaseEstimator):
     def __init__(
         self,
         *,
-        n_layers: int = 4,
+        n_layers: int = 3,
         order: float = 0.5,
         width: int | None = 64,
         step_size: float = 0.5,
-        activation: str = "tanh",
+        activation: str = "gelu",
         bias: str = "vector",
         learn_order: bool = False,
-        alpha: float = 1e-2,
-        solver: str = "lbfgs",
-        max_iter: int = 200,
+        alpha: float = 3e-3,
+        solver: str = "adam",
+        max_iter: int = 60,
         tolerance: float = 1e-5,
-        learning_rate: float = 1e-3,
-        batch_size: int = 64,
+        learning_rate: float = 1e-2,
+        batch_size: int = 200,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -100,7 +115,7 @@ class FractionalEstimator(BaseEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         device: str | torch.device = "auto",
-        dtype: str = "float64",
+        dtype: str = "float32",
     ) -> None:
         self.n_layers = n_layers
         self.order = order
@@ -152,8 +167,8 @@ class FractionalEstimator(BaseEstimator):
     def export(self, path: str | os.PathLike) -> Path:
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
 
-        It takes features [n, n_features] in the network's dtype and gives what `predict_proba` or a regressor's
-        `predict` ([n, n_outputs]) gives.
+        It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
+        regressor's `predict` ([n, n_outputs]) gives.
         """
         from fracdnn.estimators.export import export
 
@@ -179,7 +194,7 @@ class FractionalEstimator(BaseEstimator):
         return torch.cat(parts, dim=rows).numpy()
 
     def _standardised(self, X: torch.Tensor) -> torch.Tensor:
-        return self.standardization_(X).to(self._device(), self._dtype())
+        return self.standardization_(X).to(self._device())
 
     def _train(self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray) -> None:
         task = self._task(X, target, n_outputs, loss, weight, new=not (self.warm_start and hasattr(self, "network_")))
@@ -206,7 +221,7 @@ class FractionalEstimator(BaseEstimator):
         new = not hasattr(self, "network_")
         task = self._task(X, target, n_outputs, loss, weight, new=new)
         if new or not hasattr(self, "_adam"):
-            self._adam = torch.optim.Adam(self.network_.parameters(), lr=self.learning_rate)
+            self._adam = new_adam(self.network_, self.learning_rate)
             self.history_ = History(status="partial")
         mean_loss, accuracy = adam_epoch(task, self._adam, self.batch_size)
         gradients = layer_gradient_norms(self.network_)
@@ -219,6 +234,8 @@ class FractionalEstimator(BaseEstimator):
         self.history_ = history
         self.n_iter_ = len(history.records)
         self.loss_ = history.records[-1].loss if history.records else _loss_at_start(task)
+        # In float64 an answer does not depend on the rows beside it, as in float32 the last digits do.
+        self.network_.to(torch.float64)
         stack = self.network_.stack
         self.order_ = float(stack.order.detach()) if stack is not None else 1.0
 
@@ -234,9 +251,9 @@ class FractionalEstimator(BaseEstimator):
             self.standardization_ = Standardization.of(x, weights)
             self.network_ = self._new_network(X.shape[1], n_outputs, generator)
         return Task(
-            self.network_,
-            Objective(loss, Regularization(class_map=self.alpha, decay=self.alpha)),
-            self._standardised(x),
+            self.network_.to(self._dtype()),
+            Objective(loss, Regularization(class_map=self.alpha, decay=self.alpha), self._label_smoothing()),
+            self._standardised(x).to(self._dtype()),
             self._target(target).to(self._device()),
             weights.to(self._device(), self._dtype()),
             generator,
@@ -249,13 +266,17 @@ class FractionalEstimator(BaseEstimator):
             n_layers=self.n_layers,
             order=self.order,
             width=self.width,
+            activate_opening=True,
             step_size=self.step_size,
             activation=self.activation,
             bias=self.bias,
             learn_order=self.learn_order,
             generator=generator,
         )
-        return network.to(self._dtype()).to(self._device())
+        return network.to(self._device())
+
+    def _label_smoothing(self) -> float:
+        return getattr(self, "label_smoothing", 0.0)
 
     def _training(self) -> Training:
         stopping = EarlyStopping(self.validation_fraction, self.n_iter_no_change) if self.early_stopping else None

@@ -1,13 +1,14 @@
 """FractionalClassifier: a network with memory as a scikit-learn classifier."""
 
 import os
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import compute_class_weight
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -17,30 +18,32 @@ from fracdnn.estimators.base import FractionalEstimator, as_numpy
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     """Softmax cross-entropy of a `FractionalNetwork` on standardised features.
 
-    `alpha` is the decay of all matrices; `class_weight` as elsewhere in scikit-learn.
+    `label_smoothing` is the share of each label that is given to all classes alike in training; `predict_proba` undoes
+    it. `class_weight` as elsewhere in scikit-learn. Other parameters as in `FractionalEstimator`.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FractionalEstimator._parameter_constraints,
+        "label_smoothing": [Interval(Real, 0, 1, closed="left")],
         "class_weight": [None, dict, StrOptions({"balanced"})],
     }
 
     def __init__(
         self,
         *,
-        n_layers: int = 4,
+        n_layers: int = 3,
         order: float = 0.5,
         width: int | None = 64,
         step_size: float = 0.5,
-        activation: str = "tanh",
+        activation: str = "gelu",
         bias: str = "vector",
         learn_order: bool = False,
-        alpha: float = 1e-2,
-        solver: str = "lbfgs",
-        max_iter: int = 200,
+        alpha: float = 1e-3,
+        solver: str = "adam",
+        max_iter: int = 60,
         tolerance: float = 1e-5,
-        learning_rate: float = 1e-3,
-        batch_size: int = 64,
+        learning_rate: float = 1e-2,
+        batch_size: int = 200,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -51,7 +54,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         device: str | torch.device = "auto",
-        dtype: str = "float64",
+        dtype: str = "float32",
+        label_smoothing: float = 0.1,
         class_weight: dict | str | None = None,
     ) -> None:
         super().__init__(
@@ -80,6 +84,7 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
             device=device,
             dtype=dtype,
         )
+        self.label_smoothing = label_smoothing
         self.class_weight = class_weight
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -130,4 +135,9 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         return np.searchsorted(self.classes_, y)
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(output, dim=1)
+        # A network trained on smoothed labels tells smoothed probabilities, (1 − ε) p + ε / n_classes. Where it told
+        # less than the smoothing alone, a class is still not impossible.
+        smoothing = self.label_smoothing
+        told = torch.softmax(output, dim=1)
+        probabilities = ((told - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
+        return probabilities / probabilities.sum(1, keepdim=True)

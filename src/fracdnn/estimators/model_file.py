@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.container import read_document, versions, write_document
-from fracdnn.estimators.base import DTYPES, FractionalEstimator
+from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidTypeError
@@ -78,7 +79,7 @@ def estimator_of(document: dict[str, Any]) -> FractionalEstimator:
     """The inverse of `document_of`."""
     estimator = ESTIMATORS[document["estimator"]](**_parameters(document["parameters"]))
     estimator._validate_params()
-    network = _network(document["network"]).to(DTYPES[estimator.dtype])
+    network = _network(document["network"]).to(torch.float64)
     network.load_state_dict(document["network"]["state"])
     estimator.network_ = network.to(estimator._device())
     estimator.standardization_ = Standardization(**document["standardization"])

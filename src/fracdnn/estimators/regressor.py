@@ -12,7 +12,10 @@ from fracdnn.training import Standardization
 
 
 class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator):
-    """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs."""
+    """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs.
+
+    Parameters as in `FractionalEstimator`.
+    """
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":

@@ -46,7 +46,7 @@ class VanishingGradient:
     )
     n_layers: int = 70
     step_size: float = 0.2
-    iterations: int = 200
+    iterations: int = 100
     seeds: tuple[int, ...] = (0, 1, 2)
 
 

@@ -27,7 +27,8 @@ class FractionalNetwork(nn.Module):
     connections: the paper's three rivals are one switch apart. x [n, n_features] gives [n, n_outputs], the logits of a
     softmax or the values of a regression; `trajectory(x)` gives the states Y_0 … Y_N, [n_layers + 1, n, width].
 
-    `width=None` keeps the number of features, as the paper does; an integer adds a learned opening map to that width.
+    `width=None` keeps the number of features, as the paper does; an integer adds a learned opening map to that width,
+    which `activate_opening` follows by the activation: without it the outputs hold a linear map of the features.
     `bias` is a "vector" for each layer, a "scalar" (the paper's) or "none". `operator="stencil"` makes K a "nine-point"
     or "five-point" `stencil` on features that form a grid of `grid_shape`. Initial values are drawn from `generator`
     as in the paper: U[−a, a] with a = √(3/width) for tanh and 1/√width otherwise (for a stencil, its number of points
@@ -53,6 +54,7 @@ class FractionalNetwork(nn.Module):
         order: Numbers = 0.5,
         step_size: Numbers = 0.2,
         width: int | None = None,
+        activate_opening: bool = False,
         activation: str = "tanh",
         bias: str = "vector",
         operator: str = "dense",
@@ -80,6 +82,7 @@ class FractionalNetwork(nn.Module):
         check_choice(stencil, "stencil", tuple(STENCILS))
         self.adjoint = check_choice(adjoint, "adjoint", ADJOINTS)
         self.opening = None
+        self._opening_activation = ACTIVATIONS[activation if activate_opening else "identity"]
         if width is not None:
             self.opening = nn.Linear(self.n_features, self.width)
             bound = uniform_bound(self.n_features, activation)
@@ -180,7 +183,7 @@ class FractionalNetwork(nn.Module):
                 f"use x.to({self.W.weight.dtype}) or network.to({x.dtype})"
             )
         # Under autocast the opening map gives a coarser dtype: the states stay in that of the input.
-        return x if self.opening is None else self.opening(x).to(x.dtype)
+        return x if self.opening is None else self._opening_activation(self.opening(x)).to(x.dtype)
 
     def _last_state(self, y: torch.Tensor) -> torch.Tensor:
         if self.stack is None:

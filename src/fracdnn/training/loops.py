@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -25,8 +25,8 @@ NORMALIZATIONS = ("none", "feature", "global")
 class Training(ABC):
     """A way to train. Ctrl-C ends a training at its last good point, with the status "interrupted"."""
 
-    # The option that only says how long: a checkpoint may be resumed with another value.
-    _limit: ClassVar[str]
+    # The option that only says how long, if there is one: a checkpoint may be resumed with another value.
+    _limit: ClassVar[str] = ""
 
     early_stopping: EarlyStopping | None = None
     checkpoints: Checkpoints | None = None
@@ -34,7 +34,8 @@ class Training(ABC):
     def fit(self, task: Task) -> History:
         """Change the network's parameters in place and tell what happened; the history's `status` says why it ended."""
         settings = {"way": type(self).__name__, **asdict(self)}
-        del settings["checkpoints"], settings[self._limit]
+        for name in ("checkpoints", self._limit):
+            settings.pop(name, None)
         run = Run(task, settings, self.early_stopping, self.checkpoints)
         try:
             run.history.status = self._train(run)
@@ -121,9 +122,10 @@ class MiniBatchTraining(Training):
 
 @dataclass(frozen=True)
 class AdamTraining(Training):
-    """Adam on shuffled mini-batches, a record an epoch; loss and accuracy are the means over the epoch."""
+    """Adam on shuffled mini-batches, a record an epoch; loss and accuracy are the means over the epoch.
 
-    _limit = "max_epochs"
+    The learning rate falls linearly, from step to step, to 0 at the end of `max_epochs`.
+    """
 
     learning_rate: float = 1e-3
     batch_size: int = 64
@@ -136,13 +138,16 @@ class AdamTraining(Training):
 
     def _train(self, run: Run) -> str:
         network = run.task.network
-        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+        optimizer = new_adam(network, self.learning_rate)
         if run.position:
             _load_adam(optimizer, run.position["optimizer"])
+        n_batches = -(-len(run.task.x) // self.batch_size)
         for epoch in range(run.position.get("epoch", 0) + 1, self.max_epochs + 1):
             before = copied_state(network)
+            done = [(epoch - 1 + k / n_batches) / self.max_epochs for k in range(n_batches)]
+            rates = [self.learning_rate * (1.0 - share) for share in done]
             try:
-                loss, accuracy = adam_epoch(run.task, optimizer, self.batch_size)
+                loss, accuracy = adam_epoch(run.task, optimizer, self.batch_size, rates)
             except NotFiniteError:
                 loss, accuracy = math.nan, None
             if not math.isfinite(loss):
@@ -152,11 +157,23 @@ class AdamTraining(Training):
         return "epoch limit"
 
 
-def adam_epoch(task: Task, optimizer: torch.optim.Optimizer, batch_size: int) -> tuple[float, float | None]:
-    """One pass over the samples in random order; mean loss and accuracy on the way."""
+def new_adam(network: torch.nn.Module, learning_rate: float) -> torch.optim.Adam:
+    # Fused: one call a step for all parameters, where their device has it.
+    return torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
+
+
+def adam_epoch(
+    task: Task, optimizer: torch.optim.Optimizer, batch_size: int, rates: Sequence[float] | None = None
+) -> tuple[float, float | None]:
+    """One pass over the samples in random order; mean loss and accuracy on the way.
+
+    `rates` holds a learning rate for each mini-batch.
+    """
     losses, hits = [], []
     order = torch.randperm(len(task.x), generator=task.generator).to(task.x.device)
-    for index in order.split(batch_size):
+    for number, index in enumerate(order.split(batch_size)):
+        if rates is not None:
+            optimizer.param_groups[0]["lr"] = rates[number]
         optimizer.zero_grad()
         batch = task.part(index)
         loss = batch.loss()

@@ -6,6 +6,7 @@ from functools import lru_cache
 import torch
 from torch.nn.functional import cross_entropy
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.validation import check_choice
 
@@ -79,14 +80,19 @@ class Objective:
     """The mean loss of outputs against targets, weighted where weights are given, plus regularisation.
 
     "cross_entropy" takes class indices [n]; "squared_error" takes values like the outputs, and is half the mean over
-    samples and outputs.
+    samples and outputs. `label_smoothing` gives that share of a label's weight to all classes alike.
     """
 
     loss: str = "cross_entropy"
     regularization: Regularization = Regularization()
+    label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice(self.loss, "loss", LOSSES)
+        if not 0 <= self.label_smoothing < 1:
+            raise InvalidArgumentError(
+                f"label_smoothing must lie in [0, 1), got {self.label_smoothing}; 0 takes the labels as they are"
+            )
 
     def __call__(
         self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
@@ -96,7 +102,7 @@ class Objective:
 
     def data_loss(self, output: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         if self.loss == "cross_entropy":
-            losses = cross_entropy(output, target, reduction="none")
+            losses = cross_entropy(output, target, reduction="none", label_smoothing=self.label_smoothing)
         else:
             losses = 0.5 * (output - target).pow(2).mean(1)
         return losses.mean() if weight is None else (losses @ weight) / weight.sum()
