@@ -101,4 +101,5 @@ def _axes(titles: list[str], places: np.ndarray) -> dict[str, Any]:
     scene = {f"{name}axis": {**flat, "nticks": 6} for name, flat in zip("xyz", axes, strict=True)}
     for spatial in scene.values():
         del spatial["automargin"]
+        spatial["title"] = {"text": spatial["title"]["text"]}
     return {"scene": {**scene, "aspectmode": "cube", "camera": {"eye": EYE, "center": {"x": 0, "y": 0, "z": -0.12}}}}

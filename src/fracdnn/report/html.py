@@ -98,7 +98,13 @@ def _tables(subject: Subject, details: dict[str, str]) -> dict[str, dict[str, st
 
 
 def _drawn(plot: Plot) -> dict[str, Any]:
-    return {"data": plot.data, "layout": plot.layout, "themes": plot.themes, "states": plot.states}
+    return {
+        "data": plot.data,
+        "layout": plot.layout,
+        "themes": plot.themes,
+        "narrow": plot.narrow,
+        "states": plot.states,
+    }
 
 
 def _as_json(document: Any) -> str:

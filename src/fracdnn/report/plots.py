@@ -29,8 +29,9 @@ _DARK_BLUES = [[0, "#1b2330"], [0.5, "#1f6aa5"], [1, "#a9d6f5"]]
 class Plot:
     """A plot with its heading and a sentence on what one sees; `note` stands in for a plot that has nothing to show.
 
-    `themes` holds what the first trace changes between "light" and "dark"; `key` is the list of classes to show with
-    it, `states` the data of a plot with a slider (see `flow`).
+    `themes` holds what the first trace changes between "light" and "dark", `narrow` what it changes on a phone; a
+    `tall` plot gets more height. `key` is the list of classes to show with it, `states` the data of a slider (see
+    `flow`).
     """
 
     name: str
@@ -39,6 +40,8 @@ class Plot:
     data: list[dict[str, Any]] = field(default_factory=list)
     layout: dict[str, Any] = field(default_factory=dict)
     themes: dict[str, Any] | None = None
+    narrow: dict[str, Any] | None = None
+    tall: bool = False
     key: list[dict[str, str]] | None = None
     states: dict[str, Any] | None = None
     note: str = ""
@@ -62,7 +65,7 @@ def label(name: Any, length: int = 24) -> str:
 
 
 def axis(title: str, **options: Any) -> dict[str, Any]:
-    return {"title": {"text": title}, "automargin": True, "zeroline": False, **options}
+    return {"title": {"text": title, "standoff": 8}, "automargin": True, "zeroline": False, **options}
 
 
 def log_axis(title: str, values: Any, **options: Any) -> dict[str, Any]:
@@ -214,6 +217,8 @@ def confusion_plot(subject: Subject) -> Plot:
             "yaxis": axis("true class", **ticks) | {"range": [size - 0.5, -0.5]},
         },
         themes={"light": {"colorscale": [_LIGHT_BLUES]}, "dark": {"colorscale": [_DARK_BLUES]}},
+        narrow={"showscale": False, "textfont": {"size": 12 if size <= 8 else 8}},
+        tall=size > 8,
     )
 
 

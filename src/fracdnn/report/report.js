@@ -3,6 +3,7 @@
   const plots = JSON.parse(document.getElementById("report-data").textContent);
   const root = document.documentElement;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const narrow = window.matchMedia("(max-width: 600px)").matches;
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const config = {
     responsive: true,
@@ -125,6 +126,7 @@
 
   for (const [name, plot] of Object.entries(plots)) {
     if (plot.states) prepare(plot);
+    if (narrow && plot.narrow) Object.assign(plot.data[0], plot.narrow);
     const layout = {
       autosize: true,
       margin: { l: 56, r: 16, t: 28, b: 48 },
