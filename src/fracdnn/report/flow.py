@@ -71,7 +71,8 @@ def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np
         titles = ["state", "class" if subject.classifies else "observed value"]
         return np.stack([flow[:, :, 0], second], axis=-1), titles, "the one coordinate of the state runs across"
     if width <= 3:
-        titles = [f"{word} coordinate" for word in ("first", "second", "third")[:width]]
+        # In space there is room for a word only.
+        titles = ["first", "second", "third"] if width == 3 else ["first coordinate", "second coordinate"]
         return flow, titles, f"the state has {width} coordinates, which are the axes"
     mean, directions, shares = principal_axes(flow.reshape(-1, width))
     titles = [f"{word} component ({share:.0%})" for word, share in zip(("first", "second"), shares, strict=True)]

@@ -18,7 +18,7 @@ from fracdnn.training import History
 MOST_POINTS, MOST_COLUMNS, MOST_ROWS = 2000, 400, 128
 # A confusion matrix of more classes than this has no room for its counts; they are shown on hovering.
 MOST_COUNTED = 30
-OUTLINE = {"width": 0.5, "color": "rgba(128,128,128,0.8)"}
+OUTLINE = {"width": 0.7, "color": "#8c8c8c"}
 # Shapes that flat and spatial plots share.
 SYMBOLS = ("circle", "diamond", "square", "cross", "x")
 _LIGHT_BLUES = [[0, "#f3f6fa"], [0.5, "#7fb3d9"], [1, "#0a4a7c"]]
@@ -108,8 +108,8 @@ def class_key(labels: list[Any]) -> list[dict[str, str]]:
 
 
 def _tinted(colour: str, tint: int) -> str:
-    """Tint 0 as it is, 1 half way to white, 2 nearly half way to black."""
-    toward, share = ((0, 0.0), (255, 0.5), (0, 0.45))[tint]
+    """Tint 0 as it is, 1 half way to white, 2 a third of the way to black."""
+    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[tint]
     parts = [round(int(colour[i : i + 2], 16) * (1 - share) + toward * share) for i in (1, 3, 5)]
     return "#" + "".join(f"{part:02x}" for part in parts)
 

@@ -90,7 +90,7 @@
     let timer = 0;
     const show = () => {
       const layer = states.layers[slider.valueAsNumber];
-      const what = layer === 0 ? "state 0, the input" : "state " + layer + " of " + states.layers[last];
+      const what = layer === 0 ? "state 0, before layer 1" : "state " + layer + " of " + states.layers[last];
       div("state-name").textContent = what;
       slider.setAttribute("aria-valuetext", what);
       Plotly.restyle(div(name), places(states, slider.valueAsNumber));
