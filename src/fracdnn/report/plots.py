@@ -76,7 +76,7 @@ def log_axis(title: str, values: Any, **options: Any) -> dict[str, Any]:
     if len(found):
         low, high = np.floor(np.log10(found.min())), np.ceil(np.log10(found.max()))
         decades = np.log10(found.max() / found.min())
-        digits = (1, 2, 5) if decades <= 2 else (1,)
+        digits = (1, 2, 5) if decades <= 3 else (1,)
         step = max(1, round(decades / 8))
         places = [digit * 10.0**power for power in np.arange(low, high + 1, step) for digit in digits]
         inside = [place for place in places if found.min() / 1.3 <= place <= found.max() * 1.3]

@@ -136,7 +136,11 @@
       uirevision: "kept",
       ...plot.layout,
     };
-    if (plot.layout.scene) layout.margin = { l: 0, r: 0, t: 0, b: 0 };
+    if (plot.layout.scene) {
+      layout.margin = { l: 0, r: 0, t: 0, b: 0 };
+      const eye = plot.layout.scene.camera.eye;
+      for (const axis of Object.keys(eye)) eye[axis] *= narrow ? 1.35 : 1; // room for the axis names
+    }
     Plotly.newPlot(div(name), plot.data, layout, config);
     if (plot.states) drive(name, plot.states);
   }
