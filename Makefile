@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit chromium clean
 
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
@@ -17,8 +17,17 @@ lint: $(READY)
 types: $(READY)
 	$(VENV)/bin/mypy
 
-unit: $(READY)
+unit: $(READY) chromium
 	$(VENV)/bin/pytest --cov --cov-report=term
+
+# The browser that opens the report in tests, from the system's packages; where it cannot be had, those tests are skipped.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+			&& { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium \
+				|| { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }; } \
+			>/dev/null 2>&1; } \
+		|| echo "no Chromium: browser tests will be skipped"
 
 # Installs again only when the requirements change.
 $(READY): pyproject.toml constraints.txt

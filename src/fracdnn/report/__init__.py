@@ -1,1 +1,1 @@
-"""Figures. Matplotlib is imported when a figure is drawn, not when the package is."""
+"""Figures and the HTML report. Matplotlib and Plotly are imported when they are needed, not with the package."""

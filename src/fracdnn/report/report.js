@@ -1,0 +1,157 @@
+(() => {
+  "use strict";
+  const plots = JSON.parse(document.getElementById("report-data").textContent);
+  const root = document.documentElement;
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const narrow = window.matchMedia("(max-width: 600px)").matches;
+  const touch = window.matchMedia("(pointer: coarse)").matches;
+  const config = {
+    responsive: true,
+    displaylogo: false,
+    // A finger scrolls the page: no zooming, so no buttons for it.
+    displayModeBar: touch ? false : "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  };
+  const div = (name) => document.getElementById(name);
+  const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
+
+  // What a plot takes from the page's theme, as the paths that Plotly.relayout reads.
+  function themed(layout) {
+    const css = getComputedStyle(root);
+    const colour = (name) => css.getPropertyValue(name).trim();
+    const changes = {
+      paper_bgcolor: colour("--panel"),
+      plot_bgcolor: "rgba(0,0,0,0)",
+      "font.color": colour("--text"),
+      "hoverlabel.bgcolor": colour("--panel"),
+      "hoverlabel.bordercolor": colour("--muted"),
+      "hoverlabel.font.color": colour("--text"),
+      "modebar.bgcolor": "rgba(0,0,0,0)",
+      "modebar.color": colour("--muted"),
+      "modebar.activecolor": colour("--accent"),
+    };
+    const axes = Object.keys(layout).filter((key) => /^[xy]axis/.test(key));
+    if (layout.scene) axes.push("scene.xaxis", "scene.yaxis", "scene.zaxis");
+    for (const axis of axes) {
+      changes[axis + ".gridcolor"] = colour("--grid");
+      changes[axis + ".linecolor"] = colour("--muted");
+      changes[axis + ".showline"] = true;
+    }
+    return changes;
+  }
+
+  function paint() {
+    const button = div("theme");
+    button.textContent = theme() === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", "switch to " + button.textContent.toLowerCase() + " colours");
+    for (const [name, plot] of Object.entries(plots)) {
+      Plotly.update(div(name), plot.themes ? plot.themes[theme()] : {}, themed(plot.layout), [0]);
+    }
+  }
+
+  function hasWebGL() {
+    const canvas = document.createElement("canvas");
+    return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
+  }
+
+  // Without WebGL a spatial plot shows its first two axes.
+  function flatten(plot) {
+    const scene = plot.layout.scene;
+    plot.layout = { showlegend: false, xaxis: scene.xaxis, yaxis: scene.yaxis };
+    plot.data.forEach((trace) => Object.assign(trace, { type: "scatter" }));
+    plot.states.shown = ["x", "y"];
+  }
+
+  // The places of all traces at one state: {x: [...], y: [...]}, an array for each trace.
+  function places(states, index) {
+    const n = states.sizes.reduce((sum, size) => sum + size, 0);
+    const found = {};
+    states.axes.forEach((axis, k) => {
+      let start = (index * states.axes.length + k) * n;
+      const parts = states.sizes.map((size) => Array.from(states.numbers.subarray(start, (start += size))));
+      if (!states.shown || states.shown.includes(axis)) found[axis] = parts;
+    });
+    return found;
+  }
+
+  function prepare(plot) {
+    const bytes = Uint8Array.from(atob(plot.states.values), (letter) => letter.charCodeAt(0));
+    plot.states.numbers = new Float32Array(bytes.buffer);
+    if (plot.layout.scene && !hasWebGL()) flatten(plot);
+    for (const [axis, parts] of Object.entries(places(plot.states, 0))) {
+      plot.data.forEach((trace, k) => { trace[axis] = parts[k]; });
+    }
+  }
+
+  function drive(name, states) {
+    const slider = div("state");
+    const play = div("play");
+    const last = states.layers.length - 1;
+    let timer = 0;
+    const show = () => {
+      const layer = states.layers[slider.valueAsNumber];
+      const what = layer === 0 ? "state 0, before layer 1" : "state " + layer + " of " + states.layers[last];
+      div("state-name").textContent = what;
+      slider.setAttribute("aria-valuetext", what);
+      Plotly.restyle(div(name), places(states, slider.valueAsNumber));
+    };
+    const stop = () => {
+      clearInterval(timer);
+      timer = 0;
+      play.textContent = "Play";
+    };
+    const advance = () => {
+      slider.value = slider.valueAsNumber + 1;
+      show();
+      if (slider.valueAsNumber === last) stop();
+    };
+    const begin = () => {
+      if (slider.valueAsNumber === last) slider.value = 0;
+      show();
+      play.textContent = "Pause";
+      timer = setInterval(advance, Math.min(600, Math.max(80, 5000 / last)));
+    };
+    slider.addEventListener("input", () => { stop(); show(); });
+    play.addEventListener("click", () => (timer ? stop() : begin()));
+    show();
+  }
+
+  function switchClass(button) {
+    const shown = button.getAttribute("aria-pressed") === "false";
+    button.setAttribute("aria-pressed", String(shown));
+    const graph = button.closest("figure").querySelector(".plot");
+    const traces = [...graph.data.keys()].filter((k) => graph.data[k].meta === Number(button.dataset.class));
+    if (traces.length) Plotly.restyle(graph, { visible: shown }, traces);
+  }
+
+  for (const [name, plot] of Object.entries(plots)) {
+    if (plot.states) prepare(plot);
+    if (narrow && plot.narrow) Object.assign(plot.data[0], plot.narrow);
+    const layout = {
+      autosize: true,
+      margin: { l: 56, r: 16, t: 28, b: 48 },
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13 },
+      legend: { orientation: "h", x: 0, y: 1.01, yanchor: "bottom" },
+      dragmode: plot.layout.scene ? "orbit" : touch ? false : "zoom",
+      uirevision: "kept",
+      ...plot.layout,
+    };
+    if (plot.layout.scene) {
+      layout.margin = { l: 0, r: 0, t: 0, b: 0 };
+      const eye = plot.layout.scene.camera.eye;
+      for (const axis of Object.keys(eye)) eye[axis] *= narrow ? 1.35 : 1; // room for the axis names
+    }
+    Plotly.newPlot(div(name), plot.data, layout, config);
+    if (plot.states) drive(name, plot.states);
+  }
+  paint();
+  dark.addEventListener("change", paint);
+  div("theme").hidden = false;
+  div("theme").addEventListener("click", () => {
+    root.dataset.theme = theme() === "dark" ? "light" : "dark";
+    paint();
+  });
+  document.querySelectorAll(".key button").forEach((button) => {
+    button.addEventListener("click", () => switchClass(button));
+  });
+})();

@@ -1,0 +1,130 @@
+"""What a report is about: a fitted estimator, held-out samples, and its answers for them."""
+
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.base import as_numpy, as_tensor
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+
+# Scatter plots show at most this many samples, always the same ones.
+SHOWN = 2000
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """X [n, n_features] and y: labels [n] for a classifier, values [n, n_outputs] for a regressor.
+
+    `estimator` has no feature names, so that it takes the arrays which a report makes; they are in `features`.
+    """
+
+    estimator: Any
+    X: np.ndarray
+    y: np.ndarray
+    features: list[str]
+
+    @property
+    def n(self) -> int:
+        return len(self.X)
+
+    @property
+    def classifies(self) -> bool:
+        return isinstance(self.estimator, FractionalClassifier)
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.estimator.network_.layers)
+
+    @property
+    def width(self) -> int:
+        return self.estimator.network_.width
+
+    @cached_property
+    def predicted(self) -> np.ndarray:
+        """Labels [n], or values [n, n_outputs]."""
+        return self.answers(self.X)
+
+    @cached_property
+    def labels(self) -> list[Any]:
+        """The classes of the training, then those that only the held-out samples have."""
+        known = self.estimator.classes_.tolist()
+        return known + [label for label in np.unique(self.y).tolist() if label not in known]
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """Each sample's place in `labels`."""
+        return self.places(self.y)
+
+    def places(self, labels: np.ndarray) -> np.ndarray:
+        place = {label: k for k, label in enumerate(self.labels)}
+        return np.array([place[label] for label in labels.tolist()], dtype=int)
+
+    def answers(self, X: np.ndarray) -> np.ndarray:
+        """The prediction for other samples, as `predicted`."""
+        answers = self.estimator.predict(X)
+        return answers if self.classifies else answers.reshape(len(X), -1)
+
+    def shown(self, limit: int = SHOWN) -> np.ndarray:
+        """Which samples a scatter plot shows: a fixed random subset in the samples' order, or all."""
+        if self.n <= limit:
+            return np.arange(self.n)
+        return np.sort(np.random.default_rng(_SEED).choice(self.n, limit, replace=False))
+
+    def standardised(self, X: np.ndarray) -> np.ndarray:
+        return self.estimator.standardization_(as_tensor(X)).numpy()
+
+    def in_units(self, scaled: np.ndarray) -> np.ndarray:
+        """The inverse of `standardised`."""
+        return self.estimator.standardization_.undo(as_tensor(scaled)).numpy()
+
+    @property
+    def accuracy(self) -> float:
+        return float(accuracy_score(self.codes, self.places(self.predicted)))
+
+    @property
+    def r2(self) -> float | None:
+        """None where it has no meaning: for one sample."""
+        return float(r2_score(self.y, self.predicted)) if self.n > 1 else None
+
+    @property
+    def rmse(self) -> float:
+        return float(np.sqrt(np.mean((self.y - self.predicted) ** 2)))
+
+
+def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
+    if not isinstance(estimator, FractionalClassifier | FractionalRegressor):
+        raise InvalidTypeError(
+            f"estimator must be a FractionalClassifier or a FractionalRegressor, got {type(estimator).__name__}; "
+            f"of a pipeline, pass the last step and the features that reach it"
+        )
+    check_is_fitted(estimator)
+    nameless = copy.copy(estimator)
+    names = [str(name) for name in nameless.__dict__.pop("feature_names_in_", [])]
+    # A table's columns must be those of the training; an array has no names to compare.
+    X = validate_data(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False, dtype=np.float64)
+    features = names or [f"feature {k}" for k in range(1, X.shape[1] + 1)]
+    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features)
+
+
+def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:
+    y = np.asarray(as_numpy(y))
+    classifies = isinstance(estimator, FractionalClassifier)
+    if y.shape[:1] != (n,) or (classifies and y.size != n):
+        raise InvalidArgumentError(
+            f"y must hold a {'label' if classifies else 'value'} for each of the {n} samples of X, "
+            f"got shape {y.shape}; pass the y that belongs to X"
+        )
+    if classifies:
+        return y.reshape(n)
+    values = y.astype(np.float64).reshape(n, -1)
+    n_outputs = estimator.network_.W.out_features
+    if values.shape[1] != n_outputs:
+        raise InvalidArgumentError(f"y must have {n_outputs} columns as in fit, got shape {y.shape}; pass all outputs")
+    return values
