@@ -189,6 +189,26 @@ def info(model: Model, as_json: Json = False) -> None:
     run_info(model, as_json=as_json)
 
 
+@app.command()
+@guarded
+def report(
+    run: Annotated[Path, typer.Argument(help="A folder that `train --run` wrote, or a model file with --data.")],
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    data: Annotated[str | None, typer.Option(help="Rows to show, with their target; else those held out.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HTML page that opens offline: curves, gradients, confusion, memory, regions, the flow of the data.
+
+    Examples:
+    fracdnn report run --out report.html
+
+    fracdnn report model.fracdnn --data test.csv --out report.html
+    """
+    from fracdnn.cli.predict import report as run_report
+
+    run_report(run, out, data=data, quiet=quiet)
+
+
 def _check_new_categories(value: str) -> None:
     if value not in ("error", "ignore"):
         raise typer.BadParameter(f"must be error or ignore, got {value!r}", param_hint="--new-categories")

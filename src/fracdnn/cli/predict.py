@@ -1,5 +1,6 @@
-"""`fracdnn predict`, `evaluate` and `info`: what a model file is good for."""
+"""`fracdnn predict`, `evaluate`, `info` and `report`: what a model file is good for."""
 
+import copy
 import json
 import sys
 from collections.abc import Iterator
@@ -182,3 +183,25 @@ def info(path: Path, *, as_json: bool) -> None:
         values = listed(column.categories, most=8) if column.kind == "category" else f"median {column.median:g}"
         table.add_row(column.name, column.kind, values)
     Console().print(table)
+
+
+def report(run: Path, out: Path, *, data: str | None, quiet: bool) -> None:
+    from fracdnn.report.html import write_report
+
+    path = run / "model.fracdnn" if run.is_dir() else run
+    source = data if data is not None else str(run / "held-out.csv") if run.is_dir() else None
+    if source is None:
+        fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
+    model = table_model(path)
+    features, values, _ = split_target(read_table(source), model.target)
+    y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
+    X = model.features(features, new_categories="ignore")
+    # A copy with names, for the page; the estimator itself was fitted to bare numbers.
+    estimator = copy.copy(model.estimator)
+    estimator.feature_names_in_ = np.array(model.preparation.feature_names, dtype=object)
+    details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
+    details |= {f"trained with {name}": number for name, number in model.details.get("versions", {}).items()}
+    title = f"{model.target} from {len(model.preparation.columns)} columns"
+    with written(out):
+        write_report(out, estimator, X, y, title=title, details=details)
+    say(f"report: {out}", quiet)

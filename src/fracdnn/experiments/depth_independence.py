@@ -3,6 +3,7 @@
 import copy
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 
@@ -122,8 +123,10 @@ def rows(numbers: Numbers) -> list[Row]:
     for order in sorted({r["order"] for r in numbers["runs"]}, reverse=True):
         for start in STARTS:
             counts = _iterations(numbers, order, start)
-            text = ", ".join(f"{sum(c) / len(c):.0f}" for c in counts.values())
-            found.append(Row(f"iterations for N = {_list(counts)}, order {order:g}, start {start}", "constant", text))
+            text = ", ".join(f"{median(c):g}" for c in counts.values())
+            found.append(
+                Row(f"median iterations for N = {_list(counts)}, order {order:g}, start {start}", "constant", text)
+            )
     return found
 
 
@@ -148,11 +151,13 @@ def tables(numbers: Numbers) -> list[Table]:
             iterations = _iterations(numbers, order, start)
             evaluations = _iterations(numbers, order, start, "evaluations")
             cells = [
-                f"{sum(i) / len(i):.1f} / {sum(e) / len(e):.1f}"
+                f"{median(i):g} ({min(i)} to {max(i)}) / {median(e):g}"
                 for i, e in zip(iterations.values(), evaluations.values(), strict=True)
             ]
             lines.append([f"{order:g}", words, *cells])
-    title = f"Iterations / evaluations of BFGS to a loss of {numbers['target']:g}, mean over the seeds"
+    title = (
+        f"Iterations (median, range over the seeds) / evaluations (median) of BFGS to a loss of {numbers['target']:g}"
+    )
     return [Table(title, ("order", "start", *(f"N = {depth}" for depth in depths)), lines)]
 
 

@@ -46,20 +46,41 @@ def last_state(
 ) -> torch.Tensor:
     """Y_N of a stack, by the kernel where it applies; `stacked()` gives the K and b of all layers, see `_Pass`."""
     parameters = _parameters(stack, y)
-    kernel = _kernel(y.dtype) if parameters else None
-    if kernel is None:
+    if not parameters or _kernel(y.dtype) is None:
         return stack(y)
-    plan = None if stack.history_ == "none" else stack.plan(y)
-    factors = stack.step_sizes.tolist() if plan is None else plan.factors.tolist()
-    activation: Any = stack.layers[0]._activation
-    network = _Network(kernel, y, plan, factors, activation)
     K, b = stacked()
+    return joined_state(stack, y, K, b, parameters)
+
+
+def applies(stack: FractionalStack, y: torch.Tensor) -> bool:
+    """Whether a state like y would go through the kernel."""
+    return bool(_parameters(stack, y)) and _kernel(y.dtype) is not None
+
+
+def joined_state(
+    stack: FractionalStack, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, parameters: Sequence[torch.Tensor] = ()
+) -> torch.Tensor:
+    """Y_N by the kernel, which must apply, from the K and b of all layers."""
+    plan = None if stack.history_ == "none" else stack.plan(y)
+    network = _network(stack, y, plan)
     if torch.is_grad_enabled():
         result = _Pass.apply(network, parameters, y, K, b)
     else:
         result = network.forward(y, K, b, keep=False)[0]
     # The usual path names the layer that left the finite numbers.
     return result if math.isfinite(result.detach().sum()) else stack(y)
+
+
+def _network(stack: FractionalStack, y: torch.Tensor, plan: MemoryPlan | None) -> "_Network":
+    """The network as the kernel sees it, kept while plan and samples are alike: training asks for it at each step."""
+    key = (y.shape, y.dtype, torch.get_num_threads(), stack.layers[0]._activation)
+    kept = stack.__dict__.get("_fused")
+    if kept is None or kept[0] != key or kept[1].plan is not plan:
+        factors = stack.step_sizes.tolist() if plan is None else plan.factors.tolist()
+        activation: Any = stack.layers[0]._activation
+        kept = (key, _Network(_kernel(y.dtype), y, plan, factors, activation))  # type: ignore[arg-type]
+        stack.__dict__["_fused"] = kept
+    return kept[1]
 
 
 def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
@@ -146,6 +167,7 @@ class _Network:
     ) -> None:
         self.kernel, self.plan, self.activation = kernel, plan, activation
         self.factors = factors
+        self._factors = torch.tensor(factors, dtype=torch.float64)
         self.n_layers = len(factors)
         n, self.width = y.shape
         self.size = _tile_size(n, self.width, kernel.tile_unit(y.dtype.itemsize))
@@ -218,8 +240,7 @@ class _Network:
         if len(b):
             biases += b if b.dim() == 2 else b.unsqueeze(1)
         weights = y[:0] if self.plan is None else self.plan.forward_matrix(y)
-        factors = torch.tensor(self.factors, dtype=y.dtype)
-        return (*_flat(weights, factors, K, biases), _CODES[self.activation])
+        return (*_flat(weights, self._factors.to(y.dtype), K.contiguous(), biases), _CODES[self.activation])
 
     def _deal(self, share: Callable[[int, int], None]) -> None:
         """Have `share(first, last)` done for all groups of tiles, by threads where that pays."""

@@ -44,6 +44,7 @@ class FractionalNetwork(nn.Module):
     """
 
     _stacked: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] | None = None
+    _joined: tuple[nn.Parameter, nn.Parameter] | None = None
 
     def __init__(
         self,
@@ -149,6 +150,8 @@ class FractionalNetwork(nn.Module):
 
     def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
         """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width] or [N]; none is [0]."""
+        if self._joined is not None:
+            return self._joined
         # A graph belongs to one thread, and to a mode that records it or does not.
         key = (get_ident(), torch.is_grad_enabled())
         if self._stacked is not None and key in self._stacked:
@@ -171,6 +174,40 @@ class FractionalNetwork(nn.Module):
         finally:
             self._stacked = None
 
+    @contextmanager
+    def joined(self, x: torch.Tensor) -> Iterator[list[nn.Parameter]]:
+        """Within, all K are slices of one parameter and all b of another; yields these and the others, to train them.
+
+        For many short steps on samples like x: the way from a gradient to each of the layers' parameters takes longer
+        than the compiled pass. Where that does not apply, yields the parameters as they are. In the end every
+        parameter is again its own, with its gradient.
+        """
+        if self.stack is None or self.adjoint != "exact" or not fused.applies(self.stack, self._open(x[:1]).detach()):
+            yield list(self.parameters())
+            return
+        layers: list[Any] = self.layers
+        own = {id(p) for layer in layers for p in layer.parameters()}
+        K, b = (nn.Parameter(each.detach().clone()) for each in self.stacked())
+        self._join(layers, K.data, b.data)
+        self._joined = K, b
+        try:
+            others = [p for p in self.parameters() if id(p) not in own]
+            yield [K, *([b] if len(b) else []), *others]
+        finally:
+            self._joined = None
+            self._join(layers, K.data.clone(), b.data.clone())
+            for j, layer in enumerate(layers):
+                layer.K.grad = None if K.grad is None else K.grad[j].clone()
+                if len(b):
+                    layer.b.grad = None if b.grad is None else b.grad[j].clone()
+
+    @staticmethod
+    def _join(layers: list[Any], K: torch.Tensor, b: torch.Tensor) -> None:
+        for j, layer in enumerate(layers):
+            layer.K.data = K[j]
+            if len(b):
+                layer.b.data = b[j]
+
     def _open(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[-1:] != (self.n_features,):
             raise InvalidArgumentError(
@@ -189,6 +226,8 @@ class FractionalNetwork(nn.Module):
         if self.stack is None:
             assert self.plain is not None
             return self.plain(y)
+        if self._joined is not None:
+            return fused.joined_state(self.stack, y, *self._joined, self._joined)
         if self.adjoint == "exact":
             return fused.last_state(self.stack, y, self.stacked)
         if y.dim() != 2:

@@ -154,7 +154,7 @@ class FractionalStack(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""
-        return {**self.__dict__, "_plans": {}}
+        return {**self.__dict__, "_plans": {}, "_fused": None}
 
     def _new_plan(self, tolerance: float) -> MemoryPlan:
         order = self.order

@@ -91,15 +91,12 @@ def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
                 axes.semilogy(steps, c["first"], "--", color=colours[name], linewidth=1.3, label=f"{name}, first layer")
         axes.set(xlabel="step of steepest descent", title=title)
     panels[0].set_ylabel("norm of the gradient of $(K, b)$")
-    # The plain network's first layer lies dozens of decades below: the others set the scale.
-    lowest = min(min(c["first"] + c["last"]) for c in curves if c["name"] != "plain")
-    panels[0].set_ylim(bottom=lowest / 10)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
 def depth_independence_figure(numbers: dict[str, Any]) -> Any:
-    """Iterations to the target loss over the number of layers, a panel for each start; mean and range."""
+    """Iterations to the target loss over the number of layers, a panel for each start; median and range."""
     runs = numbers["runs"]
     starts = list(dict.fromkeys(r["start"] for r in runs))
     figure = new_figure(11, 3.8)
@@ -109,9 +106,10 @@ def depth_independence_figure(numbers: dict[str, Any]) -> Any:
             chosen = [r["steps"] for r in runs if r["start"] == start and r["order"] == order]
             depths = [step["n_layers"] for step in chosen[0]]
             counts = np.array([[step["iterations"] for step in steps] for steps in chosen])
-            axes.plot(depths, counts.mean(0), "o-", color=colour, label=f"order {order:g}")
+            axes.plot(depths, np.median(counts, axis=0), "o-", color=colour, label=f"order {order:g}, median")
             axes.fill_between(depths, counts.min(0), counts.max(0), color=colour, alpha=0.15)
         axes.set_xscale("log", base=2)
+        axes.set_yscale("symlog", linthresh=1)
         axes.set_xticks(depths, [str(depth) for depth in depths])
         axes.set(xlabel="number of layers $N$, $T = N\\tau$ fixed", title=f"start: {start}")
     panels[0].set_ylabel(f"iterations to a loss of {numbers['target']:g}")
@@ -130,7 +128,7 @@ def learned_order_figure(numbers: dict[str, Any]) -> Any:
         fixed = [r for r in runs if r["data"] == data and not r["learnt"]]
         upper.plot([0, 1], [0, 1], ":", color="0.4", label="unchanged")
         upper.plot([r["start"] for r in learnt], [r["order"] for r in learnt], "o", color=VERMILION, alpha=0.6)
-        upper.set(title={"CLS": "level sets", "PD": "perfumes"}[data], ylabel="learnt order", ylim=(0, 1))
+        upper.set(title={"CLS": "level sets", "PD": "perfumes"}[data], ylabel="learnt order", ylim=(-0.03, 1.03))
         upper.legend(frameon=False)
         lower.plot([r["start"] for r in fixed], [100 * r["test"] for r in fixed], "x", color=BLUE, label="fixed")
         ends = [r["order"] for r in learnt]

@@ -46,6 +46,9 @@ class History:
 
 def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
     """The norm of (∇K, ∇b) of each layer, from the gradients as they stand."""
+    if network._joined is not None:
+        parts = [p.grad.reshape(len(p), -1) for p in network._joined if p.grad is not None and len(p)]
+        return torch.cat(parts, dim=1).norm(dim=1).tolist()
     norms = []
     for layer in network.layers:
         parts = [p.grad.reshape(-1) for p in layer.parameters() if p.grad is not None]

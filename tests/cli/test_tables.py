@@ -1,0 +1,465 @@
+"""The commands on people's own tables, each as a process of its own."""
+
+import gzip
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+
+import fracdnn
+from fracdnn.tabular import TableModel
+from tests.datasets.test_datasets import PERFUME, needs_perfume
+
+QUICK = ["--max-iter", "15", "--quiet"]
+
+
+def run(*arguments, cwd, stdin=None, **options):
+    command = [sys.executable, "-m", "fracdnn", *(str(a) for a in arguments)]
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", **options.pop("env", {})}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment, encoding="utf-8", **options
+    )
+
+
+def iris():
+    data = load_iris()
+    columns = {name.removesuffix(" (cm)"): data.data[:, k] for k, name in enumerate(data.feature_names)}
+    rng = np.random.default_rng(0)
+    soil = np.array(["clay", "sand", "loam"])[(data.target + (rng.random(150) < 0.3)) % 3]
+    return pl.DataFrame(columns).with_columns(
+        pl.Series("soil", soil),
+        pl.Series("sample", [f"s{k}" for k in range(150)]),
+        pl.Series("species", data.target_names[data.target]),
+    )
+
+
+def diabetes():
+    data = load_diabetes()
+    return pl.DataFrame(dict(zip(data.feature_names, data.data.T, strict=True))).with_columns(
+        pl.Series("progression", data.target)
+    )
+
+
+def write(table, path):
+    if path.name.endswith(".csv.gz"):
+        path.write_bytes(gzip.compress(table.write_csv().encode()))
+    else:
+        {
+            ".csv": table.write_csv,
+            ".tsv": lambda p: table.write_csv(p, separator="\t"),
+            ".parquet": table.write_parquet,
+            ".xlsx": table.write_excel,
+        }[path.suffix](path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables and a model of each kind."""
+    place = tmp_path_factory.mktemp("tables")
+    write(iris(), place / "iris.csv")
+    write(diabetes(), place / "diabetes.csv")
+    for name, target in (("iris", "species"), ("diabetes", "progression")):
+        done = run("train", f"{name}.csv", "--target", target, "--run", name, "--quiet", cwd=place)
+        assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet", "xlsx"])
+def test_every_format_is_trained_on_and_predicted(ending, tmp_path):
+    write(iris(), tmp_path / f"iris.{ending}")
+    done = run("train", f"iris.{ending}", "--target", "species", "--out", "m.fracdnn", "--max-iter", "60", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "classification: 'species' holds 3 classes (--task overrides)" in done.stderr
+    assert "column 'sample' is left out: it is text with 120 different values in 120 rows" in done.stderr
+    assert "60/60" in done.stderr
+    accuracy = float(done.stdout.split("test rows (30): ")[1].split("\n")[0])
+    assert accuracy >= 0.9
+    out = run("predict", "m.fracdnn", f"iris.{ending}", "--out", "p.csv", "--id", "sample", cwd=tmp_path)
+    assert out.returncode == 0, out.stderr
+    predictions = pl.read_csv(tmp_path / "p.csv")
+    assert predictions["sample"].to_list() == iris()["sample"].to_list()
+    assert (predictions["prediction"] == iris()["species"]).mean() > 0.9
+    probabilities = predictions.select(pl.col("^probability_.*$"))
+    assert probabilities.columns == ["probability_setosa", "probability_versicolor", "probability_virginica"]
+    np.testing.assert_allclose(probabilities.sum_horizontal(), 1.0)
+
+
+def test_regression_is_found_out_and_evaluated(folder):
+    done = run("train", "diabetes.csv", "--target", "progression", "--out", "d.fracdnn", "--json", cwd=folder)
+    summary = json.loads(done.stdout)
+    assert summary["task"] == "regression"
+    assert summary["rows"] == {"training": 354, "test": 88}
+    assert summary["test"]["R2"] > 0.2
+    assert "regression: 'progression' holds values from 25 to 346" in done.stderr
+    found = json.loads(run("evaluate", "d.fracdnn", "diabetes.csv", "--json", cwd=folder).stdout)
+    assert found["rows"] == 442
+    assert found["R2"] > 0.3
+    assert found["RMSE"] > found["MAE"] > 0
+    text = run("evaluate", "d.fracdnn", "diabetes.csv", cwd=folder).stdout
+    assert "R2: " in text
+    out = run("predict", "d.fracdnn", "diabetes.csv", cwd=folder)
+    assert out.stdout.splitlines()[0] == "prediction"
+    assert len(out.stdout.splitlines()) == 443
+
+
+def test_the_task_can_be_chosen(tmp_path):
+    table = diabetes().with_columns((pl.col("progression") // 100).cast(int).alias("grade")).drop("progression")
+    write(table, tmp_path / "t.csv")
+    for task in ("classification", "regression"):
+        done = run("train", "t.csv", "--target", "grade", "--task", task, "--out", "m", "--json", *QUICK, cwd=tmp_path)
+        assert json.loads(done.stdout)["task"] == task
+    assert run("train", "t.csv", "--target", "grade", "--task", "ranking", "--out", "m", cwd=tmp_path).returncode == 2
+
+
+def test_evaluation_of_classes(folder):
+    done = run("evaluate", "iris/model.fracdnn", "iris.csv", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for words in ("rows: 150", "accuracy: 0.9", "log-loss", "precision", "recall", "confusion", "virginica"):
+        assert words in done.stdout
+    document = json.loads(run("evaluate", "iris/model.fracdnn", "iris.csv", "--json", cwd=folder).stdout)
+    counts = np.array(document["confusion"])
+    assert counts.sum(1).tolist() == [50, 50, 50]
+    assert document["accuracy"] == pytest.approx(counts.trace() / 150)
+    assert document["by_class"]["recall"] == pytest.approx((counts.diagonal() / 50).tolist())
+    assert document["classes"] == ["setosa", "versicolor", "virginica"]
+
+
+def test_info_says_what_the_model_expects(folder):
+    text = run("info", "iris/model.fracdnn", cwd=folder).stdout
+    for words in (
+        "FractionalClassifier for 'species'",
+        "order: 0.5",
+        "sepal length",
+        "'clay', 'loam', 'sand'",
+        "torch 2",
+    ):
+        assert words in text
+    document = json.loads(run("info", "iris/model.fracdnn", "--json", cwd=folder).stdout)
+    assert [c["name"] for c in document["columns"]][-1] == "soil"
+    assert document["network"]["n_layers"] == 3
+    assert document["details"]["summary"]["rows"] == {"training": 120, "test": 30}
+
+
+def test_columns_in_another_order_and_more_of_them(folder, tmp_path):
+    expected = run("predict", "iris/model.fracdnn", "iris.csv", cwd=folder).stdout
+    shuffled = iris().select(reversed(iris().columns)).with_columns(pl.lit(7).alias("more"))
+    write(shuffled, tmp_path / "shuffled.csv")
+    assert run("predict", "iris/model.fracdnn", tmp_path / "shuffled.csv", cwd=folder).stdout == expected
+
+
+def test_pipes(folder):
+    table = iris().write_csv()
+    done = run("predict", "iris/model.fracdnn", "-", cwd=folder, stdin=table)
+    assert done.stdout == run("predict", "iris/model.fracdnn", "iris.csv", cwd=folder).stdout
+    assert done.stderr == ""
+    semicolons = iris().write_csv(separator=";").replace(".", ",")  # as some spreadsheets write numbers
+    assert run("predict", "iris/model.fracdnn", "-", cwd=folder, stdin=semicolons).stdout == done.stdout
+
+
+def test_python_reads_the_model(folder):
+    model = fracdnn.load(folder / "iris" / "model.fracdnn")
+    assert isinstance(model, TableModel)
+    table = iris()
+    assert (model.predict(table) == table["species"].to_numpy()).mean() > 0.9
+    frame = pd.DataFrame({name: table[name].to_list() for name in table.columns})
+    np.testing.assert_array_equal(model.predict(frame), model.predict(table))
+    assert model.predict_proba(table).shape == (150, 3)
+
+
+def test_missing_values_are_filled_in(folder, tmp_path):
+    table = iris().with_columns(
+        pl.when(pl.int_range(150) % 5 == 0).then(None).otherwise(pl.col("sepal width")).alias("sepal width"),
+        pl.when(pl.int_range(150) % 7 == 0).then(None).otherwise(pl.col("soil")).alias("soil"),
+        pl.when(pl.int_range(150) % 50 == 0).then(None).otherwise(pl.col("species")).alias("species"),
+    )
+    write(table, tmp_path / "holes.csv")
+    done = run("train", "holes.csv", "--target", "species", "--out", "m", "--max-iter", "60", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 rows are left out: their target is missing" in done.stderr
+    assert float(done.stdout.split("test rows (29): ")[1].split("\n")[0]) > 0.85
+    assert run("predict", "m", "holes.csv", cwd=tmp_path).stdout.count("\n") == 151
+    # A model that has seen no hole fills them in as well.
+    assert run("predict", folder / "iris" / "model.fracdnn", "holes.csv", cwd=tmp_path).stdout.count("\n") == 151
+
+
+def test_settings_from_a_file(tmp_path):
+    write(iris(), tmp_path / "iris.csv")
+    (tmp_path / "s.toml").write_text(
+        'target = "species"\nn-layers = 5\norder = 0.9\ndrop = ["soil"]\nmax_iter = 3\nwidth = "none"\n',
+        encoding="utf-8",
+    )
+    done = run("train", "iris.csv", "--config", "s.toml", "--order", "0.7", "--out", "m", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(run("info", "m", "--json", cwd=tmp_path).stdout)
+    assert document["network"]["n_layers"] == 5
+    assert document["network"]["order"] == 0.7  # the command line stands above the file
+    assert document["network"]["width"] is None
+    assert [c["name"] for c in document["columns"]] == [c for c in iris().columns if "al " in c]
+    for text, words in (("ordr = 0.5", "the key 'ordr' (did you mean 'order'?)"), ("order = ", "must be a TOML file")):
+        (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
+        bad = run("train", "iris.csv", "--config", "bad.toml", "--target", "species", "--out", "m2", cwd=tmp_path)
+        assert bad.returncode == 1
+        assert words in bad.stderr
+        assert not (tmp_path / "m2").exists()
+
+
+def test_options_are_those_of_the_estimator(tmp_path):
+    text = run("train", "--help", cwd=tmp_path).stdout
+    for name in fracdnn.FractionalClassifier().get_params():
+        if name != "verbose":
+            assert f"--{name.replace('_', '-')}" in text
+    bad = run("train", "iris.csv", "--target", "species", "--order", "1.5", "--out", "m", cwd=tmp_path)
+    assert bad.returncode == 2
+    assert "The 'order' parameter must be a float in the range (0.0, 1.0]. Got 1.5 instead." in " ".join(
+        bad.stderr.replace("│", " ").split()
+    )
+
+
+def test_search_tries_orders_and_depths(tmp_path):
+    write(iris(), tmp_path / "iris.csv")
+    done = run(
+        "train",
+        "iris.csv",
+        "--target",
+        "species",
+        "--out",
+        "m",
+        "--search",
+        "--jobs",
+        "2",
+        "--max-iter",
+        "4",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "best of 18: order" in done.stderr
+
+
+def test_the_report_of_a_run(folder):
+    for name in ("iris", "diabetes"):
+        done = run("report", name, "--out", f"{name}.html", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        page = (folder / f"{name}.html").read_text(encoding="utf-8")
+        assert page.startswith("<!DOCTYPE html>") or page.startswith("<!doctype html>")
+        assert "held-out.csv" in page
+    assert "soil=clay" in (folder / "iris.html").read_text(encoding="utf-8")
+    done = run("report", "iris/model.fracdnn", "--data", "iris.csv", "--out", "all.html", cwd=folder)
+    assert "150" in (folder / "all.html").read_text(encoding="utf-8")
+    assert run("report", "iris/model.fracdnn", cwd=folder).returncode == 1
+
+
+@needs_perfume
+def test_the_perfume_table(tmp_path):
+    rows = PERFUME.read_text(encoding="utf-8").splitlines()
+    cells = [row.split(",") for row in rows[1:]]
+    names = [cell[0] for cell in cells for _ in cell[1:]]
+    readings = np.array([int(reading) for cell in cells for reading in cell[1:]])
+    table = pl.DataFrame({"strength": readings // 1000, "quality": readings % 1000, "perfume": names})
+    write(table, tmp_path / "perfume.parquet")
+    done = run(
+        "train", "perfume.parquet", "--target", "perfume", "--out", "m", "--max-iter", "300", "--json", cwd=tmp_path
+    )
+    assert json.loads(done.stdout)["test"]["accuracy"] > 0.95
+
+
+BAD_TRAINING = [
+    (
+        "iris.csv",
+        ["--target", "specie"],
+        "must have the target column 'specie' (did you mean 'species'?); it has 'sepal",
+    ),
+    ("iris.csv", ["--target", "species", "--drop", "smple"], "must have the column 'smple' (did you mean 'sample'?)"),
+    ("nothing.csv", ["--target", "a"], "nothing.csv: No such file or directory"),
+    ("folder.csv", ["--target", "a"], "folder.csv: Is a directory"),
+    ("empty.csv", ["--target", "a"], "empty.csv must begin with the names of the columns, got an empty line"),
+    ("heading.csv", ["--target", "a"], "heading.csv must hold at least one row below its heading, got none"),
+    ("latin.csv", ["--target", "a"], "latin.csv must be in UTF-8, got the byte 0xe9 in line 3; save it as UTF-8"),
+    ("ragged.csv", ["--target", "a"], "ragged.csv must be a table whose rows have as many cells as its heading"),
+    ("one.csv", ["--target", "a"], "the target column 'a' must hold two classes at least, got only 'x'"),
+    ("holes.csv", ["--target", "a"], "the target column 'a' must hold values, got none"),
+    ("alone.csv", ["--target", "a"], "the table must have a column to learn from, got none"),
+    ("text.xlsx", ["--target", "a"], "text.xlsx must be a .xlsx file, got one that cannot be read"),
+    ("text.parquet", ["--target", "a"], "text.parquet must be a .parquet file, got one that cannot be read"),
+    ("text.csv.gz", ["--target", "a"], "text.csv.gz must be a whole gzip file, got one that is not"),
+    ("table.doc", ["--target", "a"], "table.doc must end in one of .csv, .tsv"),
+    ("words.csv", ["--target", "a", "--task", "regression"], "must hold finite numbers for a regression"),
+]
+
+
+@pytest.fixture(scope="module")
+def bad_tables(tmp_path_factory):
+    place = tmp_path_factory.mktemp("bad")
+    write(iris(), place / "iris.csv")
+    (place / "folder.csv").mkdir()
+    for name, content in {
+        "empty.csv": b"",
+        "heading.csv": b"a,b\n",
+        "latin.csv": "a,b\nx,1\ncaf\xe9,2\n".encode("latin1"),
+        "ragged.csv": b"a,b\n1,2\n3,4,5\n",
+        "one.csv": b"a,b\nx,1\nx,2\nx,3\n",
+        "holes.csv": b"a,b\n,1\nNA,2\n?,3\n",
+        "alone.csv": b"a\nx\ny\n",
+        "text.xlsx": b"this is text",
+        "text.parquet": b"this is text",
+        "text.csv.gz": b"this is text",
+        "table.doc": b"a,b\n1,2\n",
+        "words.csv": b"a,b\nx,1\ny,2\n",
+    }.items():
+        (place / name).write_bytes(content)
+    return place
+
+
+@pytest.mark.parametrize(("table", "options", "message"), BAD_TRAINING, ids=[case[0] for case in BAD_TRAINING])
+def test_tables_that_cannot_be_learnt_from(table, options, message, bad_tables):
+    done = run("train", table, *options, "--out", "m.fracdnn", cwd=bad_tables)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert not (bad_tables / "m.fracdnn").exists()
+
+
+BAD_PREDICTION = [
+    ("a,b\n1,2\n", "must have the column 'sepal length'; the table must have the column 'sepal width'"),
+    (
+        "{heading}\n1,2,3,4,mud,s,x\n",
+        "column 'soil' must hold categories of the training table, got 'mud' in row 1; it knows",
+    ),
+    ("{heading}\n1,2,3,4,clay,s,x\n1,2,3,4,lom,s,x\n", "got 'lom' (did you mean 'loam'?) in row 2"),
+    ("{heading}\n1,2,3,4,clay,s,x\n1,two,3,4,clay,s,x\n", "column 'sepal width' must hold numbers, got 'two' in row 2"),
+    ("{heading}\n1,2,3,inf,clay,s,x\n", "column 'petal width' must hold finite numbers, got inf in row 1"),
+    ("", "standard input must begin with the names of the columns, got an empty line"),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), BAD_PREDICTION)
+def test_tables_that_cannot_be_predicted(table, message, folder):
+    heading = ",".join(iris().columns)
+    done = run("predict", "iris/model.fracdnn", "-", "--out", "p.csv", cwd=folder, stdin=table.format(heading=heading))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not (folder / "p.csv").exists()
+    if "categories" in message:
+        ignored = ["--new-categories", "ignore"]
+        done = run("predict", "iris/model.fracdnn", "-", *ignored, cwd=folder, stdin=table.format(heading=heading))
+        assert done.returncode == 0
+
+
+def test_models_that_are_none(folder, tmp_path):
+    done = run("predict", "iris.csv", "iris.csv", cwd=folder)
+    assert done.returncode == 1
+    assert "iris.csv must be a fracdnn model" in done.stderr
+    fracdnn.FractionalClassifier(max_iter=1).fit(*load_iris(return_X_y=True)).save(tmp_path / "bare.fracdnn")
+    done = run("info", tmp_path / "bare.fracdnn", cwd=folder)
+    assert done.returncode == 1
+    assert "must be a model of a table, got one that Python code has saved" in done.stderr
+    unknown = iris().with_columns(pl.lit("rose").alias("species"))
+    write(unknown, tmp_path / "roses.csv")
+    done = run("evaluate", "iris/model.fracdnn", tmp_path / "roses.csv", cwd=folder)
+    assert (
+        "must hold classes of the training table, got 'rose'; it knows 'setosa', 'versicolor', 'virginica'"
+        in done.stderr
+    )
+
+
+def test_usage_errors_and_debugging(folder):
+    for arguments in (["train"], ["train", "iris.csv"], ["train", "iris.csv", "--target", "species"], ["predict", "a"]):
+        done = run(*arguments, cwd=folder)
+        assert done.returncode == 2
+        assert done.stdout == ""
+    done = run("info", "nothing.fracdnn", "--debug", cwd=folder)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_places_that_cannot_be_written(folder):
+    """A folder in the way, and a disk that takes no more: the limit on file sizes stands in for a full disk."""
+    done = run("predict", "iris/model.fracdnn", "iris.csv", "--out", "iris.csv/p.csv", cwd=folder)
+    assert done.returncode == 1
+    assert "cannot write to iris.csv/p.csv: " in done.stderr
+
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    before = sorted(path.name for path in folder.iterdir())
+    done = run("predict", "iris/model.fracdnn", "iris.csv", "--out", "p.csv", cwd=folder, preexec_fn=little_room)
+    assert done.returncode == 1
+    assert "cannot write to p.csv: File too large" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before  # nothing half-written
+    done = run("predict", "iris/model.fracdnn", "iris.csv", "--out", "/dev/full", cwd=folder)
+    assert done.returncode == 1  # the ending is not one of ours; and the device is still there
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(folder):
+    closed = folder / "closed.csv"
+    closed.write_text("a,b\n1,2\n", encoding="utf-8")
+    closed.chmod(0)
+    assert (
+        "closed.csv: Permission denied" in run("train", "closed.csv", "--target", "a", "--out", "m", cwd=folder).stderr
+    )
+
+
+def test_a_large_table_is_read_in_parts(folder):
+    """A table of several parts gives what its rows give one by one, and rows are counted over all parts."""
+    rows = iris().sample(60_000, with_replacement=True, seed=0)
+    big = write(rows, folder / "big.csv")
+    small = write(rows[59_000:], folder / "end.csv")
+    done = run("predict", "iris/model.fracdnn", big, "--out", "big-out.parquet", cwd=folder)
+    assert "60,000 predictions" in done.stderr
+    found = pl.read_parquet(folder / "big-out.parquet")
+    run("predict", "iris/model.fracdnn", small, "--out", "end-out.parquet", cwd=folder)
+    assert found[59_000:].equals(pl.read_parquet(folder / "end-out.parquet"))
+    lines = big.read_text(encoding="utf-8").splitlines()
+    lines[50_000] = lines[50_000].replace("clay", "mud").replace("sand", "mud").replace("loam", "mud")
+    big.write_text("\n".join(lines), encoding="utf-8")
+    assert "'mud' in row 50000;" in run("predict", "iris/model.fracdnn", big, cwd=folder).stderr
+
+
+def test_cells_with_line_ends_do_not_cut_rows(tmp_path):
+    from fracdnn.tabular import reading
+
+    cells = [f'"line {k}\nand ""more"", of it"' for k in range(500)]
+    (tmp_path / "t.csv").write_text(
+        "a,b\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells)), encoding="utf-8"
+    )
+    whole = reading.read_table(str(tmp_path / "t.csv"))
+    before = reading.PART_BYTES
+    reading.PART_BYTES = 97
+    try:
+        parts = list(reading.read_parts(str(tmp_path / "t.csv")))
+    finally:
+        reading.PART_BYTES = before
+    assert len(parts) > 50
+    assert pl.concat(parts).equals(whole)
+    assert whole["b"].to_list() == [str(k) for k in range(500)]
+
+
+def test_ctrl_c_keeps_the_best_model(folder):
+    command = [sys.executable, "-m", "fracdnn", "train", "iris.csv", "--target", "species", "--out", "early.fracdnn"]
+    options = ["--solver", "lbfgs", "--tolerance", "0", "--max-iter", "1000000", "--checkpoint-every", "20"]
+    process = subprocess.Popen([*command, *options], cwd=folder, stderr=subprocess.PIPE, text=True)
+    while not (folder / "early.ckpt").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate()[1]
+    assert process.returncode == 130
+    assert "training was interrupted; the model is the best so far" in err
+    document = json.loads(run("evaluate", "early.fracdnn", "iris.csv", "--json", cwd=folder).stdout)
+    assert document["accuracy"] > 0.9
+    done = run(*command[3:], *options[:4], "--max-iter", "40", "--resume", "--json", cwd=folder)
+    assert json.loads(done.stdout)["iterations"] >= 40
+    assert not (folder / "early.ckpt").exists()  # done: no longer needed
