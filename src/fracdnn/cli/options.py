@@ -77,7 +77,7 @@ def read_config(path: Path, names: list[str]) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         fail(f"{path} must be a TOML file, got one that cannot be read ({error}); correct it")
-    settings = {key.replace("-", "_"): value for key, value in document.items()}
+    settings = {key.replace("-", "_"): None if value == "none" else value for key, value in document.items()}
     for key in settings:
         if key not in names:
             fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(key, names)}; see --help")

@@ -112,7 +112,9 @@ def _divided(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[An
     y = target_values(values, task)
     kinds = len(np.unique(y))
     if task == "classification" and kinds < 2:
-        raise TableError(f"the target column {settings.target!r} must hold two classes at least, got only {y[0]!r}")
+        raise TableError(
+            f"the target column {settings.target!r} must hold two classes at least, got only {str(y[0])!r}"
+        )
     found = f"{kinds} classes" if task == "classification" else f"values from {y.min():g} to {y.max():g}"
     why = "" if settings.task != "auto" else " (--task overrides)"
     say(f"{task}: {settings.target!r} holds {found}{why}", quiet)

@@ -1,0 +1,78 @@
+"""Runs commands as processes of their own, forked from one that has imported the package: seconds saved on each."""
+
+import atexit
+import json
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+
+PARENT = """
+import json, os, resource, sys, traceback
+
+sys.argv = ["fracdnn", "train"]  # with the estimators' options
+import fracdnn.cli.train
+from fracdnn.cli import main
+
+def child(request):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        flags = os.O_RDONLY if number == 0 else os.O_WRONLY
+        os.dup2(os.open(os.path.join(request["files"], name), flags), number)
+    os.chdir(request["cwd"])
+    os.environ.update(request["env"])
+    if request["file_size"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
+    sys.argv = ["fracdnn", *request["arguments"]]
+    main()
+
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            child(json.loads(line))
+        except SystemExit as done:
+            code = done.code or 0
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@lru_cache(maxsize=1)
+def _parent():
+    process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def end():
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+    atexit.register(end)
+    return process
+
+
+def run(*arguments, cwd, stdin="", file_size=0):
+    """`fracdnn` with these arguments: return code and what it wrote. `file_size` limits the files it may write."""
+    with tempfile.TemporaryDirectory() as files:
+        for name in ("stdin", "stdout", "stderr"):
+            (Path(files) / name).write_text(stdin if name == "stdin" else "", encoding="utf-8")
+        request = {
+            "arguments": [str(argument) for argument in arguments],
+            "cwd": str(cwd),
+            "env": {"NO_COLOR": "1", "COLUMNS": "200"},
+            "files": files,
+            "file_size": file_size,
+        }
+        parent = _parent()
+        parent.stdin.write(json.dumps(request) + "\n")
+        parent.stdin.flush()
+        code = int(parent.stdout.readline())
+        out, err = ((Path(files) / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+    return SimpleNamespace(returncode=code, stdout=out, stderr=err)
