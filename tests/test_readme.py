@@ -1,25 +1,38 @@
-"""What the README shows was run, and prints what it says."""
+"""What the README and the pages of the documentation show was run, and prints what it says."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).parent.parent / "README.md"
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(code, id=f"{page.name} {number}")
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+]
 
 
-def test_the_python_in_the_readme_prints_what_its_comments_say():
-    for code in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL):
-        run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
-        said = [
-            number
-            for line in code.splitlines()
-            if line.startswith("print(")
-            for number in re.findall(r"\d+\.\d+", line.rpartition("#")[2].partition("(")[0])
-        ]
-        printed = [float(number) for number in run.stdout.split()]
-        assert len(said) == len(printed) > 0
-        for text, value in zip(said, printed, strict=True):
+@pytest.mark.parametrize("code", BLOCKS)
+def test_python_prints_what_its_comments_say(code, tmp_path):
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    comments = [line.rpartition("# ")[2].partition(" (")[0] for line in code.splitlines() if line.startswith("print(")]
+    said, printed = " ".join(comments).split(), run.stdout.split()
+    assert len(said) == len(printed) > 0
+    for text, value in zip(said, printed, strict=True):
+        if re.fullmatch(r"\d+\.\d+", text):
             decimals = len(text.partition(".")[2])
-            assert abs(float(text) - value) <= 0.51 * 10**-decimals
+            assert abs(float(text) - float(value)) <= 0.51 * 10**-decimals
+        else:
+            assert text == value
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target

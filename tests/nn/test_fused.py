@@ -366,3 +366,33 @@ def test_tanh_is_good_to_three_units_in_the_last_place():
     assert special[:2] == [1.0, -1.0]
     assert math.isnan(special[2])
     assert [math.copysign(1.0, value) for value in special[3:]] == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("bias", ["vector", "scalar", "none"])
+@pytest.mark.parametrize("width", [None, 5])
+def test_joined_parameters_are_the_layers_own(bias, width):
+    generator = torch.Generator().manual_seed(0)
+    network = FractionalNetwork(3, 2, n_layers=4, order=0.5, bias=bias, width=width, generator=generator).double()
+    x = torch.randn(7, 3, dtype=torch.float64, generator=generator)
+    names = [name for name, _ in network.named_parameters()]
+    network(x).square().sum().backward()
+    expected = [p.grad.clone() for p in network.parameters()]
+    network.zero_grad()
+    with network.joined(x) as parameters:
+        assert sum(p.numel() for p in parameters) == sum(p.numel() for p in network.parameters())
+        assert len(parameters) == 1 + (bias != "none") + 1 + 2 * (width is not None)
+        network(x).square().sum().backward()
+        with torch.no_grad():
+            parameters[0][2] += 1.0  # all K: the third layer's
+        moved = network.layers[2].K.detach().clone()
+    assert [name for name, _ in network.named_parameters()] == names
+    for parameter, gradient in zip(network.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-14)
+    assert torch.equal(network.layers[2].K, moved)
+    assert network.layers[0].K.untyped_storage().data_ptr() != network.layers[1].K.untyped_storage().data_ptr()
+
+
+def test_joining_where_the_kernel_does_not_apply_changes_nothing():
+    network = FractionalNetwork(3, 2, n_layers=4, learn_order=True)
+    with network.joined(torch.randn(7, 3)) as parameters:
+        assert [id(p) for p in parameters] == [id(p) for p in network.parameters()]

@@ -188,21 +188,21 @@ class FractionalNetwork(nn.Module):
         layers: list[Any] = self.layers
         own = {id(p) for layer in layers for p in layer.parameters()}
         K, b = (nn.Parameter(each.detach().clone()) for each in self.stacked())
-        self._join(layers, K.data, b.data)
+        self._join(layers, list(K.data), list(b.data))
         self._joined = K, b
         try:
             others = [p for p in self.parameters() if id(p) not in own]
             yield [K, *([b] if len(b) else []), *others]
         finally:
             self._joined = None
-            self._join(layers, K.data.clone(), b.data.clone())
+            self._join(layers, [each.clone() for each in K.data], [each.clone() for each in b.data])
             for j, layer in enumerate(layers):
                 layer.K.grad = None if K.grad is None else K.grad[j].clone()
                 if len(b):
                     layer.b.grad = None if b.grad is None else b.grad[j].clone()
 
     @staticmethod
-    def _join(layers: list[Any], K: torch.Tensor, b: torch.Tensor) -> None:
+    def _join(layers: list[Any], K: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> None:
         for j, layer in enumerate(layers):
             layer.K.data = K[j]
             if len(b):
