@@ -91,11 +91,12 @@ class Rivals:
 
     def _objective(self, y: torch.Tensor) -> torch.Tensor:
         loss = OBJECTIVE.data_loss(self.network.W(y), self.target, None)
-        return loss + OBJECTIVE.regularization(self.network)
+        return loss + OBJECTIVE.regularization(self._blocked)
 
-    def step(self, name: str) -> float:
+    def step(self, name: str, parameters: list[torch.nn.Parameter]) -> float:
         """Value and gradient; seconds."""
-        self.network.zero_grad()
+        for parameter in (*parameters, *self.network.parameters()):
+            parameter.grad = None
         start = time.perf_counter()
         getattr(self, name)().backward()
         return time.perf_counter() - start
@@ -120,12 +121,14 @@ def measure(case: Case) -> str:
     rivals = Rivals(case)
     check(rivals)
     times: dict[str, list[float]] = {name: [] for name in rivals.names}
-    for turn in range(case.turns + 1):
-        for name in rivals.names:
-            rivals.step(name)
-            seconds = rivals.step(name)
-            if turn:  # the first turn warms up
-                times[name].append(seconds)
+    # As in training: ours goes by joined parameters; the others' are the layers' own.
+    with rivals.network.joined(rivals.x) as parameters:
+        for turn in range(case.turns + 1):
+            for name in rivals.names:
+                rivals.step(name, parameters)
+                seconds = rivals.step(name, parameters)
+                if turn:  # the first turn warms up
+                    times[name].append(seconds)
     median = {name: statistics.median(found) for name, found in times.items()}
     eager = min(median["blocked"], median["plain"])
     cells = [

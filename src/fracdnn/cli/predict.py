@@ -41,7 +41,7 @@ def predict(path: Path, source: str, out: str, *, keep: list[str], new_categorie
     parts = _predictions(model, source, keep, new_categories)
     if out == "-":
         for number, part in enumerate(parts):
-            sys.stdout.buffer.write(part.write_csv(include_header=number == 0).encode())
+            part.write_csv(sys.stdout.buffer, include_header=number == 0)
             sys.stdout.buffer.flush()
         return
     target = Path(out)
@@ -57,7 +57,7 @@ def _predictions(model: TableModel, source: str, keep: list[str], new_categories
     import polars as pl
 
     first_row = 0
-    for part in read_parts(source):
+    for part in read_parts(source, model.preparation.number_names):
         for name in keep:
             if name not in part.columns:
                 raise TableError(
@@ -86,7 +86,7 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
         with temporary.open("wb") as file:
             for number, part in enumerate(parts):
                 separator = "\t" if path.suffix == ".tsv" else ","
-                file.write(part.write_csv(include_header=number == 0, separator=separator).encode())
+                part.write_csv(file, include_header=number == 0, separator=separator)
                 rows += part.height
 
     def as_parquet(temporary: Path) -> None:

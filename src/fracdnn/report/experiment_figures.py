@@ -87,8 +87,10 @@ def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
             if c["adjoint"] == adjoint:
                 name = c["name"].removesuffix(", printed")
                 steps = range(len(c["first"]))
-                axes.semilogy(steps, c["last"], "-", color=colours[name], linewidth=1.3, label=f"{name}, last layer")
-                axes.semilogy(steps, c["first"], "--", color=colours[name], linewidth=1.3, label=f"{name}, first layer")
+                # A mark at the start: a network that finds no step has nothing else to show.
+                options = {"color": colours[name], "linewidth": 1.3, "markevery": [0]}
+                axes.semilogy(steps, c["last"], "s-", **options, label=f"{name}, last layer")
+                axes.semilogy(steps, c["first"], "o--", **options, label=f"{name}, first layer")
         axes.set(xlabel="step of steepest descent", title=title)
     panels[0].set_ylabel("norm of the gradient of $(K, b)$")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)

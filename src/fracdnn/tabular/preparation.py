@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fracdnn.exceptions import TableError
+from fracdnn.tabular.reading import MISSING
 
 if TYPE_CHECKING:
     import polars as pl
 
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
 # The category that stands for an empty cell.
 NOTHING = "(missing)"
 MOST_CATEGORIES = 100
@@ -68,10 +68,13 @@ class Preparation:
         return [column.name for column in self.columns]
 
     @property
+    def number_names(self) -> list[str]:
+        return [column.name for column in self._numbers]
+
+    @property
     def feature_names(self) -> list[str]:
         """A name for each feature: that of the column, for a category with its value."""
-        numbers = [column.name for column in self._numbers]
-        return numbers + [f"{c.name}={value}" for c in self._categories for value in c.categories]
+        return self.number_names + [f"{c.name}={value}" for c in self._categories for value in c.categories]
 
     def transform(self, table: "pl.DataFrame", *, new_categories: str = "error", first_row: int = 0) -> np.ndarray:
         """Features [n_rows, n_features] from columns in any order; others are not looked at.

@@ -6,7 +6,7 @@ Cells of text formats come as text; `preparation` makes numbers of them, and can
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".xlsx")
 SEPARATORS = (",", ";", "\t", "|")
+# Cells that hold no value.
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
 PART_BYTES = 8_000_000
 PART_ROWS = 65_536
 
@@ -28,10 +30,15 @@ def read_table(source: str) -> "pl.DataFrame":
     return pl.concat(list(read_parts(source)), how="vertical_relaxed")
 
 
-def read_parts(source: str) -> "Iterator[pl.DataFrame]":
-    """The table in parts, at least one, each with all columns and at least one row."""
+def read_parts(source: str, numbers: Sequence[str] = ()) -> "Iterator[pl.DataFrame]":
+    """The table in parts, at least one, each with all columns and at least one row.
+
+    Columns named in `numbers` come as numbers where all their cells are; other columns of text formats as text.
+    """
     ending = ending_of(source)
-    parts = _text_parts(source, ending) if ending.startswith((".csv", ".tsv")) else _binary_parts(source, ending)
+    parts = (
+        _text_parts(source, ending, numbers) if ending.startswith((".csv", ".tsv")) else _binary_parts(source, ending)
+    )
     empty = True
     for part in parts:
         if part.height:
@@ -75,7 +82,7 @@ def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
         ) from None
 
 
-def _text_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
+def _text_parts(source: str, ending: str, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
     with _opened(source, ending) as stream:
         blocks = _blocks(stream, source)
         try:
@@ -90,9 +97,9 @@ def _text_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
                 f"{_name(source)} must begin with the names of the columns, got an empty line; check the file"
             )
         separator = "\t" if ending.startswith(".tsv") else _separator(heading)
-        yield _frame(heading, rest, separator, source)
+        yield _frame(heading, rest, separator, source, numbers)
         for block in blocks:
-            yield _frame(heading, block, separator, source)
+            yield _frame(heading, block, separator, source, numbers)
 
 
 def _opened(source: str, ending: str) -> IO[bytes]:
@@ -129,10 +136,17 @@ def _separator(heading: bytes) -> str:
     return max(SEPARATORS, key=lambda separator: heading.count(separator.encode()))
 
 
-def _frame(heading: bytes, rows: bytes, separator: str, source: str) -> "pl.DataFrame":
+def _frame(heading: bytes, rows: bytes, separator: str, source: str, numbers: Sequence[str]) -> "pl.DataFrame":
     import polars as pl
 
     content = heading + b"\n" + rows
+    try:
+        as_numbers = dict.fromkeys(numbers, pl.Float64)
+        return pl.read_csv(
+            content, separator=separator, infer_schema=False, schema_overrides=as_numbers, null_values=list(MISSING)
+        )
+    except pl.exceptions.PolarsError:
+        pass  # some cell is no number: as text, it can be named
     try:
         return pl.read_csv(content, separator=separator, infer_schema=False)
     except pl.exceptions.NoDataError:
