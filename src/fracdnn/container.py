@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import FileContentError
@@ -56,7 +56,10 @@ def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """What a result or a model was made with."""
-    return {"python": platform.python_version(), **{p: version(p) for p in ("fracdnn", "torch", "numpy")}}
+    from fracdnn import __version__
+
+    numbers = {"fracdnn": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    return {"python": platform.python_version(), **{name: str(number) for name, number in numbers.items()}}
 
 
 def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:

@@ -64,11 +64,12 @@ def test_tensors_go_in_and_arrays_come_out(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_on_a_gpu(kind, tmp_path):
     on_gpu = [torch.tensor(X, device="cuda"), torch.tensor(y, device="cuda")]
-    estimator = small(kind).fit(*on_gpu)
+    estimator = small(kind, dtype="float64").fit(*on_gpu)
     assert next(estimator.network_.parameters()).is_cuda  # device="auto"
     found = estimator.predict(on_gpu[0])
     assert isinstance(found, np.ndarray)
-    np.testing.assert_allclose(found, small(kind, device="cpu").fit(X, y).predict(X), rtol=1e-5, atol=1e-5)
+    on_cpu = small(kind, dtype="float64", device="cpu").fit(X, y)
+    np.testing.assert_allclose(found, on_cpu.predict(X), rtol=1e-5, atol=1e-5)
     loaded = kind.load(estimator.save(tmp_path / "model.fracdnn"))
     np.testing.assert_array_equal(loaded.predict(X), found)
     resumed = small(kind, checkpoint=tmp_path / "run.ckpt", checkpoint_every=7, resume=True)
