@@ -51,7 +51,12 @@ def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
         raise FileContentError(
             f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
         )
-    return _with_tensors(json.loads(metadata["document"]), tensors)
+    try:
+        return _with_tensors(json.loads(metadata["document"]), tensors)
+    except (ValueError, KeyError) as error:
+        raise FileContentError(
+            f"{path} must hold a whole document, got one that does not fit together ({error}); save it again"
+        ) from None
 
 
 def versions() -> dict[str, str]:

@@ -124,6 +124,59 @@ def test_partial_fit_learns_from_parts():
     assert regressor.score(X, X[:, [2, 3]]) > 0.95
 
 
+def test_partial_fit_goes_on_from_a_fit():
+    classifier = small(learning_rate=0.01, max_iter=3).partial_fit(X, y, classes=[0, 1, 2])
+    fitted = classifier.fit(X, y).predict_proba(X)
+    assert not np.array_equal(classifier.partial_fit(X, y).predict_proba(X), fitted)
+
+
+def test_warm_starts_keep_to_what_was_fitted():
+    classifier = small(warm_start=True).fit(X, y)
+    for labels in (y % 2, y + 10, np.arange(150) % 4):
+        with pytest.raises(ValueError, match=r"y must hold the classes of the fit before, \[0, 1, 2\]"):
+            classifier.fit(X, labels)
+    with pytest.raises(ValueError, match="X has 2 features, but FractionalClassifier is expecting 4 features"):
+        classifier.fit(X[:, :2], y)
+    regressor = small(FractionalRegressor, warm_start=True).fit(X, y)
+    for method in (regressor.fit, regressor.partial_fit):
+        with pytest.raises(ValueError, match="y must have 1 outputs as before, got 2"):
+            method(X, np.stack([y, y], 1))
+
+
+def test_probabilities_undo_the_smoothing_of_the_training():
+    classifier = small().fit(X, y)
+    before = classifier.predict_proba(X)
+    np.testing.assert_array_equal(classifier.set_params(label_smoothing=0.0).predict_proba(X), before)
+    np.testing.assert_allclose(before.sum(1), 1.0)
+    told = np.exp(classifier.decision_function(X))
+    told /= told.sum(1, keepdims=True)
+    expected = np.maximum((told - 0.1 / 3) / 0.9, 1e-4)
+    np.testing.assert_allclose(before, expected / expected.sum(1, keepdims=True), rtol=1e-6)
+
+
+def test_huge_values_are_scaled():
+    assert small().fit(X * 1e200, y).score(X * 1e200, y) > 0.9
+    regressor = small(FractionalRegressor).fit(X, X[:, 2] * 1e200)
+    assert np.abs(regressor.predict(X) / 1e200 - X[:, 2]).max() < 1.0
+
+
+def test_numbers_of_numpy_are_parameters(tmp_path):
+    options = {"batch_size": np.int64(50), "learning_rate": np.float32(0.01), "alpha": np.float32(1e-3)}
+    weights = dict(zip(np.unique(y), [1.0, 2.0, 1.0], strict=True))
+    classifier = small(
+        **options,
+        solver="adam",
+        n_layers=np.int64(2),
+        class_weight=weights,
+        checkpoint=tmp_path / "c",
+        checkpoint_every=5,
+    )
+    classifier.set_params(random_state=np.int64(5)).fit(X, y)
+    again = FractionalClassifier.load(classifier.save(tmp_path / "model.fracdnn"))
+    assert again.random_state == 5
+    assert again.class_weight == {0: 1.0, 1: 2.0, 2: 1.0}
+
+
 def test_partial_fit_says_what_it_needs():
     with pytest.raises(ValueError, match="classes must be passed on the first call to partial_fit"):
         small().partial_fit(X, y)

@@ -396,3 +396,10 @@ def test_joining_where_the_kernel_does_not_apply_changes_nothing():
     network = FractionalNetwork(3, 2, n_layers=4, learn_order=True)
     with network.joined(torch.randn(7, 3)) as parameters:
         assert [id(p) for p in parameters] == [id(p) for p in network.parameters()]
+
+
+def test_frozen_parameters_stay_when_joined():
+    network = FractionalNetwork(3, 2, n_layers=4).double()
+    network.layers[0].K.requires_grad_(False)
+    with network.joined(torch.randn(7, 3, dtype=torch.float64)) as parameters:
+        assert [id(p) for p in parameters] == [id(p) for p in network.parameters()]

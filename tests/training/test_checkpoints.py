@@ -11,7 +11,7 @@ import torch
 
 from fracdnn.container import read_document, write_document
 from fracdnn.exceptions import FileContentError
-from fracdnn.training import Checkpoints
+from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping
 from tests.training.test_loops import TRAININGS, level_set_task
 
 # Seven records between checkpoints: one falls inside a mini-batch of ten iterations, one at its end (70).
@@ -38,7 +38,7 @@ def test_a_resumed_run_ends_at_the_same_bits(training, stop, tmp_path):
     checkpoints = Checkpoints(tmp_path / "run.ckpt", every=EVERY)
     interrupted = level_set_task()
     interrupted.watch = stop_at(stop)
-    replace(training, checkpoints=checkpoints).fit(interrupted)
+    replace(training, checkpoints=checkpoints, keep_interrupted=True).fit(interrupted)
     assert checkpoints.path.exists() == (stop >= EVERY)
     # Another start and another state of the generator: both must come from the file where there is one.
     other = level_set_task() if stop < EVERY else level_set_task(seed=1)
@@ -59,6 +59,23 @@ def test_a_finished_run_goes_on_with_a_larger_limit(training, tmp_path):
     assert len(read_document(checkpoints.path, "checkpoint")["history"]["records"]) == 10
     _, resumed, _ = trained(replace(longer, checkpoints=checkpoints), level_set_task())
     assert all(torch.equal(a, b) for a, b in zip(parameters, resumed, strict=True))
+
+
+def test_a_run_that_stopped_early_is_over_when_it_is_resumed(tmp_path):
+    task = level_set_task(n=40, width=32)
+    task.target = torch.randint(2, (40,), generator=torch.Generator().manual_seed(5))  # nothing to learn
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=1, resume=True)
+    training = AdamTraining(0.05, 8, 300, early_stopping=EarlyStopping(0.5, patience=5), checkpoints=checkpoints)
+    first, again = training.fit(task), training.fit(task)
+    assert first == again
+    assert again.status == "no improvement"
+
+
+def test_a_smaller_limit_than_what_is_done(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=5, resume=True)
+    replace(TRAININGS[0], max_iter=10, checkpoints=checkpoints).fit(level_set_task())
+    history = replace(TRAININGS[0], max_iter=5, checkpoints=checkpoints).fit(level_set_task())
+    assert len(history.records) == 10
 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):

@@ -122,10 +122,13 @@ def test_an_interrupt_ends_at_a_good_point(training):
             raise KeyboardInterrupt
 
     task.watch = watch
-    history = training.fit(task)
+    history = replace(training, keep_interrupted=True).fit(task)
     assert history.status == "interrupted"
     assert len(history.records) == 7
     assert float(task.loss().detach()) < before
+    with pytest.raises(KeyboardInterrupt):
+        training.fit(task)
+    assert all(torch.isfinite(p).all() for p in task.network.parameters())
 
 
 @pytest.mark.parametrize("training", [FullBatchTraining(max_iter=20), AdamTraining(max_epochs=20)], ids=repr)

@@ -31,7 +31,10 @@ def main() -> None:
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")
         os.environ["FRACDNN_DEBUG"] = "1"
-    app(prog_name="fracdnn")
+    try:
+        app(prog_name="fracdnn")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 @app.callback(invoke_without_command=True)

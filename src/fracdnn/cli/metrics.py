@@ -8,7 +8,7 @@ from rich.table import Table
 from fracdnn.tabular.model import TableModel
 
 
-def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
     """Accuracy and log-loss, or R², root mean square and mean absolute error."""
     from sklearn.metrics import log_loss
 
@@ -16,21 +16,25 @@ def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
         return regression_scores(model.estimator.predict(X), y)
     probabilities = model.estimator.predict_proba(X)
     classes = model.estimator.classes_
-    found = {"accuracy": float((classes[probabilities.argmax(1)] == y).mean())}
+    found: dict[str, float | None] = {"accuracy": float((classes[probabilities.argmax(1)] == y).mean())}
     if np.isin(y, classes).all():
         found["log_loss"] = float(log_loss(y, probabilities, labels=classes))
     return found
 
 
-def regression_scores(predicted: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def regression_scores(predicted: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
     """R² is None where all true values are the same."""
     errors = predicted - y
     variance = float(y.var())
     return {
-        "R2": 1.0 - float((errors**2).mean()) / variance if variance else float("nan"),
+        "R2": 1.0 - float((errors**2).mean()) / variance if variance else None,
         "RMSE": float(np.sqrt((errors**2).mean())),
         "MAE": float(np.abs(errors).mean()),
     }
+
+
+def shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def confusion(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> np.ndarray:

@@ -11,6 +11,16 @@ import typer
 from fracdnn.cli.messages import fail
 from fracdnn.tabular.preparation import nearest
 
+# The command's own options, and what a TOML file may hold for them.
+OWN_KINDS: dict[str, tuple[type, ...]] = {
+    "target": (str,),
+    "task": (str,),
+    "test_fraction": (float, int),
+    "drop": (list,),
+    "categorical": (list,),
+    "search": (bool,),
+    "jobs": (int,),
+}
 # `verbose` is what --quiet is for.
 _LEFT_OUT = ("verbose",)
 
@@ -77,13 +87,24 @@ def read_config(path: Path, names: list[str]) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         fail(f"{path} must be a TOML file, got one that cannot be read ({error}); correct it")
-    settings = {key.replace("-", "_"): None if value == "none" else value for key, value in document.items()}
-    for key in settings:
+    settings = {key.replace("-", "_"): value for key, value in document.items()}
+    for key, value in settings.items():
         if key not in names:
             fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(key, names)}; see --help")
+        kinds = OWN_KINDS.get(key)
+        if kinds == (list,) and isinstance(value, str):
+            settings[key] = [value]
+        elif kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            fail(f"{path} must hold a {kinds[0].__name__} for {key}, got {value!r}; correct it")
+        elif not kinds and value == "none":
+            settings[key] = None
     return settings
 
 
 def chosen(given: dict[str, Any]) -> dict[str, Any]:
-    """Those that were given, with the word none as Python has it."""
-    return {name: None if value == "none" else value for name, value in given.items() if value is not None}
+    """Those that were given, with the word none for an estimator's parameter as Python has it."""
+    return {
+        name: None if value == "none" and name not in OWN_KINDS else value
+        for name, value in given.items()
+        if value is not None
+    }

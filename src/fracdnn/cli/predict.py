@@ -13,7 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 from fracdnn.cli.messages import fail, say, written
-from fracdnn.cli.metrics import by_class, class_table, confusion, confusion_table, plain, regression_scores, scores
+from fracdnn.cli.metrics import (
+    by_class,
+    class_table,
+    confusion,
+    confusion_table,
+    plain,
+    regression_scores,
+    scores,
+    shown,
+)
 from fracdnn.exceptions import TableError
 from fracdnn.files import write_whole
 from fracdnn.tabular import TableModel, load
@@ -41,7 +50,8 @@ def predict(path: Path, source: str, out: str, *, keep: list[str], new_categorie
     parts = _predictions(model, source, keep, new_categories)
     if out == "-":
         for number, part in enumerate(parts):
-            part.write_csv(sys.stdout.buffer, include_header=number == 0)
+            # Not by Polars, which tells of a closed pipe in its own way.
+            sys.stdout.buffer.write(part.write_csv(include_header=number == 0).encode())
             sys.stdout.buffer.flush()
         return
     target = Path(out)
@@ -57,7 +67,11 @@ def _predictions(model: TableModel, source: str, keep: list[str], new_categories
     import polars as pl
 
     first_row = 0
-    for part in read_parts(source, model.preparation.number_names):
+    made = ["prediction", *(f"probability_{name}" for name in getattr(model.estimator, "classes_", ()))]
+    for name in keep:
+        if name in made:
+            raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
+    for part in read_parts(source, [name for name in model.preparation.number_names if name not in keep]):
         for name in keep:
             if name not in part.columns:
                 raise TableError(
@@ -106,11 +120,11 @@ def evaluate(path: Path, source: str, *, new_categories: str, as_json: bool, qui
         say(f"{n_missing:,} rows are left out: their target is missing", quiet)
     X = model.features(features, new_categories=new_categories)
     document: dict[str, Any] = {"rows": len(values)}
-    console = Console()
+    console = Console(markup=False)
     if not model.is_classifier:
         found = regression_scores(model.estimator.predict(X), target_values(values, "regression"))
         document |= found
-        lines = [f"{name}: {value:.6g}" for name, value in found.items()]
+        lines = [f"{name}: {shown(value)}" for name, value in found.items()]
     else:
         y = _labels(model, values)
         classes = model.estimator.classes_
@@ -172,7 +186,7 @@ def info(path: Path, *, as_json: bool) -> None:
     for part in ("training", "test"):
         found = (model.details.get("summary") or {}).get(part)
         if found:
-            lines[f"{part} rows"] = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+            lines[f"{part} rows"] = ", ".join(f"{name} {shown(value)}" for name, value in found.items())
     lines["versions"] = ", ".join(f"{name} {number}" for name, number in model.details.get("versions", {}).items())
     for name, text in lines.items():
         typer.echo(f"{name}: {text}")
@@ -182,7 +196,7 @@ def info(path: Path, *, as_json: bool) -> None:
     for column in model.preparation.columns:
         values = listed(column.categories, most=8) if column.kind == "category" else f"median {column.median:g}"
         table.add_row(column.name, column.kind, values)
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def report(run: Path, out: Path, *, data: str | None, quiet: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 import typer
 from rich.console import Console
 
@@ -14,9 +15,10 @@ from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import scores
 from fracdnn.container import versions
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.base import interrupts_raised
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, listed, nearest
+from fracdnn.tabular.preparation import Preparation, listed, nearest, numbers_in
 from fracdnn.tabular.reading import read_table
 
 if TYPE_CHECKING:
@@ -44,11 +46,14 @@ class Settings:
 def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
     _check_settings(settings)
     checkpoint = _default_checkpoint(settings, out, run)
-    train_table, test_table, y_train, y_test, task = _divided(read_table(source), settings, quiet)
-    preparation, notes = Preparation.of(train_table, categorical=settings.categorical)
+    features, y, task = _divided(read_table(source), settings, quiet)
+    train_rows, test_rows = _split(y, task, settings)
+    preparation, notes = Preparation.of(features[train_rows], categorical=settings.categorical)
     for note in notes:
         say(note, quiet)
-    X_train = preparation.transform(train_table)
+    # All rows at once, so that a message names the row of the table.
+    X = preparation.transform(features, new_categories="ignore")
+    X_train, y_train, y_test = X[train_rows], y[train_rows], y[test_rows]
     estimator = _estimator(task, settings, quiet)
     if settings.search:
         estimator = _searched(estimator, X_train, y_train, settings, quiet)
@@ -59,15 +64,13 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         "task": task,
         "rows": {"training": len(y_train), "test": len(y_test)},
         "training": scores(model, X_train, y_train),
-        "test": scores(model, preparation.transform(test_table, new_categories="ignore"), y_test)
-        if len(y_test)
-        else None,
+        "test": scores(model, X[test_rows], y_test) if len(y_test) else None,
         "order": estimator.order_,
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
     }
     model.details.update(source=source, summary=summary, versions=versions())
-    paths = _write(model, out, run, test_table, y_test)
+    paths = _write(model, out, run, features[test_rows], y_test)
     if checkpoint is not None and not interrupted:
         checkpoint.unlink(missing_ok=True)
     _tell(summary, paths, as_json)
@@ -81,6 +84,14 @@ def _check_settings(settings: Settings) -> None:
         raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
     if not 0 <= settings.test_fraction < 1:
         raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
+    if settings.jobs == 0:
+        raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
+    device = str(settings.parameters.get("device", "auto"))
+    if device != "auto":
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise typer.BadParameter(str(error).splitlines()[0], param_hint="--device") from None
     try:
         FractionalClassifier(**settings.parameters)._validate_params()
     except ValueError as error:
@@ -98,8 +109,8 @@ def _default_checkpoint(settings: Settings, out: Path | None, run: Path | None) 
     return path
 
 
-def _divided(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, Any, np.ndarray, np.ndarray, str]:
-    """Training and test rows, their targets, and the task."""
+def _divided(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
+    """The columns to learn from, the target, and the task."""
     for name in (*settings.drop, *settings.categorical):
         if name not in table.columns:
             raise TableError(
@@ -118,29 +129,43 @@ def _divided(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[An
     found = f"{kinds} classes" if task == "classification" else f"values from {y.min():g} to {y.max():g}"
     why = "" if settings.task != "auto" else " (--task overrides)"
     say(f"{task}: {settings.target!r} holds {found}{why}", quiet)
-    train_rows, test_rows = _split(y, task, settings)
-    return features[train_rows], features[test_rows], y[train_rows], y[test_rows], task
+    return features, y, task
 
 
 def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
     from sklearn.model_selection import train_test_split
 
     n_test = int(settings.test_fraction * len(y))
-    rows = np.arange(len(y))
-    if n_test == 0:
+    rows, alone = np.arange(len(y)), np.zeros(len(y), dtype=bool)
+    if task == "classification":
+        # A class of one row is for learning; others are held out in proportion.
+        labels, which, counts = np.unique(y, return_inverse=True, return_counts=True)
+        alone = counts[which] < 2
+    common = rows[~alone]
+    n_test = min(n_test, len(common) - 1)
+    if n_test <= 0:
         return rows.tolist(), []
-    counts = np.unique(y, return_counts=True)[1]
-    possible = task == "classification" and counts.min() >= 2 and min(n_test, len(y) - n_test) >= len(counts)
+    n_classes = len(np.unique(y[common])) if task == "classification" else 0
+    stratified = task == "classification" and min(n_test, len(common) - n_test) >= n_classes
     seed = settings.parameters.get("random_state", 0)
-    parts = train_test_split(rows, test_size=n_test, random_state=seed, stratify=y if possible else None)
-    return sorted(parts[0].tolist()), sorted(parts[1].tolist())
+    kept, held_out = train_test_split(
+        common, test_size=n_test, random_state=seed, stratify=y[common] if stratified else None
+    )
+    kept = np.concatenate([kept, rows[alone]])
+    if task == "classification" and len(np.unique(y[kept])) < len(labels):
+        raise TableError(
+            f"the rows to learn from must hold all {len(labels)} classes, got {len(np.unique(y[kept]))}; "
+            f"pass a smaller --test-fraction"
+        )
+    return sorted(kept.tolist()), sorted(held_out.tolist())
 
 
 def _estimator(task: str, settings: Settings, quiet: bool) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
-    if task == "regression" and parameters.pop("class_weight", None) is not None:
-        fail("class_weight must go with classification, got a regression; leave it out")
+    for name in ("class_weight", "label_smoothing"):
+        if task == "regression" and parameters.pop(name, None) is not None:
+            fail(f"{name} must go with classification, got a regression; leave it out")
     return kind(**parameters, verbose=not quiet)
 
 
@@ -151,8 +176,14 @@ def _searched(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, 
 
     n_settings = len(SEARCH["order"]) * len(SEARCH["n_layers"])
     candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
-    with Console(stderr=True, quiet=quiet).status(f"trying {n_settings} settings, {FOLDS} folds each"):
-        search = GridSearchCV(candidate, SEARCH, cv=FOLDS, n_jobs=settings.jobs, refit=False).fit(X, y)
+    token = interrupts_raised.set(True)
+    try:
+        with Console(stderr=True, quiet=quiet).status(f"trying {n_settings} settings, {FOLDS} folds each"):
+            search = GridSearchCV(candidate, SEARCH, cv=FOLDS, n_jobs=settings.jobs, refit=False).fit(X, y)
+    except ValueError as error:
+        fail(f"--search needs more rows, got {len(y)} ({error}); leave it out")
+    finally:
+        interrupts_raised.reset(token)
     best = search.best_params_
     say(
         f"best of {n_settings}: order {best['order']:g}, {best['n_layers']} layers, score {search.best_score_:.4f}",
@@ -187,7 +218,9 @@ def _write(
     if run is not None:
         with written(run):
             paths["model"] = str(model.save(run / "model.fracdnn"))
-            held_out = test_table.with_columns(pl.Series(model.target, y_test))
+            numbers = [numbers_in(test_table[name]) for name in model.preparation.number_names]
+            columns = test_table.select(model.preparation.names).with_columns(*[n for n in numbers if n is not None])
+            held_out = columns.with_columns(pl.Series(model.target, y_test))
             write_whole(run / "held-out.csv", held_out.write_csv)
             paths["run"] = str(run)
     return paths
@@ -200,6 +233,8 @@ def _tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None
     name = "accuracy" if summary["task"] == "classification" else "R2"
     for part in ("training", "test"):
         if summary[part]:
-            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {summary[part][name]:.4f}")
+            value = summary[part][name]
+            text = "-" if value is None else f"{value:.4f}"
+            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {text}")
     for what, path in paths.items():
         typer.echo(f"{what}: {path}")

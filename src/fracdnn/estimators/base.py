@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
+from contextvars import ContextVar
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -39,6 +40,8 @@ from fracdnn.training import (
 from fracdnn.training.history import layer_gradient_norms
 from fracdnn.training.loops import adam_epoch, new_adam
 
+# Within a search, Ctrl-C should end the search; else it ends a fit, whose model is kept.
+interrupts_raised: ContextVar[bool] = ContextVar("interrupts_raised", default=False)
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -197,7 +200,8 @@ class FractionalEstimator(BaseEstimator):
         return self.standardization_(X).to(self._device())
 
     def _train(self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray) -> None:
-        task = self._task(X, target, n_outputs, loss, weight, new=not (self.warm_start and hasattr(self, "network_")))
+        task = self._task(X, target, n_outputs, loss, weight, new=not self._goes_on())
+        self.__dict__.pop("_adam", None)  # its moments belong to other weights
         training = self._training()
         with shown_progress(self.max_iter) if self.verbose else nullcontext() as watch:
             task.watch = watch
@@ -221,9 +225,9 @@ class FractionalEstimator(BaseEstimator):
         new = not hasattr(self, "network_")
         task = self._task(X, target, n_outputs, loss, weight, new=new)
         if new or not hasattr(self, "_adam"):
-            self._adam = new_adam(self.network_, self.learning_rate)
+            self._adam = new_adam(self.network_, float(self.learning_rate))
             self.history_ = History(status="partial")
-        mean_loss, accuracy = adam_epoch(task, self._adam, self.batch_size)
+        mean_loss, accuracy = adam_epoch(task, self._adam, int(self.batch_size))
         gradients = layer_gradient_norms(self.network_)
         number = len(self.history_.records) + 1
         norm = float(np.linalg.norm(gradients))
@@ -247,12 +251,15 @@ class FractionalEstimator(BaseEstimator):
         generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
         X, target, weight = merge_repeated(X, target, weight)
         x, weights = as_tensor(X), as_tensor(weight)
+        self._smoothing = self._label_smoothing()
         if new:
+            self.__dict__.pop("_adam", None)
             self.standardization_ = Standardization.of(x, weights)
             self.network_ = self._new_network(X.shape[1], n_outputs, generator)
+        alpha = float(self.alpha)
         return Task(
             self.network_.to(self._dtype()),
-            Objective(loss, Regularization(class_map=self.alpha, decay=self.alpha), self._label_smoothing()),
+            Objective(loss, Regularization(class_map=alpha, decay=alpha), self._smoothing),
             self._standardised(x).to(self._dtype()),
             self._target(target).to(self._device()),
             weights.to(self._device(), self._dtype()),
@@ -263,29 +270,38 @@ class FractionalEstimator(BaseEstimator):
         network = FractionalNetwork(
             n_features,
             n_outputs,
-            n_layers=self.n_layers,
-            order=self.order,
-            width=self.width,
+            n_layers=int(self.n_layers),
+            order=float(self.order),
+            width=None if self.width is None else int(self.width),
             activate_opening=True,
-            step_size=self.step_size,
+            step_size=float(self.step_size),
             activation=self.activation,
             bias=self.bias,
-            learn_order=self.learn_order,
+            learn_order=bool(self.learn_order),
             generator=generator,
         )
         return network.to(self._device())
 
     def _label_smoothing(self) -> float:
-        return getattr(self, "label_smoothing", 0.0)
+        return float(getattr(self, "label_smoothing", 0.0))
+
+    def _goes_on(self) -> bool:
+        """Whether a fit starts from the network of the one before."""
+        return self.warm_start and hasattr(self, "network_")
 
     def _training(self) -> Training:
-        stopping = EarlyStopping(self.validation_fraction, self.n_iter_no_change) if self.early_stopping else None
+        # Plain numbers: a search may hand in NumPy's, which JSON does not know.
+        stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
         path = self.checkpoint
-        checkpoints = None if path is None else Checkpoints(os.fspath(path), self.checkpoint_every, self.resume)
-        options: Any = {"early_stopping": stopping, "checkpoints": checkpoints}
+        checkpoints = None if path is None else Checkpoints(os.fspath(path), int(self.checkpoint_every), self.resume)
+        options: Any = {
+            "early_stopping": stopping if self.early_stopping else None,
+            "checkpoints": checkpoints,
+            "keep_interrupted": not interrupts_raised.get(),
+        }
         if self.solver == "adam":
-            return AdamTraining(self.learning_rate, self.batch_size, self.max_iter, **options)
-        return FullBatchTraining(self.solver, self.max_iter, self.tolerance, **options)
+            return AdamTraining(float(self.learning_rate), int(self.batch_size), int(self.max_iter), **options)
+        return FullBatchTraining(self.solver, int(self.max_iter), float(self.tolerance), **options)
 
     def _target(self, target: np.ndarray) -> torch.Tensor:
         """Class indices as they are, values in the network's dtype."""

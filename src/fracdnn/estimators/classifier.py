@@ -22,6 +22,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     it. `class_weight` as elsewhere in scikit-learn. Other parameters as in `FractionalEstimator`.
     """
 
+    classes_: np.ndarray
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FractionalEstimator._parameter_constraints,
         "label_smoothing": [Interval(Real, 0, 1, closed="left")],
@@ -89,9 +91,15 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
-        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64)
+        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64, reset=not self._goes_on())
         check_classification_targets(y)
-        self.classes_ = np.unique(y)
+        classes = np.unique(y)
+        if self._goes_on() and not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
+                f"got {classes.tolist()}; set warm_start=False to start anew"
+            )
+        self.classes_ = classes
         labels, weight = self._labels(y), self._weights(sample_weight, X)
         if self.class_weight is not None:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
@@ -137,7 +145,7 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         # A network trained on smoothed labels tells smoothed probabilities, (1 − ε) p + ε / n_classes. Where it told
         # less than the smoothing alone, a class is still not impossible.
-        smoothing = self.label_smoothing
+        smoothing = self._smoothing
         told = torch.softmax(output, dim=1)
         probabilities = ((told - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
         return probabilities / probabilities.sum(1, keepdim=True)

@@ -8,6 +8,7 @@ features and targets, classes, feature names, the history of the training and ve
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def document_of(estimator: FractionalEstimator) -> dict[str, Any]:
         "features": {"n": estimator.n_features_in_, "names": _names(estimator)},
         "history": estimator.history_.to_dict(),
         "loss": estimator.loss_,
+        "smoothing": estimator._smoothing,
         "versions": versions(),
     }
     if isinstance(estimator, FractionalClassifier):
@@ -84,14 +86,20 @@ def estimator_of(document: dict[str, Any]) -> FractionalEstimator:
     estimator.network_ = network.to(estimator._device())
     estimator.standardization_ = Standardization(**document["standardization"])
     estimator.n_features_in_ = document["features"]["n"]
+    scales = [estimator.standardization_.mean.shape, estimator.standardization_.deviation.shape]
+    if scales != [(network.n_features,)] * 2 or estimator.n_features_in_ != network.n_features:
+        raise ValueError("a scaling of other features than the network's")
     if document["features"]["names"] is not None:
         estimator.feature_names_in_ = np.array(document["features"]["names"], dtype=object)
     estimator.history_ = History.from_dict(document["history"])
     estimator.n_iter_ = len(estimator.history_.records)
     estimator.loss_ = document["loss"]
+    estimator._smoothing = float(document["smoothing"])
     estimator.order_ = float(network.stack.order.detach()) if network.stack is not None else 1.0
     if isinstance(estimator, FractionalClassifier):
         estimator.classes_ = labels_of(document["classes"])
+        if len(estimator.classes_) != network.W.out_features:
+            raise ValueError("other classes than the network's")
     if isinstance(estimator, FractionalRegressor):
         estimator._flat = document["target"]["flat"]
         estimator.target_scale_ = Standardization(**document["target"]["scale"])
@@ -120,10 +128,12 @@ def _network(document: dict[str, Any]) -> FractionalNetwork:
     """The network of these options, built only if its size is that of the tensors that came with it."""
     options, state = document["options"], document["state"]
     n_outputs, width = state["W.weight"].shape
-    told = (options["n_outputs"], options["width"] or options["n_features"], options["n_layers"])
-    layers = {name.split(".")[2] for name in state if name.startswith("stack.layers.")}
-    if told != (n_outputs, width, len(layers)):
-        raise ValueError(f"options of size {told} with tensors of size {(n_outputs, width, len(layers))}")
+    operators = [value.shape for name, value in state.items() if name.endswith(".K")]
+    n_features = width if options["width"] is None else state["opening.weight"].shape[1]
+    told = [options[name] for name in ("n_features", "n_outputs", "n_layers")] + [options["width"] or width]
+    held = [n_features, n_outputs, len(operators), width]
+    if told != held or set(operators) != {(width, width)}:
+        raise ValueError(f"options of size {told} with tensors of size {held}")
     return FractionalNetwork(**options)
 
 
@@ -134,15 +144,18 @@ def _names(estimator: FractionalEstimator) -> list[str] | None:
 
 def _plain_parameter(name: str, value: Any) -> Any:
     if name == "class_weight" and isinstance(value, dict):
-        keys = labels_document(np.array(list(value), dtype=object))
+        names = [key.item() if isinstance(key, np.generic) else key for key in value]
+        keys = labels_document(np.array(names, dtype=object))
         return {"keys": keys, "weights": [float(weight) for weight in value.values()]}
-    if name == "random_state" and not isinstance(value, int):
+    if name == "random_state" and not isinstance(value, Integral):
         return None  # a generator has moved on since; the model itself does not need it
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _parameters(document: dict[str, Any]) -> dict[str, Any]:
     parameters = dict(document)
+    if parameters.keys() & set(_LOCAL):
+        raise ValueError(f"parameters of a machine: {sorted(parameters.keys() & set(_LOCAL))}")
     weights = parameters.get("class_weight")
     if isinstance(weights, dict):
         keys = labels_of(weights["keys"]).tolist()

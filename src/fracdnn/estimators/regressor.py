@@ -19,7 +19,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
-        X, values, weight = self._checked(X, y, sample_weight, reset=True)
+        X, values, weight = self._checked(X, y, sample_weight, reset=not self._goes_on())
         if not (self.warm_start and hasattr(self, "target_scale_")):
             self._set_target_scale(X, values, weight)
         self._train(X, self._scaled(values), values.shape[1], "squared_error", weight)
@@ -44,8 +44,14 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         X, y = validate_data(
             self, as_numpy(X), as_numpy(y), dtype=np.float64, multi_output=True, y_numeric=True, reset=reset
         )
+        values = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        if not reset and values.shape[1] != self.network_.W.out_features:
+            raise ValueError(
+                f"y must have {self.network_.W.out_features} outputs as before, got {values.shape[1]}; "
+                f"use a new estimator for other outputs"
+            )
         self._flat = y.ndim == 1
-        return X, np.asarray(y, dtype=np.float64).reshape(len(y), -1), self._weights(sample_weight, X)
+        return X, values, self._weights(sample_weight, X)
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
         _, merged, weights = merge_repeated(X, values, weight)

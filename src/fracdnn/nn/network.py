@@ -182,7 +182,9 @@ class FractionalNetwork(nn.Module):
         than the compiled pass. Where that does not apply, yields the parameters as they are. In the end every
         parameter is again its own, with its gradient.
         """
-        if self.stack is None or self.adjoint != "exact" or not fused.applies(self.stack, self._open(x[:1]).detach()):
+        frozen = not all(p.requires_grad for p in self.parameters())
+        exact = self.stack is not None and self.adjoint == "exact"
+        if frozen or not exact or not fused.applies(self.stack, self._open(x[:1]).detach()):  # type: ignore[arg-type]
             yield list(self.parameters())
             return
         layers: list[Any] = self.layers

@@ -75,8 +75,12 @@ def as_polars(table: Any) -> "pl.DataFrame":
     if isinstance(table, pl.DataFrame):
         return table
     if hasattr(table, "columns") and hasattr(table, "iloc"):  # pandas, without needing pyarrow
-        return pl.DataFrame({str(name): table[name].tolist() for name in table.columns}, strict=False)
+        return pl.DataFrame({str(name): _with_nones(table[name]) for name in table.columns}, strict=False)
     return pl.DataFrame(table)
+
+
+def _with_nones(column: Any) -> list[Any]:
+    return [None if gone else value for value, gone in zip(column.tolist(), column.isna().tolist(), strict=True)]
 
 
 def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, int]":
@@ -86,6 +90,8 @@ def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.
             f"the table must have the target column {nearest(target, table.columns)}; it has {listed(table.columns)}"
         )
     values = missing_as_null(table[target])
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
     kept = values.is_not_null()
     if not kept.any():
         raise TableError(f"the target column {target!r} must hold values, got none; check the table")
@@ -99,8 +105,12 @@ def task_of(values: "pl.Series") -> str:
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is None:
         return "classification"
-    whole = bool((numbers == numbers.round()).all())
-    return "classification" if whole and numbers.n_unique() <= MOST_CLASSES else "regression"
+    return "classification" if _are_labels(numbers) and numbers.n_unique() <= MOST_CLASSES else "regression"
+
+
+def _are_labels(numbers: "pl.Series") -> bool:
+    """Whole numbers that float64 holds exactly."""
+    return bool(((numbers == numbers.round()) & (numbers.abs() < 2**53)).all())
 
 
 def target_values(values: "pl.Series", task: str) -> np.ndarray:
@@ -116,6 +126,6 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
             )
         return numbers.to_numpy()
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
-    if numbers is not None and bool((numbers == numbers.round()).all()):
+    if numbers is not None and _are_labels(numbers):
         return numbers.cast(pl.Int64).to_numpy()
     return values.cast(pl.String).to_numpy().astype(str)

@@ -149,11 +149,19 @@ def numbers_in(column: "pl.Series") -> "pl.Series | None":
         return column.cast(pl.Float64)
     if column.dtype != pl.String:
         return None
-    for text in (column, column.str.replace(",", ".", literal=True)):
-        values = text.cast(pl.Float64, strict=False)
-        if values.null_count() == column.null_count():
-            return values
-    return None
+    values = column.cast(pl.Float64, strict=False)
+    if values.null_count() == column.null_count():
+        return values
+    values = column.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+    if values.null_count() > column.null_count():
+        return None
+    with_comma = column.filter(column.str.contains(",", literal=True))
+    if with_comma.str.contains(r"^[+-]?\d{1,3},\d{3}$").all():
+        raise TableError(
+            f"column {column.name!r} must be clear about its commas, got {with_comma[0]!r}, which may be a thousand "
+            f"times more or less; write numbers with a decimal point and without separators"
+        )
+    return values
 
 
 def _column(column: "pl.Series", categorical: bool) -> "Column | str":

@@ -4,6 +4,7 @@ Cells of text formats come as text; `preparation` makes numbers of them, and can
 """
 
 import gzip
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -85,12 +86,7 @@ def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
 def _text_parts(source: str, ending: str, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
     with _opened(source, ending) as stream:
         blocks = _blocks(stream, source)
-        try:
-            first = next(blocks, b"")
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise TableError(
-                f"{source} must be a whole gzip file, got one that is not ({error}); save it again"
-            ) from None
+        first = next(blocks, b"")
         heading, _, rest = first.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
         if not heading.strip():
             raise TableError(
@@ -111,7 +107,7 @@ def _opened(source: str, ending: str) -> IO[bytes]:
 def _blocks(stream: IO[bytes], source: str) -> Iterator[bytes]:
     """Blocks that end at the end of a row: a line end outside quotes."""
     left = b""
-    while block := stream.read(PART_BYTES):
+    while block := _read(stream, source):
         left += block
         end = _row_end(left)
         if end:
@@ -123,17 +119,27 @@ def _blocks(stream: IO[bytes], source: str) -> Iterator[bytes]:
         yield left
 
 
+def _read(stream: IO[bytes], source: str) -> bytes:
+    try:
+        return stream.read(PART_BYTES)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TableError(f"{source} must be a whole gzip file, got one that is not ({error}); save it again") from None
+
+
 def _row_end(block: bytes) -> int:
     """Behind the last line end with an even number of quotes before it; 0 where there is none."""
-    end = len(block)
-    while (end := block.rfind(b"\n", 0, end)) >= 0:
-        if block.count(b'"', 0, end) % 2 == 0:
+    before, quotes = len(block), block.count(b'"')
+    while (end := block.rfind(b"\n", 0, before)) >= 0:
+        quotes -= block.count(b'"', end, before)
+        if quotes % 2 == 0:
             return end + 1
+        before = end
     return 0
 
 
 def _separator(heading: bytes) -> str:
-    return max(SEPARATORS, key=lambda separator: heading.count(separator.encode()))
+    outside_quotes = re.sub(rb'"[^"]*"', b"", heading)
+    return max(SEPARATORS, key=lambda separator: outside_quotes.count(separator.encode()))
 
 
 def _frame(heading: bytes, rows: bytes, separator: str, source: str, numbers: Sequence[str]) -> "pl.DataFrame":
@@ -141,14 +147,19 @@ def _frame(heading: bytes, rows: bytes, separator: str, source: str, numbers: Se
 
     content = heading + b"\n" + rows
     try:
-        as_numbers = dict.fromkeys(numbers, pl.Float64)
-        return pl.read_csv(
-            content, separator=separator, infer_schema=False, schema_overrides=as_numbers, null_values=list(MISSING)
-        )
-    except pl.exceptions.PolarsError:
-        pass  # some cell is no number: as text, it can be named
-    try:
-        return pl.read_csv(content, separator=separator, infer_schema=False)
+        try:
+            frame = pl.read_csv(
+                content,
+                separator=separator,
+                infer_schema=False,
+                schema_overrides=dict.fromkeys(numbers, pl.Float64),
+            )
+        except pl.exceptions.PolarsError:
+            # Some cell is no number, or a word for a missing one: as text, it can be told.
+            frame = pl.read_csv(content, separator=separator, infer_schema=False)
+        # Quotes in a name come doubled; lines without anything are no rows.
+        frame = frame.rename({name: name.replace('""', '"') for name in frame.columns if '""' in name})
+        return frame.filter(~pl.all_horizontal(pl.all().is_null()))
     except pl.exceptions.NoDataError:
         raise TableError(f"{_name(source)} must hold a table, got nothing; check the file") from None
     except pl.exceptions.PolarsError as error:

@@ -23,27 +23,34 @@ NORMALIZATIONS = ("none", "feature", "global")
 
 @dataclass(frozen=True, kw_only=True)
 class Training(ABC):
-    """A way to train. Ctrl-C ends a training at its last good point, with the status "interrupted"."""
+    """A way to train. Ctrl-C leaves the network at its last good point; with `keep_interrupted` it is an end like
+    others, with the status "interrupted".
+    """
 
     # The option that only says how long, if there is one: a checkpoint may be resumed with another value.
     _limit: ClassVar[str] = ""
 
     early_stopping: EarlyStopping | None = None
     checkpoints: Checkpoints | None = None
+    keep_interrupted: bool = False
 
     def fit(self, task: Task) -> History:
         """Change the network's parameters in place and tell what happened; the history's `status` says why it ended."""
         settings = {"way": type(self).__name__, **asdict(self)}
-        for name in ("checkpoints", self._limit):
+        for name in ("checkpoints", "keep_interrupted", self._limit):
             settings.pop(name, None)
         run = Run(task, settings, self.early_stopping, self.checkpoints)
         try:
+            run.check_patience()
             run.history.status = self._train(run)
         except NoImprovementError:
             run.history.status = "no improvement"
         except KeyboardInterrupt:
             run.history.status = "interrupted"
-        run.keep_best()
+            if not self.keep_interrupted:
+                raise
+        finally:
+            run.keep_best()
         return run.history
 
     @abstractmethod
@@ -201,7 +208,7 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
     """
     resumed, run.position = run.position, {}
     done = resumed.get("iteration", 0)
-    if done == max_iter:
+    if done >= max_iter:
         return str(Status.ITERATION_LIMIT)
 
     def note(iteration: Iteration) -> None:

@@ -18,8 +18,10 @@ class Standardization:
         weight = torch.ones(len(x), dtype=x.dtype, device=x.device) if weight is None else weight
         share = (weight / weight.sum()).unsqueeze(-1)
         mean = (share * x).sum(0)
-        variance = (share * (x - mean) ** 2).sum(0)
-        return cls(mean, _without_zeros(variance.sqrt(), mean))
+        # By the largest distance first: squares of large numbers overflow.
+        largest = (x - mean).abs().amax(0).clamp(min=torch.finfo(x.dtype).tiny)
+        variance = (share * ((x - mean) / largest) ** 2).sum(0)
+        return cls(mean, _without_zeros(variance.sqrt() * largest, mean))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return (x - self.mean) / self.deviation

@@ -97,6 +97,10 @@ class Run:
             self._write(position())
         if self.task.watch is not None:
             self.task.watch(record)
+        self.check_patience()
+
+    def check_patience(self) -> None:
+        """End the loop where the held-out part has not improved for long enough, also before a resumed run."""
         if self._early_stopping is not None and self._waited >= self._early_stopping.patience:
             raise NoImprovementError
 
