@@ -18,7 +18,7 @@ types: $(READY)
 	$(VENV)/bin/mypy
 
 unit: $(READY) chromium
-	$(VENV)/bin/pytest --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal --cov --cov-report=term
 
 # The browser that opens the report in tests, from the system's packages; where it cannot be had, those tests are skipped.
 chromium:

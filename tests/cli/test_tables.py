@@ -452,3 +452,151 @@ def test_ctrl_c_keeps_the_best_model(folder):
     done = run(*command[3:], *options[:4], "--max-iter", "40", "--resume", "--json", cwd=folder)
     assert json.loads(done.stdout)["iterations"] >= 40
     assert not (folder / "early.ckpt").exists()  # done: no longer needed
+
+
+def test_names_with_brackets_and_quotes(tmp_path):
+    table = iris().rename({"sepal length": "length [cm]", "sepal width": 'the "width"', "petal length": "temp [/s]"})
+    write(table, tmp_path / "t.csv")
+    done = run("train", "t.csv", "--target", "species", "--run", "r", *QUICK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = run("info", "r/model.fracdnn", cwd=tmp_path).stdout
+    for name in ("length [cm]", 'the "width"', "temp [/s]"):
+        assert name in text
+    assert run("evaluate", "r/model.fracdnn", "t.csv", cwd=tmp_path).returncode == 0
+    assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+
+
+def test_odd_but_good_text(folder, tmp_path):
+    expected = run("predict", "iris/model.fracdnn", "iris.csv", cwd=folder).stdout
+    blank = (folder / "iris.csv").read_text(encoding="utf-8") + "\n\n"
+    assert run("predict", "iris/model.fracdnn", "-", cwd=folder, stdin=blank).stdout == expected
+    rows = [f"{k};{k % 3};{'ab'[k % 2]}" for k in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(['"Length, mm";"Width, mm";class', *rows]), encoding="utf-8")
+    assert run("train", "t.csv", "--target", "class", "--out", "m", *QUICK, cwd=tmp_path).returncode == 0
+    (tmp_path / "q.csv").write_text('a,b\n5" pipe,1\n' + "x,1\ny,2\n" * 200_000, encoding="utf-8")
+    done = run("train", "q.csv", "--target", "b", "--out", "m2", *QUICK, cwd=tmp_path)  # a quote that is never closed
+    assert done.returncode == 1
+    assert "q.csv must be a table whose rows have as many cells as its heading" in done.stderr
+
+
+def test_kept_columns_come_back_as_they_are(tmp_path):
+    table = (
+        iris()
+        .drop("sample")
+        .with_columns(
+            pl.Series("number", [str(900_000_000_000_000_000 + k) for k in range(150)]),
+            pl.Series("code", ["NA", "007", "?"] * 50),
+        )
+    )
+    write(table, tmp_path / "t.csv")
+    run("train", "t.csv", "--target", "species", "--out", "m", *QUICK, cwd=tmp_path)
+    done = run("predict", "m", "t.csv", "--id", "number", "--id", "code", "--out", "p.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    kept = pl.read_csv(tmp_path / "p.csv", infer_schema=False)
+    assert kept["number"].to_list() == table["number"].to_list()
+    assert kept["code"].to_list() == table["code"].to_list()
+    write(table.rename({"code": "prediction"}), tmp_path / "u.csv")
+    done = run("predict", "m", "u.csv", "--id", "prediction", cwd=tmp_path)
+    assert "--id must be none of the columns that predictions have, got 'prediction'" in done.stderr
+
+
+def test_rare_classes_are_learnt(tmp_path):
+    table = iris()
+    rare = table[:1].with_columns(pl.lit("rare").alias("species"))
+    write(pl.concat([table, rare]), tmp_path / "t.csv")
+    done = run("train", "t.csv", "--target", "species", "--run", "r", "--json", *QUICK, cwd=tmp_path)
+    assert json.loads(done.stdout)["rows"] == {"training": 121, "test": 30}
+    assert "rare" in json.loads(run("info", "r/model.fracdnn", "--json", cwd=tmp_path).stdout)["classes"]
+    assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+
+
+def test_parquet_of_all_kinds(tmp_path):
+    table = iris().with_columns(
+        pl.Series("flag", [k % 2 == 0 for k in range(150)]),
+        pl.Series("list", [[k] for k in range(150)]),
+        pl.Series("day", [None] * 150).cast(pl.Date),
+        pl.Series("value", [float("nan") if k % 10 == 0 else float(k % 2) for k in range(150)]),
+        pl.Series("huge", [1e20, 2e20] * 75),
+    )
+    write(table, tmp_path / "t.parquet")
+    done = run("train", "t.parquet", "--target", "value", "--run", "r", "--json", "--max-iter", "5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "15 rows are left out: their target is missing" in done.stderr
+    assert "column 'list' is left out: its type List(Int64) is neither a number nor a category" in done.stderr
+    assert json.loads(done.stdout)["task"] == "classification"
+    assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+    done = run("train", "t.parquet", "--target", "huge", "--out", "m", "--json", *QUICK, cwd=tmp_path)
+    assert json.loads(done.stdout)["task"] == "regression"
+
+
+BAD_OPTIONS = [
+    (["--target", "species", "--device", "foo"], 2, "--device"),
+    (["--target", "species", "--jobs", "0", "--search"], 2, "--jobs"),
+    (["--target", "none"], 1, "must have the target column 'none'"),
+    (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with classification"),
+    (["--config", "types.toml"], 1, "must hold a float for test_fraction, got '0.3'"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "message"), BAD_OPTIONS, ids=lambda value: str(value)[:30])
+def test_options_that_cannot_be(options, code, message, folder):
+    (folder / "types.toml").write_text('target = "species"\ntest_fraction = "0.3"\n', encoding="utf-8")
+    done = run("train", "iris.csv", *options, "--out", "m.fracdnn", cwd=folder)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_are_json_also_where_there_is_no_number(folder, tmp_path):
+    write(diabetes()[:1], tmp_path / "one.csv")
+    done = run("evaluate", "diabetes/model.fracdnn", tmp_path / "one.csv", "--json", cwd=folder)
+    assert json.loads(done.stdout, parse_constant=pytest.fail)["R2"] is None
+    assert "R2: -" in run("evaluate", "diabetes/model.fracdnn", tmp_path / "one.csv", cwd=folder).stdout
+
+
+def test_messages_name_the_row_of_the_table(tmp_path):
+    lines = iris().write_csv().splitlines()
+    lines[41] = lines[41].replace(lines[41].split(",")[0], "inf", 1)
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
+    done = run("train", "t.csv", "--target", "species", "--out", "m", cwd=tmp_path)
+    assert "column 'sepal length' must hold finite numbers, got inf in row 41" in done.stderr
+
+
+def test_thousands_are_not_taken_for_decimals(tmp_path):
+    rows = [f'{k},{"ab"[k % 2]},"{k + 1},500"' for k in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,class,income", *rows]), encoding="utf-8")
+    done = run("train", "t.csv", "--target", "class", "--out", "m", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "column 'income' must be clear about its commas, got '2,500'" in done.stderr
+
+
+def test_a_gzip_file_cut_in_the_middle(folder, tmp_path):
+    big = iris().sample(400_000, with_replacement=True, seed=0).write_csv().encode()
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(big, 1)[:-1000])
+    done = run("predict", "iris/model.fracdnn", tmp_path / "cut.csv.gz", "--out", "p.csv", cwd=folder)
+    assert done.returncode == 1
+    assert "must be a whole gzip file" in done.stderr
+    assert not (folder / "p.csv").exists()
+
+
+def test_a_closed_pipe_is_the_end(folder):
+    command = f"{sys.executable} -m fracdnn predict iris/model.fracdnn big.csv | head -2"
+    write(iris().sample(200_000, with_replacement=True, seed=0), folder / "big.csv")
+    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
+    assert done.stdout.startswith("prediction,")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", [["demo"], ["reproduce", "nonsmooth"]], ids=["demo", "reproduce"])
+def test_ctrl_c_ends_with_130_and_no_result(command, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fracdnn", *command, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "out").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+    assert list((tmp_path / "out").iterdir()) == []

@@ -32,7 +32,7 @@ class GradientTest:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One order and one adjoint: |central difference − ⟨gradient, direction⟩| / |⟨gradient, direction⟩| by increment.
+    """One order and one adjoint: |central difference − ⟨gradient, direction⟩| / |central difference| by increment.
 
     `cosine` is that between this gradient and the exact one over all K and b, `first_layer` the ratio of their norms at
     the first layer's K.
