@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -36,3 +37,15 @@ def test_commands_say_where_they_cannot_write(command, tmp_path):
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"fracdnn {fracdnn.__version__}"
     assert "demo" in run("--help").stdout
+
+
+@pytest.mark.parametrize(("words", "expected"), [("fracdnn tr", "train"), ("fracdnn train --learn-o", "--learn-order")])
+def test_completion_in_the_shell(words, expected):
+    environment = {
+        **os.environ,
+        "_FRACDNN_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    result = subprocess.run([sys.executable, "-m", "fracdnn"], capture_output=True, text=True, env=environment)
+    assert expected in result.stdout.split()
