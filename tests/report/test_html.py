@@ -128,7 +128,7 @@ class TestFile:
             "Gradi",
         ):
             assert heading in page.text
-        for row in ("file", "solver", "lbfgs", "torch"):
+        for row in ("file", "solver", "adam", "torch"):
             assert row in page.text
         assert "all other components at their mean" in page.text
         captioned = {f"{a['id']}-caption" for a in page.all("div") if a.get("class", "").startswith("plot ")}
