@@ -10,12 +10,15 @@ from fracdnn.tabular.model import TableModel
 
 def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
     """Accuracy and log-loss, or R², root mean square and mean absolute error."""
-    from sklearn.metrics import log_loss
-
     if not model.is_classifier:
         return regression_scores(model.estimator.predict(X), y)
-    probabilities = model.estimator.predict_proba(X)
-    classes = model.estimator.classes_
+    return class_scores(model.estimator.classes_, model.estimator.predict_proba(X), y)
+
+
+def class_scores(classes: np.ndarray, probabilities: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
+    """Accuracy, and the log-loss where all true classes are known ones."""
+    from sklearn.metrics import log_loss
+
     found: dict[str, float | None] = {"accuracy": float((classes[probabilities.argmax(1)] == y).mean())}
     if np.isin(y, classes).all():
         found["log_loss"] = float(log_loss(y, probabilities, labels=classes))

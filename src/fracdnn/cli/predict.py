@@ -15,19 +15,19 @@ from rich.table import Table
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import (
     by_class,
+    class_scores,
     class_table,
     confusion,
     confusion_table,
     plain,
     regression_scores,
-    scores,
     shown,
 )
 from fracdnn.exceptions import TableError
 from fracdnn.files import write_whole
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import split_target, target_values
-from fracdnn.tabular.preparation import listed, nearest
+from fracdnn.tabular.preparation import check_columns, listed
 from fracdnn.tabular.reading import read_parts, read_table
 
 if TYPE_CHECKING:
@@ -72,11 +72,7 @@ def _predictions(model: TableModel, source: str, keep: list[str], new_categories
         if name in made:
             raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
     for part in read_parts(source, [name for name in model.preparation.number_names if name not in keep]):
-        for name in keep:
-            if name not in part.columns:
-                raise TableError(
-                    f"the table must have the column {nearest(name, part.columns)}; it has {listed(part.columns)}"
-                )
+        check_columns(keep, part.columns)
         X = model.features(part, new_categories=new_categories, first_row=first_row)
         first_row += part.height
         columns: dict[str, Any] = {name: part[name] for name in keep}
@@ -128,8 +124,9 @@ def evaluate(path: Path, source: str, *, new_categories: str, as_json: bool, qui
     else:
         y = _labels(model, values)
         classes = model.estimator.classes_
-        counts = confusion(classes, y, model.estimator.predict(X))
-        document |= scores(model, X, y)
+        probabilities = model.estimator.predict_proba(X)
+        counts = confusion(classes, y, classes[probabilities.argmax(1)])
+        document |= class_scores(classes, probabilities, y)
         document["classes"] = plain(classes)
         document["by_class"] = {name: plain(column) for name, column in by_class(counts).items()}
         document["confusion"] = plain(counts)

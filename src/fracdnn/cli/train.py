@@ -18,7 +18,7 @@ from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.base import interrupts_raised
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, listed, nearest, numbers_in
+from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
 from fracdnn.tabular.reading import read_table
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Settings:
 def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
     _check_settings(settings)
     checkpoint = _default_checkpoint(settings, out, run)
-    features, y, task = _divided(read_table(source), settings, quiet)
+    features, y, task = _examined(read_table(source), settings, quiet)
     train_rows, test_rows = _split(y, task, settings)
     preparation, notes = Preparation.of(features[train_rows], categorical=settings.categorical)
     for note in notes:
@@ -109,13 +109,9 @@ def _default_checkpoint(settings: Settings, out: Path | None, run: Path | None) 
     return path
 
 
-def _divided(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
+def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
     """The columns to learn from, the target, and the task."""
-    for name in (*settings.drop, *settings.categorical):
-        if name not in table.columns:
-            raise TableError(
-                f"the table must have the column {nearest(name, table.columns)}; it has {listed(table.columns)}"
-            )
+    check_columns((*settings.drop, *settings.categorical), table.columns)
     features, values, n_missing = split_target(table.drop(settings.drop), settings.target)
     if n_missing:
         say(f"{n_missing:,} rows are left out: their target is missing", quiet)

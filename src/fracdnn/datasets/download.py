@@ -5,7 +5,6 @@ import sys
 import tempfile
 import time
 from http.client import HTTPException
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -24,8 +23,10 @@ def download(url: str, *, limit: int = SIZE_LIMIT, timeout: float = TIMEOUT) -> 
     """
     if not (isinstance(url, str) and url.lower().startswith(("https://", "http://"))):
         raise InvalidArgumentError(f"url must start with https:// or http://, got {url!r}; pass a web address")
+    from fracdnn import __version__
+
     opener = build_opener(_NoDowngrade)
-    opener.addheaders = [("User-Agent", f"fracdnn/{version('fracdnn')}")]
+    opener.addheaders = [("User-Agent", f"fracdnn/{__version__}")]
     try:
         with opener.open(Request(url), timeout=timeout) as response:
             return _body(response, limit, timeout)

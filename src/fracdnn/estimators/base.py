@@ -44,6 +44,8 @@ from fracdnn.training.loops import adam_epoch, new_adam
 interrupts_raised: ContextVar[bool] = ContextVar("interrupts_raised", default=False)
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
+# Parameters that say where and how to run, not what was learnt.
+LOCAL_PARAMETERS = ("device", "checkpoint", "resume", "verbose")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -240,8 +242,7 @@ class FractionalEstimator(BaseEstimator):
         self.loss_ = history.records[-1].loss if history.records else _loss_at_start(task)
         # In float64 an answer does not depend on the rows beside it, as in float32 the last digits do.
         self.network_.to(torch.float64)
-        stack = self.network_.stack
-        self.order_ = float(stack.order.detach()) if stack is not None else 1.0
+        self.order_ = order_of(self.network_)
 
     def _task(
         self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, *, new: bool
@@ -253,7 +254,6 @@ class FractionalEstimator(BaseEstimator):
         x, weights = as_tensor(X), as_tensor(weight)
         self._smoothing = self._label_smoothing()
         if new:
-            self.__dict__.pop("_adam", None)
             self.standardization_ = Standardization.of(x, weights)
             self.network_ = self._new_network(X.shape[1], n_outputs, generator)
         alpha = float(self.alpha)
@@ -318,6 +318,12 @@ class FractionalEstimator(BaseEstimator):
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
+
+
+def order_of(network: FractionalNetwork) -> float:
+    """The order as it stands: an estimator's network has one for all layers."""
+    assert network.stack is not None
+    return float(network.stack.order.detach())
 
 
 def _loss_at_start(task: Task) -> float:

@@ -17,7 +17,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.container import read_document, versions, write_document
-from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.base import LOCAL_PARAMETERS, FractionalEstimator, order_of
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidTypeError
@@ -28,8 +28,6 @@ ESTIMATORS: dict[str, type[FractionalEstimator]] = {
     "FractionalClassifier": FractionalClassifier,
     "FractionalRegressor": FractionalRegressor,
 }
-# Parameters that say where and how to run, not what was learnt.
-_LOCAL = ("device", "checkpoint", "resume", "verbose")
 _LABEL_KINDS = "biufUO"
 
 
@@ -58,7 +56,9 @@ def checked(path: str | os.PathLike) -> Iterator[None]:
 
 def document_of(estimator: FractionalEstimator) -> dict[str, Any]:
     check_is_fitted(estimator)
-    parameters = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _LOCAL}
+    parameters = {
+        name: value for name, value in estimator.get_params(deep=False).items() if name not in LOCAL_PARAMETERS
+    }
     document = {
         "estimator": type(estimator).__name__,
         "parameters": {name: _plain_parameter(name, value) for name, value in parameters.items()},
@@ -95,7 +95,7 @@ def estimator_of(document: dict[str, Any]) -> FractionalEstimator:
     estimator.n_iter_ = len(estimator.history_.records)
     estimator.loss_ = document["loss"]
     estimator._smoothing = float(document["smoothing"])
-    estimator.order_ = float(network.stack.order.detach()) if network.stack is not None else 1.0
+    estimator.order_ = order_of(network)
     if isinstance(estimator, FractionalClassifier):
         estimator.classes_ = labels_of(document["classes"])
         if len(estimator.classes_) != network.W.out_features:
@@ -154,8 +154,8 @@ def _plain_parameter(name: str, value: Any) -> Any:
 
 def _parameters(document: dict[str, Any]) -> dict[str, Any]:
     parameters = dict(document)
-    if parameters.keys() & set(_LOCAL):
-        raise ValueError(f"parameters of a machine: {sorted(parameters.keys() & set(_LOCAL))}")
+    if parameters.keys() & set(LOCAL_PARAMETERS):
+        raise ValueError(f"parameters of a machine: {sorted(parameters.keys() & set(LOCAL_PARAMETERS))}")
     weights = parameters.get("class_weight")
     if isinstance(weights, dict):
         keys = labels_of(weights["keys"]).tolist()

@@ -9,7 +9,7 @@ import torch
 
 from fracdnn.datasets import Perfume
 from fracdnn.experiments.jobs import in_parallel
-from fracdnn.experiments.paper_training import level_set_split
+from fracdnn.experiments.paper_training import level_set_split, paper_network
 from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import BFGS, Iteration
@@ -62,9 +62,7 @@ def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) ->
     for n_layers in settings.depths:
         generator = torch.Generator().manual_seed(seed)
         step = settings.final_time / n_layers
-        network = FractionalNetwork(
-            2, 2, n_layers=n_layers, order=order, step_size=step, bias="scalar", generator=generator
-        ).double()
+        network = paper_network(X, y, generator, n_layers=n_layers, order=order, step_size=step)
         if start != "scratch" and coarser is not None:
             prolong(coarser, network)
         if start == "prolonged" and coarser is None:

@@ -7,9 +7,8 @@ import torch
 
 from fracdnn.datasets import Perfume
 from fracdnn.experiments.jobs import in_parallel
-from fracdnn.experiments.paper_training import Split, level_set_split, perfume_split
+from fracdnn.experiments.paper_training import Split, level_set_split, paper_network, perfume_split
 from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick, percent
-from fracdnn.nn import FractionalNetwork
 from fracdnn.report.experiment_figures import learned_order_figure
 from fracdnn.training import FullBatchTraining, Objective, Regularization, Task, accuracy, normalize_batch
 
@@ -56,16 +55,8 @@ def _learn(
     X_train, X_test, y_train, y_test = split
     X_train, X_test = normalize_batch(X_train), normalize_batch(X_test)
     generator = torch.Generator().manual_seed(seed)
-    network = FractionalNetwork(
-        2,
-        int(y_train.max()) + 1,
-        n_layers=n_layers,
-        order=order,
-        step_size=settings.step_size,
-        learn_order=learn,
-        bias="scalar",
-        generator=generator,
-    ).double()
+    options = {"n_layers": n_layers, "order": order, "step_size": settings.step_size, "learn_order": learn}
+    network = paper_network(X_train, y_train, generator, **options)
     objective = Objective(regularization=Regularization(class_map=settings.class_map))
     history = FullBatchTraining("bfgs", settings.max_iter).fit(Task(network, objective, X_train, y_train))
     assert network.stack is not None

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -63,19 +64,19 @@ def perfume_split(perfume: Perfume, *, by_time: bool) -> Split:
     return X, X, y, y
 
 
+def paper_network(X: torch.Tensor, y: torch.Tensor, generator: torch.Generator, **options: Any) -> FractionalNetwork:
+    """The paper's: as wide as the features, a number as the bias of each layer, an output for each class; float64."""
+    n_features, n_classes = X.shape[1], int(y.max()) + 1
+    return FractionalNetwork(n_features, n_classes, bias="scalar", generator=generator, **options).double()
+
+
 def task_of(setting: Setting, split: Split, seed: int) -> Task:
     """The network with random weights, the objective, and the training part."""
     X_train, _, y_train, _ = split
     generator = torch.Generator().manual_seed(seed)
-    network = FractionalNetwork(
-        X_train.shape[1],
-        int(y_train.max()) + 1,
-        n_layers=setting.n_layers,
-        order=setting.order,
-        step_size=setting.step_size,
-        bias="scalar",
-        generator=generator,
-    ).double()
+    network = paper_network(
+        X_train, y_train, generator, n_layers=setting.n_layers, order=setting.order, step_size=setting.step_size
+    )
     regularization = Regularization(setting.class_map, setting.operator, setting.bias, laplacian=setting.laplacian)
     return Task(network, Objective(regularization=regularization), X_train, y_train, None, generator)
 

@@ -26,7 +26,7 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class TableSettings:
-    """Columns as printed; five seeds. `open_seeds` and `open_batches` are for what the paper leaves open."""
+    """Columns as printed; five seeds. `with_open` and `open_seeds` are for what the paper leaves open."""
 
     columns: tuple[Setting, ...] = (
         LEVEL_SETS,

@@ -7,9 +7,8 @@ import torch
 
 from fracdnn.datasets import Perfume
 from fracdnn.experiments.jobs import in_parallel
-from fracdnn.experiments.paper_training import perfume_split
+from fracdnn.experiments.paper_training import paper_network, perfume_split
 from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
-from fracdnn.nn import FractionalNetwork
 from fracdnn.report.experiment_figures import vanishing_gradient_figure
 from fracdnn.training import FullBatchTraining, Objective, Task, normalize_batch
 from fracdnn.training.history import layer_gradient_norms
@@ -65,17 +64,16 @@ def run(settings: VanishingGradient, perfume: Perfume | None, tick: Tick) -> Num
 def _curve(kind: Kind, seed: int, settings: VanishingGradient, perfume: Perfume) -> Numbers:
     X, _, y, _ = perfume_split(perfume, by_time=False)
     generator = torch.Generator().manual_seed(seed)
-    network = FractionalNetwork(
-        X.shape[1],
-        int(y.max()) + 1,
+    network = paper_network(
+        X,
+        y,
+        generator,
         n_layers=settings.n_layers,
         order=kind.order,
         step_size=settings.step_size,
         residual=kind.residual,
         adjoint=kind.adjoint,
-        bias="scalar",
-        generator=generator,
-    ).double()
+    )
     task = Task(network, Objective(), normalize_batch(X), y, None, generator)
     loss = task.loss()
     loss.backward()

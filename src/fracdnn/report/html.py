@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fracdnn.container import versions
+from fracdnn.estimators.base import LOCAL_PARAMETERS
 from fracdnn.files import write_whole
 from fracdnn.report.flow import flow_plot
 from fracdnn.report.planes import region_plot
 from fracdnn.report.plots import Plot, confusion_plot, gradient_plot, memory_plot, prediction_plot, training_plot
 from fracdnn.report.subject import Subject, subject_of
 
-# Parameters that say where and how to run, not what was learnt.
-_LOCAL = ("device", "checkpoint", "checkpoint_every", "resume", "verbose")
+_NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
 
 
 def write_report(
@@ -92,7 +92,7 @@ def _s(n: int) -> str:
 def _tables(subject: Subject, details: dict[str, str]) -> dict[str, dict[str, str]]:
     parameters = subject.estimator.get_params(deep=False)
     settings = {"estimator": type(subject.estimator).__name__}
-    settings |= {name: str(value) for name, value in parameters.items() if name not in _LOCAL}
+    settings |= {name: str(value) for name, value in parameters.items() if name not in _NOT_SHOWN}
     tables = {"Versions": versions(), "Settings": settings}
     return {"Details": {str(k): str(v) for k, v in details.items()}, **tables} if details else tables
 

@@ -82,7 +82,7 @@ class Preparation:
         A category that was not in the training table is an error that names it, or with `new_categories="ignore"`
         no category at all. `first_row` is the number of rows before this part of the table.
         """
-        self._check_columns(table)
+        check_columns(self.names, table.columns)
         parts = []
         if self._numbers:
             values = [_as_numbers(table[c.name], first_row) for c in self._numbers]
@@ -107,12 +107,14 @@ class Preparation:
             encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
             self._encoder = encoder.fit(np.array([[each[0] for each in known]], dtype=object))
 
-    def _check_columns(self, table: "pl.DataFrame") -> None:
-        missing = [name for name in self.names if name not in table.columns]
-        if missing:
-            lines = [f"the table must have the column {nearest(name, table.columns)}" for name in missing[:3]]
-            more = f" (and {len(missing) - 3} more)" if len(missing) > 3 else ""
-            raise TableError("; ".join(lines) + more + f"; it has {listed(table.columns)}")
+
+def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
+    """Every wanted column must be there; the message names the nearest of those that are."""
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        lines = [f"the table must have the column {nearest(name, columns)}" for name in missing[:3]]
+        more = f" (and {len(missing) - 3} more)" if len(missing) > 3 else ""
+        raise TableError("; ".join(lines) + more + f"; it has {listed(columns)}")
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

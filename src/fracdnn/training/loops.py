@@ -224,7 +224,7 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
         here = {**here, "shapes": [list(p.shape) for p in parameters]}
         minimizer: Any = OPTIMIZERS[optimizer](parameters, max_iter=max_iter - done, tolerance=tolerance, callback=note)
         if resumed:
-            run.check_position("shapes", resumed["shapes"], here["shapes"])
+            run.check_shapes(resumed["shapes"], here["shapes"])
             minimizer.load_state_dict(resumed["optimizer"])
         minimizer.step(_closure(task, minimizer))
     return str(minimizer.result.status)
