@@ -16,6 +16,7 @@ ROOMS = [
     "validation",
     "files",
     "container",
+    "compiled",
     "caputo",
     "memory",
     "solver",

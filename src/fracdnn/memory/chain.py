@@ -11,7 +11,7 @@ one node a layer, and what is held between the passes is one state a layer besid
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -85,13 +85,8 @@ class _Tape:
         self._passes: dict[int, _BackwardPass] = {}
 
     def advance(self, j: int, change: torch.Tensor) -> torch.Tensor:
-        """Y_j, in its place in the history; the last one apart, so that it does not keep the history alive."""
-        row, factor = self.history.row(j), self.factors[j - 1]
-        if j == self.plan.n_layers:
-            return (row + factor * change).to(row.dtype)
-        if isinstance(factor, float):
-            return row.add_(change, alpha=factor)
-        return row.addcmul_(change.to(row.dtype), factor)
+        """Y_j."""
+        return self.history.advance(j, change, self.factors[j - 1])
 
     def backward_pass(self, top: int, cotangent: torch.Tensor) -> "_BackwardPass":
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
@@ -132,15 +127,19 @@ class _BackwardPass(ABC):
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
         """Q_j."""
 
-    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
+    def change_cotangent(self, j: int, cotangent: torch.Tensor, saved: Sequence[torch.Tensor]) -> torch.Tensor:
         """c_j Q_j, what f_{j−1} receives: a tensor of its own, since callers may write into gradients."""
+        adjoint = self.adjoint(j, cotangent)
+        if saved:
+            previous, change = saved
+            self._record(j, previous, change, adjoint)
         return self._factors[j - 1] * adjoint
 
     def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
         """Q_0."""
         return cotangent + self._memory.row(self.top)
 
-    def record(self, j: int, previous: torch.Tensor, change: torch.Tensor, adjoint: torch.Tensor) -> None:
+    def _record(self, j: int, previous: torch.Tensor, change: torch.Tensor, adjoint: torch.Tensor) -> None:
         """Keep what the gradients of the weights need."""
         if not torch.is_grad_enabled():  # else second derivatives need the graph
             previous, change = previous.detach(), change.detach()
@@ -171,7 +170,12 @@ class _BufferedPass(_BackwardPass):
         super().__init__(tape.plan, top, tape.factors, self._sum)
 
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
-        return self._sum.first(cotangent) if j == self.top else self._sum.row(self.top - j).add_(cotangent)
+        return self._sum.first(cotangent) if j == self.top else self._sum.advance(self.top - j, cotangent, 1.0)
+
+    def change_cotangent(self, j: int, cotangent: torch.Tensor, saved: Sequence[torch.Tensor]) -> torch.Tensor:
+        if saved or j == self.top:
+            return super().change_cotangent(j, cotangent, saved)
+        return self._sum.advance_scaled(self.top - j, cotangent, self._factors[j - 1])
 
 
 class _DifferentiablePass(_BackwardPass):
@@ -220,7 +224,5 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         current = ctx.tape.backward_pass(ctx.j, cotangent)
-        adjoint = current.adjoint(ctx.j, cotangent)
-        if ctx.tape.plan.learnt:
-            current.record(ctx.j, *ctx.saved_tensors, adjoint)
-        return None, None, None, current.change_cotangent(ctx.j, adjoint).to(ctx.dtype)
+        change_cotangent = current.change_cotangent(ctx.j, cotangent, ctx.saved_tensors)
+        return None, None, None, change_cotangent.to(ctx.dtype)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
-from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
+from fracdnn.memory.sums import BufferedSum, buffer, fresh_alias
 
-BLOCK = 64
+BLOCK = 8
 _INNER = 8
 
 
@@ -86,12 +86,12 @@ def compressed_gradients(
     return tuple(gradient.to(torch.float64) for gradient in (own, previous, far, oldest))
 
 
-class CompressedSum(HistorySum):
+class CompressedSum(BufferedSum):
     """Rows 1 … N in O(N) work and, by itself, O(1) states."""
 
     def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
         self._weights = weights
-        self._n_rows = n_rows
+        self.n_rows = n_rows
         self._transposed = transposed
         self._shape = state.shape
         n_terms = len(weights.decay)
@@ -111,7 +111,7 @@ class CompressedSum(HistorySum):
         return first
 
     def row(self, n: int) -> torch.Tensor:
-        if n == self._n_rows and self._transposed:
+        if n == self.n_rows and self._transposed:
             return self._last_transposed_row(n)
         within = n % BLOCK
         if within == 0:
@@ -133,7 +133,7 @@ class CompressedSum(HistorySum):
             block[begin:end].addmm_(own[begin:end, start:begin], block[start:begin])
 
     def _open_block(self, n: int) -> None:
-        rows = min(BLOCK, self._n_rows + 1 - n)
+        rows = min(BLOCK, self.n_rows + 1 - n)
         block = buffer(self._far, rows, self._far.shape[1])
         self._blocks.append(block)
         if len(self._blocks) > 3:
@@ -164,7 +164,7 @@ class CompressedSum(HistorySum):
     def _add_to_running_sum(self, n: int, block: torch.Tensor) -> None:
         """The transposed sum's last row is Σ_k a_{N−1−k} x_k: gathered block by block."""
         count = len(block)
-        weights = self._weights.oldest[self._n_rows - n - count : self._n_rows - n].flip(0)
+        weights = self._weights.oldest[self.n_rows - n - count : self.n_rows - n].flip(0)
         self._far[-1:].addmm_(weights.unsqueeze(0), block)
 
     def _last_transposed_row(self, n: int) -> torch.Tensor:

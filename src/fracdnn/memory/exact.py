@@ -7,7 +7,7 @@ older state is met on exactly one level.
 
 import torch
 
-from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
+from fracdnn.memory.sums import BufferedSum, buffer, fresh_alias
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -20,15 +20,15 @@ def levels_for(n_rows: int, state: torch.Tensor) -> tuple[int, ...]:
     return (64, 8, 1)
 
 
-class ExactSum(HistorySum):
+class ExactSum(BufferedSum):
     """Row n of a lower triangular matrix [N, N] (its row n−1) over a preallocated contiguous history."""
 
     def __init__(self, matrix: torch.Tensor, state: torch.Tensor) -> None:
         self._matrix = matrix
-        self._n_rows = len(matrix)
-        self._levels = levels_for(self._n_rows, state)
-        self._flat = buffer(state, self._n_rows + 1, state.numel())
-        self._slots = self._flat.view(self._n_rows + 1, *state.shape).unbind(0)
+        self.n_rows = len(matrix)
+        self._levels = levels_for(self.n_rows, state)
+        self._flat = buffer(state, self.n_rows + 1, state.numel())
+        self._slots = self._flat.view(self.n_rows + 1, *state.shape).unbind(0)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         return fresh_alias(self._slots[0]).copy_(state)
@@ -37,7 +37,7 @@ class ExactSum(HistorySum):
         start = 0
         for size in self._levels:
             if n % size == 0 and start < n:
-                self._pull(n, min(n + size, self._n_rows + 1), start)
+                self._pull(n, min(n + size, self.n_rows + 1), start)
             start = n - n % size
         return fresh_alias(self._slots[n])
 

@@ -7,6 +7,8 @@ tensors are attached to the graph, and `weight_gradients` gives what flows back 
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.memory import compiled
+from fracdnn.memory.compiled import CompiledCompressedSum, CompiledExactSum
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.sums import HistorySum
@@ -14,8 +16,10 @@ from fracdnn.validation import being_traced
 
 HISTORIES = ("auto", "exact", "compressed")
 
-# Deeper than this, far weights by exponentials are faster (benchmarks/depth.py).
-_EXACT_LAYERS = 192
+# Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
+_EXACT_LAYERS = 64
+# … but for small states, which stay in cache: there it takes more layers.
+_EXACT_LAYERS_IF_SMALL = 192
 
 
 class MemoryPlan:
@@ -56,16 +60,23 @@ class MemoryPlan:
         return self._matrix
 
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        if self._compressed is None:
-            return ExactSum(self.forward_matrix(state), state)
-        return CompressedSum(self._cast_compressed(state), state, self.n_layers, transposed=False)
+        """The sum of the weights over Y_0, Y_1, …, for states like this one."""
+        if self._sums_all_pairs(state):
+            return _exact_sum(self.forward_matrix(state), state)
+        return _compressed_sum(self._cast_compressed(state), state, self.n_layers, transposed=False)
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
-        if self._compressed is None:
+        if self._sums_all_pairs(state):
             skip = self.n_layers - top
-            return ExactSum(self.adjoint_matrix(state)[skip:, skip:], state)
-        return CompressedSum(self._cast_compressed(state), state, top, transposed=True)
+            return _exact_sum(self.adjoint_matrix(state)[skip:, skip:], state)
+        return _compressed_sum(self._cast_compressed(state), state, top, transposed=True)
+
+    def _sums_all_pairs(self, state: torch.Tensor) -> bool:
+        if self._compressed is None:
+            return True
+        small = state.is_cpu and not compiled.applies(state)
+        return small and not self.learnt and self.n_layers <= _EXACT_LAYERS_IF_SMALL
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """`dense_matrix()` as numbers only, in the dtype and on the device of a state; made once."""
@@ -103,6 +114,15 @@ class MemoryPlan:
         cast = self._casts[key]
         assert isinstance(cast, CompressedWeights)
         return cast
+
+
+def _exact_sum(matrix: torch.Tensor, state: torch.Tensor) -> HistorySum:
+    return CompiledExactSum(matrix, state) if compiled.applies(state) else ExactSum(matrix, state)
+
+
+def _compressed_sum(weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
+    kind = CompiledCompressedSum if compiled.applies(state) else CompressedSum
+    return kind(weights, state, n_rows, transposed=transposed)
 
 
 def default_tolerance(dtype: torch.dtype) -> float:

@@ -8,9 +8,11 @@ import torch
 class HistorySum(ABC):
     """A causal weighted sum over a growing sequence of states x_0, x_1, …: row n is Σ_{k<n} M_nk x_k.
 
-    Use: `first(x_0)`, then for n = 1, 2, … `row(n)` and `fill(…)` of that row to turn it into x_n. The rows live
-    where the states will, so a row is read and filled once and nothing is copied.
+    Use: `first(x_0)`, then for n = 1, 2, … `advance(n, …)`, which makes x_n of row n. The last row may also be asked
+    for by itself.
     """
+
+    n_rows: int
 
     @abstractmethod
     def first(self, state: torch.Tensor) -> torch.Tensor:
@@ -18,7 +20,30 @@ class HistorySum(ABC):
 
     @abstractmethod
     def row(self, n: int) -> torch.Tensor:
-        """The memory Σ_{k<n} M_nk x_k, in the place of x_n; rows come in order."""
+        """The memory Σ_{k<n} M_nk x_k; rows come in order."""
+
+    @abstractmethod
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        """x_n = row n + factor · change."""
+
+    @abstractmethod
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        """x_n = row n + change, of which nobody but the sum itself will know; returns scale · x_n."""
+
+
+class BufferedSum(HistorySum):
+    """One whose rows live where the states will, so that nothing is copied."""
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        row = self.row(n)
+        if n == self.n_rows:  # apart, so that it does not keep the buffers alive
+            return (row + factor * change).to(row.dtype)
+        if isinstance(factor, float):
+            return row.add_(change, alpha=factor)
+        return row.addcmul_(change.to(row.dtype), factor)
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        return scale * self.advance(n, change, 1.0)
 
 
 def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
@@ -32,5 +57,7 @@ def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
 
 def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
     """Uninitialised memory, an ordinary tensor in inference mode too: those count how often they are written into."""
+    if not torch.is_inference_mode_enabled():
+        return like.new_empty(*size)
     with torch.inference_mode(False):
         return like.new_empty(*size)

@@ -123,3 +123,18 @@ def across(_: Any, vector: Any) -> Any:
         return builder.extract_element(rest, ir.Constant(ir.IntType(32), 0))
 
     return vector.dtype(vector), generate
+
+
+@intrinsic
+def prefetch(_: Any, array: Any, offset: Any) -> Any:
+    """Have the memory around a flat offset brought into cache, without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, flag = ir.IntType(8), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), flag, flag, flag])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte.as_pointer()], kind)
+        to_read, into_all_caches, data = (ir.Constant(flag, value) for value in (0, 3, 1))
+        builder.call(function, [_address(context, builder, array, arguments, byte), to_read, into_all_caches, data])
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), generate

@@ -1,0 +1,69 @@
+"""Run a compiled function on the threads torch computes with.
+
+A pool of our own would compete with torch's: OpenMP's threads wait for their next work by spinning, so on as many cores
+as threads every switch between the two costs more than a small kernel takes. Torch's OpenMP is asked for its threads
+instead, through the entry that compilers use; a region then starts within microseconds.
+
+A kernel is a C function of one pointer, to a record of 64-bit numbers. It takes pieces of work by `take` until none are
+left, so any number of threads will do, one among them.
+"""
+
+import ctypes
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+
+class Call:
+    """A Numba `cfunc` with a record of its arguments, to be called many times, on so many threads at most."""
+
+    def __init__(self, kernel: Any, record: np.dtype, threads: int) -> None:
+        self._record = np.zeros(1, record)
+        address = self._record.ctypes.data
+        region = _parallel_region() if threads > 1 else None
+        self._run = partial(region, kernel.address, address, threads, 0) if region else partial(kernel.ctypes, address)
+
+    def __call__(self, *arguments: float) -> None:
+        """Call it with all fields of the record but the first, which counts the pieces of work taken."""
+        self._record[0] = (0, *arguments)
+        self._run()
+
+
+@lru_cache(maxsize=1)
+def _parallel_region() -> Any:
+    """OpenMP's entry; nothing where torch has another kind of threads."""
+    try:
+        entry = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    entry.restype = None
+    return entry
+
+
+@intrinsic
+def take(_: Any, arguments: Any) -> Any:
+    """The number of the next piece of work: the first of the arguments, to which 1 is added, whoever else does."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        counter = builder.bitcast(values[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(arguments), generate
+
+
+@intrinsic
+def pointer(_: Any, address: Any, like: Any) -> Any:
+    """An address as a pointer to numbers like those of an array."""
+    kind = types.CPointer(like.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(kind))
+
+    return kind(types.int64, like), generate

@@ -1,0 +1,255 @@
+"""The history sums for states on the CPU, by compiled operations: what `exact` and `compressed` compute, sooner.
+
+A state is a tensor of its own, as in a network without memory, and is freed as soon as nobody needs it: the sums go by
+addresses. `fracdnn.memory.kernel` holds the operations and says why they are these two.
+"""
+
+from abc import abstractmethod
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fracdnn.memory.compressed import BLOCK, CompressedWeights
+from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
+
+_NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
+_PLAIN = (torch.Tensor, nn.Parameter)
+# Smaller states are quick in any way, and not worth a compiler.
+_SMALLEST_STATE = 2048
+# Smaller ones are not worth a second thread.
+_SMALLEST_SHARED = 2**14
+_PIECE_UNIT = 64
+# Numbers between states that lie one after the other: whole lines of the cache, an odd number of them.
+_GAP = 80
+# Blocks of rows of the exact sum, from large to small.
+_LEVELS = (64, 8)
+
+
+def applies(state: torch.Tensor) -> bool:
+    """Whether the compiled sums can take states like this one."""
+    return (
+        type(state) in _PLAIN
+        and state.is_cpu
+        and state.dtype in _NUMPY
+        and state.numel() >= _SMALLEST_STATE
+        and not torch._C._len_torch_dispatch_stack()
+        and _kernel() is not None
+    )
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> ModuleType | None:
+    """The compiled operations; nothing where Numba is missing or fails, since torch's are always there."""
+    try:
+        from fracdnn.memory import kernel
+
+        kernel.begin(np.float32)
+    except Exception:
+        return None
+    return kernel
+
+
+class _CompiledSum(HistorySum):
+    """What the two sums share: states by address, and the two operations on them."""
+
+    def __init__(self, state: torch.Tensor, n_rows: int) -> None:
+        from fracdnn.compiled.threads import Call
+
+        kernel: Any = _kernel()
+        self.n_rows = n_rows
+        self._dtype, self._shape, self._size = state.dtype, state.shape, state.numel()
+        self._like = state.new_empty(0)
+        kind, threads = _NUMPY[state.dtype], torch.get_num_threads() if self._size >= _SMALLEST_SHARED else 1
+        # One piece a thread, as torch itself divides a state: what a thread has in its cache stays its own.
+        self._piece = -(-self._size // (threads * _PIECE_UNIT)) * _PIECE_UNIT
+        self._begin = Call(kernel.begin(kind), kernel.BEGIN, threads)
+        self._finish = Call(kernel.finish(kind), kernel.FINISH, threads)
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        first = self._new_state().copy_(state)
+        self._keep(0, fresh_alias(first))
+        return first
+
+    def row(self, n: int) -> torch.Tensor:
+        row = self._new_state()
+        self._write(n, row, 0, 0.0)
+        return row
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        step = self._readable(change)
+        state = self._new_state()
+        self._write(n, state, step.data_ptr(), float(factor))
+        self._keep(n, fresh_alias(state))
+        return state
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        step, scaled, state = self._readable(change), self._new_state(), self._private_state(n)
+        self._write(n, state, step.data_ptr(), 1.0, scaled.data_ptr(), float(scale))
+        self._keep(n, state)
+        return scaled
+
+    @abstractmethod
+    def _write(self, n: int, state: torch.Tensor, step: int, factor: float, scaled: int = 0, scale: float = 0) -> None:
+        """Row n + factor · step into a state, and scale times that into another; 0 is no address."""
+
+    @abstractmethod
+    def _keep(self, n: int, state: torch.Tensor) -> None:
+        """Remember state n, as long as rows are to come that read it."""
+
+    def _new_state(self) -> torch.Tensor:
+        return buffer(self._like, *self._shape)
+
+    def _private_state(self, n: int) -> torch.Tensor:
+        """A place for state n that nobody else will see."""
+        return self._new_state()
+
+    def _rows_apart(self, n: int) -> torch.Tensor:
+        """Room for n states, a little apart: at distances that are powers of 2 they would meet in the cache."""
+        return buffer(self._like, n, self._size + _GAP)[:, : self._size]
+
+    def _readable(self, change: torch.Tensor) -> torch.Tensor:
+        """The same numbers where the operations can read them."""
+        if type(change) not in _PLAIN or change.layout is not torch.strided or not change.is_cpu:
+            change = torch.zeros(self._shape, dtype=self._dtype) + change
+        if change.dtype is self._dtype and change.is_contiguous() and not change.is_neg():
+            return change
+        return change.detach().to(self._dtype).contiguous().resolve_neg()
+
+
+class CompiledExactSum(_CompiledSum):
+    """Row n of a lower triangular matrix [N, N] (its row n−1)."""
+
+    def __init__(self, matrix: torch.Tensor, state: torch.Tensor) -> None:
+        super().__init__(state, len(matrix))
+        self._matrix = matrix
+        self._states: list[torch.Tensor] = []
+        self._table = _Table(np.zeros(self.n_rows + 1, np.int64))
+        self._levels = _LEVELS if self.n_rows > _LEVELS[0] else _LEVELS[1:]
+        self._base = self._rows_apart(min(self._levels[0], self.n_rows + 1))
+        self._base_table = _Table(_addresses(self._base))
+        self._ones = self._like.new_ones(len(self._base))
+
+    def _keep(self, n: int, state: torch.Tensor) -> None:
+        self._states.append(state)
+        self._table.entries[n] = state.data_ptr()
+
+    def _write(self, n: int, state: torch.Tensor, step: int, factor: float, scaled: int = 0, scale: float = 0) -> None:
+        start = 0
+        for size in self._levels:
+            if n % size == 0 and start < n:
+                self._start_block(n, min(size, self.n_rows + 1 - n), start)
+            start = n - n % size
+        base = int(self._base_table.entries[n % self._levels[0]]) if start else 0
+        near = (n - start, self._table.place(start), self._weight(n, start))
+        self._finish(self._size, self._piece, state.data_ptr(), base, *near, step, scaled, factor, scale)
+
+    def _start_block(self, n: int, n_rows: int, start: int) -> None:
+        """Bring states start … n−1 into rows n … n + n_rows − 1."""
+        rows = (n_rows, self._base_table.place(n % self._levels[0]), self._ones.data_ptr() if start else 0)
+        sources = (n - start, self._table.place(start), self._weight(n, start), self._matrix.stride(0))
+        self._begin(self._size, self._piece, *rows, *sources, 0, 0, 0)
+
+    def _weight(self, n: int, k: int) -> int:
+        """Where M_nk is."""
+        matrix = self._matrix
+        return matrix.data_ptr() + ((n - 1) * matrix.stride(0) + k) * matrix.element_size()
+
+
+class CompiledCompressedSum(_CompiledSum):
+    """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
+
+    The table holds the far states (one more than exponentials: the first state of a forward sum, the running sum of a
+    transposed one), then the states of the previous block, then those of the block itself.
+    """
+
+    def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
+        super().__init__(state, n_rows)
+        self._transposed = transposed
+        self._far = self._rows_apart(len(weights.decay) + 1).zero_()
+        self._base = self._rows_apart(BLOCK)
+        self._base_table = _Table(_addresses(self._base))
+        self._table = _Table(np.append(_addresses(self._far), np.zeros(2 * BLOCK, np.int64)))
+        self._near = self._table.place(len(self._far) + BLOCK)
+        self._states: list[torch.Tensor] = []  # of two blocks
+        self._ring: tuple[torch.Tensor, ...] = ()
+        self._oldest, self._own = weights.oldest.numpy(), weights.own
+        nothing, one = self._like.new_zeros(1, BLOCK), self._like.new_ones(1, 1)
+        self._starting = torch.cat([weights.far, nothing.T, weights.previous], dim=1).numpy()
+        self._absorb = torch.cat([weights.absorb, nothing]).numpy()
+        self._decay = torch.cat([weights.decay, one])
+        if not transposed:  # the first state's weight is not h_m
+            self._own = weights.own.clone()
+            known = weights.oldest[: BLOCK - 1]
+            self._own[1 : len(known) + 1, 0] = known
+        self._usual_own = weights.own
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        first = super().first(state)
+        if not self._transposed:
+            self._far[-1].copy_(first.view(-1))
+        return first
+
+    def _keep(self, n: int, state: torch.Tensor) -> None:
+        self._states.append(state)
+        self._table.entries[n % BLOCK - BLOCK] = state.data_ptr()
+
+    def _private_state(self, n: int) -> torch.Tensor:
+        if not self._ring:
+            self._ring = self._rows_apart(2 * BLOCK).unbind(0)
+        return self._ring[n % (2 * BLOCK)]
+
+    def _write(self, n: int, state: torch.Tensor, step: int, factor: float, scaled: int = 0, scale: float = 0) -> None:
+        within = n % BLOCK
+        if n == self.n_rows and self._transposed:
+            # All of it with weights a_{N−1−k}: what is not in the running sum yet is the latest block.
+            within = (n - 1) % BLOCK + 1
+            row = self._oldest[:within][::-1].copy()
+            base, weights = self._far[-1].data_ptr(), row.ctypes.data
+        else:
+            if within == 0:
+                self._start_block(n)
+            base = int(self._base_table.entries[within]) if n >= BLOCK else 0
+            weights = self._own.data_ptr() + within * BLOCK * self._own.element_size()
+        self._finish(
+            self._size, self._piece, state.data_ptr(), base, within, self._near, weights, step, scaled, factor, scale
+        )
+
+    def _start_block(self, n: int) -> None:
+        """The rows of a new block from all that is older; the far states then take in the block before it."""
+        del self._states[:-BLOCK]
+        self._table.entries[-2 * BLOCK : -BLOCK] = self._table.entries[-BLOCK:]
+        n_rows, n_far = min(BLOCK, self.n_rows + 1 - n), len(self._far)
+        starting, absorb = self._starting, self._absorb
+        if self._transposed:
+            # The last row is Σ_k a_{N−1−k} x_k: gathered block by block.
+            absorb[-1] = self._oldest[self.n_rows - n : self.n_rows - n + BLOCK][::-1]
+        else:
+            starting[:n_rows, n_far - 1] = self._oldest[n - 1 : n - 1 + n_rows]
+            if n == BLOCK:  # the first state counts through the far states
+                starting, absorb = starting.copy(), absorb.copy()
+                starting[:, n_far] = 0
+                absorb[:, 0] = 0
+                self._own = self._usual_own
+        rows = (n_rows, self._base_table.place(0), 0)
+        sources = (n_far + BLOCK, self._table.place(0), starting.ctypes.data, n_far + BLOCK)
+        self._begin(self._size, self._piece, *rows, *sources, n_far, absorb.ctypes.data, self._decay.data_ptr())
+
+
+class _Table:
+    """Addresses one after the other, which an operation is told by the place of the first."""
+
+    def __init__(self, entries: np.ndarray) -> None:
+        self.entries = entries
+        self._start = entries.ctypes.data
+
+    def place(self, n: int) -> int:
+        return self._start + n * self.entries.itemsize
+
+
+def _addresses(rows: torch.Tensor) -> np.ndarray:
+    """Where each row of a matrix begins."""
+    return rows.data_ptr() + rows.stride(0) * rows.element_size() * np.arange(len(rows), dtype=np.int64)
