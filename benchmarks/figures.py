@@ -23,6 +23,7 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "naive": ("double loop", VERMILION, "X"),
     "fdeint (PyPI)": ("fdeint (PyPI), PECE", PURPLE, "^"),
     "torchdiffeq": ("torchdiffeq, Euler, order 1", GREEN, "<"),
+    "torchdiffeq, all times": ("the same, all times asked for", "#00523B", "4"),
     "torchode": ("torchode, Euler, order 1", "#66B99E", ">"),
     "pycaputo, PECE": ("pycaputo, PECE", GREEN, "<"),
     "pycaputo, Euler": ("pycaputo, Euler", "#66B99E", ">"),

@@ -12,11 +12,18 @@ import torch
 Field = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def torchdiffeq_euler(field: Field, y0: torch.Tensor, T: float, n: int) -> torch.Tensor:
-    """Explicit Euler, by backpropagation through its steps."""
+def torchdiffeq_euler(field: Field, y0: torch.Tensor, T: float, n: int, *, all_times: bool) -> torch.Tensor:
+    """Explicit Euler, by backpropagation through its steps.
+
+    With `all_times` the solution is asked for at every step, as `fracdnn.fdeint` gives it; its writes into the output
+    then make the backward pass quadratic in the steps. Without, only the end is asked for.
+    """
     from torchdiffeq import odeint
 
-    return odeint(field, y0, torch.linspace(0, T, n + 1, dtype=y0.dtype), method="euler")[-1]
+    if all_times:
+        return odeint(field, y0, torch.linspace(0, T, n + 1, dtype=y0.dtype), method="euler")[-1]
+    ends = torch.tensor([0.0, T], dtype=y0.dtype)
+    return odeint(field, y0, ends, method="euler", options={"step_size": T / n})[-1]
 
 
 def torchode_euler(field: Field, y0: torch.Tensor, T: float, n: int) -> torch.Tensor:
@@ -41,7 +48,7 @@ def fdeint_pece(field: Field, y0: torch.Tensor, T: float, n: int, order: float) 
 
 
 def pycaputo_solution(method: str, field: Callable, y0: np.ndarray, T: float, n: int, order: float) -> np.ndarray:
-    """ "PECE" or "ForwardEuler" of pycaputo.fode.caputo."""
+    """By a method of pycaputo.fode.caputo, PECE or ForwardEuler."""
     from pycaputo.controller import make_fixed_controller
     from pycaputo.derivatives import CaputoDerivative
     from pycaputo.fode import caputo

@@ -20,6 +20,12 @@ from fracdnn.caputo import mittag_leffler
 
 ORDER, BATCH, WIDTH = 0.5, 256, 32
 FRACTIONAL = ("ours, exact", "ours, compressed", "naive", "fdeint (PyPI)")
+PACKAGES = {
+    "fdeint (PyPI)": "FDEint",
+    "torchdiffeq": "torchdiffeq",
+    "torchdiffeq, all times": "torchdiffeq",
+    "torchode": "torchode",
+}
 TARGETS = (
     Target("fdeint, 128 steps: ours / torchdiffeq's Euler, time", "ours, exact", "torchdiffeq", at_most=2),
     Target("fdeint, 128 steps: PyPI's fdeint / ours, time", "fdeint (PyPI)", "ours, exact", at_least=5),
@@ -45,7 +51,10 @@ class Linear:
             "ours, compressed": partial(self._ours, "compressed"),
             "naive": lambda: double_loop(lambda j, y: y @ self.A, self.y0, n_steps, ORDER, 1 / n_steps),
             "fdeint (PyPI)": lambda: peers.fdeint_pece(self.field, self.y0, 1.0, n_steps, ORDER),
-            "torchdiffeq": lambda: peers.torchdiffeq_euler(self.field, self.y0, 1.0, n_steps),
+            "torchdiffeq": partial(peers.torchdiffeq_euler, self.field, self.y0, 1.0, n_steps, all_times=False),
+            "torchdiffeq, all times": partial(
+                peers.torchdiffeq_euler, self.field, self.y0, 1.0, n_steps, all_times=True
+            ),
             "torchode": lambda: peers.torchode_euler(self.field, self.y0, 1.0, n_steps),
         }
 
@@ -86,15 +95,10 @@ class Linear:
 
 def rival(name: str, problem: Linear) -> Rival:
     """All schemes here are of first order at least, with error constants below 2 at these eigenvalues."""
-    if name not in FRACTIONAL or name == "fdeint (PyPI)":
-        _require({"fdeint (PyPI)": "FDEint"}.get(name, name))
+    __import__(PACKAGES.get(name, "fracdnn"))
     return Rival(
         partial(problem.run, name), partial(problem.error, name), tolerance=2 / problem.n_steps, prepare=problem.clear
     )
-
-
-def _require(module: str) -> None:
-    __import__(module)
 
 
 class LongSolve:
@@ -136,7 +140,7 @@ class LongSolve:
 def cases(options: Options) -> list[Case]:
     reach = {"naive": 128, "fdeint (PyPI)": 256}  # beyond, memory or patience ends
     sizes = (16, 32) if options.quick else (32, 64, 128, 256, 512, 1024)
-    names = [*FRACTIONAL, "torchdiffeq", "torchode"]
+    names = [*FRACTIONAL, "torchdiffeq", "torchdiffeq, all times", "torchode"]
     return [
         Case(
             name=f"{n} steps",
@@ -144,7 +148,7 @@ def cases(options: Options) -> list[Case]:
             build=partial(Linear, n),
             rivals={name: partial(rival, name) for name in names if n <= reach.get(name, n)},
             turns=2 if options.quick else 9 if n <= 256 else 5,
-            limits={"naive": 3},
+            limits={"naive": 3, "fdeint (PyPI)": 5 if n <= 128 else 3},
             memory=tuple(name for name in names if n <= reach.get(name, n)) if n >= 32 else (),
             threads=1,
             targets=TARGETS if n in (32, 128) and options.quick == (n == 32) else (),
