@@ -98,9 +98,21 @@ def _names(records: Records) -> list[str]:
 
 
 def _curves(axes: Any, records: Records, setting: str, measure: Measure) -> None:
+    sizes = [record["settings"][setting] for record in records]
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [_short(size) for size in sizes], minor=False)
+    axes.set_xticks([], minor=True)
     for name in _names(records):
         points = [(r["settings"][setting], value) for r in records if (value := measure(r, name)) is not None]
         _line(axes, name, [p[0] for p in points], [p[1] for p in points])
+
+
+def _short(size: int) -> str:
+    """1000 and less as they are; above, powers of ten."""
+    power = len(str(size)) - 1
+    if size <= 1024:
+        return str(size)
+    return f"$10^{power}$" if size == 10**power else f"${size / 10**power:g}\\cdot 10^{power}$"
 
 
 def _line(axes: Any, name: str, x: list[Any], y: list[Any]) -> None:

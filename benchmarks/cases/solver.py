@@ -138,7 +138,8 @@ class LongSolve:
 
 @group("solver", "fdeint and its peers, d_t^0.5 y = yA, 256 x 32, float32, one thread, forward + backward")
 def cases(options: Options) -> list[Case]:
-    reach = {"naive": 128, "fdeint (PyPI)": 256}  # beyond, memory or patience ends
+    # Beyond, memory or patience ends.
+    reach = {"naive": 128, "fdeint (PyPI)": 256, "torchdiffeq, all times": 256}
     sizes = (16, 32) if options.quick else (32, 64, 128, 256, 512, 1024)
     names = [*FRACTIONAL, "torchdiffeq", "torchdiffeq, all times", "torchode"]
     return [
