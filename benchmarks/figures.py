@@ -1,6 +1,7 @@
 """The pictures of the page, each a function of all records."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.measures import Record, median
@@ -11,14 +12,14 @@ Records = list[Record]
 # One colour and marker for each rival, the same in all pictures.
 STYLES: dict[str, tuple[str, str, str]] = {
     "residual": ("residual network", GREY, "s"),
-    "ours": ("ours", BLUE, "o"),
+    "ours": ("ours, compiled", "#003C5F", "*"),
     "exact": ("ours, exact", BLUE, "o"),
     "ours, exact": ("ours, exact", BLUE, "o"),
     "ours, uniform": ("ours, equal steps", BLUE, "o"),
     "compressed": ("ours, compressed", SKY, "D"),
     "ours, compressed": ("ours, compressed", SKY, "D"),
     "ours, graded": ("ours, graded steps", "#003C5F", "P"),
-    "blocked": ("ours, torch operations", SKY, "D"),
+    "blocked": ("ours, torch operations", PURPLE, "p"),
     "plain": ("one sum a layer, autograd", ORANGE, "v"),
     "naive": ("double loop", VERMILION, "X"),
     "fdeint (PyPI)": ("fdeint (PyPI), PECE", PURPLE, "^"),
@@ -42,12 +43,14 @@ def depth_figure(records: Records) -> Any:
 
 
 def memory_figure(records: Records) -> Any:
-    """Peak memory against depth."""
+    """Peak memory against depth: as the system has it (lines), and live (dotted, small)."""
     figure, (left, right) = _panels("Peak memory of a network", "Peak memory of a solver")
-    _curves(left, of_group(records, "depth"), "layers", lambda record, name: median(record, name, "memory"))
-    _curves(right, of_group(records, "solver"), "steps", lambda record, name: median(record, name, "memory"))
-    left.set(xlabel="layers (256 × 256, float32)", ylabel="MiB, forward + backward")
-    right.set(xlabel="steps (256 × 32, float32)", ylabel="MiB, forward + backward")
+    for measure, style in (("memory", {}), ("live_memory", {"linestyle": ":", "markersize": 3, "label": None})):
+        for axes, group, setting in ((left, "depth", "layers"), (right, "solver", "steps")):
+            chosen = [record for record in of_group(records, group) if _measured(record, measure)]
+            _curves(axes, chosen, setting, partial(median, measure=measure), **style)
+    left.set(xlabel="layers (256 × 256, float32)", ylabel="MiB, forward + backward (dotted: live)")
+    right.set(xlabel="steps (256 × 32, float32)", ylabel="MiB, forward + backward (dotted: live)")
     return _finished(figure, (left, right))
 
 
@@ -62,6 +65,7 @@ def accuracy_figure(records: Records) -> Any:
     axes.set(
         xlabel="seconds of a solve, forward, one thread",
         ylabel="relative error at $T = 1$",
+        xscale="log",
         title=r"$d_t^{0.5}u = -4u$: each point twice the steps of the one before",
     )
     return _finished(figure, (axes,))
@@ -97,35 +101,42 @@ def _names(records: Records) -> list[str]:
     return list(dict.fromkeys(name for record in records for name in record["rivals"]))
 
 
-def _curves(axes: Any, records: Records, setting: str, measure: Measure) -> None:
+def _measured(record: Record, measure: str) -> bool:
+    return any(outcome.get(measure) is not None for outcome in record["rivals"].values())
+
+
+def _curves(axes: Any, records: Records, setting: str, measure: Measure, **style: Any) -> None:
     sizes = [record["settings"][setting] for record in records]
     axes.set_xscale("log")
-    axes.set_xticks(sizes, [_short(size) for size in sizes], minor=False)
-    axes.set_xticks([], minor=True)
+    if sizes:
+        axes.set_xticks(sizes, [_short(size) for size in sizes], minor=False)
+        axes.set_xticks([], minor=True)
     for name in _names(records):
         points = [(r["settings"][setting], value) for r in records if (value := measure(r, name)) is not None]
-        _line(axes, name, [p[0] for p in points], [p[1] for p in points])
+        _line(axes, name, [p[0] for p in points], [p[1] for p in points], **style)
 
 
 def _short(size: int) -> str:
-    """1000 and less as they are; above, powers of ten."""
+    """Up to four digits as they are; above, powers of ten."""
     power = len(str(size)) - 1
-    if size <= 1024:
+    if size < 10_000:
         return str(size)
     return f"$10^{power}$" if size == 10**power else f"${size / 10**power:g}\\cdot 10^{power}$"
 
 
-def _line(axes: Any, name: str, x: list[Any], y: list[Any]) -> None:
+def _line(axes: Any, name: str, x: list[Any], y: list[Any], **style: Any) -> None:
     if x:
         label, colour, marker = STYLES.get(name, (name, "black", "."))
-        axes.plot(x, y, marker=marker, color=colour, label=label, linewidth=1.5, markersize=5)
+        axes.plot(
+            x, y, **{"marker": marker, "color": colour, "label": label, "linewidth": 1.5, "markersize": 5, **style}
+        )
 
 
 def _finished(figure: Any, panels: Any) -> Any:
-    """Logarithmic axes; one legend beside the panels, so that it covers no curve."""
+    """One legend beside the panels, so that it covers no curve."""
     handles: dict[str, Any] = {}
     for axes in panels:
-        axes.set(xscale="log", yscale="log")
+        axes.set_yscale("log")
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:

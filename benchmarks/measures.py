@@ -23,6 +23,10 @@ def median(record: Record, name: str, measure: str = "seconds") -> float | None:
 
 
 def ratio(record: Record, over: str, under: str, measure: str = "seconds") -> float | None:
+    """Of times, the median of the ratios turn by turn: both sides of each were taken one after the other."""
+    if measure == "seconds":
+        found = turn_ratios(record, over, under)
+        return float(np.median(found)) if len(found) else None
     above, below = median(record, over, measure), median(record, under, measure)
     return None if above is None or not below else above / below
 
@@ -47,13 +51,18 @@ def seconds_cell(record: Record, name: str, scale: float) -> str:
     return with_spread(float(np.median(found)), found)
 
 
+def turn_ratios(record: Record, over: str, under: str) -> np.ndarray:
+    """As many as both have turns; none where one of them was not timed."""
+    above, below = rival(record, over), rival(record, under)
+    if above is None or below is None:
+        return np.empty(0)
+    return np.array([a / b for a, b in zip(above["seconds"], below["seconds"], strict=False)])
+
+
 def ratio_cell(record: Record, over: str, under: str) -> str:
-    """The ratio of medians, and the quartiles of the ratios turn by turn."""
-    value = ratio(record, over, under)
-    if value is None:
-        return "-"
-    pairs = zip(record["rivals"][over]["seconds"], record["rivals"][under]["seconds"], strict=False)
-    return with_spread(value, np.array([a / b for a, b in pairs]))
+    """The median of the ratios turn by turn, with quartiles."""
+    found = turn_ratios(record, over, under)
+    return with_spread(float(np.median(found)), found) if len(found) else "-"
 
 
 def with_spread(value: float, values: np.ndarray) -> str:

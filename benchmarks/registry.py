@@ -40,7 +40,10 @@ class Rival:
 
 @dataclass(frozen=True)
 class Target:
-    """What was asked for: the ratio of medians `over` / `under`, by "seconds" or "memory", on one side of a bound."""
+    """What was asked for: the ratio `over` / `under`, on one side of a bound.
+
+    `measure` is "seconds", "memory" or "live_memory" (see `benchmarks.memory`).
+    """
 
     what: str
     over: str

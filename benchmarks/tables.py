@@ -43,7 +43,7 @@ def times(
 
 
 def memory(records: Records, group: str, ratios: Sequence[tuple[str, str]]) -> str:
-    """Peak memory in MiB, and ratios."""
+    """Peak memory in MiB, as the system has it and, in brackets, live; and ratios of both."""
     chosen = [r for r in of_group(records, group) if any("memory" in outcome for outcome in r["rivals"].values())]
     if not chosen:
         return missing(group)
@@ -52,8 +52,8 @@ def memory(records: Records, group: str, ratios: Sequence[tuple[str, str]]) -> s
     rows = [
         [
             _setting(record["settings"][first]),
-            *(number(median(record, name, "memory")) for name in rivals),
-            *(number(ratio(record, a, b, "memory")) for a, b in ratios),
+            *(_both(partial(median, record, name)) for name in rivals),
+            *(_both(partial(ratio, record, a, b)) for a, b in ratios),
         ]
         for record in chosen
     ]
@@ -173,6 +173,11 @@ def refused(records: Records) -> str:
         if outcome["status"] != "timed"
     ]
     return markdown(["case", "rival", "status", "why"], rows) if rows else "None: every rival gave the right numbers."
+
+
+def _both(measured: Callable[..., float | None]) -> str:
+    seen, live = measured(measure="memory"), measured(measure="live_memory")
+    return "-" if seen is None else f"{number(seen)} ({number(live)})"
 
 
 def _setting(value: Any) -> str:

@@ -155,6 +155,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tmp_path):
     assert records["depth/20 layers"] == kept["depth/20 layers"]
     residual, compressed = (records["depth/60 layers"]["rivals"][name]["memory"] for name in ("residual", "compressed"))
     assert 0 < residual < compressed < 100
+    assert records["depth/60 layers"]["rivals"]["residual"]["live_memory"] > 0
 
 
 def test_only_keeps_the_results_of_other_groups(tmp_path, squares):
