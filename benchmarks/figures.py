@@ -107,8 +107,8 @@ def _measured(record: Record, measure: str) -> bool:
 
 def _curves(axes: Any, records: Records, setting: str, measure: Measure, **style: Any) -> None:
     sizes = [record["settings"][setting] for record in records]
-    axes.set_xscale("log")
     if sizes:
+        axes.set_xscale("log")
         axes.set_xticks(sizes, [_short(size) for size in sizes], minor=False)
         axes.set_xticks([], minor=True)
     for name in _names(records):
