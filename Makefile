@@ -1,9 +1,9 @@
-# Two commands: `make demo` shows what the package does, `make test` runs every check.
+# `make demo` shows what the package does, `make test` runs every check, `make bench` times it against its peers.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit chromium clean
+.PHONY: demo test lint types unit chromium bench clean
 
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
@@ -35,6 +35,14 @@ $(READY): pyproject.toml constraints.txt
 		|| { echo "fracdnn needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# About 20 minutes on two cores; BENCH="--only depth" or "--quick" for less, "--resume" to go on after Ctrl-C.
+bench: $(VENV)/.bench
+	$(VENV)/bin/python -m benchmarks $(BENCH)
+
+$(VENV)/.bench: $(READY)
+	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,bench]'
 	@touch $@
 
 clean:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
+from benchmarks.measures import markdown
 from fracdnn.files import write_whole
 from fracdnn.report.figures import BLUE, VERMILION, new_figure, save_figure
 
@@ -58,15 +59,11 @@ def tables(study: Study) -> dict[str, str]:
     ratios = study.means["seconds"][:, :3] / study.means["seconds"][:, [mlp]]
     times = [[d, *(f"{ratio:.2f}" for ratio in row)] for d, row in zip(study.data, ratios, strict=True)]
     return {
-        "accuracy": _markdown(["data", *study.models], accuracy),
-        "ranks": _markdown(["model", "accuracy", "log-loss", "calibration", "fit time"], lines),
-        "neural": _markdown(["model", "accuracy", "log-loss"], among),
-        "times": _markdown(["data", *study.models[:3]], times),
+        "accuracy": markdown(["data", *study.models], accuracy),
+        "ranks": markdown(["model", "accuracy", "log-loss", "calibration", "fit time"], lines),
+        "neural": markdown(["model", "accuracy", "log-loss"], among),
+        "times": markdown(["data", *study.models[:3]], times),
     }
-
-
-def _markdown(headings: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [headings, ["---"] * len(headings), *rows])
 
 
 def figure(study: Study) -> Any:

@@ -1,0 +1,97 @@
+"""Run the benchmark and make its page: `python -m benchmarks [--only GROUP ...] [--quick] [--resume] [--list]`.
+
+Results are written after each case. Ctrl-C keeps those that are done, and makes the page of them; `--resume` goes on.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.registry import Case, Group, Options, known_groups
+from benchmarks.results import made_with, read_results, write_results
+from benchmarks.runner import run_case
+
+ROOT = Path(__file__).parents[1]
+STUDIES = {
+    "study": "eight classifiers on fourteen real tables (docs/study.md), 90 CPU minutes: python -m benchmarks.study",
+    "defaults": "our defaults against scikit-learn's MLP (docs/estimators.md): python -m benchmarks.defaults",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    told = _arguments().parse_args(argv)
+    options = Options(told.quick, told.perfume)
+    groups = known_groups()
+    if told.list:
+        _list(groups, options)
+        return 0
+    unknown = set(told.only or ()) - groups.keys()
+    if unknown:
+        print(f"no group is called {', '.join(sorted(unknown))}; choose from {', '.join(groups)}", file=sys.stderr)
+        return 2
+    # Small sizes are no results: they must not take the place of the real ones.
+    out = told.out or ROOT / ("build/benchmarks" if told.quick else "docs")
+    chosen = [(group, case) for group in groups.values() for case in group.cases(options)]
+    order = [f"{group.name}/{case.name}" for group, case in chosen]
+    chosen = [(group, case) for group, case in chosen if not told.only or group.name in told.only]
+    interrupted = False
+    try:
+        run_cases(chosen, out / "results" / "benchmarks.json", options, order, keep=bool(told.only), resume=told.resume)
+    except KeyboardInterrupt:
+        interrupted = True
+        print("\ninterrupted; what is done is kept, --resume goes on", file=sys.stderr)
+    from benchmarks.page import make_page
+
+    print(make_page(out))
+    return 130 if interrupted else 0
+
+
+def run_cases(
+    chosen: list[tuple[Group, Case]], path: Path, options: Options, order: list[str], *, keep: bool, resume: bool
+) -> None:
+    """Run cases one after the other into a file; `resume` skips those it has, `keep` leaves the others in it."""
+    records = read_results(path) if keep or resume else {}
+    made = made_with()
+    begun = time.perf_counter()
+    for number, (group, case) in enumerate(chosen, 1):
+        name = f"{group.name}/{case.name}"
+
+        def say(text: str, place: str = f"{number}/{len(chosen)}] {name}") -> None:
+            print(f"[{time.perf_counter() - begun:.0f} s, {place}: {text}", file=sys.stderr, flush=True)
+
+        if resume and name in records and records[name]["made_with"] == made:
+            say("done before")
+            continue
+        records[name] = {**run_case(group.name, case, options, say), "quick": options.quick, "made_with": made}
+        known = [each for each in order if each in records]
+        write_results(path, [records[each] for each in known])
+
+
+def _list(groups: dict[str, Group], options: Options) -> None:
+    for group in groups.values():
+        print(f"{group.name}: {group.what}")
+        for case in group.cases(options):
+            print(f"    {case.name}: {', '.join(case.rivals)}")
+    print("\nBy themselves, with results of their own:")
+    for name, what in STUDIES.items():
+        print(f"{name}: {what}")
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", metavar="GROUP", help="these groups alone; other results stay")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; into build/benchmarks")
+    parser.add_argument("--resume", action="store_true", help="skip cases that the results already hold")
+    parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
+    parser.add_argument("--out", type=Path, help="a folder for results, page and pictures (docs)")
+    parser.add_argument(
+        "--perfume", type=Path, metavar="FILE", help="the perfume table, if not the one kept or downloaded"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The cost of memory in deep and wide networks: a stack of Linear and Tanh against the same layers without memory."""
+
+from functools import cached_property, partial
+
+import torch
+from torch import nn
+
+from benchmarks.registry import Case, Options, Rival, Target, group
+from benchmarks.ways import definition, distance, double_loop, residual
+from fracdnn.nn import FractionalStack
+
+ORDER, STEP_SIZE = 0.5, 0.2
+# The definition's graph grows with the square of the depth: deeper stacks answer to it on their first layers.
+CHECKED_LAYERS, CHECKED_SAMPLES = 150, 16
+
+
+class Depth:
+    """The same layers with and without memory, float32, forward + backward."""
+
+    def __init__(self, n_layers: int, width: int, batch: int) -> None:
+        torch.manual_seed(0)
+        self.layers = [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(n_layers)]
+        self.x = torch.randn(batch, width)
+
+    def result(self, way: str, layers: list[nn.Sequential], x: torch.Tensor) -> torch.Tensor:
+        if way in ("exact", "compressed"):
+            return FractionalStack(layers, order=ORDER, step_size=STEP_SIZE, history=way)(x)
+        if way == "naive":
+            return double_loop(lambda j, y: layers[j](y), x, len(layers), ORDER, STEP_SIZE)
+        return residual(lambda j, y: layers[j](y), x, len(layers), STEP_SIZE)
+
+    @cached_property
+    def stacks(self) -> dict[str, FractionalStack]:
+        """Built once: a module is not made anew for each pass."""
+        options = {"order": ORDER, "step_size": STEP_SIZE}
+        return {way: FractionalStack(self.layers, history=way, **options) for way in ("exact", "compressed")}
+
+    def run(self, way: str) -> None:
+        result = self.stacks[way](self.x) if way in self.stacks else self.result(way, self.layers, self.x)
+        result.pow(2).mean().backward()
+
+    def clear(self) -> None:
+        for layer in self.layers:
+            layer.zero_grad()
+
+    def error(self, way: str) -> float:
+        layers, x = self.layers[:CHECKED_LAYERS], self.x[:CHECKED_SAMPLES]
+        found = self._with_gradient(self.result(way, layers, x), layers)
+        return distance(found, self.expected[way == "residual"])
+
+    @cached_property
+    def expected(self) -> dict[bool, list[torch.Tensor]]:
+        """By the definition, with memory and (True) without: order 1."""
+        layers, x = self.layers[:CHECKED_LAYERS], self.x[:CHECKED_SAMPLES]
+        orders = {False: ORDER, True: 1.0}
+        return {
+            plain: self._with_gradient(definition(lambda j, y: layers[j](y), x, len(layers), order, STEP_SIZE), layers)
+            for plain, order in orders.items()
+        }
+
+    @staticmethod
+    def _with_gradient(result: torch.Tensor, layers: list[nn.Sequential]) -> list[torch.Tensor]:
+        parameters = [p for layer in layers for p in layer.parameters()]
+        return [result.detach(), *torch.autograd.grad(result.pow(2).mean(), parameters)]
+
+
+def rival(way: str, problem: Depth) -> Rival:
+    return Rival(partial(problem.run, way), partial(problem.error, way), tolerance=1e-4, prepare=problem.clear)
+
+
+def default_history(n_layers: int) -> str:
+    """Which way `history="auto"` takes."""
+    return FractionalStack([nn.Identity()] * n_layers, order=ORDER).history_
+
+
+def case(n_layers: int, width: int, batch: int, *, ways: list[str], turns: int, targets: bool, memory: bool) -> Case:
+    default = default_history(n_layers)
+    asked = (
+        Target("deep stack, width 256: default / residual, time", default, "residual", at_most=1.3),
+        Target("deep stack, width 256: compressed / residual, memory", "compressed", "residual", "memory", at_most=1.2),
+        Target("deep stack: the same, live memory", "compressed", "residual", "live_memory", at_most=1.2),
+    )
+    return Case(
+        name=f"{n_layers} layers",
+        settings={"layers": n_layers, "state": f"{batch} x {width}", "default": default},
+        build=partial(Depth, n_layers, width, batch),
+        rivals={way: partial(rival, way) for way in ways},
+        turns=turns,
+        limits={"naive": 3},
+        memory=tuple(ways) if memory else (),
+        targets=asked if targets else (),
+    )
+
+
+@group("depth", "a stack of N x (Linear, Tanh) against the same layers as a residual network, forward + backward")
+def cases(options: Options) -> list[Case]:
+    if options.quick:
+        make = partial(case, width=32, batch=16, turns=2, targets=True)
+        return [
+            make(20, ways=["residual", "exact", "compressed", "naive"], memory=False),
+            make(60, ways=["residual", "compressed"], memory=True),
+        ]
+    all_ways = ["residual", "exact", "compressed"]
+    make = partial(case, width=256, batch=256, memory=True)
+    return [
+        make(30, ways=[*all_ways, "naive"], turns=9, targets=False),
+        make(100, ways=[*all_ways, "naive"], turns=9, targets=True),
+        make(300, ways=all_ways, turns=7, targets=True),
+        make(1000, ways=all_ways, turns=5, targets=True),
+        make(4000, ways=["residual", "compressed"], turns=5, targets=True),
+    ]

@@ -1,0 +1,71 @@
+"""Peak memory of one rival, in a process of its own: `python -m benchmarks.memory GROUP CASE RIVAL [--quick]`.
+
+The rival runs twice. The first run gets what stays: compiled code, threads, weights that are kept. What it has freed is
+then given back to the system, the process's high-water mark is set down to what it holds, and the second run's rise
+counts.
+
+Measured twice: as the system's allocator has it, which is what a user sees and depends on how the heap is cut up; and
+"live", with freed blocks given back at once, which is what the rival needs. They can differ several times over: an
+allocator cannot reuse holes for blocks that grow from step to step.
+"""
+
+import argparse
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.registry import Options, find_case
+
+# For glibc: blocks of four pages and more are mapped and unmapped one by one.
+_LIVE = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "16384", "MALLOC_MMAP_MAX_": "60000"}
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak_memory(group: str, case: str, rival: str, options: Options, *, live: bool = False) -> float | None:
+    """MiB that a run takes at most; None where the system does not tell."""
+    arguments = [group, case, rival, *(["--quick"] if options.quick else [])]
+    if options.perfume is not None:
+        arguments += ["--perfume", str(options.perfume)]
+    command = [sys.executable, "-m", "benchmarks.memory", *arguments]
+    child = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(_LIVE if live else {})})
+    return float(child.stdout) if child.returncode == 0 else None
+
+
+def measured(group: str, case_name: str, rival_name: str, options: Options) -> float:
+    import torch
+
+    case = find_case(group, case_name, options)
+    if case.threads:
+        torch.set_num_threads(case.threads)
+    rival = case.rivals[rival_name](case.build())
+    with rival.around():
+        rival.prepare()
+        rival.run()
+        rival.prepare()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        _CLEAR.write_text("5", encoding="ascii")
+        before = _mebibytes("VmRSS")
+        rival.run()
+        return _mebibytes("VmHWM") - before
+
+
+def _mebibytes(name: str) -> float:
+    return int(_STATUS.read_text(encoding="ascii").split(f"{name}:")[1].split()[0]) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("group", "case", "rival"):
+        parser.add_argument(name)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--perfume", type=Path)
+    told = parser.parse_args()
+    print(measured(told.group, told.case, told.rival, Options(told.quick, told.perfume)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The page of results: `python -m benchmarks.page [FOLDER]` makes it anew from FOLDER/results/benchmarks.json (docs).
+
+Its words stand in docs/benchmarks.md and are written by hand; its tables, between `<!-- benchmark NAME -->` and
+`<!-- end -->`, and its pictures are made from the results.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from benchmarks.figures import FIGURES
+from benchmarks.measures import Record
+from benchmarks.results import read_results
+from benchmarks.tables import TABLES
+from fracdnn.files import write_whole
+from fracdnn.report.figures import save_figure
+
+DOCS = Path(__file__).parents[1] / "docs"
+_PLACE = re.compile(r"(<!-- benchmark ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str, records: list[Record]) -> str:
+    """The page with every table made anew."""
+
+    def place(match: re.Match[str]) -> str:
+        opening, name, closing = match.groups()
+        return f"{opening}\n{TABLES[name](records)}\n\n{closing}"
+
+    return _PLACE.sub(place, text)
+
+
+def make_page(folder: Path = DOCS) -> Path:
+    """Write page and pictures of the results in a folder; the words are always those of docs/benchmarks.md."""
+    records = list(read_results(folder / "results" / "benchmarks.json").values())
+    text = filled((DOCS / "benchmarks.md").read_text(encoding="utf-8"), records)
+    page = write_whole(folder / "benchmarks.md", lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    for name, draw in FIGURES.items():
+        save_figure(folder / "images" / f"benchmark_{name}.png", draw(records))
+    return page
+
+
+if __name__ == "__main__":
+    print(make_page(*(Path(argument) for argument in sys.argv[1:2])))

@@ -1,0 +1,216 @@
+"""The tables of the page, each a function of all records."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from benchmarks.measures import Record, markdown, median, number, ratio, ratio_cell, seconds_cell
+from benchmarks.profile import SHARES
+
+Records = list[Record]
+UNITS = {"µs": 1e6, "ms": 1e3, "s": 1.0}
+
+
+def of_group(records: Records, name: str) -> Records:
+    return [record for record in records if record["group"] == name]
+
+
+def missing(group: str) -> str:
+    return f"Not measured yet: `python -m benchmarks --only {group}`."
+
+
+def times(
+    records: Records, group: str, unit: str, ratios: Sequence[tuple[str, str]] = (), per: str | None = None
+) -> str:
+    """Settings, the times of all rivals, and ratios of some; `per` names the setting the times are divided by."""
+    chosen = of_group(records, group)
+    if not chosen:
+        return missing(group)
+    settings = list(chosen[0]["settings"])
+    rivals = list(dict.fromkeys(name for record in chosen for name in record["rivals"]))
+    headings = [*settings, *(f"{name} ({unit})" for name in rivals), *(f"{a} / {b}" for a, b in ratios)]
+    rows = []
+    for record in chosen:
+        scale = UNITS[unit] / (record["settings"][per] if per else 1)
+        rows.append(
+            [
+                *(_setting(value) for value in record["settings"].values()),
+                *(seconds_cell(record, name, scale) for name in rivals),
+                *(ratio_cell(record, a, b) for a, b in ratios),
+            ]
+        )
+    return markdown(headings, rows)
+
+
+def memory(records: Records, group: str, ratios: Sequence[tuple[str, str]]) -> str:
+    """Peak memory in MiB, as the system has it and, in brackets, live; and ratios of both."""
+    chosen = [r for r in of_group(records, group) if any("memory" in outcome for outcome in r["rivals"].values())]
+    if not chosen:
+        return missing(group)
+    first = next(iter(chosen[0]["settings"]))
+    rivals = list(dict.fromkeys(name for record in chosen for name in record["rivals"]))
+    rows = [
+        [
+            _setting(record["settings"][first]),
+            *(_both(partial(median, record, name)) for name in rivals),
+            *(_both(partial(ratio, record, a, b)) for a, b in ratios),
+        ]
+        for record in chosen
+    ]
+    return markdown([first, *(f"{name} (MiB)" for name in rivals), *(f"{a} / {b}" for a, b in ratios)], rows)
+
+
+def errors(records: Records, group: str) -> str:
+    """The relative error that each rival was timed with."""
+    chosen = of_group(records, group)
+    if not chosen:
+        return missing(group)
+    first = next(iter(chosen[0]["settings"]))
+    rivals = list(dict.fromkeys(name for record in chosen for name in record["rivals"]))
+    rows = [
+        [_setting(record["settings"][first]), *(_error(record["rivals"].get(name)) for name in rivals)]
+        for record in chosen
+    ]
+    return markdown([first, *rivals], rows)
+
+
+def targets(records: Records) -> str:
+    """What was asked for, and what was measured over all cases it was asked of."""
+    asked: dict[tuple[Any, ...], list[tuple[float | None, Record]]] = {}
+    for record in records:
+        for target in record["targets"]:
+            # "default" is one rival here and another there: the words make the target.
+            key = (target["what"], target["at_least"], target["at_most"])
+            value = ratio(record, target["over"], target["under"], target["measure"])
+            asked.setdefault(key, []).append((value, record))
+    if not asked:
+        return missing("paper-size depth solver")
+    rows = [_target_row(*key, found) for key, found in asked.items()]
+    return markdown(["what", "asked", "measured", "worst at", "verdict"], rows)
+
+
+def _target_row(
+    what: str, at_least: float | None, at_most: float | None, found: list[tuple[float | None, Record]]
+) -> list[str]:
+    bound = f"at least {at_least:g}" if at_least is not None else f"at most {at_most:g}"
+    known = [(value, record) for value, record in found if value is not None]
+    if not known:
+        return [what, bound, "-", "-", "not measured"]
+    known.sort(key=lambda pair: pair[0] if at_least is not None else -pair[0])
+    values = [value for value, _ in known]
+    hits = sum(v >= at_least if at_least is not None else v <= (at_most or 0) for v in values)
+    verdict = "reached" if hits == len(known) else f"MISS ({hits} of {len(known)} reached)"
+    if len(known) < len(found):
+        verdict += f"; {len(found) - len(known)} not measured"
+    low, high = min(values), max(values)
+    span = number(low) if len(values) == 1 else f"{number(low)} to {number(high)}"
+    return [what, bound, span, known[0][1]["name"], verdict]
+
+
+def perfume(records: Records) -> str:
+    """The training, stretch and whole: seconds, counts and where the time goes."""
+    chosen = of_group(records, "perfume")
+    if not chosen:
+        return missing("perfume")
+    rows = []
+    for record in chosen:
+        for name, outcome in record["rivals"].items():
+            notes = outcome.get("notes", {})
+            parts = notes.get("shares", {})
+            rows.append(
+                [
+                    _setting(record["settings"]["mini-batches"]),
+                    name,
+                    seconds_cell(record, name, 1.0),
+                    "" if name == "ours" else ratio_cell(record, name, "ours"),
+                    f"{notes.get('iterations', 0):,}",
+                    f"{notes.get('trials', 0):,}",
+                    *(f"{100 * parts.get(kind, 0.0):.0f} %" for kind in SHARES),
+                ]
+            )
+    sources = {o["notes"]["data"] for r in chosen for o in r["rivals"].values() if "notes" in o}
+    headings = ["mini-batches", "network", "seconds", "/ ours", "iterations", "line-search trials", *SHARES]
+    return f"{markdown(headings, rows)}\n\nData: {', '.join(sorted(sources))}."
+
+
+def predict(records: Records) -> str:
+    found = times(records, "predict", "s", [("command", "forward pass")])
+    for record in of_group(records, "predict"):
+        peak = record["rivals"]["command"].get("notes", {}).get("peak_mib")
+        begin, whole, alone = (median(record, name) for name in ("start", "command", "forward pass"))
+        if None not in (begin, whole, alone) and peak:
+            # mypy does not see through the tuple.
+            rest = number((whole - begin) / alone)  # type: ignore[operator]
+            found += f"\n\nWithout the start, {rest} times the forward pass; peak memory {number(peak)} MiB."
+    return found
+
+
+def machine(records: Records) -> str:
+    """Where and with what the numbers were made, once for each setting among them."""
+    settings: dict[str, list[str]] = {}
+    for record in records:
+        made = record["made_with"]
+        here = made["machine"]
+        packages = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+        text = (
+            f"{here['processor']}, {here['cores']} cores, {here['memory_gib']} GiB, {here['system']}, "
+            f"{here['threads']} threads unless said otherwise; {packages}"
+        )
+        if record["quick"]:
+            text = f"QUICK SIZES, NOT RESULTS: {text}"
+        settings.setdefault(text, []).append(record["group"])
+    if len(settings) == 1:
+        return f"{next(iter(settings))}."
+    return "\n".join(f"- {', '.join(dict.fromkeys(groups))}: {text}." for text, groups in settings.items())
+
+
+def refused(records: Records) -> str:
+    """Rivals that were not timed, and why."""
+    rows = [
+        [f"{record['group']}, {record['name']}", name, outcome["status"], outcome.get("why", "").replace("|", "/")]
+        for record in records
+        for name, outcome in record["rivals"].items()
+        if outcome["status"] != "timed"
+    ]
+    return markdown(["case", "rival", "status", "why"], rows) if rows else "None: every rival gave the right numbers."
+
+
+def _both(measured: Callable[..., float | None]) -> str:
+    seen, live = measured(measure="memory"), measured(measure="live_memory")
+    return "-" if seen is None else f"{number(seen)} ({number(live)})"
+
+
+def _setting(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _error(outcome: dict[str, Any] | None) -> str:
+    if outcome is None:
+        return "-"
+    return f"{outcome['error']:.1e}" if "error" in outcome else outcome["status"]
+
+
+_PAPER = [("plain", "ours"), ("naive", "ours")]
+_DEPTH = [("exact", "residual"), ("compressed", "residual")]
+_SOLVER = [("ours, exact", "torchdiffeq"), ("fdeint (PyPI)", "ours, exact")]
+
+TABLES: dict[str, Callable[[Records], str]] = {
+    "targets": targets,
+    "machine": machine,
+    "refused": refused,
+    "perfume": perfume,
+    "predict": predict,
+    "paper-size": partial(times, group="paper-size", unit="ms", ratios=_PAPER),
+    "depth": partial(times, group="depth", unit="µs", ratios=_DEPTH, per="layers"),
+    "depth-memory": partial(memory, group="depth", ratios=_DEPTH),
+    "solver": partial(times, group="solver", unit="ms", ratios=_SOLVER),
+    "solver-memory": partial(memory, group="solver", ratios=_SOLVER),
+    "solver-errors": partial(errors, group="solver"),
+    "long-solve": partial(times, group="long-solve", unit="s"),
+    "long-solve-errors": partial(errors, group="long-solve"),
+    "accuracy": partial(times, group="accuracy", unit="ms"),
+    "accuracy-errors": partial(errors, group="accuracy"),
+    "scaling-depth": partial(times, group="scaling-depth", unit="µs", per="layers"),
+    "scaling-samples": partial(times, group="scaling-samples", unit="ms"),
+    "first-use": partial(times, group="first-use", unit="s"),
+}

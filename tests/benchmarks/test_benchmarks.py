@@ -1,0 +1,224 @@
+"""The benchmark itself: it refuses wrong numbers, keeps what it has, and its page says what its results say."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.__main__ import main, run_cases
+from benchmarks.measures import number, ratio
+from benchmarks.page import filled
+from benchmarks.registry import GROUPS, Case, Options, Rival, Target, group, known_groups
+from benchmarks.results import read_results
+from benchmarks.runner import run_case
+from benchmarks.tables import TABLES, refused, targets
+from benchmarks.ways import DefinitionNetwork, PlainNetwork, definition, distance, double_loop, sum_by_layer, twin
+
+from fracdnn.nn import FractionalNetwork
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+QUICK = Options(quick=True)
+
+
+def command(*arguments, out):
+    return [sys.executable, "-m", "benchmarks", *arguments, "--quick", "--out", str(out)]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+class Squares:
+    """A sum of squares, rightly and wrongly; how often each was run is counted."""
+
+    def __init__(self):
+        self.x = torch.arange(10.0)
+        self.runs = {"right": 0, "wrong": 0, "not a number": 0, "broken": 0}
+
+    def value(self, name):
+        self.runs[name] += 1
+        right = self.x @ self.x
+        return {"right": right, "wrong": 1.01 * right, "not a number": right * float("nan")}[name]
+
+    def rival(self, name):
+        return Rival(lambda: self.value(name), lambda: abs(float(self.value(name)) / 285 - 1), tolerance=1e-6)
+
+    def missing(self):
+        import a_package_that_nobody_has  # noqa: F401
+
+
+def squares_case(problem):
+    rivals = {name: lambda problem, name=name: problem.rival(name) for name in problem.runs}
+    return Case(
+        name="ten",
+        settings={"numbers": 10},
+        build=lambda: problem,
+        rivals={**rivals, "missing": Squares.missing},
+        turns=3,
+        targets=(Target("right / right", "right", "right", at_most=1), Target("wrong / right", "wrong", "right")),
+    )
+
+
+@pytest.fixture
+def squares():
+    problem = Squares()
+
+    @group("squares", "for this test")
+    def cases(options):
+        return [squares_case(problem)]
+
+    yield problem
+    del GROUPS["squares"]
+
+
+def test_a_rival_with_a_wrong_answer_is_not_timed(squares):
+    (case,) = known_groups()["squares"].cases(QUICK)
+    record = run_case("squares", case, QUICK)
+    status = {name: outcome["status"] for name, outcome in record["rivals"].items()}
+    assert status == {
+        "right": "timed",
+        "wrong": "wrong",
+        "not a number": "wrong",
+        "broken": "failed",
+        "missing": "not installed",
+    }
+    assert squares.runs == {"right": 5, "wrong": 1, "not a number": 1, "broken": 1}  # a check, a warm turn, three turns
+    for name, outcome in record["rivals"].items():
+        assert ("seconds" in outcome) == (name == "right")
+    assert "error 1.0e-02 exceeds 1e-06: not timed" in record["rivals"]["wrong"]["why"]
+    json.dumps(record)
+    table = refused([record])
+    assert "| squares, ten | wrong | wrong | error 1.0e-02" in table
+    assert "| missing | not installed | No module named 'a_package_that_nobody_has' |" in table
+    assert ratio(record, "wrong", "right") is None
+
+
+def test_targets_say_reached_miss_and_not_measured(squares):
+    record = run_case("squares", squares_case(squares), QUICK)
+    record["rivals"]["right"]["seconds"] = [2.0, 2.0, 2.0]
+    record["targets"][1]["at_least"] = 3.0
+    assert "| right / right | at most 1 | 1.00 | ten | reached |" in targets([record])
+    assert "| wrong / right | at least 3 | - | - | not measured |" in targets([record])
+    record["rivals"]["wrong"].update(status="timed", seconds=[4.0, 4.0, 4.0])
+    assert "| wrong / right | at least 3 | 2.00 | ten | MISS (0 of 1 reached) |" in targets([record])
+
+
+def test_the_command_makes_results_page_and_pictures(tmp_path):
+    groups = ["paper-size", "accuracy", "scaling-depth", "long-solve"]
+    run = subprocess.run(
+        command("--only", *groups, out=tmp_path), cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == str(tmp_path / "benchmarks.md")
+    records = read_results(tmp_path / "results" / "benchmarks.json")
+    wanted = [f"{name}/{case.name}" for name in known_groups() if name in groups for case in GROUPS[name].cases(QUICK)]
+    assert list(records) == wanted
+    for name, record in records.items():
+        assert f"{name}: timing" in run.stderr
+        assert record["made_with"]["versions"]["torch"] == torch.__version__
+        for rival, outcome in record["rivals"].items():
+            assert outcome["status"] == "timed" or "pycaputo" in rival or "PyPI" in rival, (name, rival, outcome)
+    page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    assert "QUICK SIZES, NOT RESULTS" in page
+    assert "| paper's size: plain autograd / ours | at least 8 |" in page
+    assert "Not measured yet: `python -m benchmarks --only predict`." in page
+    for picture in ("depth", "memory", "accuracy", "scaling"):
+        assert (tmp_path / "images" / f"benchmark_{picture}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tmp_path):
+    path = tmp_path / "results" / "benchmarks.json"
+    arguments = {"cwd": ROOT, "env": environment(), "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command("--only", "depth", out=tmp_path), stdout=subprocess.DEVNULL, **arguments)
+    deadline = time.monotonic() + 120
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, said
+    assert "--resume goes on" in said
+    kept = read_results(path)
+    assert list(kept) == ["depth/20 layers"]
+    assert "| 20 | 16 x 32 |" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+
+    run = subprocess.run(command("--only", "depth", "--resume", out=tmp_path), stdout=subprocess.DEVNULL, **arguments)
+    assert run.returncode == 0, run.stderr
+    assert "depth/20 layers: done before" in run.stderr
+    records = read_results(path)
+    assert list(records) == ["depth/20 layers", "depth/60 layers"]
+    assert records["depth/20 layers"] == kept["depth/20 layers"]
+    residual, compressed = (records["depth/60 layers"]["rivals"][name]["memory"] for name in ("residual", "compressed"))
+    assert 0 < residual < compressed < 100
+    assert records["depth/60 layers"]["rivals"]["residual"]["live_memory"] > 0
+
+
+def test_only_keeps_the_results_of_other_groups(tmp_path, squares):
+    path = tmp_path / "benchmarks.json"
+    chosen = [(GROUPS["squares"], squares_case(squares))]
+    run_cases(chosen, path, QUICK, ["squares/ten", "squares/eleven"], keep=True, resume=False)
+    first = read_results(path)["squares/ten"]
+    chosen = [
+        (GROUPS["squares"], Case("eleven", {}, lambda: squares, {"right": lambda problem: problem.rival("right")}))
+    ]
+    run_cases(chosen, path, QUICK, ["squares/ten", "squares/eleven"], keep=True, resume=False)
+    assert list(read_results(path)) == ["squares/ten", "squares/eleven"]
+    assert read_results(path)["squares/ten"] == first
+    run_cases(chosen, path, QUICK, ["squares/ten", "squares/eleven"], keep=False, resume=False)
+    assert list(read_results(path)) == ["squares/eleven"]
+
+
+def test_list_and_unknown_groups(capsys):
+    assert main(["--list", "--quick"]) == 0
+    listed = capsys.readouterr().out
+    for name in ("paper-size", "perfume", "solver", "study", "defaults"):
+        assert f"\n{name}: " in f"\n{listed}"
+    assert main(["--only", "dpeth"]) == 2
+    assert "no group is called dpeth; choose from paper-size" in capsys.readouterr().err
+
+
+def test_every_group_has_a_place_on_the_page():
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    for name in known_groups():
+        assert name in TABLES
+    for name in TABLES:
+        assert f"<!-- benchmark {name} -->" in text
+
+
+def test_the_page_is_made_from_the_results():
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    records = list(read_results(DOCS / "results" / "benchmarks.json").values())
+    assert filled(text, records) == text, "run python -m benchmarks.page"
+    assert not any(record["quick"] for record in records)
+    for record in records:
+        for outcome in record["rivals"].values():
+            assert ("seconds" in outcome) == (outcome["status"] == "timed")
+            assert outcome["status"] != "timed" or outcome["error"] <= outcome["tolerance"]
+
+
+def test_the_other_ways_are_those_of_the_definition():
+    x = torch.randn(3, 4, dtype=torch.float64)
+    matrices = torch.randn(13, 4, 4, dtype=torch.float64)
+    expected = definition(lambda j, y: torch.tanh(y @ matrices[j]), x, 13, 0.3, 0.2)
+    for way in (double_loop, sum_by_layer):
+        found = way(lambda j, y: torch.tanh(y @ matrices[j]), x, 13, 0.3, 0.2)
+        assert distance([found], [expected]) < 1e-13
+    network = FractionalNetwork(4, 2, n_layers=7, order=0.3).double()
+    for kind in (DefinitionNetwork, PlainNetwork):
+        assert distance([twin(network, kind)(x)], [network(x)]) < 1e-12
+
+
+def test_numbers_as_text():
+    assert [number(value) for value in (12345.6, 99.44, 3.14159, 0.5, 0.01234, None)] == [
+        "12,346",
+        "99.4",
+        "3.14",
+        "0.50",
+        "0.012",
+        "-",
+    ]
