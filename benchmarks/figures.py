@@ -12,12 +12,13 @@ Records = list[Record]
 # One colour and marker for each rival, the same in all pictures.
 STYLES: dict[str, tuple[str, str, str]] = {
     "residual": ("residual network", GREY, "s"),
-    "ours": ("ours, compiled", "#003C5F", "*"),
+    "ours": ("ours", "#003C5F", "*"),
     "exact": ("ours, exact", BLUE, "o"),
     "ours, exact": ("ours, exact", BLUE, "o"),
     "ours, uniform": ("ours, equal steps", BLUE, "o"),
     "compressed": ("ours, compressed", SKY, "D"),
     "ours, compressed": ("ours, compressed", SKY, "D"),
+    "ours, all times": ("ours, all times asked for", SKY, "D"),
     "ours, graded": ("ours, graded steps", "#003C5F", "P"),
     "blocked": ("ours, torch operations", PURPLE, "p"),
     "plain": ("one sum a layer, autograd", ORANGE, "v"),

@@ -167,3 +167,27 @@ def test_compressed_history_agrees_with_exact(n):
         results.append((u.detach(), *torch.autograd.grad(u.sum(), order)))
     for exact, compressed in zip(*results, strict=True):
         torch.testing.assert_close(compressed, exact, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("history", ["exact", "compressed"])
+def test_the_last_time_alone(history, dtype):
+    """The same value and gradients as the end of the trajectory, for small states and for those of compiled sums."""
+    for size in (3, 3000):
+        y0 = torch.linspace(-1, 1, size, dtype=dtype, requires_grad=True)
+        rate = torch.tensor(-0.7, dtype=dtype, requires_grad=True)
+        found = []
+        for trajectory in (True, False):
+            u = fdeint(
+                lambda t, u, rate=rate: rate * u,
+                y0,
+                graded_mesh(1.0, 90),
+                order=0.4,
+                history=history,
+                trajectory=trajectory,
+            )
+            end = u[-1] if trajectory else u
+            assert end.shape == y0.shape
+            found.append([end, *torch.autograd.grad(end.square().sum(), (y0, rate))])
+        for mine, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=0)
