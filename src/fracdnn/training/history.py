@@ -46,9 +46,11 @@ class History:
 
 def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
     """The norm of (∇K, ∇b) of each layer, from the gradients as they stand."""
-    if network._joined is not None:
-        parts = [p.grad.reshape(len(p), -1) for p in network._joined if p.grad is not None and len(p)]
-        return torch.cat(parts, dim=1).norm(dim=1).tolist()
+    joined = network.joined_gradients()
+    if joined is not None:
+        K, b = joined
+        squares = K.flatten(1).square().sum(1)
+        return (squares + b.view(len(K), -1).square().sum(1) if len(b) else squares).sqrt().tolist()
     norms = []
     for layer in network.layers:
         parts = [p.grad.reshape(-1) for p in layer.parameters() if p.grad is not None]

@@ -106,6 +106,11 @@ class MiniBatchTraining(Training):
             )
 
     def _train(self, run: Run) -> str:
+        # Once for all batches.
+        with run.task.network.joined(run.task.x):
+            return self._train_batches(run)
+
+    def _train_batches(self, run: Run) -> str:
         task, status = run.task, ""
         if run.position:
             task.generator.set_state(run.position["drawn_from"])
@@ -183,10 +188,9 @@ def adam_epoch(
             optimizer.param_groups[0]["lr"] = rates[number]
         optimizer.zero_grad()
         batch = task.part(index)
-        loss = batch.loss()
-        loss.backward()
+        loss = batch.backward()
         optimizer.step()
-        losses.append(loss.detach() * len(index))
+        losses.append(loss * len(index))
         hits.append((batch.last_accuracy() or 0.0) * len(index))
     accuracy = sum(hits) / len(order) if task.objective.loss == "cross_entropy" else None
     return float(torch.stack(losses).sum()) / len(order), accuracy
@@ -234,11 +238,9 @@ def _closure(task: Task, minimizer: torch.optim.Optimizer) -> Callable[[], torch
     def closure() -> torch.Tensor:
         minimizer.zero_grad()
         try:
-            loss = task.loss()
+            return task.backward()
         except NotFiniteError:
             # A step too long: the line search takes a shorter one.
             return torch.tensor(math.inf)
-        loss.backward()
-        return loss
 
     return closure
