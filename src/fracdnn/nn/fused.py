@@ -56,7 +56,7 @@ class Loss(NamedTuple):
 class LossGradients(NamedTuple):
     """A loss with the outputs it was taken of, and its gradients; that of Y_0 only where it was asked for."""
 
-    value: torch.Tensor
+    value: float
     outputs: torch.Tensor
     y: torch.Tensor | None
     parameters: torch.Tensor
@@ -151,17 +151,24 @@ def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
 def is_plain_call(stack: FractionalStack) -> bool:
     """Whether order and steps are numbers and nobody watches or transforms the operations."""
     return not (
+        operations_are_watched()
+        or type(stack) is not FractionalStack
+        or has_hooks(stack)
+        or has_hooks(stack.layers)
+        or stack.learnt_order is not None
+        or stack.learnt_steps is not None
+    )
+
+
+def operations_are_watched() -> bool:
+    """Whether somebody watches or transforms all operations here."""
+    return bool(
         being_traced()
         or torch.is_autocast_enabled("cpu")
         or torch.autograd.forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack()
         or torch_modules._has_any_global_hook()
-        or type(stack) is not FractionalStack
-        or has_hooks(stack)
-        or has_hooks(stack.layers)
-        or stack.learnt_order is not None
-        or stack.learnt_steps is not None
     )
 
 
@@ -248,7 +255,7 @@ class Tiles:
         start = np.empty((self._n, self._width), self._dtype)
         data = (self._no_labels, self._no_rows, self._equal, self._no_rows[:, :0])
         sums, _ = self._back(y, _array(cotangent), start, (_GIVEN, 0.0), data, parameters)
-        return torch.from_numpy(start), sums[:-1]
+        return torch.from_numpy(start), torch.from_numpy(sums[:-1])
 
     def loss(self, loss: Loss, y: torch.Tensor, parameters: torch.Tensor, *, to_start: bool) -> LossGradients | None:
         """A loss of outputs W Y_N and its gradients; nothing where the usual path has to say what is wrong.
@@ -265,7 +272,7 @@ class Tiles:
         if not fine:
             return None
         grad_y = torch.from_numpy(start) if to_start else None
-        return LossGradients(sums[-1], torch.from_numpy(outputs), grad_y, sums[:-1])
+        return LossGradients(float(sums[-1]), torch.from_numpy(outputs), grad_y, torch.from_numpy(sums[:-1]))
 
     def _back(
         self,
@@ -275,7 +282,7 @@ class Tiles:
         kind: tuple[int, float],
         data: tuple[np.ndarray, ...],
         parameters: torch.Tensor,
-    ) -> tuple[torch.Tensor, bool]:
+    ) -> tuple[np.ndarray, bool]:
         """The sums of the kernel's `gradients` over all groups, and whether all was in order."""
         samples, n_outputs = _array(y), data[3].shape[1]
         network = (*self._constants, _array(parameters), *self._settings)
@@ -288,7 +295,7 @@ class Tiles:
             return fine
 
         fine = self._deal(share)
-        return torch.from_numpy(sums.sum(0)), fine
+        return sums.sum(0), fine
 
     def _room(self, n_outputs: int) -> np.ndarray:
         """What the kernel works in, from an earlier call where there is one: no other call has it meanwhile."""
@@ -320,14 +327,17 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def _tile_size(n: int, width: int, unit: int) -> int:
-    """Samples in a tile: a multiple of `unit` whose history stays in cache and that leaves little of a tile empty."""
-    largest = max(unit, min(144, 1024 // width) // unit * unit)
+    """Samples in a tile: a multiple of `unit` whose history stays in cache and that leaves little of a tile empty.
 
-    def cost(size: int) -> int:
-        n_tiles = -(-n // size)
-        return (n_tiles + n_tiles % 2) * (size + unit)
+    An odd multiple: states whose distance is a power of two would drive each other out of the cache.
+    """
+    largest = min(9, max(1, 48 // width))
 
-    return min(range(unit, largest + 1, unit), key=cost)
+    def cost(multiple: int) -> int:
+        n_tiles = -(-n // (multiple * unit))
+        return (n_tiles + n_tiles % 2) * (multiple + 1)
+
+    return unit * min(range(1, largest + 1, 2), key=cost)
 
 
 class _Pass(torch.autograd.Function):

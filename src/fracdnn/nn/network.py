@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,13 @@ from fracdnn.validation import check_choice, check_count, check_order
 
 OPERATORS = ("dense", "stencil")
 ADJOINTS = ("exact", "continuous")
+
+
+class _Joined(NamedTuple):
+    """All K, all b and W in one row, and how samples went through the compiled pass, by their shape and the threads."""
+
+    row: nn.Parameter
+    tiles: dict[Any, fused.Tiles]
 
 
 class FractionalNetwork(nn.Module):
@@ -44,7 +51,7 @@ class FractionalNetwork(nn.Module):
     """
 
     _stacked: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] | None = None
-    _joined: nn.Parameter | None = None
+    _joined: "_Joined | None" = None
 
     def __init__(
         self,
@@ -156,7 +163,7 @@ class FractionalNetwork(nn.Module):
     def matrices(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """What `stacked()` gives, and W."""
         if self._joined is not None:
-            return self.split(self._joined)
+            return self.split(self._joined.row)
         # A graph belongs to one thread, and to a mode that records it or does not.
         key = (get_ident(), torch.is_grad_enabled())
         if self._stacked is not None and key in self._stacked:
@@ -191,22 +198,22 @@ class FractionalNetwork(nn.Module):
             yield self._joined_parameters()
             return
         parts = [part.detach() for part in self.matrices()]
-        # Not as an attribute of a module: it would become one of its parameters.
-        whole = self.__dict__["_joined"] = nn.Parameter(fused.one_row(*parts))
+        whole = nn.Parameter(fused.one_row(*parts))
+        self._joined = _Joined(whole, {})
         self._give_out(self.split(whole.detach()))
         try:
             yield self._joined_parameters()
         finally:
-            del self.__dict__["_joined"]
+            self._joined = None
             self._give_out(self.split(whole.detach()), copied=True)
             if whole.grad is not None:
                 self._give_out(self.split(whole.grad), "grad", copied=True)
 
     def joined_gradients(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The gradients of all K and all b where they are joined and there are any."""
-        if self._joined is None or self._joined.grad is None:
+        if self._joined is None or self._joined.row.grad is None:
             return None
-        return self.split(self._joined.grad)[:2]
+        return self.split(self._joined.row.grad)[:2]
 
     def _can_join(self, x: torch.Tensor) -> bool:
         if self.stack is None or self.adjoint != "exact" or _is_watched(self.W):
@@ -218,7 +225,7 @@ class FractionalNetwork(nn.Module):
     def _joined_parameters(self) -> list[nn.Parameter]:
         if self._joined is None:
             return list(self.parameters())
-        return [self._joined, *([] if self.opening is None else self.opening.parameters())]
+        return [self._joined.row, *([] if self.opening is None else self.opening.parameters())]
 
     def _give_out(self, parts: Sequence[torch.Tensor], name: str = "data", *, copied: bool = False) -> None:
         """Make parts of K, b and W, or copies, the data or the gradients of the layers' parameters and of W."""
@@ -232,25 +239,30 @@ class FractionalNetwork(nn.Module):
 
     def split(self, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """K, b and W as `matrices()` gives them, of one row."""
-        n, W = len(self.layers), self.W.weight
-        end, start = n * self.width**2, len(whole) - W.numel()
-        b = whole[end:start].view(n, self.width) if self.options["bias"] == "vector" else whole[end:start]
-        return whole[:end].view(n, self.width, self.width), b, whole[start:].view_as(W)
+        n, width, bias = self.options["n_layers"], self.width, self.options["bias"]
+        sizes = (n * width**2, {"vector": n * width, "scalar": n, "none": 0}[bias], self.options["n_outputs"] * width)
+        K, b, W = torch.split_with_sizes(whole, sizes)
+        return K.view(n, width, width), b.view(n, width) if bias == "vector" else b, W.view(-1, width)
 
     def tiles(self, x: torch.Tensor) -> tuple[fused.Tiles, torch.Tensor, torch.Tensor] | None:
         """How x goes through the compiled pass, with Y_0 and one row of parameters; nothing where it does not apply.
 
         It does not where somebody watches W or the network itself: a pass from x to a loss calls neither.
         """
-        stack, W = self.stack, self.W
+        stack, W, joined = self.stack, self.W, self._joined
         if type(self) is not FractionalNetwork or stack is None or self.adjoint != "exact":
             return None
         if fused.has_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
             return None
         y = self._open(x)
-        if self._joined is not None:
-            return (fused.tiles(stack, y), y, self._joined) if fused.is_plain_call(stack) else None
-        return (fused.tiles(stack, y), y, fused.one_row(*self.matrices())) if fused.applies(stack, y) else None
+        if joined is None:
+            return (fused.tiles(stack, y), y, fused.one_row(*self.matrices())) if fused.applies(stack, y) else None
+        if fused.operations_are_watched():
+            return None
+        key = (y.shape, torch.get_num_threads())
+        if key not in joined.tiles:
+            joined.tiles[key] = fused.tiles(stack, y)
+        return joined.tiles[key], y, joined.row
 
     def _open(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[-1:] != (self.n_features,):
@@ -272,8 +284,8 @@ class FractionalNetwork(nn.Module):
             return self.plain(y)
         if self._joined is not None:
             K, b = self.stacked()
-            if fused.is_plain_call(self.stack):
-                return fused.joined_state(self.stack, y, K, b, (self._joined,))
+            if not fused.operations_are_watched():
+                return fused.joined_state(self.stack, y, K, b, (self._joined.row,))
             return fused.usual_state(self.stack, y, K, b)
         if self.adjoint == "exact":
             return fused.last_state(self.stack, y, self.stacked)

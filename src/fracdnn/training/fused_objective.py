@@ -25,10 +25,24 @@ class Evaluation(NamedTuple):
     The inputs are Y_0, one row of K, b and W, and the matrix of the opening map where its decay counts.
     """
 
-    value: torch.Tensor
+    value: float
     outputs: torch.Tensor
     inputs: list[torch.Tensor]
     gradients: list[torch.Tensor | None]
+
+    def backward(self) -> None:
+        """Add the gradients to those of the parameters."""
+        rest: tuple[list[torch.Tensor], list[torch.Tensor | None]] = ([], [])
+        for each, gradient in zip(self.inputs, self.gradients, strict=True):
+            if not each.requires_grad:
+                continue
+            if each.is_leaf and each.grad is None and not (each._backward_hooks or each._post_accumulate_grad_hooks):
+                each.grad = gradient  # what autograd would do, in a tenth of its time
+            else:
+                rest[0].append(each)
+                rest[1].append(gradient)
+        if rest[0]:
+            torch.autograd.backward(*rest)
 
 
 def evaluated(
@@ -77,7 +91,8 @@ def with_graph(
         outputs = linear(usual_state(network.stack, y, K, b), W)
         return objective.data_loss(outputs, target, weight) + objective.regularization.of(K, b, W, *others)
 
-    return _Known.apply(found.value, found.gradients, usual, *found.inputs)
+    value = torch.tensor(found.value, dtype=found.outputs.dtype)
+    return _Known.apply(value, found.gradients, usual, *found.inputs)
 
 
 def _are_plain_data(

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.nn import FractionalNetwork
@@ -48,9 +49,8 @@ def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
     """The norm of (∇K, ∇b) of each layer, from the gradients as they stand."""
     joined = network.joined_gradients()
     if joined is not None:
-        K, b = joined
-        squares = K.flatten(1).square().sum(1)
-        return (squares + b.view(len(K), -1).square().sum(1) if len(b) else squares).sqrt().tolist()
+        rows = (part.reshape(len(joined[0]), -1).numpy() for part in joined if len(part))
+        return np.sqrt(sum(np.square(row).sum(1) for row in rows)).tolist()
     norms = []
     for layer in network.layers:
         parts = [p.grad.reshape(-1) for p in layer.parameters() if p.grad is not None]

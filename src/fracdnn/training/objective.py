@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from torch.linalg import vector_norm
 from torch.nn.functional import cross_entropy
 
 from fracdnn.exceptions import InvalidArgumentError
@@ -48,12 +49,12 @@ class Regularization:
             total = total + 0.5 * factor * root(parameters[i]).pow(2).sum()
         return total
 
-    def add_gradients(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    def add_gradients(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> float:
         """`of(parameters)`, and its gradients added to `gradients`, in place."""
-        total = parameters[2].new_zeros(())
+        total = 0.0
         for factor, i, root in self._terms(parameters):
             image = root(parameters[i])
-            total.add_(image.pow(2).sum(), alpha=0.5 * factor)
+            total += 0.5 * factor * float(vector_norm(image)) ** 2
             gradients[i].add_(root(image), alpha=factor)
         return total
 
@@ -131,31 +132,29 @@ class Objective:
         self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The objective, and the outputs by themselves, without a graph."""
-        with network.stacked_once():
-            found = evaluated(self, network, x, target, weight)
-            if found is None:
-                return self._usual(network, x, target, weight)
-            return with_graph(self, network, target, weight, found), found.outputs
+        found = evaluated(self, network, x, target, weight)
+        if found is None:
+            return self._usual(network, x, target, weight)
+        return with_graph(self, network, target, weight, found), found.outputs
 
     def backward(
         self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same two, the objective without a graph too: its gradients are added to those of the parameters."""
-        with network.stacked_once():
-            found = evaluated(self, network, x, target, weight)
-            if found is None:
-                value, outputs = self._usual(network, x, target, weight)
-                value.backward()
-                return value.detach(), outputs
-        needed = [i for i, each in enumerate(found.inputs) if each.requires_grad]
-        torch.autograd.backward([found.inputs[i] for i in needed], [found.gradients[i] for i in needed])
-        return found.value, found.outputs
+    ) -> tuple[float, torch.Tensor]:
+        """The objective as a number and the outputs; the gradients are added to those of the parameters."""
+        found = evaluated(self, network, x, target, weight)
+        if found is not None:
+            found.backward()
+            return found.value, found.outputs
+        value, outputs = self._usual(network, x, target, weight)
+        value.backward()
+        return float(value.detach()), outputs
 
     def _usual(
         self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        outputs = network(x)
-        return self.data_loss(outputs, target, weight) + self.regularization(network), outputs.detach()
+        with network.stacked_once():
+            outputs = network(x)
+            return self.data_loss(outputs, target, weight) + self.regularization(network), outputs.detach()
 
     def data_loss(self, output: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         if self.loss == "cross_entropy":

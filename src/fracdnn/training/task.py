@@ -37,7 +37,7 @@ class Task:
         value, self._output = self.objective.value_and_outputs(self.network, self.x, self.target, self.weight)
         return value
 
-    def backward(self) -> torch.Tensor:
+    def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
         value, self._output = self.objective.backward(self.network, self.x, self.target, self.weight)
         return value
@@ -49,7 +49,7 @@ class Task:
         """The share, by weight, that the last loss found in the right class; None for a regression."""
         if self.objective.loss != "cross_entropy" or self._output is None:
             return None
-        hits = (self._output.argmax(1) == self.target).to(self._output.dtype)
+        hits = (self._output.max(1).indices == self.target).to(self._output.dtype)
         return float(hits.mean() if self.weight is None else (hits @ self.weight) / self.weight.sum())
 
 
