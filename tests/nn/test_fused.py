@@ -404,6 +404,36 @@ def test_joined_parameters_are_the_layers_own(bias, width):
     assert network.layers[0].K.untyped_storage().data_ptr() != network.layers[1].K.untyped_storage().data_ptr()
 
 
+def test_a_copy_made_while_joined_is_on_its_own():
+    net, x = network(), batch()
+    with net.joined(x) as (row,):
+        copied = copy.deepcopy(net)
+        expected = net(x).detach()
+        with torch.no_grad():
+            row.zero_()
+        assert torch.equal(copied(x), expected)
+        copied(x).sum().backward()
+        assert row.grad is None
+    assert copied.layers[1].K.grad is not None
+
+
+def test_joining_twice_is_joining_once():
+    net, x = network(), batch()
+    with net.joined(x) as outer:
+        with net.joined(x) as inner:
+            assert inner[0] is outer[0]
+        net(x).sum().backward()
+        assert outer[0].grad is not None
+
+
+def test_watched_parameters_are_not_joined():
+    net, x, seen = network(), batch(), []
+    net.layers[1].K.register_hook(lambda _: seen.append(1))
+    with net.joined(x):
+        net(x).sum().backward()
+    assert seen
+
+
 def test_joining_where_the_kernel_does_not_apply_changes_nothing():
     network = FractionalNetwork(3, 2, n_layers=4, learn_order=True)
     with network.joined(torch.randn(7, 3)) as parameters:

@@ -31,7 +31,7 @@ from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
 from fracdnn.validation import being_traced
 
-# At this width and 5,000 samples matrix products are within 1.5 times as fast (benchmarks/paper_size.py).
+# At this width and 5,000 samples the kernel is still 3 times as fast as matrix products (benchmarks/paper_size.py).
 MAX_WIDTH = 16
 
 _CODES = {ACTIVATIONS["tanh"]: 0, ACTIVATIONS["relu"]: 1}
@@ -41,7 +41,7 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 _PLAIN = (torch.Tensor, nn.Parameter)
 _GROUPS = 16
 # Multiplications below which threads cost more than they bring.
-_THREADED_WORK = 2_000_000
+_THREADED_WORK = 4_000_000
 
 
 class Loss(NamedTuple):
@@ -182,6 +182,10 @@ def has_hooks(layer: nn.Module) -> bool:
         or "forward" in state
         or layer._compiled_call_impl is not None
     )
+
+
+def has_tensor_hooks(tensor: torch.Tensor) -> bool:
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 @lru_cache(maxsize=2)

@@ -107,7 +107,8 @@ def later_in_block(j, n_layers):
 def remember(states, weights, n_layers, j, size):
     """Begin Y_j, and all its block with it, with Σ_k H_jk Y_k over the states before the block."""
     if not len(weights):
-        states[j * size : (j + 1) * size] = states[(j - 1) * size : j * size]
+        for i in range(j * size, (j + 1) * size, lanes_of(states)):
+            store(states, i, load(states, i - size))
     elif later_in_block(j - 1, n_layers) == 0:
         n_rows = later_in_block(j, n_layers) + 1
         states[j * size : (j + n_rows) * size] = 0.0

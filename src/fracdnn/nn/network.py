@@ -156,6 +156,10 @@ class FractionalNetwork(nn.Module):
         assert self.plain is not None
         return list(self.plain)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As it is outside of `joined`: copies have parameters of their own."""
+        return {**self.__dict__, "_joined": None, "_stacked": None}
+
     def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
         """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width] or [N]; none is [0]."""
         return self.matrices()[:2]
@@ -218,7 +222,7 @@ class FractionalNetwork(nn.Module):
     def _can_join(self, x: torch.Tensor) -> bool:
         if self.stack is None or self.adjoint != "exact" or _is_watched(self.W):
             return False
-        if not all(p.requires_grad and not p._backward_hooks for p in self.parameters()):
+        if not all(p.requires_grad and not fused.has_tensor_hooks(p) for p in self.parameters()):
             return False
         return fused.applies(self.stack, self._open(x[:1]).detach())
 

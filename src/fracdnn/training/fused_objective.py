@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from fracdnn.memory import is_batch_of_cotangents
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.fused import Loss, usual_gradients, usual_state
+from fracdnn.nn.fused import Loss, has_tensor_hooks, usual_gradients, usual_state
 
 if TYPE_CHECKING:
     from fracdnn.training.objective import Objective
@@ -36,7 +36,7 @@ class Evaluation(NamedTuple):
         for each, gradient in zip(self.inputs, self.gradients, strict=True):
             if not each.requires_grad:
                 continue
-            if each.is_leaf and each.grad is None and not (each._backward_hooks or each._post_accumulate_grad_hooks):
+            if each.is_leaf and each.grad is None and not has_tensor_hooks(each):
                 each.grad = gradient  # what autograd would do, in a tenth of its time
             else:
                 rest[0].append(each)
