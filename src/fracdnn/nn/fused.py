@@ -15,6 +15,7 @@ what comes back as soon as it is known itself: `Tiles.loss` gives value and grad
 import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -312,11 +313,26 @@ class Tiles:
         return room if len(room) >= needed else torch.empty(needed, dtype=self._like).numpy()
 
     def _deal(self, share: Callable[[int, int], bool]) -> bool:
-        """Have `share(first, last)` done for all groups of tiles, by threads where that pays; whether all say yes."""
-        bounds = [self._n_groups * i // self._threads for i in range(self._threads + 1)]
-        others = itertools.pairwise(bounds[1:])
-        waiting = [_pool(os.getpid(), self._threads).submit(share, *part) for part in others]
-        found = [share(0, bounds[1]), *(part.result() for part in waiting)]
+        """Have `share(first, last)` done for all groups of tiles, by threads where that pays; whether all say yes.
+
+        Whoever is free takes the next part; a thread that has not even begun by the end is not waited for.
+        """
+        if self._threads == 1:
+            return share(0, self._n_groups)
+        n_parts = min(self._n_groups, 4 * self._threads)
+        parts = deque(itertools.pairwise(self._n_groups * i // n_parts for i in range(n_parts + 1)))
+
+        def work() -> bool:
+            fine = True
+            while True:
+                try:
+                    part = parts.popleft()
+                except IndexError:
+                    return fine
+                fine = share(*part) and fine
+
+        others = [_pool(os.getpid(), self._threads - 1).submit(work) for _ in range(self._threads - 1)]
+        found = [work(), *(other.result() for other in others if not other.cancel())]
         return all(found)
 
 
