@@ -27,10 +27,8 @@ def calls(monkeypatch):
     made = []
     for dtype in TOLERANCE:
         assert fused._kernel(dtype) is not None
-    forward = fused._Network.forward
-    monkeypatch.setattr(
-        fused._Network, "forward", lambda self, *a, **options: made.append(self) or forward(self, *a, **options)
-    )
+    forward = fused.Tiles.forward
+    monkeypatch.setattr(fused.Tiles, "forward", lambda self, *a: made.append(self) or forward(self, *a))
     return made
 
 
@@ -117,15 +115,6 @@ def test_a_frozen_layer_gets_no_gradient():
     net(batch()).sum().backward()
     assert net.layers[1].K.grad is None
     assert net.layers[2].K.grad is not None
-
-
-@pytest.mark.parametrize("order", [1.0, 0.5])
-def test_states_computed_again_change_nothing(monkeypatch, order):
-    net, x = network(8, 35, order=order), batch(200, 8)
-    kept = gradients(net(x), net, x)
-    monkeypatch.setattr(fused, "_KEPT_BYTES", 0)
-    for mine, theirs in zip(gradients(net(x), net, x), kept, strict=True):
-        assert torch.equal(mine, theirs)
 
 
 def test_results_do_not_depend_on_threads(monkeypatch):
@@ -356,13 +345,36 @@ def test_numba_is_imported_only_when_it_is_used():
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
-def test_tanh_is_good_to_three_units_in_the_last_place():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tanh_and_exp_are_good_to_three_units_in_the_last_place(dtype):
+    from numba import njit
+
+    from fracdnn.compiled.vectors import lanes, lanes_of, load, store
     from fracdnn.nn import fused_kernel
 
-    x = torch.cat([torch.linspace(-25, 25, 4001, dtype=torch.float64), torch.logspace(-300, 1, 500).double()])
-    found = torch.tensor([fused_kernel.tanh(value) for value in x.tolist()], dtype=torch.float64)
-    assert ((found - x.tanh()).abs() <= 4 * 2.0**-53 * x.tanh().abs()).all()
-    special = [fused_kernel.tanh(value) for value in (math.inf, -math.inf, math.nan, 0.0, -0.0)]
+    kernel_tanh, exponential = fused_kernel.tanh, fused_kernel.exponential
+
+    @njit
+    def apply(x, tanh, exp):
+        for i in range(0, len(x), lanes_of(x)):
+            store(tanh, i, kernel_tanh(load(x, i)))
+            power, p = exponential(load(x, i))
+            store(exp, i, power * p + power)
+
+    def both(x):
+        padded = torch.zeros(-(-len(x) // lanes(x.itemsize)) * lanes(x.itemsize), dtype=dtype)
+        padded[: len(x)] = x
+        found = torch.empty_like(padded), torch.empty_like(padded)
+        apply(padded.numpy(), *(each.numpy() for each in found))
+        return [each[: len(x)] for each in found]
+
+    tiny = 1e-300 if dtype == torch.float64 else 1e-30
+    sizes = torch.logspace(math.log10(tiny), 1, 500, dtype=torch.float64).to(dtype)
+    x = torch.cat([torch.linspace(-25, 25, 4001, dtype=dtype), sizes, -sizes])
+    unit = torch.finfo(dtype).eps / 2
+    for found, exact in zip(both(x), (x.double().tanh(), x.double().exp()), strict=True):
+        assert ((found.double() - exact).abs() <= 4 * unit * exact.abs()).all()
+    special = both(torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0], dtype=dtype))[0].tolist()
     assert special[:2] == [1.0, -1.0]
     assert math.isnan(special[2])
     assert [math.copysign(1.0, value) for value in special[3:]] == [1.0, -1.0]
@@ -380,16 +392,46 @@ def test_joined_parameters_are_the_layers_own(bias, width):
     network.zero_grad()
     with network.joined(x) as parameters:
         assert sum(p.numel() for p in parameters) == sum(p.numel() for p in network.parameters())
-        assert len(parameters) == 1 + (bias != "none") + 1 + 2 * (width is not None)
+        assert len(parameters) == 1 + 2 * (width is not None)
         network(x).square().sum().backward()
         with torch.no_grad():
-            parameters[0][2] += 1.0  # all K: the third layer's
+            parameters[0][2 * network.width**2] += 1.0  # all K come first: this is the third layer's
         moved = network.layers[2].K.detach().clone()
     assert [name for name, _ in network.named_parameters()] == names
     for parameter, gradient in zip(network.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-14)
     assert torch.equal(network.layers[2].K, moved)
     assert network.layers[0].K.untyped_storage().data_ptr() != network.layers[1].K.untyped_storage().data_ptr()
+
+
+def test_a_copy_made_while_joined_is_on_its_own():
+    net, x = network(), batch()
+    with net.joined(x) as (row,):
+        copied = copy.deepcopy(net)
+        expected = net(x).detach()
+        with torch.no_grad():
+            row.zero_()
+        assert torch.equal(copied(x), expected)
+        copied(x).sum().backward()
+        assert row.grad is None
+    assert copied.layers[1].K.grad is not None
+
+
+def test_joining_twice_is_joining_once():
+    net, x = network(), batch()
+    with net.joined(x) as outer:
+        with net.joined(x) as inner:
+            assert inner[0] is outer[0]
+        net(x).sum().backward()
+        assert outer[0].grad is not None
+
+
+def test_watched_parameters_are_not_joined():
+    net, x, seen = network(), batch(), []
+    net.layers[1].K.register_hook(lambda _: seen.append(1))
+    with net.joined(x):
+        net(x).sum().backward()
+    assert seen
 
 
 def test_joining_where_the_kernel_does_not_apply_changes_nothing():

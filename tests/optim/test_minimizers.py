@@ -109,7 +109,7 @@ def test_the_newest_step_is_reproduced_exactly(make):
     for _ in range(4):
         step = torch.randn(6, dtype=torch.float64, generator=generator)
         change = hessian @ step
-        direction.update(step, change)
+        direction.update(step, change, float(step @ change))
         torch.testing.assert_close(direction.direction(change), -step, rtol=1e-9, atol=1e-12)
     inverse = -torch.stack([direction.direction(unit) for unit in torch.eye(6, dtype=torch.float64)])
     torch.testing.assert_close(inverse, inverse.T, rtol=1e-9, atol=1e-12)
@@ -125,8 +125,8 @@ def test_both_forms_of_bfgs_agree_while_the_memory_lasts():
         torch.tensor([3.0, 1.0, 1.0], dtype=torch.float64),
     )
     for direction in (full, limited):
-        direction.update(step, step * 2.0)
-        direction.update(change, change * 2.0)
+        for each in (step, change):
+            direction.update(each, each * 2.0, 2.0 * float(each @ each))
     gradient = torch.randn(3, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(full.direction(gradient), limited.direction(gradient))
 

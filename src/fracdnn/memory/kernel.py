@@ -15,7 +15,7 @@ import numpy as np
 from numba import carray, cfunc, from_dtype, njit, types
 
 from fracdnn.compiled.threads import pointer, take
-from fracdnn.compiled.vectors import add_product, lanes_of, load, prefetch, spread, store, zeros
+from fracdnn.compiled.vectors import lanes_of, load, prefetch, spread, store, zeros
 
 # Threads take pieces of so many numbers. row_r = kept_r row_r + Σ_k weights[r, k] input_k; without `kept`, new rows.
 # Then the far states, which are the first n_far inputs: far_i = decay_i far_i + Σ_k absorb[i, k] input_{n_far + k}.
@@ -63,19 +63,19 @@ def four_rows(table, r, kept, weights, at, stride, inputs, i, like):
     a0, b0, a1, b1, a2, b2, a3, b3 = nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing
     if len(kept):
         k0, k1, k2, k3 = spread(kept, r), spread(kept, r + 1), spread(kept, r + 2), spread(kept, r + 3)
-        a0, b0 = add_product(a0, k0, load(row0, i)), add_product(b0, k0, load(row0, i + step))
-        a1, b1 = add_product(a1, k1, load(row1, i)), add_product(b1, k1, load(row1, i + step))
-        a2, b2 = add_product(a2, k2, load(row2, i)), add_product(b2, k2, load(row2, i + step))
-        a3, b3 = add_product(a3, k3, load(row3, i)), add_product(b3, k3, load(row3, i + step))
+        a0, b0 = k0 * load(row0, i), k0 * load(row0, i + step)
+        a1, b1 = k1 * load(row1, i), k1 * load(row1, i + step)
+        a2, b2 = k2 * load(row2, i), k2 * load(row2, i + step)
+        a3, b3 = k3 * load(row3, i), k3 * load(row3, i + step)
     for k in range(len(inputs)):
         state = numbers(inputs[k], end, like)
         u, v = load(state, i), load(state, i + step)
         w0, w1 = spread(weights, at + k), spread(weights, at + stride + k)
         w2, w3 = spread(weights, at + 2 * stride + k), spread(weights, at + 3 * stride + k)
-        a0, b0 = add_product(a0, w0, u), add_product(b0, w0, v)
-        a1, b1 = add_product(a1, w1, u), add_product(b1, w1, v)
-        a2, b2 = add_product(a2, w2, u), add_product(b2, w2, v)
-        a3, b3 = add_product(a3, w3, u), add_product(b3, w3, v)
+        a0, b0 = a0 + w0 * u, b0 + w0 * v
+        a1, b1 = a1 + w1 * u, b1 + w1 * v
+        a2, b2 = a2 + w2 * u, b2 + w2 * v
+        a3, b3 = a3 + w3 * u, b3 + w3 * v
     store(row0, i, a0)
     store(row0, i + step, b0)
     store(row1, i, a1)
@@ -94,10 +94,10 @@ def one_row(table, r, kept, weights, at, inputs, i, like):
     a, b = nothing, nothing
     if len(kept):
         factor = spread(kept, r)
-        a, b = add_product(a, factor, load(row, i)), add_product(b, factor, load(row, i + step))
+        a, b = factor * load(row, i), factor * load(row, i + step)
     for k in range(len(inputs)):
         state, weight = numbers(inputs[k], end, like), spread(weights, at + k)
-        a, b = add_product(a, weight, load(state, i)), add_product(b, weight, load(state, i + step))
+        a, b = a + weight * load(state, i), b + weight * load(state, i + step)
     store(row, i, a)
     store(row, i + step, b)
 
@@ -171,15 +171,15 @@ def finish_piece(record, first, last, like):
         if record.base:
             a, b = load(base, i), load(base, i + lanes)
         if record.step:
-            a, b = add_product(a, factor, load(change, i)), add_product(b, factor, load(change, i + lanes))
+            a, b = a + factor * load(change, i), b + factor * load(change, i + lanes)
         for k in range(record.n_near):
             weight, state = spread(weights, k), numbers(near[k], last, like)
-            a, b = add_product(a, weight, load(state, i)), add_product(b, weight, load(state, i + lanes))
+            a, b = a + weight * load(state, i), b + weight * load(state, i + lanes)
         store(new, i, a)
         store(new, i + lanes, b)
         if record.scaled:
-            store(scaled, i, add_product(nothing, scale, a))
-            store(scaled, i + lanes, add_product(nothing, scale, b))
+            store(scaled, i, scale * a)
+            store(scaled, i + lanes, scale * b)
         i += 2 * lanes
     for x in range(i, last):
         value = base[x] if record.base else like.dtype.type(0)

@@ -1,4 +1,4 @@
-"""A small dense network in one compiled pass each way: what `FractionalStack` computes, sooner.
+"""A small dense network in one compiled pass: what `FractionalStack` computes, and its gradients, sooner.
 
 Networks of the paper's size spend their time between operations, not in them: states of a few thousand numbers, a
 dozen calls a layer. Samples do not depend on one another, so here a tile of them goes through all the layers, and
@@ -6,17 +6,21 @@ back, inside a compiled kernel with its history in cache (`fracdnn.nn.fused_kern
 it, later ones find it on disk). Threads share the tiles. Gradients of the parameters are summed over fixed groups of
 tiles in a fixed order, so that they do not depend on the threads.
 
-`arguments` says whether all this applies; everything else, second derivatives among it, takes the usual path.
+`last_state` is Y_N, with gradients that go through the tiles once more, forward and back. A loss of the outputs knows
+what comes back as soon as it is known itself: `Tiles.loss` gives value and gradients together, in one pass.
+
+`tiles` says whether all this applies; everything else, second derivatives among it, takes the usual path.
 """
 
 import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,17 +32,37 @@ from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
 from fracdnn.validation import being_traced
 
-# At this width and 5,000 samples matrix products are within 1.5 times as fast (benchmarks/paper_size.py).
+# At this width and 5,000 samples the kernel is still 3 times as fast as matrix products (benchmarks/paper_size.py).
 MAX_WIDTH = 16
+# Deeper, all pairs of layers are too many: the memory of all others goes by exponentials.
+_MAX_LAYERS = 192
 
 _CODES = {ACTIVATIONS["tanh"]: 0, ACTIVATIONS["relu"]: 1}
+_GIVEN = 0
+LOSSES = {"cross_entropy": 1, "squared_error": 2}
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 _PLAIN = (torch.Tensor, nn.Parameter)
 _GROUPS = 16
 # Multiplications below which threads cost more than they bring.
-_THREADED_WORK = 2_000_000
-# States up to this many bytes are kept for the backward pass; beyond, computing them again costs less than memory.
-_KEPT_BYTES = 2**25
+_THREADED_WORK = 4_000_000
+
+
+class Loss(NamedTuple):
+    """A loss of outputs W Y_N: the kind, see `LOSSES`; what it compares them with; and the weights of the samples."""
+
+    kind: str
+    target: torch.Tensor
+    weight: torch.Tensor | None
+    label_smoothing: float
+
+
+class LossGradients(NamedTuple):
+    """A loss with the outputs it was taken of, and its gradients; that of Y_0 only where it was asked for."""
+
+    value: float
+    outputs: torch.Tensor
+    y: torch.Tensor | None
+    parameters: torch.Tensor
 
 
 def last_state(
@@ -48,8 +72,38 @@ def last_state(
     parameters = _parameters(stack, y)
     if not parameters or _kernel(y.dtype) is None:
         return stack(y)
-    K, b = stacked()
-    return joined_state(stack, y, K, b, parameters)
+    return joined_state(stack, y, *stacked(), parameters)
+
+
+def joined_state(
+    stack: FractionalStack, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, parameters: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Y_N of a stack by the kernel, which must apply, from the K and b of all layers, which come from `parameters`."""
+    if torch.is_grad_enabled():
+        result = _Pass.apply(stack, parameters, y, K, b)
+    else:
+        result = tiles(stack, y).forward(y, one_row(K, b))
+    if not math.isfinite(result.detach().sum()):
+        with torch.no_grad():
+            stack(y)  # raises, and names the layer that left the finite numbers; unless only the sum did
+    return result
+
+
+def one_row(*parameters: torch.Tensor) -> torch.Tensor:
+    """Parameters as the kernel takes them."""
+    return torch.cat([each.reshape(-1) for each in parameters])
+
+
+def usual_state(stack: FractionalStack, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Y_N from the K and b of all layers, in torch operations."""
+    activation: Any = stack.layers[0]._activation
+
+    def step(j: int, state: torch.Tensor) -> torch.Tensor:
+        return activation(affine(state, K[j], b[j] if len(b) else None))
+
+    if stack.history_ == "none":
+        return propagate_residual(stack.step_sizes.tolist(), step, y)
+    return propagate(stack.plan(y), step, y)
 
 
 def applies(stack: FractionalStack, y: torch.Tensor) -> bool:
@@ -57,28 +111,15 @@ def applies(stack: FractionalStack, y: torch.Tensor) -> bool:
     return bool(_parameters(stack, y)) and _kernel(y.dtype) is not None
 
 
-def joined_state(
-    stack: FractionalStack, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, parameters: Sequence[torch.Tensor] = ()
-) -> torch.Tensor:
-    """Y_N by the kernel, which must apply, from the K and b of all layers."""
+def tiles(stack: FractionalStack, y: torch.Tensor) -> "Tiles":
+    """How states like y go through the kernel, which must apply; kept while they are alike, as in training."""
     plan = None if stack.history_ == "none" else stack.plan(y)
-    network = _network(stack, y, plan)
-    if torch.is_grad_enabled():
-        result = _Pass.apply(network, parameters, y, K, b)
-    else:
-        result = network.forward(y, K, b, keep=False)[0]
-    # The usual path names the layer that left the finite numbers.
-    return result if math.isfinite(result.detach().sum()) else stack(y)
-
-
-def _network(stack: FractionalStack, y: torch.Tensor, plan: MemoryPlan | None) -> "_Network":
-    """The network as the kernel sees it, kept while plan and samples are alike: training asks for it at each step."""
-    key = (y.shape, y.dtype, torch.get_num_threads(), stack.layers[0]._activation)
+    layer: Any = stack.layers[0]
+    key = (y.shape, y.dtype, torch.get_num_threads(), layer._activation, None if layer.b is None else layer.b.dim())
     kept = stack.__dict__.get("_fused")
     if kept is None or kept[0] != key or kept[1].plan is not plan:
         factors = stack.step_sizes.tolist() if plan is None else plan.factors.tolist()
-        activation: Any = stack.layers[0]._activation
-        kept = (key, _Network(_kernel(y.dtype), y, plan, factors, activation))  # type: ignore[arg-type]
+        kept = (key, Tiles(_kernel(y.dtype), y, plan, factors, layer._activation, key[-1]))  # type: ignore[arg-type]
         stack.__dict__["_fused"] = kept
     return kept[1]
 
@@ -87,10 +128,10 @@ def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
     """All K, then all b; nothing where the kernel does not apply."""
     if y.dim() != 2 or not len(y) or y.shape[1] > MAX_WIDTH or y.dtype not in _NUMPY:
         return []
-    if stack.history != "auto" or stack.history_ == "compressed" or not _is_plain_call(stack):
+    if stack.history != "auto" or len(stack.layers) > _MAX_LAYERS or not is_plain_call(stack):
         return []
     layers: list[Any] = list(stack.layers)
-    if any(type(layer) is not DenseLayer or _has_hooks(layer) for layer in layers):
+    if any(type(layer) is not DenseLayer or has_hooks(layer) for layer in layers):
         return []
     activations = {layer._activation for layer in layers}
     matrices = [layer._parameters["K"] for layer in layers]
@@ -110,24 +151,31 @@ def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
     return matrices + biases if plain else []
 
 
-def _is_plain_call(stack: FractionalStack) -> bool:
+def is_plain_call(stack: FractionalStack) -> bool:
     """Whether order and steps are numbers and nobody watches or transforms the operations."""
     return not (
+        operations_are_watched()
+        or type(stack) is not FractionalStack
+        or has_hooks(stack)
+        or has_hooks(stack.layers)
+        or stack.learnt_order is not None
+        or stack.learnt_steps is not None
+    )
+
+
+def operations_are_watched() -> bool:
+    """Whether somebody watches or transforms all operations here."""
+    return bool(
         being_traced()
         or torch.is_autocast_enabled("cpu")
         or torch.autograd.forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack()
         or torch_modules._has_any_global_hook()
-        or type(stack) is not FractionalStack
-        or _has_hooks(stack)
-        or _has_hooks(stack.layers)
-        or stack.learnt_order is not None
-        or stack.learnt_steps is not None
     )
 
 
-def _has_hooks(layer: nn.Module) -> bool:
+def has_hooks(layer: nn.Module) -> bool:
     state = layer.__dict__
     return bool(
         state["_forward_hooks"]
@@ -139,23 +187,29 @@ def _has_hooks(layer: nn.Module) -> bool:
     )
 
 
+def has_tensor_hooks(tensor: torch.Tensor) -> bool:
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
 @lru_cache(maxsize=2)
 def _kernel(dtype: torch.dtype) -> ModuleType | None:
     """The compiled passes, or nothing where Numba is missing or cannot compile them: tried once, on nothing."""
     try:
         from fracdnn.nn import fused_kernel
 
-        trial = _Network(fused_kernel, torch.zeros(1, 1, dtype=dtype), None, [1.0], ACTIVATIONS["tanh"])
         nothing = torch.zeros(1, 1, dtype=dtype)
-        result, *states = trial.forward(nothing, nothing.view(1, 1, 1), nothing, keep=True)
-        trial.backward(result, nothing, nothing.view(1, 1, 1), nothing, *states)
+        trial = Tiles(fused_kernel, nothing, None, [1.0], ACTIVATIONS["tanh"], None)
+        trial.gradients(trial.forward(nothing, nothing[0]), nothing, nothing[0])
     except Exception:  # whatever it is, the usual path is there
         return None
     return fused_kernel
 
 
-class _Network:
-    """One network for one number of samples, as the kernel sees it."""
+class Tiles:
+    """One network for one number of samples, as the kernel sees it: which samples go together, and its constants.
+
+    `bias` is the number of axes that b has in a layer, None without b. Parameters are one row, see the kernel.
+    """
 
     def __init__(
         self,
@@ -164,97 +218,128 @@ class _Network:
         plan: MemoryPlan | None,
         factors: Sequence[float],
         activation: Callable[[torch.Tensor], torch.Tensor],
+        bias: int | None,
     ) -> None:
-        self.kernel, self.plan, self.activation = kernel, plan, activation
-        self.factors = factors
-        self._factors = torch.tensor(factors, dtype=torch.float64)
-        self.n_layers = len(factors)
-        n, self.width = y.shape
-        self.size = _tile_size(n, self.width, kernel.tile_unit(y.dtype.itemsize))
-        self.n_tiles = -(-n // self.size)
-        self.n_groups = min(self.n_tiles, _GROUPS)
-        work = n * self.width * self.n_layers * (self.n_layers // 2 + self.width + 16)
-        self.threads = min(torch.get_num_threads(), self.n_groups) if work > _THREADED_WORK else 1
-        kept = (2 * self.n_layers + 1) * self.n_tiles * self.width * self.size * y.dtype.itemsize
-        self.keeps = kept <= _KEPT_BYTES
+        self.plan = plan
+        self._kernel, self._like, self._dtype = kernel, y.dtype, _NUMPY[y.dtype]
+        self._n_layers = len(factors)
+        self._n, self._width = y.shape
+        self._size = _tile_size(self._n, self._width, kernel.tile_unit(y.dtype.itemsize))
+        self._n_groups = min(-(-self._n // self._size), _GROUPS)
+        work = self._n * self._width * self._n_layers * (self._n_layers // 2 + self._width + 16)
+        self._threads = min(torch.get_num_threads(), self._n_groups) if work > _THREADED_WORK else 1
+        self._n_parameters = self._n_layers * self._width**2  # W apart
+        steps = (0, 0)
+        if bias is not None:
+            steps = (self._width, 1) if bias else (1, 0)
+            self._n_parameters += self._n_layers * steps[0]
+        none = torch.zeros(0, dtype=y.dtype)
+        weights = (none, none) if plan is None else (plan.forward_matrix(y), plan.adjoint_matrix(y))
+        self._constants = (*(each.view(-1).numpy() for each in weights), np.array(factors, self._dtype))
+        self._settings = (*steps, _CODES[activation])
+        self._no_rows, self._no_labels = np.zeros((0, self._width), self._dtype), np.zeros(0, np.int64)
+        self._equal = np.full(self._n, 1.0 / self._n, self._dtype)
+        self._rooms: list[np.ndarray] = []
 
-    def forward(
-        self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, *, keep: bool
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Y_N, and what to keep for the way back: the states and activations of each tile, or nothing."""
-        y, K, b = y.detach().contiguous(), K.detach(), b.detach()
-        out = torch.empty_like(y)
-        kept = self._room(y, self.n_tiles * keep)
-        numbers = self._numbers(y, K, b)
+    def forward(self, y: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+        """Y_N."""
+        samples, out = _array(y), np.empty((self._n, self._width), self._dtype)
+        network = (*self._constants, _array(parameters), *self._settings)
 
-        def share(first: int, last: int) -> None:
-            rooms = _flat(*(kept if keep else self._room(y, 1)), y.new_empty(self.width * self.size))
-            self.kernel.forward(
-                first, last, self.n_groups, self.size, y.numpy(), out.numpy(), int(keep), rooms, numbers
-            )
-
-        self._deal(share)
-        return out, *kept
-
-    def backward(
-        self, cotangent: torch.Tensor, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor, *kept: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Gradients of y, K and b; states that were not kept are computed again, tile by tile."""
-        y, K, b, cotangent = y.detach().contiguous(), K.detach(), b.detach(), cotangent.detach().contiguous()
-        keep = len(kept[0]) > 0
-        out = torch.empty_like(y)
-        grad_K = K.new_zeros(self.n_groups, *K.shape)
-        grad_b = K.new_zeros(self.n_groups, self.n_layers, self.width)
-        numbers, sums = self._numbers(y, K, b), _flat(grad_K, grad_b)
-        weights = y[:0] if self.plan is None else self.plan.adjoint_matrix(y)
-        adjoint = _flat(weights, K.mT.contiguous())
-        shapes = (self.width * self.size, (self.n_layers + 1) * self.width * self.size)
-
-        def share(first: int, last: int) -> None:
-            rooms = _flat(*(kept if keep else self._room(y, 1)), *(y.new_empty(shape) for shape in shapes))
-            samples = (y.numpy(), cotangent.numpy(), out.numpy())
-            self.kernel.backward(
-                first, last, self.n_groups, self.size, *samples, int(keep), rooms, numbers, adjoint, sums
-            )
+        def share(first: int, last: int) -> bool:
+            room = self._room(0)
+            self._kernel.forward(first, last, self._n_groups, self._size, samples, out, room, network)
+            self._rooms.append(room)
+            return True
 
         self._deal(share)
-        return out, grad_K.sum(0), grad_b.sum(0 if b.dim() == 2 else (0, 2)) if len(b) else b
+        return torch.from_numpy(out)
 
-    def usual(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """The same Y_N in torch operations."""
+    def gradients(
+        self, cotangent: torch.Tensor, y: torch.Tensor, parameters: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients of y and of the parameters from that of Y_N; the states are computed again."""
+        start = np.empty((self._n, self._width), self._dtype)
+        data = (self._no_labels, self._no_rows, self._equal, self._no_rows[:, :0])
+        sums, _ = self._back(y, _array(cotangent), start, (_GIVEN, 0.0), data, parameters)
+        return torch.from_numpy(start), torch.from_numpy(sums[:-1])
 
-        def step(j: int, state: torch.Tensor) -> torch.Tensor:
-            return self.activation(affine(state, K[j], b[j] if len(b) else None))
+    def loss(self, loss: Loss, y: torch.Tensor, parameters: torch.Tensor, *, to_start: bool) -> LossGradients | None:
+        """A loss of outputs W Y_N and its gradients; nothing where the usual path has to say what is wrong.
 
-        if self.plan is None:
-            return propagate_residual(self.factors, step, y)
-        return propagate(self.plan, step, y)
+        The parameters include W.
+        """
+        n_outputs = (parameters.numel() - self._n_parameters) // self._width
+        target, outputs = _array(loss.target), np.empty((self._n, n_outputs), self._dtype)
+        labels, values = (target, self._no_rows) if target.ndim == 1 else (self._no_labels, target)
+        weight = self._equal if loss.weight is None else _array(loss.weight / loss.weight.sum())
+        start = np.empty((self._n, self._width), self._dtype) if to_start else self._no_rows
+        kind = (LOSSES[loss.kind], loss.label_smoothing)
+        sums, fine = self._back(y, self._no_rows, start, kind, (labels, values, weight, outputs), parameters)
+        if not fine:
+            return None
+        grad_y = torch.from_numpy(start) if to_start else None
+        return LossGradients(float(sums[-1]), torch.from_numpy(outputs), grad_y, torch.from_numpy(sums[:-1]))
 
-    def _room(self, like: torch.Tensor, n_tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
-        whole = n_tiles * self.width * self.size
-        return like.new_empty((self.n_layers + 1) * whole), like.new_empty(self.n_layers * whole)
+    def _back(
+        self,
+        y: torch.Tensor,
+        cotangent: np.ndarray,
+        start: np.ndarray,
+        kind: tuple[int, float],
+        data: tuple[np.ndarray, ...],
+        parameters: torch.Tensor,
+    ) -> tuple[np.ndarray, bool]:
+        """The sums of the kernel's `gradients` over all groups, and whether all was in order."""
+        samples, n_outputs = _array(y), data[3].shape[1]
+        network = (*self._constants, _array(parameters), *self._settings)
+        sums = np.empty((self._n_groups, self._n_parameters + n_outputs * self._width + 1), self._dtype)
 
-    def _numbers(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...]:
-        """The network as the kernel takes it: flat, with a bias for each feature, and no weights at order 1."""
-        biases = K.new_zeros(self.n_layers, self.width)
-        if len(b):
-            biases += b if b.dim() == 2 else b.unsqueeze(1)
-        weights = y[:0] if self.plan is None else self.plan.forward_matrix(y)
-        return (*_flat(weights, self._factors.to(y.dtype), K.contiguous(), biases), _CODES[self.activation])
+        def share(first: int, last: int) -> bool:
+            room, groups = self._room(n_outputs), (first, last, self._n_groups, self._size)
+            fine = self._kernel.gradients(*groups, samples, cotangent, start, *kind, data, room, network, sums)
+            self._rooms.append(room)
+            return fine
 
-    def _deal(self, share: Callable[[int, int], None]) -> None:
-        """Have `share(first, last)` done for all groups of tiles, by threads where that pays."""
-        bounds = [self.n_groups * i // self.threads for i in range(self.threads + 1)]
-        others = itertools.pairwise(bounds[1:])
-        waiting = [_pool(os.getpid(), self.threads).submit(share, *part) for part in others]
-        share(0, bounds[1])
-        for part in waiting:
-            part.result()
+        fine = self._deal(share)
+        return sums.sum(0), fine
+
+    def _room(self, n_outputs: int) -> np.ndarray:
+        """What the kernel works in, from an earlier call where there is one: no other call has it meanwhile."""
+        needed = (3 * (self._n_layers + 1) * self._width + n_outputs + 3) * self._size
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = self._no_rows[:, 0]
+        # Torch's memory begins where a vector may: two reads for each that does not would cost a third of the speed.
+        return room if len(room) >= needed else torch.empty(needed, dtype=self._like).numpy()
+
+    def _deal(self, share: Callable[[int, int], bool]) -> bool:
+        """Have `share(first, last)` done for all groups of tiles, by threads where that pays; whether all say yes.
+
+        Whoever is free takes the next part; a thread that has not even begun by the end is not waited for.
+        """
+        if self._threads == 1:
+            return share(0, self._n_groups)
+        n_parts = min(self._n_groups, 4 * self._threads)
+        parts = deque(itertools.pairwise(self._n_groups * i // n_parts for i in range(n_parts + 1)))
+
+        def work() -> bool:
+            fine = True
+            while True:
+                try:
+                    part = parts.popleft()
+                except IndexError:
+                    return fine
+                fine = share(*part) and fine
+
+        others = [_pool(os.getpid(), self._threads - 1).submit(work) for _ in range(self._threads - 1)]
+        found = [work(), *(other.result() for other in others if not other.cancel())]
+        return all(found)
 
 
-def _flat(*tensors: torch.Tensor) -> tuple[np.ndarray, ...]:
-    """What the kernel takes for contiguous tensors."""
-    return tuple(tensor.view(-1).numpy() for tensor in tensors)
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().numpy()
 
 
 @lru_cache(maxsize=1)
@@ -264,14 +349,17 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def _tile_size(n: int, width: int, unit: int) -> int:
-    """Samples in a tile: a multiple of `unit` whose history stays in cache and that leaves little of a tile empty."""
-    largest = max(unit, min(144, 1024 // width) // unit * unit)
+    """Samples in a tile: a multiple of `unit` whose history stays in cache and that leaves little of a tile empty.
 
-    def cost(size: int) -> int:
-        n_tiles = -(-n // size)
-        return (n_tiles + n_tiles % 2) * (size + unit)
+    An odd multiple: states whose distance is a power of two would drive each other out of the cache.
+    """
+    largest = min(9, max(1, 48 // width))
 
-    return min(range(unit, largest + 1, unit), key=cost)
+    def cost(multiple: int) -> int:
+        n_tiles = -(-n // (multiple * unit))
+        return (n_tiles + n_tiles % 2) * (multiple + 1)
+
+    return unit * min(range(1, largest + 1, 2), key=cost)
 
 
 class _Pass(torch.autograd.Function):
@@ -280,35 +368,38 @@ class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        network: _Network,
+        stack: FractionalStack,
         parameters: Sequence[torch.Tensor],
         y: torch.Tensor,
         K: torch.Tensor,
         b: torch.Tensor,
     ) -> torch.Tensor:
-        out, states, values = network.forward(y, K, b, keep=network.keeps)
-        ctx.network = network
-        ctx.save_for_backward(y, K, b, states, values, *parameters)
-        return out
+        ctx.stack, ctx.tiles = stack, tiles(stack, y)
+        ctx.save_for_backward(y, K, b, *parameters)
+        return ctx.tiles.forward(y, one_row(K, b))
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        y, K, b, states, values = ctx.saved_tensors[:5]
+        inputs, needed = ctx.saved_tensors[:3], ctx.needs_input_grad[2:]
         if torch.is_grad_enabled() or is_batch_of_cotangents(cotangent):
-            return (None, None, *_usual_gradients(ctx.network, (y, K, b), ctx.needs_input_grad[2:], cotangent))
-        gradients = ctx.network.backward(cotangent, y, K, b, states, values)
-        needed = ctx.needs_input_grad[2:]
+            return (None, None, *usual_gradients(partial(usual_state, ctx.stack), inputs, needed, cotangent))
+        y, K, b = inputs
+        of_y, row = ctx.tiles.gradients(cotangent, y, one_row(K, b))
+        gradients = (of_y, row[: K.numel()].view_as(K), row[K.numel() :].view_as(b))
         return (None, None, *(gradient if need else None for gradient, need in zip(gradients, needed, strict=True)))
 
 
-def _usual_gradients(
-    network: _Network, inputs: Sequence[torch.Tensor], needed: Sequence[bool], cotangent: torch.Tensor
+def usual_gradients(
+    usual: Callable[..., torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    needed: Sequence[bool],
+    cotangent: torch.Tensor,
 ) -> list[torch.Tensor | None]:
     """The gradients in torch operations, for second derivatives and for many cotangents at once."""
     with torch.enable_grad():
         # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
         aliases = [tensor.view_as(tensor) for tensor in inputs]
-        result = network.usual(*aliases)
+        result = usual(*aliases)
     wanted = [tensor for tensor, need in zip(aliases, needed, strict=True) if need]
     found = iter(torch.autograd.grad(result, wanted, cotangent, create_graph=torch.is_grad_enabled()))
     return [next(found) if need else None for need in needed]

@@ -1,21 +1,41 @@
 """The compiled passes of `fracdnn.nn.fused`: a tile of samples goes through all layers, and back, in cache.
 
 A tile holds its states as [layer, feature, sample]: samples side by side, so that one instruction serves several. All
-that is costly is one small product, `multiply`: the layers' K y, the adjoint's Kᵀ q, and the memory, where the rows are
-whole states. The memory is summed for four layers at a time, which reads the older states once for the four.
+that is costly is σ and one small product, `multiply`: the layers' K y, the adjoint's Kᵀ q, the outputs W y, and the
+memory, where the rows are whole states. The memory is summed for blocks of eight layers, which reads the states before
+the block once for the eight; within the block each state is handed on to the later ones as soon as it is known.
 
 Arrays are contiguous and addressed by flat offsets. The samples of a tile are a multiple of `tile_unit`.
-A `network` is (weights, factors, K, b, activation), its `adjoint` (weights, K) transposed; no weights at order 1.
+A `network` is (weights, adjoint weights, factors, parameters, steps of b from layer to layer and from feature to
+feature, activation); no weights at order 1, no steps without b. Parameters and their gradients are one row: all K, all
+b, and W where there is a loss.
 """
 
 import numpy as np
 from numba import njit
 
-from fracdnn.compiled.products import multiply
-from fracdnn.compiled.vectors import across, add_product, lanes, lanes_of, load, zeros
+from fracdnn.compiled.vectors import (
+    across,
+    filled,
+    is_double,
+    lanes,
+    lanes_of,
+    load,
+    magnitude,
+    power_of_two,
+    product_of_rows,
+    products_of_rows,
+    spread,
+    store,
+    where_above,
+    with_sign,
+    zeros,
+)
 
-_LAYERS_AT_ONCE = 4
+_BLOCK = 8
 TANH, RELU = 0, 1
+# What is minimised; or the cotangent of Y_N is given.
+GIVEN, CROSS_ENTROPY, SQUARED_ERROR = 0, 1, 2
 
 _compiled = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
 
@@ -25,109 +45,144 @@ def tile_unit(item_size: int) -> int:
     return 2 * lanes(item_size)
 
 
-@_compiled
-def remember(states, at, weights, n_layers, j, size):
-    """Begin Y_j with Σ_{k<j} H_jk Y_k, for whole blocks of layers as far as their states are known."""
-    first = j - (j - 1) % _LAYERS_AT_ONCE
-    if j == first:
-        n_rows = min(_LAYERS_AT_ONCE, n_layers + 1 - j)
-        states[at + j * size : at + (j + n_rows) * size] = 0.0
-        multiply(states, at + j * size, weights, (j - 1) * n_layers, n_layers, n_rows, j, states, at, size)
-    else:
-        row = (j - 1) * n_layers + first
-        multiply(states, at + j * size, weights, row, n_layers, 1, j - first, states, at + first * size, size)
+_times_8, _times_4, _times_2, _times_1 = (product_of_rows(count) for count in (8, 4, 2, 1))
+_products_4, _products_2, _products_1 = (products_of_rows(count) for count in (4, 2, 1))
 
 
 @_compiled
-def add_activation(activation, z, out, state, factor):
-    """Write σ(z) to `out` and add factor · σ(z) to `state`."""
-    if activation == RELU:
-        for i in range(len(z)):
-            value = z[i] if not z[i] <= 0 else z.dtype.type(0)
-            out[i] = value
-            state[i] += factor * value
-        return
-    for i in range(len(z)):
-        value = z.dtype.type(tanh(np.float64(z[i])))
-        out[i] = value
-        state[i] += factor * value
+def multiply(out, out_at, matrix, at, down, along, n_rows, n, rows, rows_at, size):
+    """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows; each row is `size` numbers, a multiple of 2 vectors.
+
+    matrix[r, k] lies at `at` + r · `down` + k · `along`.
+    """
+    for i in range(0, size, 2 * lanes_of(out)):
+        o, x, m, r = out_at + i, rows_at + i, at, 0
+        while r + 8 <= n_rows:
+            _times_8(out, o + r * size, size, matrix, m + r * down, down, along, n, rows, x, size)
+            r += 8
+        if r + 4 <= n_rows:
+            _times_4(out, o + r * size, size, matrix, m + r * down, down, along, n, rows, x, size)
+            r += 4
+        if r + 2 <= n_rows:
+            _times_2(out, o + r * size, size, matrix, m + r * down, down, along, n, rows, x, size)
+            r += 2
+        if r < n_rows:
+            _times_1(out, o + r * size, size, matrix, m + r * down, down, along, n, rows, x, size)
+
+
+@_compiled
+def add_products(total, total_at, left, n_left, right, right_at, n_right, size):
+    """total[o, i] += Σ over samples of left_o · right_i: what a tile adds to the gradient of a matrix.
+
+    As many as possible go in squares of four, what is left in squares of two, the rest one by one.
+    """
+    for o in range(0, n_left - 3, 4):
+        for i in range(0, n_right - 3, 4):
+            _products_4(total, total_at + o * n_right + i, n_right, left, o * size, right, right_at + i * size, size)
+    for o in range(0, n_left - 1, 2):
+        for i in range(n_right // 4 * 4 if o < n_left // 4 * 4 else 0, n_right - 1, 2):
+            _products_2(total, total_at + o * n_right + i, n_right, left, o * size, right, right_at + i * size, size)
+    for o in range(n_left):
+        for i in range(n_right // 2 * 2 if o < n_left // 2 * 2 else 0, n_right):
+            _products_1(total, total_at + o * n_right + i, n_right, left, o * size, right, right_at + i * size, size)
+
+
+@_compiled
+def add_sums(total, total_at, total_step, rows, n_rows, size):
+    """Add the sum of each row to the total, where it comes step by step: what a tile adds to the gradient of b."""
+    for r in range(n_rows):
+        found = zeros(rows)
+        for m in range(r * size, (r + 1) * size, lanes_of(rows)):
+            found = found + load(rows, m)
+        total[total_at + r * total_step] += across(found)
+
+
+@_compiled
+def later_in_block(j, n_layers):
+    """How many states after Y_j are in its block; the first block is the one that may be short."""
+    return (n_layers - j) % _BLOCK if j else 0
+
+
+@_compiled
+def remember(states, weights, n_layers, j, size):
+    """Begin Y_j, and all its block with it, with Σ_k H_jk Y_k over the states before the block."""
+    if not len(weights):
+        for i in range(j * size, (j + 1) * size, lanes_of(states)):
+            store(states, i, load(states, i - size))
+    elif later_in_block(j - 1, n_layers) == 0:
+        n_rows = later_in_block(j, n_layers) + 1
+        states[j * size : (j + n_rows) * size] = 0.0
+        multiply(states, j * size, weights, (j - 1) * n_layers, n_layers, 1, n_rows, j, states, 0, size)
+
+
+@_compiled
+def hand_on(y, states, at, i, weights, n_layers, j, size):
+    """Add the vector y, a part of Y_j, to what the other states of its block remember."""
+    if len(weights):
+        for r in range(later_in_block(j, n_layers)):
+            o = at + (r + 1) * size + i
+            store(states, o, load(states, o) + y * spread(weights, (j + r) * n_layers + j))
+
+
+@_compiled
+def exponential(t):
+    """Give s and p, exp t = s + s p: s = 2^k where t = k ln 2 + r, |r| ≤ ln 2 / 2, and p = expm1 r, a polynomial."""
+    if is_double(t):
+        shifted = t * 1.4426950408889634 + 6755399441055744.0  # 1.5 · 2^52: rounds to an integer, in the last bits
+        k = shifted - 6755399441055744.0
+        r = (t - k * 0.6931471803691238) - k * 1.9082149292705877e-10
+        r2 = r * r
+        r4 = r2 * r2
+        high = (r * 2.5100375832561234e-08 + 2.7620075879983367e-07) * r4
+        high = high + ((r * 2.7557268480310024e-06 + 2.4801521322368692e-05) * r2)
+        high = high + (r * 0.00019841269863040545 + 0.0013888888917196719)
+        low = (r * 0.008333333333330065 + 0.041666666666624164) * r2 + (r * 0.16666666666666669 + 0.5000000000000001)
+        return power_of_two(shifted), (high * r4 + low) * r2 + r
+    shifted = t * 1.4426950408889634 + 12582912.0  # 1.5 · 2^23
+    k = shifted - 12582912.0
+    r = (t - k * 0.693359375) - k * -0.00021219444005469057
+    p = r * 0.00019890980911441147 + 0.0013933641603216529
+    p = p * r + 0.00833331048488617
+    p = p * r + 0.04166646674275398
+    p = p * r + 0.1666666716337204
+    p = p * r + 0.5
+    return power_of_two(shifted), p * (r * r) + r
 
 
 @_compiled
 def tanh(x):
     """To 3 units in the last place, without branches: −e / (2 + e) with e = expm1(−2|x|), and the sign of x."""
-    size = abs(x)
-    t = -2.0 * (20.0 if size > 20.0 else size)  # tanh 20 is 1; NaN stays
-    shifted = t * 1.4426950408889634 + 6755399441055744.0  # 1.5 · 2^52: rounds to an integer, in the last bits
-    k = shifted - 6755399441055744.0
-    r = t - k * 0.6931471803691238 - k * 1.9082149292705877e-10
-    p = 1.6059043836821613e-10
-    p = p * r + 2.08767569878681e-09
-    p = p * r + 2.505210838544172e-08
-    p = p * r + 2.755731922398589e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 0.0001984126984126984
-    p = p * r + 0.001388888888888889
-    p = p * r + 0.008333333333333333
-    p = p * r + 0.041666666666666664
-    p = p * r + 0.16666666666666666
-    p = p * r + 0.5
-    p = p * r * r + r
-    power = np.int64((np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
+    size = magnitude(x)
+    largest = filled(size, 20.0)  # tanh 20 is 1; NaN stays
+    power, p = exponential(where_above(size, largest, largest, size) * -2.0)
     e = power * p + (power - 1.0)
-    return np.copysign(e / (e + 2.0), x)
+    return with_sign(e / (e + 2.0), x)
 
 
 @_compiled
-def scale_by_slope(activation, q, value, factor, out):
-    """Write factor · σ'(z) · q to `out`, where value = σ(z)."""
-    if activation == RELU:
-        for i in range(len(q)):
-            out[i] = factor * q[i] if value[i] > 0 else q.dtype.type(0)
-        return
-    for i in range(len(q)):
-        out[i] = factor * q[i] * (q.dtype.type(1) - value[i] * value[i])
+def activate(activation, z, values, values_at, states, weights, n_layers, j, factor):
+    """Write σ(z) to `values` and add factor · σ(z) to Y_j, which that completes."""
+    nothing, at = zeros(z), j * len(z)
+    for i in range(0, len(z), lanes_of(z)):
+        value = load(z, i)
+        value = where_above(nothing, value, nothing, value) if activation == RELU else tanh(value)
+        store(values, values_at + i, value)
+        y = load(states, at + i) + value * factor
+        store(states, at + i, y)
+        hand_on(y, states, at, i, weights, n_layers, j, len(z))
 
 
 @_compiled
-def add_products(total, total_at, left, right, right_at, width, size):
-    """total[o, i] += Σ over samples of left_o · right_i: what a tile adds to the gradient of K."""
-    step, nothing = lanes_of(left), zeros(left)
-    for i in range(width):
-        y = right_at + i * size
-        o = 0
-        while o + 4 <= width:
-            a, b, c, d = nothing, nothing, nothing, nothing
-            x = o * size
-            for m in range(0, size, step):
-                v = load(right, y + m)
-                a = add_product(a, load(left, x + m), v)
-                b = add_product(b, load(left, x + size + m), v)
-                c = add_product(c, load(left, x + 2 * size + m), v)
-                d = add_product(d, load(left, x + 3 * size + m), v)
-            at = total_at + o * width + i
-            total[at] += across(a)
-            total[at + width] += across(b)
-            total[at + 2 * width] += across(c)
-            total[at + 3 * width] += across(d)
-            o += 4
-        while o < width:
-            a = nothing
-            for m in range(0, size, step):
-                a = add_product(a, load(left, o * size + m), load(right, y + m))
-            total[total_at + o * width + i] += across(a)
-            o += 1
-
-
-@njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
-def add_sums(total, total_at, rows, n_rows, size):
-    """total_r += the sum of row r: what a tile adds to the gradient of b."""
-    for r in range(n_rows):
-        found = rows.dtype.type(0)
-        for value in rows[r * size : (r + 1) * size]:
-            found += value
-        total[total_at + r] += found
+def scale_by_slope(activation, out, values, values_at, q, weights, n_layers, n, factor):
+    """Write factor · σ'(z) · q to `out`, for row n of q, and values that hold σ(z)."""
+    nothing, at = zeros(q), n * len(out)
+    for i in range(0, len(out), lanes_of(q)):
+        value, row = load(values, values_at + i), load(q, at + i)
+        if activation == RELU:
+            store(out, i, where_above(value, nothing, row * factor, nothing))
+        else:
+            store(out, i, (row * factor) * (1.0 - value * value))
+        hand_on(row, q, at, i, weights, n_layers, n, len(out))
 
 
 @_compiled
@@ -150,67 +205,175 @@ def scatter(tile, at, size, samples, first):
 
 
 @_compiled
-def forward_tile(states, at, values, values_at, z, network, size):
+def forward_tile(states, values, z, network, size):
     """Y_1 … Y_N after Y_0 in `states`, and σ of each layer in `values`; z is room for one state."""
-    weights, factors, K, b, activation = network
+    weights, _, factors, parameters, b_down, b_along, activation = network
     n_layers, whole, width = len(factors), len(z), len(z) // size
+    b_at = n_layers * width * width
     for j in range(1, n_layers + 1):
-        y, before = at + j * whole, at + (j - 1) * whole
-        if len(weights):
-            remember(states, at, weights, n_layers, j, whole)
-        else:
-            states[y : y + whole] = states[before:y]
+        before = (j - 1) * whole
+        remember(states, weights, n_layers, j, whole)
         for f in range(width):
-            z[f * size : (f + 1) * size] = b[(j - 1) * width + f]
-        multiply(z, 0, K, (j - 1) * width * width, width, width, width, states, before, size)
-        value = values[values_at + (j - 1) * whole : values_at + j * whole]
-        add_activation(activation, z, value, states[y : y + whole], factors[j - 1])
+            bias = parameters[b_at + (j - 1) * b_down + f * b_along] if b_down else factors.dtype.type(0)
+            z[f * size : (f + 1) * size] = bias
+        multiply(z, 0, parameters, (j - 1) * width * width, width, 1, width, width, states, before, size)
+        activate(activation, z, values, before, states, weights, n_layers, j, factors[j - 1])
 
 
 @_compiled
-def backward_tile(q, states, at, values, values_at, z, network, adjoint, sums, group, size):
-    """Q_{N−1} … Q_0 after Q_N in q; what the tile adds to the gradients of K and b goes to the sums of its group."""
-    _, factors, _, _, activation = network
-    weights, K = adjoint
-    grad_K, grad_b = sums
+def backward_tile(q, states, values, z, network, sums, to_start, size):
+    """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
+    _, weights, factors, parameters, b_down, b_along, activation = network
     n_layers, whole, width = len(factors), len(z), len(z) // size
     for n in range(1, n_layers + 1):
         j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
-        if len(weights):
-            remember(q, 0, weights, n_layers, n, whole)
-        else:
-            q[n * whole : (n + 1) * whole] = q[(n - 1) * whole : n * whole]
-        value = values[values_at + j * whole : values_at + (j + 1) * whole]
-        scale_by_slope(activation, q[(n - 1) * whole : n * whole], value, factors[j], z)
-        b_at = (group * n_layers + j) * width
-        add_products(grad_K, b_at * width, z, states, at + j * whole, width, size)
-        add_sums(grad_b, b_at, z, width, size)
-        multiply(q, n * whole, K, j * width * width, width, width, width, z, 0, size)
+        K_at = j * width * width
+        scale_by_slope(activation, z, values, j * whole, q, weights, n_layers, n - 1, factors[j])
+        add_products(sums, K_at, z, width, states, j * whole, width, size)
+        if b_down:
+            add_sums(sums, n_layers * width * width + j * b_down, b_along, z, width, size)
+        if j or to_start:
+            remember(q, weights, n_layers, n, whole)
+            multiply(q, n * whole, parameters, K_at, 1, width, width, width, z, 0, size)
 
 
 @_compiled
-def forward(first, last, n_groups, size, samples, out, kept, rooms, network):
-    """Y_N of the samples in groups first … last − 1 of tiles; all states are kept, or only those of the latest tile."""
-    states, values, z = rooms
-    n_layers, whole, n_tiles = len(network[1]), len(z), -(-len(samples) // size)
+def cross_entropy(outputs, n_outputs, size, labels, shares, first, smoothing, room):
+    """Σ share · loss over the samples of a tile, and its gradient in place of the outputs.
+
+    With outputs l and s = `smoothing`: log Σ_c exp l_c − (1 − s) l_label − s · mean l.
+    """
+    step, n = lanes_of(outputs), len(labels)
+    share, total, rest = room[:size], room[size : 2 * size], room[2 * size : 3 * size]
+    for i in range(size):
+        share[i] = shares[first + i] if first + i < n else shares.dtype.type(0)
+    keep = outputs.dtype.type(1.0 - smoothing)
+    spare = outputs.dtype.type(smoothing / n_outputs)
+    for i in range(size):
+        picked = labels[first + i] * size + i if first + i < n else i
+        rest[i] = -keep * outputs[picked]
+    for i in range(0, size, step):
+        top, added = load(outputs, i), zeros(outputs)
+        for c in range(n_outputs):
+            output = load(outputs, c * size + i)
+            top = where_above(output, top, output, top)
+            added = added + output
+        below = filled(top, -700.0 if is_double(top) else -80.0)
+        sum_ = zeros(outputs)
+        for c in range(n_outputs):
+            t = load(outputs, c * size + i) - top
+            power, p = exponential(where_above(below, t, below, t))
+            value = power * p + power
+            sum_ = sum_ + value
+            store(outputs, c * size + i, value)
+        store(total, i, sum_)
+        store(rest, i, load(rest, i) + top - added * spare)
+        weight = load(share, i)
+        for c in range(n_outputs):
+            at = c * size + i
+            store(outputs, at, (load(outputs, at) / sum_ - spare) * weight)
+    loss = outputs.dtype.type(0)
+    for i in range(min(size, n - first)):
+        loss += share[i] * (np.log(total[i]) + rest[i])
+        outputs[labels[first + i] * size + i] -= keep * share[i]
+    return loss
+
+
+@_compiled
+def labels_fit(labels, n_outputs):
+    """Whether there is an output for each label."""
+    fit = True
+    for label in labels:
+        fit &= 0 <= label < n_outputs
+    return fit
+
+
+@_compiled
+def squared_error(outputs, n_outputs, size, targets, shares, first):
+    """Σ share · half the mean square over the samples of a tile, and its gradient in place of the outputs."""
+    loss = outputs.dtype.type(0)
+    for i in range(size):
+        known = first + i < len(targets)
+        share = shares[first + i] / outputs.dtype.type(n_outputs) if known else outputs.dtype.type(0)
+        for c in range(n_outputs):
+            error = outputs[c * size + i] - targets[first + i, c] if known else outputs.dtype.type(0)
+            loss += outputs.dtype.type(0.5) * share * error * error
+            outputs[c * size + i] = share * error
+    return loss
+
+
+@_compiled
+def loss_tile(q, last, kind, smoothing, data, parameters, W_at, first, sums, room, size):
+    """The loss of a tile from Y_N in `last`; Q_N into q, and what the tile adds to the gradient of W to `sums`."""
+    labels, targets, shares, results = data
+    whole, n_outputs = len(last), results.shape[1]
+    width = whole // size
+    outputs = room[: n_outputs * size]
+    outputs[:] = 0.0
+    multiply(outputs, 0, parameters, W_at, width, 1, n_outputs, width, last, 0, size)
+    scatter(outputs, 0, size, results, first)
+    if kind == CROSS_ENTROPY:
+        found = cross_entropy(outputs, n_outputs, size, labels, shares, first, smoothing, room[n_outputs * size :])
+    else:
+        found = squared_error(outputs, n_outputs, size, targets, shares, first)
+    add_products(sums, W_at, outputs, n_outputs, last, 0, width, size)
+    q[:whole] = 0.0
+    multiply(q, 0, parameters, W_at, 1, width, width, n_outputs, outputs, 0, size)
+    return found
+
+
+@_compiled
+def divide(room, n_layers, whole):
+    """The parts of a room: states, values of σ, adjoint states, one state, and the rest, for the loss."""
+    states, values, q = (n_layers + 1) * whole, n_layers * whole, (n_layers + 1) * whole
+    after = states + values + q
+    return (
+        room[:states],
+        room[states:][:values],
+        room[states + values :][:q],
+        room[after:][:whole],
+        room[after + whole :],
+    )
+
+
+@_compiled
+def forward(first, last, n_groups, size, samples, out, room, network):
+    """Y_N of the samples in groups first … last − 1 of tiles."""
+    n_layers, whole, n_tiles = len(network[2]), samples.shape[1] * size, -(-len(samples) // size)
+    states, values, _, z, _ = divide(room, n_layers, whole)
     for tile in range(first * n_tiles // n_groups, last * n_tiles // n_groups):
-        at, values_at = kept * tile * (n_layers + 1) * whole, kept * tile * n_layers * whole
-        gather(samples, tile * size, states, at, size)
-        forward_tile(states, at, values, values_at, z, network, size)
-        scatter(states, at + n_layers * whole, size, out, tile * size)
+        gather(samples, tile * size, states, 0, size)
+        forward_tile(states, values, z, network, size)
+        scatter(states, n_layers * whole, size, out, tile * size)
 
 
 @_compiled
-def backward(first, last, n_groups, size, samples, cotangent, out, kept, rooms, network, adjoint, sums):
-    """Q_0 of those samples, and the gradients of K and b, which each group of tiles sums in its own place."""
-    states, values, z, q = rooms
-    n_layers, whole, n_tiles = len(network[1]), len(z), -(-len(samples) // size)
+def gradients(first, last, n_groups, size, samples, cotangent, start, kind, smoothing, data, room, network, sums):
+    """Of those samples: the loss, or a given cotangent of Y_N, back to the parameters; to Y_0 where there is a `start`.
+
+    Each group of tiles has its row of `sums`: the gradients, then the loss itself. Returns whether all was in order:
+    Y_N finite, as far as a sum can tell, and labels within the outputs.
+    """
+    n_layers, width, n_tiles = len(network[2]), samples.shape[1], -(-len(samples) // size)
+    whole, W_at = width * size, n_layers * (width * width + network[4])
+    states, values, q, z, rest = divide(room, n_layers, whole)
+    latest, total = states[n_layers * whole :], samples.dtype.type(0)
     for group in range(first, last):
+        row = sums[group]
+        row[:] = 0.0
         for tile in range(group * n_tiles // n_groups, (group + 1) * n_tiles // n_groups):
-            at, values_at = kept * tile * (n_layers + 1) * whole, kept * tile * n_layers * whole
-            if not kept:
-                gather(samples, tile * size, states, at, size)
-                forward_tile(states, at, values, values_at, z, network, size)
-            gather(cotangent, tile * size, q, 0, size)
-            backward_tile(q, states, at, values, values_at, z, network, adjoint, sums, group, size)
-            scatter(q, n_layers * whole, size, out, tile * size)
+            at = tile * size
+            gather(samples, at, states, 0, size)
+            forward_tile(states, values, z, network, size)
+            for value in latest:
+                total += value
+            if kind == GIVEN:
+                gather(cotangent, at, q, 0, size)
+            elif labels_fit(data[0][at : at + size], data[3].shape[1]):
+                row[-1] += loss_tile(q, latest, kind, smoothing, data, network[3], W_at, at, row, rest, size)
+            else:
+                return False
+            backward_tile(q, states, values, z, network, row, len(start) > 0, size)
+            if len(start):
+                scatter(q, n_layers * whole, size, start, at)
+    return np.isfinite(total)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,13 @@ from fracdnn.validation import check_choice, check_count, check_order
 
 OPERATORS = ("dense", "stencil")
 ADJOINTS = ("exact", "continuous")
+
+
+class _Joined(NamedTuple):
+    """All K, all b and W in one row, and how samples went through the compiled pass, by their shape and the threads."""
+
+    row: nn.Parameter
+    tiles: dict[Any, fused.Tiles]
 
 
 class FractionalNetwork(nn.Module):
@@ -44,7 +51,7 @@ class FractionalNetwork(nn.Module):
     """
 
     _stacked: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] | None = None
-    _joined: tuple[nn.Parameter, nn.Parameter] | None = None
+    _joined: "_Joined | None" = None
 
     def __init__(
         self,
@@ -128,7 +135,8 @@ class FractionalNetwork(nn.Module):
         nn.init.uniform_(self.W.weight, -bound, bound, generator=generator)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.W(self._last_state(self._open(x)))
+        state = self._last_state(self._open(x))
+        return self.W(state) if self._joined is None else nn.functional.linear(state, self.matrices()[2])
 
     def trajectory(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
@@ -148,14 +156,22 @@ class FractionalNetwork(nn.Module):
         assert self.plain is not None
         return list(self.plain)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As it is outside of `joined`: copies have parameters of their own."""
+        return {**self.__dict__, "_joined": None, "_stacked": None}
+
     def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
         """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width] or [N]; none is [0]."""
+        return self.matrices()[:2]
+
+    def matrices(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What `stacked()` gives, and W."""
         if self._joined is not None:
-            return self._joined
+            return self.split(self._joined.row)
         # A graph belongs to one thread, and to a mode that records it or does not.
         key = (get_ident(), torch.is_grad_enabled())
         if self._stacked is not None and key in self._stacked:
-            return self._stacked[key]
+            return *self._stacked[key], self.W.weight
         layers = self.layers
         dense = all(isinstance(layer, DenseLayer) for layer in layers)
         operators = torch.stack([layer.K if dense else layer.psi for layer in layers])  # type: ignore[misc]
@@ -163,7 +179,7 @@ class FractionalNetwork(nn.Module):
         pair = operators, torch.stack(biases) if biases else operators.new_zeros(0)  # type: ignore[arg-type]
         if self._stacked is not None:
             self._stacked[key] = pair
-        return pair
+        return *pair, self.W.weight
 
     @contextmanager
     def stacked_once(self) -> Iterator[None]:
@@ -176,39 +192,81 @@ class FractionalNetwork(nn.Module):
 
     @contextmanager
     def joined(self, x: torch.Tensor) -> Iterator[list[nn.Parameter]]:
-        """Within, all K are slices of one parameter and all b of another; yields these and the others, to train them.
+        """Within, all K, all b and W are slices of one parameter; yields it and the others, to train them.
 
         For many short steps on samples like x: the way from a gradient to each of the layers' parameters takes longer
-        than the compiled pass. Where that does not apply, yields the parameters as they are. In the end every
-        parameter is again its own, with its gradient.
+        than the compiled pass. Where that does not apply, yields the parameters as they are; within another such block,
+        as they are there. In the end every parameter is again its own, with its gradient.
         """
-        frozen = not all(p.requires_grad for p in self.parameters())
-        exact = self.stack is not None and self.adjoint == "exact"
-        if frozen or not exact or not fused.applies(self.stack, self._open(x[:1]).detach()):  # type: ignore[arg-type]
-            yield list(self.parameters())
+        if self._joined is not None or not self._can_join(x):
+            yield self._joined_parameters()
             return
-        layers: list[Any] = self.layers
-        own = {id(p) for layer in layers for p in layer.parameters()}
-        K, b = (nn.Parameter(each.detach().clone()) for each in self.stacked())
-        self._join(layers, list(K.data), list(b.data))
-        self._joined = K, b
+        parts = [part.detach() for part in self.matrices()]
+        whole = nn.Parameter(fused.one_row(*parts))
+        self._joined = _Joined(whole, {})
+        self._give_out(self.split(whole.detach()))
         try:
-            others = [p for p in self.parameters() if id(p) not in own]
-            yield [K, *([b] if len(b) else []), *others]
+            yield self._joined_parameters()
         finally:
             self._joined = None
-            self._join(layers, [each.clone() for each in K.data], [each.clone() for each in b.data])
-            for j, layer in enumerate(layers):
-                layer.K.grad = None if K.grad is None else K.grad[j].clone()
-                if len(b):
-                    layer.b.grad = None if b.grad is None else b.grad[j].clone()
+            self._give_out(self.split(whole.detach()), copied=True)
+            if whole.grad is not None:
+                self._give_out(self.split(whole.grad), "grad", copied=True)
 
-    @staticmethod
-    def _join(layers: list[Any], K: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> None:
-        for j, layer in enumerate(layers):
-            layer.K.data = K[j]
-            if len(b):
-                layer.b.data = b[j]
+    def joined_gradients(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The gradients of all K and all b where they are joined and there are any."""
+        if self._joined is None or self._joined.row.grad is None:
+            return None
+        return self.split(self._joined.row.grad)[:2]
+
+    def _can_join(self, x: torch.Tensor) -> bool:
+        if self.stack is None or self.adjoint != "exact" or _is_watched(self.W):
+            return False
+        if not all(p.requires_grad and not fused.has_tensor_hooks(p) for p in self.parameters()):
+            return False
+        return fused.applies(self.stack, self._open(x[:1]).detach())
+
+    def _joined_parameters(self) -> list[nn.Parameter]:
+        if self._joined is None:
+            return list(self.parameters())
+        return [self._joined.row, *([] if self.opening is None else self.opening.parameters())]
+
+    def _give_out(self, parts: Sequence[torch.Tensor], name: str = "data", *, copied: bool = False) -> None:
+        """Make parts of K, b and W, or copies, the data or the gradients of the layers' parameters and of W."""
+        K, b, W = parts
+        layers: list[Any] = self.layers
+        pairs = [(self.W.weight, W), *((layer.K, K[j]) for j, layer in enumerate(layers))]
+        if len(b):
+            pairs += ((layer.b, b[j]) for j, layer in enumerate(layers))
+        for parameter, part in pairs:
+            setattr(parameter, name, part.clone() if copied else part)
+
+    def split(self, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """K, b and W as `matrices()` gives them, of one row."""
+        n, width, bias = self.options["n_layers"], self.width, self.options["bias"]
+        sizes = (n * width**2, {"vector": n * width, "scalar": n, "none": 0}[bias], self.options["n_outputs"] * width)
+        K, b, W = torch.split_with_sizes(whole, sizes)
+        return K.view(n, width, width), b.view(n, width) if bias == "vector" else b, W.view(-1, width)
+
+    def tiles(self, x: torch.Tensor) -> tuple[fused.Tiles, torch.Tensor, torch.Tensor] | None:
+        """How x goes through the compiled pass, with Y_0 and one row of parameters; nothing where it does not apply.
+
+        It does not where somebody watches W or the network itself: a pass from x to a loss calls neither.
+        """
+        stack, W, joined = self.stack, self.W, self._joined
+        if type(self) is not FractionalNetwork or stack is None or self.adjoint != "exact":
+            return None
+        if fused.has_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
+            return None
+        y = self._open(x)
+        if joined is None:
+            return (fused.tiles(stack, y), y, fused.one_row(*self.matrices())) if fused.applies(stack, y) else None
+        if fused.operations_are_watched():
+            return None
+        key = (y.shape, torch.get_num_threads())
+        if key not in joined.tiles:
+            joined.tiles[key] = fused.tiles(stack, y)
+        return joined.tiles[key], y, joined.row
 
     def _open(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[-1:] != (self.n_features,):
@@ -229,7 +287,10 @@ class FractionalNetwork(nn.Module):
             assert self.plain is not None
             return self.plain(y)
         if self._joined is not None:
-            return fused.joined_state(self.stack, y, *self._joined, self._joined)
+            K, b = self.stacked()
+            if not fused.operations_are_watched():
+                return fused.joined_state(self.stack, y, K, b, (self._joined.row,))
+            return fused.usual_state(self.stack, y, K, b)
         if self.adjoint == "exact":
             return fused.last_state(self.stack, y, self.stacked)
         if y.dim() != 2:
@@ -263,6 +324,11 @@ class FractionalNetwork(nn.Module):
                 "adjoint='continuous' must go with operator='dense', activation='tanh', a bias, residual=True and one "
                 "fixed order and step size, as in the paper; use adjoint='exact' otherwise"
             )
+
+
+def _is_watched(linear: nn.Module) -> bool:
+    """Whether a map is more than the product with its weight."""
+    return type(linear) is not nn.Linear or linear.bias is not None or fused.has_hooks(linear)
 
 
 def _plain(value: Any) -> Any:

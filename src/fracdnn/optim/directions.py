@@ -14,8 +14,8 @@ class Direction(ABC):
         """A direction for this gradient."""
 
     @abstractmethod
-    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
-        """Learn from a step whose curvature sᵀy is positive."""
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
+        """Learn from a step s that changed the gradient by y; its curvature sᵀy is positive."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -44,7 +44,7 @@ class Steepest(Direction):
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
         return -gradient
 
-    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
         pass
 
     def reset(self) -> None:
@@ -76,17 +76,16 @@ class InverseHessian(Direction):
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
         return -gradient if self._matrix is None else -(self._matrix @ gradient)
 
-    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
-        curvature = step @ gradient_change
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
         if self._matrix is None:
             scale = (step @ step) / curvature
             self._matrix = torch.diag(scale.expand(step.numel())).contiguous()
         image = self._matrix @ gradient_change
         rho = 1.0 / curvature
-        factor = rho * (1.0 + rho * (gradient_change @ image))
-        # Two rank-one terms in place: the symmetric form of the update above, without a temporary n × n matrix.
-        correction = 0.5 * factor * step - rho * image
-        self._matrix.addr_(step, correction).addr_(correction, step)
+        factor = rho * (1.0 + rho * float(gradient_change @ image))
+        # The symmetric form of the update above, as one product of two columns and two rows: H is gone through once.
+        correction = torch.add(step * (0.5 * factor), image, alpha=-rho)
+        self._matrix.addmm_(torch.stack([step, correction]).T, torch.stack([correction, step]))
 
     def reset(self) -> None:
         self._matrix = None
@@ -128,7 +127,7 @@ class LimitedMemory(Direction):
             q += (weight - (change @ q) / (step @ change)) * step
         return -q
 
-    def update(self, step: torch.Tensor, gradient_change: torch.Tensor) -> None:
+    def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
         self._steps = [*self._steps, step][-self._memory :]
         self._changes = [*self._changes, gradient_change][-self._memory :]
 

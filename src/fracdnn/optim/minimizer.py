@@ -11,13 +11,14 @@ from enum import StrEnum
 from typing import Any
 
 import torch
+from torch.linalg import vector_norm
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.optim.armijo import Armijo, search
 from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
 from fracdnn.validation import check_count
 
-Closure = Callable[[], torch.Tensor]
+Closure = Callable[[], torch.Tensor | float]
 
 # sᵀy below this fraction of ‖s‖‖y‖ tells nothing of the curvature.
 _CURVATURE = 1e-10
@@ -53,6 +54,21 @@ class Iteration:
     gradient_norm: float
     length: float
     line_search_trials: int
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A point and what the closure found there, parameters in one row."""
+
+    position: torch.Tensor
+    loss: float
+    gradient: torch.Tensor
+    gradient_norm: float
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the gradient is finite; its norm may be too large for a number where it is."""
+        return math.isfinite(self.gradient_norm) or bool(torch.isfinite(self.gradient).all())
 
 
 class LineSearchOptimizer(torch.optim.Optimizer):
@@ -96,42 +112,43 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         """
         if closure is None:
             raise InvalidArgumentError("closure must be given, got None; pass a function that returns the loss")
-        evaluate = torch.enable_grad()(closure)
         counts = {"evaluations": 0, "trials": 0}
 
-        def value_at(point: torch.Tensor) -> float:
-            self._move_to(point)
+        def value_at(position: torch.Tensor) -> _Point:
+            self._move_to(position)
             counts["evaluations"] += 1
-            return float(evaluate().detach())
+            with torch.enable_grad():
+                loss = closure()
+            number = loss.detach() if isinstance(loss, torch.Tensor) else loss
+            return _Point(position, float(number), *self._gradient())
 
-        x = self._point()
+        x = self._position()
         try:
-            loss = value_at(x)
-            gradient = self._gradient()
+            point = value_at(x)
             status, iterations = Status.ITERATION_LIMIT, 0
-            if not (math.isfinite(loss) and bool(torch.isfinite(gradient).all())):
+            if not (math.isfinite(point.loss) and point.is_smooth):
                 status = Status.NOT_FINITE
             while status is Status.ITERATION_LIMIT:
-                if float(gradient.norm()) <= self.tolerance:
+                if point.gradient_norm <= self.tolerance:
                     status = Status.CONVERGED
                     break
                 if iterations == self.max_iter:
                     break
-                accepted = self._iterate(x, loss, gradient, value_at, counts)
+                accepted = self._iterate(point, value_at, counts)
                 if accepted is None:
                     status = Status.LINE_SEARCH_FAILED
                     break
-                x, loss, gradient = accepted
+                point, x = accepted, accepted.position
                 iterations += 1
                 if self.callback is not None:
-                    self.callback(
-                        Iteration(iterations, loss, float(gradient.norm()), self._length or 0.0, self._last_trials)
-                    )
+                    found = (iterations, point.loss, point.gradient_norm, self._length or 0.0, self._last_trials)
+                    self.callback(Iteration(*found))
         finally:
             self._move_to(x)
-        self._set_gradient(gradient)
-        self.result = Result(status, loss, float(gradient.norm()), iterations, counts["evaluations"], counts["trials"])
-        return torch.tensor(loss, dtype=x.dtype, device=x.device)
+        self._set_gradient(point.gradient)
+        evaluations, trials = counts["evaluations"], counts["trials"]
+        self.result = Result(status, point.loss, point.gradient_norm, iterations, evaluations, trials)
+        return torch.tensor(point.loss, dtype=x.dtype, device=x.device)
 
     def reset(self) -> None:
         """Forget the curvature learnt so far, for another objective."""
@@ -148,58 +165,54 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         self._length = state_dict["length"]
 
     def _iterate(
-        self,
-        x: torch.Tensor,
-        loss: float,
-        gradient: torch.Tensor,
-        value_at: Callable[[torch.Tensor], float],
-        counts: dict[str, int],
-    ) -> tuple[torch.Tensor, float, torch.Tensor] | None:
+        self, start: "_Point", value_at: Callable[[torch.Tensor], "_Point"], counts: dict[str, int]
+    ) -> "_Point | None":
         """One iteration; a search that fails is tried again along steepest descent, once."""
         self._last_trials = 0
         for _ in range(2):
             fresh = self._direction.is_fresh()
-            direction = self._direction.direction(gradient)
-            slope = float(gradient @ direction)
+            direction = self._direction.direction(start.gradient)
+            slope = float(start.gradient @ direction)
             if not fresh and not slope < 0.0:
                 self._direction.reset()
                 continue
-            latest: dict[str, Any] = {}
+            trials: list[_Point] = []
 
-            def value(length: float, direction: torch.Tensor = direction, latest: dict[str, Any] = latest) -> float:
-                point = x + length * direction
-                found = value_at(point)
+            def value(length: float, direction: torch.Tensor = direction, trials: list[_Point] = trials) -> float:
+                point = value_at(torch.add(start.position, direction, alpha=length))
+                trials.append(point)
                 # A finite loss with a gradient that is not finite would end the walk: it counts as a bad trial.
-                slope_there = self._gradient()
-                latest.update(point=point, loss=found, gradient=slope_there)
-                return found if bool(torch.isfinite(slope_there).all()) else math.inf
+                return point.loss if point.is_smooth else math.inf
 
-            guess = self._direction.first_length(gradient, self._length)
-            found = search(self.line_search, value, loss, slope, guess)
+            guess = self._direction.first_length(start.gradient, self._length)
+            found = search(self.line_search, value, start.loss, slope, guess)
             counts["trials"] += found.trials
             self._last_trials += found.trials
             if found.length is not None:
                 self._length = found.length
-                self._learn(found.length * direction, latest["gradient"] - gradient)
-                return latest["point"], latest["loss"], latest["gradient"]
+                self._learn(found.length * direction, trials[-1].gradient - start.gradient)
+                return trials[-1]
             if fresh:
                 return None
             self._direction.reset()
         return None
 
     def _learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
-        if float(step @ change) > _CURVATURE * float(step.norm()) * float(change.norm()):
-            self._direction.update(step, change)
+        curvature = float(step @ change)
+        if curvature > _CURVATURE * float(vector_norm(step)) * float(vector_norm(change)):
+            self._direction.update(step, change, curvature)
 
-    def _point(self) -> torch.Tensor:
+    def _position(self) -> torch.Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self._parameters])
 
-    def _gradient(self) -> torch.Tensor:
+    def _gradient(self) -> tuple[torch.Tensor, float]:
+        """All gradients in one row, and the norm."""
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        return torch.cat([part.reshape(-1) for part in parts])
+        gradient = torch.cat([part.reshape(-1) for part in parts])
+        return gradient, float(vector_norm(gradient))
 
-    def _move_to(self, point: torch.Tensor) -> None:
-        for parameter, part in zip(self._parameters, self._split(point), strict=True):
+    def _move_to(self, position: torch.Tensor) -> None:
+        for parameter, part in zip(self._parameters, self._split(position), strict=True):
             parameter.copy_(part)
 
     def _set_gradient(self, gradient: torch.Tensor) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.nn import FractionalNetwork
@@ -46,9 +47,10 @@ class History:
 
 def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
     """The norm of (∇K, ∇b) of each layer, from the gradients as they stand."""
-    if network._joined is not None:
-        parts = [p.grad.reshape(len(p), -1) for p in network._joined if p.grad is not None and len(p)]
-        return torch.cat(parts, dim=1).norm(dim=1).tolist()
+    joined = network.joined_gradients()
+    if joined is not None:
+        rows = (part.reshape(len(joined[0]), -1).numpy() for part in joined if len(part))
+        return np.sqrt(sum(np.square(row).sum(1) for row in rows)).tolist()
     norms = []
     for layer in network.layers:
         parts = [p.grad.reshape(-1) for p in layer.parameters() if p.grad is not None]

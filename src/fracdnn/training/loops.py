@@ -106,6 +106,11 @@ class MiniBatchTraining(Training):
             )
 
     def _train(self, run: Run) -> str:
+        # Once for all batches.
+        with run.task.network.joined(run.task.x):
+            return self._train_batches(run)
+
+    def _train_batches(self, run: Run) -> str:
         task, status = run.task, ""
         if run.position:
             task.generator.set_state(run.position["drawn_from"])
@@ -183,13 +188,12 @@ def adam_epoch(
             optimizer.param_groups[0]["lr"] = rates[number]
         optimizer.zero_grad()
         batch = task.part(index)
-        loss = batch.loss()
-        loss.backward()
+        loss = batch.backward()
         optimizer.step()
-        losses.append(loss.detach() * len(index))
+        losses.append(loss * len(index))
         hits.append((batch.last_accuracy() or 0.0) * len(index))
     accuracy = sum(hits) / len(order) if task.objective.loss == "cross_entropy" else None
-    return float(torch.stack(losses).sum()) / len(order), accuracy
+    return sum(losses) / len(order), accuracy
 
 
 def _adam_position(epoch: int, optimizer: torch.optim.Optimizer) -> State:
@@ -226,19 +230,18 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
         if resumed:
             run.check_shapes(resumed["shapes"], here["shapes"])
             minimizer.load_state_dict(resumed["optimizer"])
-        minimizer.step(_closure(task, minimizer))
+        minimizer.step(_closure(task, parameters))
     return str(minimizer.result.status)
 
 
-def _closure(task: Task, minimizer: torch.optim.Optimizer) -> Callable[[], torch.Tensor]:
-    def closure() -> torch.Tensor:
-        minimizer.zero_grad()
+def _closure(task: Task, parameters: Sequence[torch.nn.Parameter]) -> Callable[[], float]:
+    def closure() -> float:
+        for parameter in parameters:
+            parameter.grad = None
         try:
-            loss = task.loss()
+            return task.backward()
         except NotFiniteError:
             # A step too long: the line search takes a shorter one.
-            return torch.tensor(math.inf)
-        loss.backward()
-        return loss
+            return math.inf
 
     return closure

@@ -1,15 +1,19 @@
 """What is minimised: a loss of the outputs plus the paper's regularisation of W, K and b."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from torch.linalg import vector_norm
 from torch.nn.functional import cross_entropy
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
+from fracdnn.training.fused_objective import evaluated, with_graph
 from fracdnn.validation import check_choice
 
+Linear = Callable[[torch.Tensor], torch.Tensor]
 LOSSES = ("cross_entropy", "squared_error")
 LAPLACIANS = ("time", "matrix")
 
@@ -35,34 +39,59 @@ class Regularization:
         check_choice(self.laplacian, "laplacian", LAPLACIANS)
 
     def __call__(self, network: FractionalNetwork) -> torch.Tensor:
-        total = 0.5 * self.class_map * network.W.weight.pow(2).sum()
-        if not (self.operator or self.decay or self.bias):
-            return total
-        operators, biases = network.stacked()
-        n_layers = len(operators)
-        if self.operator:
-            total = total + 0.5 * self.operator / n_layers * self._smoothness(operators)
-        if self.decay:
-            total = total + 0.5 * self.decay * operators.pow(2).sum()
-            if network.opening is not None:
-                total = total + 0.5 * self.decay * network.opening.weight.pow(2).sum()
-        if self.bias:
-            total = total + 0.5 * self.bias / n_layers * biases.pow(2).sum()
+        opening = () if network.opening is None else (network.opening.weight,)
+        return self.of(*network.matrices(), *opening)
+
+    def of(self, *parameters: torch.Tensor) -> torch.Tensor:
+        """The same of K, b, W and, where there is one, the opening map."""
+        total = parameters[2].new_zeros(())
+        for factor, i, root in self._terms(parameters):
+            total = total + 0.5 * factor * root(parameters[i]).pow(2).sum()
         return total
 
-    def _smoothness(self, operators: torch.Tensor) -> torch.Tensor:
-        if self.laplacian == "time":
-            laplacian = neumann_laplacian(len(operators), self.exponent).to(operators)
-            return torch.tensordot(laplacian, operators, dims=1).pow(2).sum()
+    def add_gradients(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> float:
+        """`of(parameters)`, and its gradients added to `gradients`, in place."""
+        total = 0.0
+        for factor, i, root in self._terms(parameters):
+            image = root(parameters[i])
+            total += 0.5 * factor * float(vector_norm(image)) ** 2
+            gradients[i].add_(root(image), alpha=factor)
+        return total
+
+    def _terms(self, parameters: Sequence[torch.Tensor]) -> Iterator[tuple[float, int, Linear]]:
+        """The terms ½ factor ‖A p_i‖², as (factor, i, A) with a symmetric A, for parameters K, b, W, opening map."""
+        n_layers, laplacian = len(parameters[0]), self._time if self.laplacian == "time" else self._matrix
+        terms = [
+            (self.class_map, 2, _same),
+            (self.operator / n_layers, 0, laplacian),
+            (self.decay, 0, _same),
+            (self.decay, 3, _same),
+            (self.bias / n_layers, 1, _same),
+        ]
+        return (term for term in terms if term[0] and term[1] < len(parameters))
+
+    def _time(self, operators: torch.Tensor) -> torch.Tensor:
+        """(−Δ)^s over the layers."""
+        laplacian = neumann_laplacian(len(operators), self.exponent).to(operators)
+        return (laplacian @ operators.reshape(len(operators), -1)).view_as(operators)
+
+    def _matrix(self, operators: torch.Tensor) -> torch.Tensor:
+        """(−Δ)^s over rows and columns."""
         values, vectors = (part.to(operators) for part in _spectrum(operators.shape[-1]))
-        modes = vectors.T @ operators @ vectors
-        return ((values.unsqueeze(-1) + values) ** self.exponent * modes).pow(2).sum()
+        modes = (values.unsqueeze(-1) + values) ** self.exponent * (vectors.T @ operators @ vectors)
+        return vectors @ modes @ vectors.T
 
 
+def _same(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter
+
+
+@lru_cache(maxsize=32)
 def neumann_laplacian(n: int, exponent: float = 1.0) -> torch.Tensor:
     """(−Δ)^exponent on n points with reflecting ends, [n, n] float64: 2, −1 off the diagonal, 1 in the corners."""
     values, vectors = _spectrum(n)
-    return vectors @ (values**exponent * vectors).T
+    with torch.inference_mode(False):
+        return vectors @ (values**exponent * vectors).T
 
 
 @lru_cache(maxsize=32)
@@ -97,8 +126,35 @@ class Objective:
     def __call__(
         self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
     ) -> torch.Tensor:
+        return self.value_and_outputs(network, x, target, weight)[0]
+
+    def value_and_outputs(
+        self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The objective, and the outputs by themselves, without a graph."""
+        found = evaluated(self, network, x, target, weight)
+        if found is None:
+            return self._usual(network, x, target, weight)
+        return with_graph(self, network, target, weight, found), found.outputs
+
+    def backward(
+        self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
+    ) -> tuple[float, torch.Tensor]:
+        """The objective as a number and the outputs; the gradients are added to those of the parameters."""
+        found = evaluated(self, network, x, target, weight)
+        if found is not None:
+            found.backward()
+            return found.value, found.outputs
+        value, outputs = self._usual(network, x, target, weight)
+        value.backward()
+        return float(value.detach()), outputs
+
+    def _usual(
+        self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         with network.stacked_once():
-            return self.data_loss(network(x), target, weight) + self.regularization(network)
+            outputs = network(x)
+            return self.data_loss(outputs, target, weight) + self.regularization(network), outputs.detach()
 
     def data_loss(self, output: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         if self.loss == "cross_entropy":

@@ -137,11 +137,11 @@ class Run:
             self.task = self._whole.part(kept.nonzero().squeeze(1).to(device))
             self._validation = self._whole.part(self._held_out.to(device))
 
-    @torch.no_grad()
     def _validate(self) -> float | None:
         if self._validation is None:
             return None
-        score = float(self._validation.data_loss())
+        with torch.no_grad():
+            score = float(self._validation.data_loss())
         self._waited += 1
         if score < self._best_score:
             self._best_score, self._waited = score, 0

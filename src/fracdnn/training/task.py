@@ -34,19 +34,22 @@ class Task:
 
     def loss(self) -> torch.Tensor:
         """The objective: data and regularisation."""
-        with self.network.stacked_once():
-            return self.data_loss() + self.objective.regularization(self.network)
+        value, self._output = self.objective.value_and_outputs(self.network, self.x, self.target, self.weight)
+        return value
+
+    def backward(self) -> float:
+        """The objective, its gradients added to those of the parameters."""
+        value, self._output = self.objective.backward(self.network, self.x, self.target, self.weight)
+        return value
 
     def data_loss(self) -> torch.Tensor:
-        output = self.network(self.x)
-        self._output = output.detach()
-        return self.objective.data_loss(output, self.target, self.weight)
+        return self.objective.data_loss(self.network(self.x), self.target, self.weight)
 
     def last_accuracy(self) -> float | None:
         """The share, by weight, that the last loss found in the right class; None for a regression."""
         if self.objective.loss != "cross_entropy" or self._output is None:
             return None
-        hits = (self._output.argmax(1) == self.target).to(self._output.dtype)
+        hits = (self._output.max(1).indices == self.target).to(self._output.dtype)
         return float(hits.mean() if self.weight is None else (hits @ self.weight) / self.weight.sum())
 
 
