@@ -42,22 +42,21 @@ def times(
     return markdown(headings, rows)
 
 
-def memory(records: Records, group: str, ratios: Sequence[tuple[str, str]]) -> str:
-    """Peak memory in MiB, as the system has it and, in brackets, live; and ratios of both."""
+def memory(records: Records, group: str, ratios: Sequence[tuple[str, str]], by: str) -> str:
+    """Peak memory in MiB by a setting, as the system has it and, in brackets, live; and ratios of both."""
     chosen = [r for r in of_group(records, group) if any("memory" in outcome for outcome in r["rivals"].values())]
     if not chosen:
         return missing(group)
-    first = next(iter(chosen[0]["settings"]))
     rivals = list(dict.fromkeys(name for record in chosen for name in record["rivals"]))
     rows = [
         [
-            _setting(record["settings"][first]),
+            _setting(record["settings"][by]),
             *(_both(partial(median, record, name)) for name in rivals),
             *(_both(partial(ratio, record, a, b)) for a, b in ratios),
         ]
         for record in chosen
     ]
-    return markdown([first, *(f"{name} (MiB)" for name in rivals), *(f"{a} / {b}" for a, b in ratios)], rows)
+    return markdown([by, *(f"{name} (MiB)" for name in rivals), *(f"{a} / {b}" for a, b in ratios)], rows)
 
 
 def errors(records: Records, group: str) -> str:
@@ -202,9 +201,11 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "predict": predict,
     "paper-size": partial(times, group="paper-size", unit="ms", ratios=_PAPER),
     "depth": partial(times, group="depth", unit="µs", ratios=_DEPTH, per="layers"),
-    "depth-memory": partial(memory, group="depth", ratios=_DEPTH),
+    "width": partial(times, group="width", unit="µs", ratios=_DEPTH[1:], per="layers"),
+    "width-memory": partial(memory, group="width", ratios=_DEPTH[1:], by="state"),
+    "depth-memory": partial(memory, group="depth", ratios=_DEPTH, by="layers"),
     "solver": partial(times, group="solver", unit="ms", ratios=_SOLVER),
-    "solver-memory": partial(memory, group="solver", ratios=_SOLVER),
+    "solver-memory": partial(memory, group="solver", ratios=_SOLVER, by="steps"),
     "solver-errors": partial(errors, group="solver"),
     "long-solve": partial(times, group="long-solve", unit="s"),
     "long-solve-errors": partial(errors, group="long-solve"),

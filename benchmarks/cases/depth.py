@@ -76,12 +76,14 @@ def default_history(n_layers: int) -> str:
 def case(n_layers: int, width: int, batch: int, *, ways: list[str], turns: int, targets: bool, memory: bool) -> Case:
     default = default_history(n_layers)
     asked = (
-        Target("deep stack, width 256: default / residual, time", default, "residual", at_most=1.3),
-        Target("deep stack, width 256: compressed / residual, memory", "compressed", "residual", "memory", at_most=1.2),
+        Target(f"deep stack, width {width}: default / residual, time", default, "residual", at_most=1.3),
+        Target(
+            f"deep stack, width {width}: compressed / residual, memory", "compressed", "residual", "memory", at_most=1.2
+        ),
         Target("deep stack: the same, live memory", "compressed", "residual", "live_memory", at_most=1.2),
     )
     return Case(
-        name=f"{n_layers} layers",
+        name=f"{n_layers} layers of width {width}",
         settings={"layers": n_layers, "state": f"{batch} x {width}", "default": default},
         build=partial(Depth, n_layers, width, batch),
         rivals={way: partial(rival, way) for way in ways},
@@ -109,3 +111,10 @@ def cases(options: Options) -> list[Case]:
         make(1000, ways=all_ways, turns=5, targets=True),
         make(4000, ways=["residual", "compressed"], turns=5, targets=True),
     ]
+
+
+@group("width", "the same at 100 layers, wider")
+def wider_cases(options: Options) -> list[Case]:
+    make = partial(case, 20 if options.quick else 100, batch=16 if options.quick else 256, memory=not options.quick)
+    widths = (48,) if options.quick else (512, 1024)
+    return [make(width=width, ways=["residual", "compressed"], turns=7, targets=True) for width in widths]
