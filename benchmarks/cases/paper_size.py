@@ -55,12 +55,11 @@ class PaperSize:
         network.zero_grad()
         with network.joined(self.x) as parameters:
             _clear(parameters)
-            value = OBJECTIVE(network, self.x, self.target)
-            value.backward()
-        return [value.detach(), *(p.grad for p in network.parameters())]
+            value, _ = OBJECTIVE.backward(network, self.x, self.target)
+        return [torch.tensor(value, dtype=torch.float64), *(p.grad for p in network.parameters())]
 
     def run(self, network: FractionalNetwork) -> None:
-        OBJECTIVE(network, self.x, self.target).backward()
+        OBJECTIVE.backward(network, self.x, self.target)
 
     @contextmanager
     def joined(self) -> Iterator[None]:
