@@ -18,8 +18,9 @@ from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 _PLAIN = (torch.Tensor, nn.Parameter)
-# Smaller states are quick in any way, and not worth a compiler.
+# Smaller states, and fewer of them, are quick in any way and not worth a compiler.
 _SMALLEST_STATE = 2048
+_FEWEST_LAYERS = 16
 # Smaller ones are not worth a second thread.
 _SMALLEST_SHARED = 2**14
 _PIECE_UNIT = 64
@@ -29,10 +30,11 @@ _GAP = 80
 _LEVELS = (64, 8)
 
 
-def applies(state: torch.Tensor) -> bool:
-    """Whether the compiled sums can take states like this one."""
+def applies(state: torch.Tensor, n_layers: int) -> bool:
+    """Whether the compiled sums can take states like this one, and should."""
     return (
-        type(state) in _PLAIN
+        n_layers >= _FEWEST_LAYERS
+        and type(state) in _PLAIN
         and state.is_cpu
         and state.dtype in _NUMPY
         and state.numel() >= _SMALLEST_STATE

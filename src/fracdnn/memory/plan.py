@@ -75,7 +75,7 @@ class MemoryPlan:
     def _sums_all_pairs(self, state: torch.Tensor) -> bool:
         if self._compressed is None:
             return True
-        small = state.is_cpu and not compiled.applies(state)
+        small = state.is_cpu and not compiled.applies(state, self.n_layers)
         return small and not self.learnt and self.n_layers <= _EXACT_LAYERS_IF_SMALL
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
@@ -117,11 +117,11 @@ class MemoryPlan:
 
 
 def _exact_sum(matrix: torch.Tensor, state: torch.Tensor) -> HistorySum:
-    return CompiledExactSum(matrix, state) if compiled.applies(state) else ExactSum(matrix, state)
+    return CompiledExactSum(matrix, state) if compiled.applies(state, len(matrix)) else ExactSum(matrix, state)
 
 
 def _compressed_sum(weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
-    kind = CompiledCompressedSum if compiled.applies(state) else CompressedSum
+    kind = CompiledCompressedSum if compiled.applies(state, n_rows) else CompressedSum
     return kind(weights, state, n_rows, transposed=transposed)
 
 
