@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import types
+from numba import carray, njit, types
 from numba.extending import intrinsic
 
 
@@ -29,10 +29,11 @@ class Call:
         region = _parallel_region() if threads > 1 else None
         self._run = partial(region, kernel.address, address, threads, 0) if region else partial(kernel.ctypes, address)
 
-    def __call__(self, *arguments: float) -> None:
+    def __call__(self, *arguments: float) -> np.void:
         """Call it with all fields of the record but the first, which counts the pieces of work taken."""
         self._record[0] = (0, *arguments)
         self._run()
+        return self._record[0]
 
 
 @lru_cache(maxsize=1)
@@ -48,14 +49,15 @@ def _parallel_region() -> Any:
 
 
 @intrinsic
-def take(_: Any, arguments: Any) -> Any:
-    """The number of the next piece of work: the first of the arguments, to which 1 is added, whoever else does."""
+def take(_: Any, arguments: Any, field: Any) -> Any:
+    """The number of the next piece of work: a field of the arguments, to which 1 is added, whoever else does."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        counter = builder.bitcast(values[0], ir.IntType(64).as_pointer())
+        numbers = builder.bitcast(values[0], ir.IntType(64).as_pointer())
+        counter = builder.gep(numbers, [values[1]])
         return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "monotonic")
 
-    return types.int64(arguments), generate
+    return types.int64(arguments, types.intp), generate
 
 
 @intrinsic
@@ -67,3 +69,9 @@ def pointer(_: Any, address: Any, like: Any) -> Any:
         return builder.inttoptr(values[0], context.get_value_type(kind))
 
     return kind(types.int64, like), generate
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def numbers(address, shape, like):
+    """What lies at an address, as an array of numbers like those of another."""
+    return carray(pointer(address, like), shape)

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numba import carray, cfunc, from_dtype, njit, types
 
-from fracdnn.compiled.threads import pointer, take
+from fracdnn.compiled.threads import numbers, take
 from fracdnn.compiled.vectors import lanes_of, load, prefetch, spread, store, zeros
 
 # Threads take pieces of so many numbers. row_r = kept_r row_r + Σ_k weights[r, k] input_k; without `kept`, new rows.
@@ -46,12 +46,6 @@ _AHEAD = 128
 
 # In line: these are called for every few numbers, and arrays are passed in many parts.
 _compiled = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy", forceinline=True)
-
-
-@_compiled
-def numbers(address, n, like):
-    """N numbers like those of an array, at an address."""
-    return carray(pointer(address, like), n)
 
 
 @_compiled
@@ -196,7 +190,7 @@ def finish_piece(record, first, last, like):
 def share(piece, record, arguments, like):
     """Pieces of work until none are left; the numbers' type is that of the last argument."""
     while True:
-        first = take(arguments) * record.piece
+        first = take(arguments, 0) * record.piece
         if first >= record.size:
             return
         piece(record, first, min(first + record.piece, record.size), like)

@@ -3,8 +3,8 @@
 Networks of the paper's size spend their time between operations, not in them: states of a few thousand numbers, a
 dozen calls a layer. Samples do not depend on one another, so here a tile of them goes through all the layers, and
 back, inside a compiled kernel with its history in cache (`fracdnn.nn.fused_kernel`, by Numba; the first use compiles
-it, later ones find it on disk). Threads share the tiles. Gradients of the parameters are summed over fixed groups of
-tiles in a fixed order, so that they do not depend on the threads.
+it, later ones find it on disk). Torch's threads share the tiles. Gradients of the parameters are summed over fixed
+groups of tiles in a fixed order, so that they do not depend on the threads.
 
 `last_state` is Y_N, with gradients that go through the tiles once more, forward and back. A loss of the outputs knows
 what comes back as soon as it is known itself: `Tiles.loss` gives value and gradients together, in one pass.
@@ -12,12 +12,8 @@ what comes back as soon as it is known itself: `Tiles.loss` gives value and grad
 `tiles` says whether all this applies; everything else, second derivatives among it, takes the usual path.
 """
 
-import itertools
 import math
-import os
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -44,7 +40,7 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 _PLAIN = (torch.Tensor, nn.Parameter)
 _GROUPS = 16
 # Multiplications below which threads cost more than they bring.
-_THREADED_WORK = 4_000_000
+_THREADED_WORK = 200_000
 
 
 class Loss(NamedTuple):
@@ -220,7 +216,9 @@ class Tiles:
         activation: Callable[[torch.Tensor], torch.Tensor],
         bias: int | None,
     ) -> None:
-        self.plan = plan
+        from fracdnn.compiled.threads import Call
+
+        self.plan, self._call = plan, Call
         self._kernel, self._like, self._dtype = kernel, y.dtype, _NUMPY[y.dtype]
         self._n_layers = len(factors)
         self._n, self._width = y.shape
@@ -233,35 +231,40 @@ class Tiles:
         if bias is not None:
             steps = (self._width, 1) if bias else (1, 0)
             self._n_parameters += self._n_layers * steps[0]
-        none = torch.zeros(0, dtype=y.dtype)
-        weights = (none, none) if plan is None else (plan.forward_matrix(y), plan.adjoint_matrix(y))
-        self._constants = (*(each.view(-1).numpy() for each in weights), np.array(factors, self._dtype))
-        self._settings = (*steps, _CODES[activation])
-        self._no_rows, self._no_labels = np.zeros((0, self._width), self._dtype), np.zeros(0, np.int64)
+        pair = () if plan is None else (plan.forward_matrix(y), plan.adjoint_matrix(y))
+        self._weights = tuple(_array(each) for each in pair)
+        self._factors = np.array(factors, self._dtype)
+        network = {
+            "n_groups": self._n_groups,
+            "size": self._size,
+            "n": self._n,
+            "width": self._width,
+            "n_layers": self._n_layers,
+            "has_memory": len(pair) // 2,
+            "factors": _address(self._factors),
+            "b_down": steps[0],
+            "b_along": steps[1],
+            "activation": _CODES[activation],
+            "fine": 1,
+            **dict(zip(("weights", "adjoint"), map(_address, self._weights), strict=False)),
+        }
+        self._places = {name: place for place, name in enumerate(kernel.RECORD.names[1:])}
+        self._fields: list[float] = [network.get(name, 0) for name in self._places]
         self._equal = np.full(self._n, 1.0 / self._n, self._dtype)
-        self._rooms: list[np.ndarray] = []
+        self._rooms: list[torch.Tensor] = []
 
     def forward(self, y: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
         """Y_N."""
-        samples, out = _array(y), np.empty((self._n, self._width), self._dtype)
-        network = (*self._constants, _array(parameters), *self._settings)
-
-        def share(first: int, last: int) -> bool:
-            room = self._room(0)
-            self._kernel.forward(first, last, self._n_groups, self._size, samples, out, room, network)
-            self._rooms.append(room)
-            return True
-
-        self._deal(share)
+        out = np.empty((self._n, self._width), self._dtype)
+        self._run(self._kernel.forward, y, parameters, start=_address(out))
         return torch.from_numpy(out)
 
     def gradients(
         self, cotangent: torch.Tensor, y: torch.Tensor, parameters: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients of y and of the parameters from that of Y_N; the states are computed again."""
-        start = np.empty((self._n, self._width), self._dtype)
-        data = (self._no_labels, self._no_rows, self._equal, self._no_rows[:, :0])
-        sums, _ = self._back(y, _array(cotangent), start, (_GIVEN, 0.0), data, parameters)
+        start, given = np.empty((self._n, self._width), self._dtype), _array(cotangent)
+        sums, _ = self._back(y, parameters, kind=_GIVEN, cotangent=_address(given), start=_address(start))
         return torch.from_numpy(start), torch.from_numpy(sums[:-1])
 
     def loss(self, loss: Loss, y: torch.Tensor, parameters: torch.Tensor, *, to_start: bool) -> LossGradients | None:
@@ -271,81 +274,57 @@ class Tiles:
         """
         n_outputs = (parameters.numel() - self._n_parameters) // self._width
         target, outputs = _array(loss.target), np.empty((self._n, n_outputs), self._dtype)
-        labels, values = (target, self._no_rows) if target.ndim == 1 else (self._no_labels, target)
         weight = self._equal if loss.weight is None else _array(loss.weight / loss.weight.sum())
-        start = np.empty((self._n, self._width), self._dtype) if to_start else self._no_rows
-        kind = (LOSSES[loss.kind], loss.label_smoothing)
-        sums, fine = self._back(y, self._no_rows, start, kind, (labels, values, weight, outputs), parameters)
+        start = np.empty((self._n, self._width) if to_start else 0, self._dtype)
+        sums, fine = self._back(
+            y,
+            parameters,
+            kind=LOSSES[loss.kind],
+            smoothing=loss.label_smoothing,
+            n_outputs=n_outputs,
+            outputs=_address(outputs),
+            shares=_address(weight),
+            start=_address(start) if to_start else 0,
+            **{"labels" if target.ndim == 1 else "targets": _address(target)},
+        )
         if not fine:
             return None
         grad_y = torch.from_numpy(start) if to_start else None
         return LossGradients(float(sums[-1]), torch.from_numpy(outputs), grad_y, torch.from_numpy(sums[:-1]))
 
-    def _back(
-        self,
-        y: torch.Tensor,
-        cotangent: np.ndarray,
-        start: np.ndarray,
-        kind: tuple[int, float],
-        data: tuple[np.ndarray, ...],
-        parameters: torch.Tensor,
-    ) -> tuple[np.ndarray, bool]:
+    def _back(self, y: torch.Tensor, parameters: torch.Tensor, **fields: float) -> tuple[np.ndarray, bool]:
         """The sums of the kernel's `gradients` over all groups, and whether all was in order."""
-        samples, n_outputs = _array(y), data[3].shape[1]
-        network = (*self._constants, _array(parameters), *self._settings)
-        sums = np.empty((self._n_groups, self._n_parameters + n_outputs * self._width + 1), self._dtype)
-
-        def share(first: int, last: int) -> bool:
-            room, groups = self._room(n_outputs), (first, last, self._n_groups, self._size)
-            fine = self._kernel.gradients(*groups, samples, cotangent, start, *kind, data, room, network, sums)
-            self._rooms.append(room)
-            return fine
-
-        fine = self._deal(share)
+        sums = np.empty((self._n_groups, parameters.numel() + 1), self._dtype)
+        fine = self._run(self._kernel.gradients, y, parameters, sums=_address(sums), **fields)
         return sums.sum(0), fine
 
-    def _room(self, n_outputs: int) -> np.ndarray:
-        """What the kernel works in, from an earlier call where there is one: no other call has it meanwhile."""
-        needed = (3 * (self._n_layers + 1) * self._width + n_outputs + 3) * self._size
+    def _run(self, entry: Callable[[Any], Any], y: torch.Tensor, parameters: torch.Tensor, **fields: float) -> bool:
+        """Have one of the kernel's functions do its work, with these fields of its record beside the network's."""
+        samples, row = _array(y), _array(parameters)
+        room = (3 * (self._n_layers + 1) * self._width + int(fields.get("n_outputs", 0)) + 3) * self._size
         try:
-            room = self._rooms.pop()
+            rooms = self._rooms.pop()  # of an earlier call: no other one has it meanwhile
         except IndexError:
-            room = self._no_rows[:, 0]
-        # Torch's memory begins where a vector may: two reads for each that does not would cost a third of the speed.
-        return room if len(room) >= needed else torch.empty(needed, dtype=self._like).numpy()
-
-    def _deal(self, share: Callable[[int, int], bool]) -> bool:
-        """Have `share(first, last)` done for all groups of tiles, by threads where that pays; whether all say yes.
-
-        Whoever is free takes the next part; a thread that has not even begun by the end is not waited for.
-        """
-        if self._threads == 1:
-            return share(0, self._n_groups)
-        n_parts = min(self._n_groups, 4 * self._threads)
-        parts = deque(itertools.pairwise(self._n_groups * i // n_parts for i in range(n_parts + 1)))
-
-        def work() -> bool:
-            fine = True
-            while True:
-                try:
-                    part = parts.popleft()
-                except IndexError:
-                    return fine
-                fine = share(*part) and fine
-
-        others = [_pool(os.getpid(), self._threads - 1).submit(work) for _ in range(self._threads - 1)]
-        found = [work(), *(other.result() for other in others if not other.cancel())]
-        return all(found)
+            rooms = torch.empty(0, dtype=self._like)
+        if rooms.numel() < room * self._threads:
+            # Torch's memory begins where a vector may: two reads for each that does not cost a third of the speed.
+            rooms = torch.empty(room * self._threads, dtype=self._like)
+        fields |= {"samples": _address(samples), "parameters": _address(row), "n_sums": len(row)}
+        fields |= {"rooms": rooms.data_ptr(), "room": room}
+        values = self._fields.copy()
+        for name, value in fields.items():
+            values[self._places[name]] = value
+        found = self._call(entry(self._dtype), self._kernel.RECORD, self._threads)(*values)
+        self._rooms.append(rooms)
+        return bool(found["fine"])
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy()
 
 
-@lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked one has none of its parent's."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="fracdnn")
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
 
 
 def _tile_size(n: int, width: int, unit: int) -> int:

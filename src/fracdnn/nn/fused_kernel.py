@@ -11,9 +11,12 @@ feature, activation); no weights at order 1, no steps without b. Parameters and 
 b, and W where there is a loss.
 """
 
-import numpy as np
-from numba import njit
+from functools import lru_cache
 
+import numpy as np
+from numba import carray, cfunc, from_dtype, njit, types
+
+from fracdnn.compiled.threads import numbers, take
 from fracdnn.compiled.vectors import (
     across,
     filled,
@@ -36,6 +39,22 @@ _BLOCK = 8
 TANH, RELU = 0, 1
 # What is minimised; or the cotangent of Y_N is given.
 GIVEN, CROSS_ENTROPY, SQUARED_ERROR = 0, 1, 2
+
+# A network and its samples, where they lie: addresses of contiguous arrays, their sizes, and what to do with them.
+RECORD = np.dtype(
+    [
+        *(
+            (name, np.int64)
+            for name in (
+                *("taken", "entered", "n_groups", "size", "n", "width", "n_outputs", "n_layers", "has_memory"),
+                *("samples", "cotangent", "start", "labels", "targets", "shares", "outputs", "rooms", "room"),
+                *("weights", "adjoint", "factors", "parameters", "b_down", "b_along", "activation"),
+                *("kind", "sums", "n_sums", "fine"),
+            )
+        ),
+        ("smoothing", np.float64),
+    ]
+)
 
 _compiled = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
 
@@ -337,43 +356,99 @@ def divide(room, n_layers, whole):
 
 
 @_compiled
-def forward(first, last, n_groups, size, samples, out, room, network):
-    """Y_N of the samples in groups first … last − 1 of tiles."""
-    n_layers, whole, n_tiles = len(network[2]), samples.shape[1] * size, -(-len(samples) // size)
-    states, values, _, z, _ = divide(room, n_layers, whole)
-    for tile in range(first * n_tiles // n_groups, last * n_tiles // n_groups):
-        gather(samples, tile * size, states, 0, size)
-        forward_tile(states, values, z, network, size)
-        scatter(states, n_layers * whole, size, out, tile * size)
+def network_of(record, like):
+    """What `forward_tile` and `backward_tile` take for a network."""
+    n = record.n_layers
+    pairs = n * n * record.has_memory
+    weights, adjoint = numbers(record.weights, pairs, like), numbers(record.adjoint, pairs, like)
+    factors, parameters = numbers(record.factors, n, like), numbers(record.parameters, record.n_sums, like)
+    return weights, adjoint, factors, parameters, record.b_down, record.b_along, record.activation
 
 
 @_compiled
-def gradients(first, last, n_groups, size, samples, cotangent, start, kind, smoothing, data, room, network, sums):
-    """Of those samples: the loss, or a given cotangent of Y_N, back to the parameters; to Y_0 where there is a `start`.
+def own_room(record, arguments, like):
+    """A room that no other thread has."""
+    return numbers(record.rooms + take(arguments, 1) * record.room * like.itemsize, record.room, like)
 
-    Each group of tiles has its row of `sums`: the gradients, then the loss itself. Returns whether all was in order:
-    Y_N finite, as far as a sum can tell, and labels within the outputs.
+
+@_compiled
+def forward_share(record, arguments, like):
+    """Y_N of the samples, in `start`: groups of tiles until none are left."""
+    network, size, n_layers = network_of(record, like), record.size, record.n_layers
+    shape = (record.n, record.width)
+    samples, out = numbers(record.samples, shape, like), numbers(record.start, shape, like)
+    whole, n_tiles = record.width * size, -(-record.n // size)
+    states, values, _, z, _ = divide(own_room(record, arguments, like), n_layers, whole)
+    group = take(arguments, 0)
+    while group < record.n_groups:
+        for tile in range(group * n_tiles // record.n_groups, (group + 1) * n_tiles // record.n_groups):
+            gather(samples, tile * size, states, 0, size)
+            forward_tile(states, values, z, network, size)
+            scatter(states, n_layers * whole, size, out, tile * size)
+        group = take(arguments, 0)
+
+
+@_compiled
+def gradients_share(record, arguments, like):
+    """The loss, or a given cotangent of Y_N, back to the parameters; to Y_0 where there is a `start`.
+
+    Each group of tiles has its row of `sums`: the gradients, then the loss itself. `fine` says in the end whether all
+    was in order: Y_N finite, as far as a sum can tell, and labels within the outputs.
     """
-    n_layers, width, n_tiles = len(network[2]), samples.shape[1], -(-len(samples) // size)
-    whole, W_at = width * size, n_layers * (width * width + network[4])
-    states, values, q, z, rest = divide(room, n_layers, whole)
-    latest, total = states[n_layers * whole :], samples.dtype.type(0)
-    for group in range(first, last):
+    network, size, n_layers = network_of(record, like), record.size, record.n_layers
+    n, width, n_outputs = record.n, record.width, record.n_outputs
+    samples, cotangent = numbers(record.samples, (n, width), like), numbers(record.cotangent, (n, width), like)
+    start = numbers(record.start, (n, width), like)
+    labels = numbers(record.labels, n, np.empty(0, np.int64))
+    targets, shares = numbers(record.targets, (n, n_outputs), like), numbers(record.shares, n, like)
+    data = (labels, targets, shares, numbers(record.outputs, (n, n_outputs), like))
+    sums = numbers(record.sums, (record.n_groups, record.n_sums + 1), like)
+    whole, W_at, n_tiles = width * size, n_layers * (width * width + record.b_down), -(-n // size)
+    states, values, q, z, rest = divide(own_room(record, arguments, like), n_layers, whole)
+    latest, total = states[n_layers * whole :], like.dtype.type(0)
+    group = take(arguments, 0)
+    while group < record.n_groups:
         row = sums[group]
         row[:] = 0.0
-        for tile in range(group * n_tiles // n_groups, (group + 1) * n_tiles // n_groups):
+        for tile in range(group * n_tiles // record.n_groups, (group + 1) * n_tiles // record.n_groups):
             at = tile * size
             gather(samples, at, states, 0, size)
             forward_tile(states, values, z, network, size)
             for value in latest:
                 total += value
-            if kind == GIVEN:
+            if record.kind == GIVEN:
                 gather(cotangent, at, q, 0, size)
-            elif labels_fit(data[0][at : at + size], data[3].shape[1]):
-                row[-1] += loss_tile(q, latest, kind, smoothing, data, network[3], W_at, at, row, rest, size)
+            elif record.kind == CROSS_ENTROPY and not labels_fit(labels[at : at + size], n_outputs):
+                record.fine = 0
+                return
             else:
-                return False
-            backward_tile(q, states, values, z, network, row, len(start) > 0, size)
-            if len(start):
+                smoothing = record.smoothing
+                row[-1] += loss_tile(q, latest, record.kind, smoothing, data, network[3], W_at, at, row, rest, size)
+            backward_tile(q, states, values, z, network, row, record.start > 0, size)
+            if record.start:
                 scatter(q, n_layers * whole, size, start, at)
-    return np.isfinite(total)
+        group = take(arguments, 0)
+    if not np.isfinite(total):
+        record.fine = 0
+
+
+@lru_cache(maxsize=2)
+def forward(kind):
+    """`forward_share` for numbers of a NumPy type, as `fracdnn.compiled.threads.Call` takes it."""
+
+    @cfunc(types.void(types.CPointer(from_dtype(RECORD))), cache=True)
+    def entry(arguments):
+        forward_share(carray(arguments, 1)[0], arguments, np.empty(0, kind))
+
+    return entry
+
+
+@lru_cache(maxsize=2)
+def gradients(kind):
+    """`gradients_share` in the same way."""
+
+    @cfunc(types.void(types.CPointer(from_dtype(RECORD))), cache=True)
+    def entry(arguments):
+        gradients_share(carray(arguments, 1)[0], arguments, np.empty(0, kind))
+
+    return entry
