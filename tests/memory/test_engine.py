@@ -31,7 +31,7 @@ HISTORIES = ["exact", "compressed"]
 @pytest.fixture(autouse=True, params=["torch", "compiled"])
 def sums(request, monkeypatch):
     """All tests with either kind of sums, which are chosen by the size of the states."""
-    monkeypatch.setattr(compiled, "_SMALLEST_STATE", 0 if request.param == "compiled" else 2**62)
+    monkeypatch.setattr(compiled, "_SMALLEST_HISTORY", 0 if request.param == "compiled" else 2**62)
     monkeypatch.setattr(compiled, "_FEWEST_LAYERS", 0)
     monkeypatch.setattr(plan, "_EXACT_LAYERS_IF_SMALL", 0)
     return request.param

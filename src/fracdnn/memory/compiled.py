@@ -18,9 +18,9 @@ from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 _PLAIN = (torch.Tensor, nn.Parameter)
-# Smaller states, and fewer of them, are quick in any way and not worth a compiler.
-_SMALLEST_STATE = 2048
+# Fewer states, or fewer numbers in all of them, are quick in any way and not worth a compiler.
 _FEWEST_LAYERS = 16
+_SMALLEST_HISTORY = 2**15
 # Smaller ones are not worth a second thread.
 _SMALLEST_SHARED = 2**14
 _PIECE_UNIT = 64
@@ -37,7 +37,7 @@ def applies(state: torch.Tensor, n_layers: int) -> bool:
         and type(state) in _PLAIN
         and state.is_cpu
         and state.dtype in _NUMPY
-        and state.numel() >= _SMALLEST_STATE
+        and n_layers * state.numel() >= _SMALLEST_HISTORY
         and not torch._C._len_torch_dispatch_stack()
         and _kernel() is not None
     )
