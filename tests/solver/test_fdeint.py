@@ -191,3 +191,18 @@ def test_the_last_time_alone(history, dtype):
             found.append([end, *torch.autograd.grad(end.square().sum(), (y0, rate))])
         for mine, theirs in zip(*found, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=0)
+
+
+def test_very_many_steps_of_a_number():
+    """In O(steps) work; first order still at 40,000 steps, and the gradient with it."""
+    rate = torch.tensor(-4.0, dtype=torch.float64, requires_grad=True)
+    errors = []
+    for n in (20_000, 40_000):
+        t = torch.linspace(0, 1, n + 1, dtype=torch.float64)
+        u = fdeint(lambda t, u: rate * u, torch.tensor(0.5, dtype=torch.float64), t, order=0.5, trajectory=False)
+        (slope,) = torch.autograd.grad(u, rate)
+        erfcx = float(mittag_leffler(-4.0, 0.5))  # u = 0.5 erfcx(4); its derivative by the rate
+        errors.append((abs(u.item() / (0.5 * erfcx) - 1), abs(slope.item() / (math.pi**-0.5 - 4 * erfcx) - 1)))
+    for coarse, fine in zip(*errors, strict=True):
+        assert 1.9 < coarse / fine < 2.1
+        assert fine < 2e-5

@@ -58,6 +58,6 @@ def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
 def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
     """Uninitialised memory, an ordinary tensor in inference mode too: those count how often they are written into."""
     if not torch.is_inference_mode_enabled():
-        return like.new_empty(*size)
+        return like.new_empty(size)
     with torch.inference_mode(False):
-        return like.new_empty(*size)
+        return like.new_empty(size)
