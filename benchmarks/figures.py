@@ -18,7 +18,7 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "ours, uniform": ("ours, equal steps", BLUE, "o"),
     "compressed": ("ours, compressed", SKY, "D"),
     "ours, compressed": ("ours, compressed", SKY, "D"),
-    "ours, all times": ("ours, all times asked for", SKY, "D"),
+    "ours, all times": ("ours, all times asked for", "#6C8EBF", "h"),
     "ours, graded": ("ours, graded steps", "#003C5F", "P"),
     "blocked": ("ours, torch operations", PURPLE, "p"),
     "plain": ("one sum a layer, autograd", ORANGE, "v"),

@@ -28,7 +28,7 @@ from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
 from fracdnn.validation import being_traced
 
-# At this width and 5,000 samples the kernel is still 3 times as fast as matrix products (benchmarks/paper_size.py).
+# At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 MAX_WIDTH = 16
 # Deeper, all pairs of layers are too many: the memory of all others goes by exponentials.
 _MAX_LAYERS = 192
