@@ -24,7 +24,7 @@ _SMALLEST_HISTORY = 2**15
 # Smaller ones are not worth a second thread.
 _SMALLEST_SHARED = 2**14
 _PIECE_UNIT = 64
-# Numbers between states that lie one after the other: whole lines of the cache, an odd number of them.
+# Numbers between states that lie one after the other: some lines of the cache.
 _GAP = 80
 # Blocks of rows of the exact sum, from large to small.
 _LEVELS = (64, 8)
@@ -39,17 +39,18 @@ def applies(state: torch.Tensor, n_layers: int) -> bool:
         and state.dtype in _NUMPY
         and n_layers * state.numel() >= _SMALLEST_HISTORY
         and not torch._C._len_torch_dispatch_stack()
-        and _kernel() is not None
+        and _kernel(state.dtype) is not None
     )
 
 
-@lru_cache(maxsize=1)
-def _kernel() -> ModuleType | None:
-    """The compiled operations; nothing where Numba is missing or fails, since torch's are always there."""
+@lru_cache(maxsize=2)
+def _kernel(dtype: torch.dtype) -> ModuleType | None:
+    """The compiled operations; nothing where Numba is missing or cannot compile them: torch's are always there."""
     try:
         from fracdnn.memory import kernel
 
-        kernel.begin(np.float32)
+        kernel.begin(_NUMPY[dtype])
+        kernel.finish(_NUMPY[dtype])
     except Exception:
         return None
     return kernel
@@ -61,7 +62,7 @@ class _CompiledSum(HistorySum):
     def __init__(self, state: torch.Tensor, n_rows: int) -> None:
         from fracdnn.compiled.threads import Call
 
-        kernel: Any = _kernel()
+        kernel: Any = _kernel(state.dtype)
         self.n_rows = n_rows
         self._dtype, self._shape, self._size = state.dtype, state.shape, state.numel()
         self._like = state.new_empty(0)

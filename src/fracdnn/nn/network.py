@@ -258,11 +258,14 @@ class FractionalNetwork(nn.Module):
             return None
         if fused.has_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
             return None
-        y = self._open(x)
         if joined is None:
-            return (fused.tiles(stack, y), y, fused.one_row(*self.matrices())) if fused.applies(stack, y) else None
+            if not fused.applies(stack, x.new_empty(min(1, len(x)), self.width)):
+                return None
+            y = self._open(x)
+            return fused.tiles(stack, y), y, fused.one_row(*self.matrices())
         if fused.operations_are_watched():
             return None
+        y = self._open(x)
         key = (y.shape, torch.get_num_threads())
         if key not in joined.tiles:
             joined.tiles[key] = fused.tiles(stack, y)
