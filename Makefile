@@ -46,4 +46,5 @@ $(VENV)/.bench: $(READY)
 	@touch $@
 
 clean:
+	find src -name '*.nb[ci]' -delete
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -18,8 +18,15 @@ def _remedy(name: str) -> str:
 
 
 def being_traced() -> bool:
-    """Whether `torch.compile`, `torch.export` or a `torch.func` transform is under way: values are not known then."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Whether `torch.compile`, `torch.export`, `torch.jit.trace` or a `torch.func` transform is under way.
+
+    Values are not known then, or not those of later calls.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+    )
 
 
 def check_order(order: Any, name: str = "order") -> torch.Tensor:

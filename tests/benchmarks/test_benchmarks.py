@@ -144,18 +144,20 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tmp_path):
     assert process.returncode == 130, said
     assert "--resume goes on" in said
     kept = read_results(path)
-    assert list(kept) == ["depth/20 layers"]
+    assert list(kept) == ["depth/20 layers of width 32"]
     assert "| 20 | 16 x 32 |" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
 
     run = subprocess.run(command("--only", "depth", "--resume", out=tmp_path), stdout=subprocess.DEVNULL, **arguments)
     assert run.returncode == 0, run.stderr
-    assert "depth/20 layers: done before" in run.stderr
+    assert "depth/20 layers of width 32: done before" in run.stderr
     records = read_results(path)
-    assert list(records) == ["depth/20 layers", "depth/60 layers"]
-    assert records["depth/20 layers"] == kept["depth/20 layers"]
-    residual, compressed = (records["depth/60 layers"]["rivals"][name]["memory"] for name in ("residual", "compressed"))
+    assert list(records) == ["depth/20 layers of width 32", "depth/60 layers of width 32"]
+    assert records["depth/20 layers of width 32"] == kept["depth/20 layers of width 32"]
+    residual, compressed = (
+        records["depth/60 layers of width 32"]["rivals"][name]["memory"] for name in ("residual", "compressed")
+    )
     assert 0 < residual < compressed < 100
-    assert records["depth/60 layers"]["rivals"]["residual"]["live_memory"] > 0
+    assert records["depth/60 layers of width 32"]["rivals"]["residual"]["live_memory"] > 0
 
 
 def test_only_keeps_the_results_of_other_groups(tmp_path, squares):

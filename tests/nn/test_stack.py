@@ -455,3 +455,37 @@ def test_an_error_inside_a_layer_says_which_layer():
     with pytest.raises(RuntimeError) as caught:
         FractionalStack(dense())(batch(2, 5))
     assert "in layer 0 (Sequential) of a FractionalStack, for a state of shape (2, 5)" in caught.value.__notes__
+
+
+class Sparse(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x).to_sparse()
+
+
+@pytest.mark.parametrize("n", [4, 4000])
+def test_a_layer_may_return_a_sparse_tensor(n):
+    """Small states and those of compiled sums."""
+    x = batch(n, 3)
+    expected = FractionalStack([nn.Tanh() for _ in range(20)], order=0.5)(x)
+    torch.testing.assert_close(FractionalStack([Sparse() for _ in range(20)], order=0.5)(x), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("n", [4, 4000])
+def test_a_traced_stack_computes_with_what_it_is_given(n):
+    module = FractionalStack(dense(n_layers=20), order=0.5)
+    with torch.no_grad():
+        traced = torch.jit.trace(module, batch(n, 4))
+        other = batch(n, 4, seed=9)
+        torch.testing.assert_close(traced(other), module(other))
+
+
+def test_complex_layers_are_refused_by_name():
+    module = FractionalStack([nn.Tanh(), Turn()], order=0.5)
+    with pytest.raises(FracdnnError, match=r"layer 1 \(Turn\) must return real numbers, got torch.complex128"):
+        module(batch(4, 3))
+
+
+class Turn(nn.Module):
+    def forward(self, x):
+        return x * 1j

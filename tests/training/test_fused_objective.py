@@ -443,3 +443,32 @@ def test_training_is_that_of_torch_operations(calls, training):
         trained.append([torch.tensor(record.column("loss")), *net.parameters()])
     for mine, theirs in zip(*trained, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
+
+
+def test_tied_parameters_stay_one(calls):
+    """What training reports is what the network then is, and the gradient of a tied K is that of all its places."""
+    net = network(n_layers=6)
+    for layer in net.stack.layers[1:]:
+        layer.K = net.stack.layers[0].K
+    x, target, _ = data(40, net)
+    task = Task(net, Objective(), x, target)
+    history = FullBatchTraining(max_iter=15).fit(task)
+    assert len({id(layer.K) for layer in net.layers}) == 1
+    assert float(task.loss().detach()) == pytest.approx(history.records[-1].loss, rel=1e-9)
+
+
+def test_joined_networks_take_any_batch(calls):
+    net = network()
+    x, _, _ = data(8, net)
+    expected = net(x).detach()
+    with net.joined(x), torch.no_grad():
+        assert net(x[:0]).shape == (0, 4)
+        torch.testing.assert_close(net(x[0]), expected[0])
+        torch.testing.assert_close(net(x[None]), expected[None])
+
+
+def test_a_negative_view_is_taken_for_what_it_is(calls):
+    net = network()
+    x, target, _ = data(8, net)
+    expected, _ = Objective().backward(net, -x, target)
+    assert Objective().backward(net, torch._neg_view(x), target)[0] == pytest.approx(expected, rel=1e-14)

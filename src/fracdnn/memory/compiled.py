@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fracdnn.compiled.interrupts import interrupt_afterwards
 from fracdnn.memory.compressed import BLOCK, CompressedWeights
 from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 
@@ -46,13 +47,14 @@ def applies(state: torch.Tensor, n_layers: int) -> bool:
 @lru_cache(maxsize=2)
 def _kernel(dtype: torch.dtype) -> ModuleType | None:
     """The compiled operations; nothing where Numba is missing or cannot compile them: torch's are always there."""
-    try:
-        from fracdnn.memory import kernel
+    with interrupt_afterwards():
+        try:
+            from fracdnn.memory import kernel
 
-        kernel.begin(_NUMPY[dtype])
-        kernel.finish(_NUMPY[dtype])
-    except Exception:
-        return None
+            kernel.begin(_NUMPY[dtype])
+            kernel.finish(_NUMPY[dtype])
+        except Exception:
+            return None
     return kernel
 
 

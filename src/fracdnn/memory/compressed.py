@@ -17,7 +17,6 @@ from fracdnn.caputo import compress_differences, l1_differences, l1_weights
 from fracdnn.memory.sums import BufferedSum, buffer, fresh_alias
 
 BLOCK = 8
-_INNER = 8
 
 
 @dataclass(frozen=True)
@@ -118,19 +117,11 @@ class CompressedSum(BufferedSum):
             self._open_block(n)
             self._bring_in_older(n)
         block, own = self._blocks[-1], self._weights.own
-        inner = within - within % _INNER
-        if within == inner and inner > 0:
-            self._pull(block, own, inner, min(inner + _INNER, len(block)), 0, n)
-        if within > inner:
-            self._pull(block, own, within, within + 1, inner, n)
+        if within and self._transposed and n < BLOCK:  # nothing is older, and the row has not been written
+            torch.mm(own[within : within + 1, :within], block[:within], out=block[within : within + 1])
+        elif within:
+            block[within : within + 1].addmm_(own[within : within + 1, :within], block[:within])
         return fresh_alias(self._slots[within])
-
-    def _pull(self, block: torch.Tensor, own: torch.Tensor, begin: int, end: int, start: int, n: int) -> None:
-        untouched = self._transposed and start == 0 and n < BLOCK
-        if untouched:
-            torch.mm(own[begin:end, start:begin], block[start:begin], out=block[begin:end])
-        else:
-            block[begin:end].addmm_(own[begin:end, start:begin], block[start:begin])
 
     def _open_block(self, n: int) -> None:
         rows = min(BLOCK, self.n_rows + 1 - n)

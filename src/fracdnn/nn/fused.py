@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
+from fracdnn.compiled.interrupts import interrupt_afterwards
 from fracdnn.memory import MemoryPlan, is_batch_of_cotangents, propagate, propagate_residual
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
@@ -165,7 +166,6 @@ def operations_are_watched() -> bool:
         being_traced()
         or torch.is_autocast_enabled("cpu")
         or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack()
         or torch_modules._has_any_global_hook()
     )
@@ -190,14 +190,15 @@ def has_tensor_hooks(tensor: torch.Tensor) -> bool:
 @lru_cache(maxsize=2)
 def _kernel(dtype: torch.dtype) -> ModuleType | None:
     """The compiled passes, or nothing where Numba is missing or cannot compile them: tried once, on nothing."""
-    try:
-        from fracdnn.nn import fused_kernel
+    with interrupt_afterwards():
+        try:
+            from fracdnn.nn import fused_kernel
 
-        nothing = torch.zeros(1, 1, dtype=dtype)
-        trial = Tiles(fused_kernel, nothing, None, [1.0], ACTIVATIONS["tanh"], None)
-        trial.gradients(trial.forward(nothing, nothing[0]), nothing, nothing[0])
-    except Exception:  # whatever it is, the usual path is there
-        return None
+            nothing = torch.zeros(1, 1, dtype=dtype)
+            trial = Tiles(fused_kernel, nothing, None, [1.0], ACTIVATIONS["tanh"], None)
+            trial.gradients(trial.forward(nothing, nothing[0]), nothing, nothing[0])
+        except Exception:  # whatever it is, the usual path is there
+            return None
     return fused_kernel
 
 
@@ -320,7 +321,7 @@ class Tiles:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().contiguous().numpy()
+    return tensor.detach().contiguous().resolve_neg().numpy()
 
 
 def _address(array: np.ndarray) -> int:

@@ -170,15 +170,16 @@ class FractionalNetwork(nn.Module):
             return self.split(self._joined.row)
         # A graph belongs to one thread, and to a mode that records it or does not.
         key = (get_ident(), torch.is_grad_enabled())
-        if self._stacked is not None and key in self._stacked:
-            return *self._stacked[key], self.W.weight
+        kept = self._stacked
+        if kept is not None and key in kept:
+            return *kept[key], self.W.weight
         layers = self.layers
         dense = all(isinstance(layer, DenseLayer) for layer in layers)
         operators = torch.stack([layer.K if dense else layer.psi for layer in layers])  # type: ignore[misc]
         biases = [b for layer in layers if (b := layer.b) is not None]
         pair = operators, torch.stack(biases) if biases else operators.new_zeros(0)  # type: ignore[arg-type]
-        if self._stacked is not None:
-            self._stacked[key] = pair
+        if kept is not None:
+            kept[key] = pair
         return *pair, self.W.weight
 
     @contextmanager
@@ -223,6 +224,9 @@ class FractionalNetwork(nn.Module):
         if self.stack is None or self.adjoint != "exact" or _is_watched(self.W):
             return False
         if not all(p.requires_grad and not fused.has_tensor_hooks(p) for p in self.parameters()):
+            return False
+        own = [self.W.weight, *(p for layer in self.layers for p in layer._parameters.values())]
+        if len({id(p) for p in own}) < len(own):  # tied parameters are one, and have to stay so
             return False
         return fused.applies(self.stack, self._open(x[:1]).detach())
 
@@ -291,7 +295,7 @@ class FractionalNetwork(nn.Module):
             return self.plain(y)
         if self._joined is not None:
             K, b = self.stacked()
-            if not fused.operations_are_watched():
+            if y.dim() == 2 and len(y) and not fused.operations_are_watched():
                 return fused.joined_state(self.stack, y, K, b, (self._joined.row,))
             return fused.usual_state(self.stack, y, K, b)
         if self.adjoint == "exact":

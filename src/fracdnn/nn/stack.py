@@ -127,6 +127,10 @@ class FractionalStack(nn.Module):
                     f"{self._name(j)} must keep the shape of its input, got {tuple(change.shape)} from "
                     f"{tuple(y.shape)}; put layers that change the shape before or after the stack"
                 )
+            if change.is_complex():
+                raise InvalidTypeError(
+                    f"{self._name(j)} must return real numbers, got {change.dtype}; return change.real or change.abs()"
+                )
             return change
 
         if self.history_ == "none":

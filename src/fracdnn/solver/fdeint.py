@@ -52,6 +52,8 @@ def fdeint(
     check_choice(history, "history", HISTORIES)
     if not callable(func):
         raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
+    if not isinstance(trajectory, bool):
+        raise InvalidTypeError(f"trajectory must be True or False, got {trajectory!r}; False gives the last time alone")
     order = check_one_order(order)
     times = check_times(t)
     if not isinstance(y0, torch.Tensor):

@@ -1,0 +1,40 @@
+"""Ctrl-C while a kernel is compiled: a real process, a real signal, an empty cache."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("numba", reason="there is nothing to compile without Numba")
+
+PROGRAM = """
+import time
+import torch
+from fracdnn.nn import FractionalStack
+stack = FractionalStack([torch.nn.Tanh() for _ in range(40)])
+print("compiling", flush=True)
+try:
+    stack(torch.zeros(1000))
+    time.sleep(60)  # where compiling was done sooner
+except KeyboardInterrupt:
+    print("interrupted")
+else:
+    print("lost")
+"""
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.8, 1.6, 2.4])
+def test_ctrl_c_is_not_lost(delay, tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "compiling\n"
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    said, complaints = process.communicate(timeout=120)
+    assert said == "interrupted\n", complaints
+    assert "ignored" not in complaints
