@@ -91,6 +91,23 @@ def test_values_and_all_gradients_agree_with_the_definition(n_layers, order, his
         assert relative(mine, theirs) <= 1e-10
 
 
+@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("n_layers", [3, 31, 32, 33, 64, 100])
+def test_the_larger_blocks_of_other_devices(n_layers, learnt):
+    problem = Problem(0.4, n_layers)
+    order, step_size = problem.order, problem.step_size
+    if not learnt:
+        order, step_size = order.detach(), step_size.detach()
+    plan = equal_steps_plan(order, step_size, n_layers, history="compressed", tolerance=1e-10, on_cpu=False)
+    inputs = problem.inputs[: 4 if learnt else 2]
+    expected = problem.by_definition()[-1]
+    theirs = torch.autograd.grad(problem.loss(expected), inputs)
+    result = propagate(plan, problem.step, problem.x)
+    assert relative(result, expected) <= 1e-10
+    for mine, other in zip(torch.autograd.grad(problem.loss(result), inputs), theirs, strict=True):
+        assert relative(mine, other) <= 1e-10
+
+
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("n_layers", [31, 33, 65, 130])
 @pytest.mark.parametrize("size", [3, 20_011])
@@ -278,6 +295,8 @@ def test_a_layer_that_ignores_its_input(history):
 
 def test_the_choice_by_depth():
     assert choose_history("auto", 35, equal_steps=True) == "exact"
+    assert choose_history("auto", 100, equal_steps=True) == "compressed"
+    assert choose_history("auto", 100, equal_steps=True, on_cpu=False) == "exact"
     assert choose_history("auto", 1000, equal_steps=True) == "compressed"
     assert choose_history("auto", 1000, equal_steps=False) == "exact"
     assert choose_history("exact", 1000, equal_steps=True) == "exact"

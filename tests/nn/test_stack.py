@@ -345,6 +345,7 @@ def test_cuda_agrees_with_the_cpu(setting, n_layers):
 
 
 @needs_cuda
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("options", [{}, {"history": "compressed"}, {"learn_order": True}, {"order": 1.0}])
 def test_cuda_does_not_wait_inside_the_layer_loop(options):
     """From the first layer of the forward pass to the end of the backward pass nothing waits for the device."""

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fracdnn.compiled.interrupts import interrupt_afterwards
-from fracdnn.memory.compressed import BLOCK, CompressedWeights
+from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
@@ -173,22 +173,23 @@ class CompiledCompressedSum(_CompiledSum):
 
     def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
         super().__init__(state, n_rows)
-        self._transposed = transposed
+        self._transposed, self._block = transposed, weights.block
+        block = weights.block
         self._far = self._rows_apart(len(weights.decay) + 1).zero_()
-        self._base = self._rows_apart(BLOCK)
+        self._base = self._rows_apart(block)
         self._base_table = _Table(_addresses(self._base))
-        self._table = _Table(np.append(_addresses(self._far), np.zeros(2 * BLOCK, np.int64)))
-        self._near = self._table.place(len(self._far) + BLOCK)
+        self._table = _Table(np.append(_addresses(self._far), np.zeros(2 * block, np.int64)))
+        self._near = self._table.place(len(self._far) + block)
         self._states: list[torch.Tensor] = []  # of two blocks
         self._ring: tuple[torch.Tensor, ...] = ()
         self._oldest, self._own = weights.oldest.numpy(), weights.own
-        nothing, one = self._like.new_zeros(1, BLOCK), self._like.new_ones(1, 1)
+        nothing, one = self._like.new_zeros(1, block), self._like.new_ones(1, 1)
         self._starting = torch.cat([weights.far, nothing.T, weights.previous], dim=1).numpy()
         self._absorb = torch.cat([weights.absorb, nothing]).numpy()
         self._decay = torch.cat([weights.decay, one])
         if not transposed:  # the first state's weight is not h_m
             self._own = weights.own.clone()
-            known = weights.oldest[: BLOCK - 1]
+            known = weights.oldest[: block - 1]
             self._own[1 : len(known) + 1, 0] = known
         self._usual_own = weights.own
 
@@ -200,47 +201,47 @@ class CompiledCompressedSum(_CompiledSum):
 
     def _keep(self, n: int, state: torch.Tensor) -> None:
         self._states.append(state)
-        self._table.entries[n % BLOCK - BLOCK] = state.data_ptr()
+        self._table.entries[n % self._block - self._block] = state.data_ptr()
 
     def _private_state(self, n: int) -> torch.Tensor:
         if not self._ring:
-            self._ring = self._rows_apart(2 * BLOCK).unbind(0)
-        return self._ring[n % (2 * BLOCK)]
+            self._ring = self._rows_apart(2 * self._block).unbind(0)
+        return self._ring[n % (2 * self._block)]
 
     def _write(self, n: int, state: torch.Tensor, step: int, factor: float, scaled: int = 0, scale: float = 0) -> None:
-        within = n % BLOCK
+        within = n % self._block
         if n == self.n_rows and self._transposed:
             # All of it with weights a_{N−1−k}: what is not in the running sum yet is the latest block.
-            within = (n - 1) % BLOCK + 1
+            within = (n - 1) % self._block + 1
             row = self._oldest[:within][::-1].copy()
             base, weights = self._far[-1].data_ptr(), row.ctypes.data
         else:
             if within == 0:
                 self._start_block(n)
-            base = int(self._base_table.entries[within]) if n >= BLOCK else 0
-            weights = self._own.data_ptr() + within * BLOCK * self._own.element_size()
+            base = int(self._base_table.entries[within]) if n >= self._block else 0
+            weights = self._own.data_ptr() + within * self._block * self._own.element_size()
         self._finish(
             self._size, self._piece, state.data_ptr(), base, within, self._near, weights, step, scaled, factor, scale
         )
 
     def _start_block(self, n: int) -> None:
         """The rows of a new block from all that is older; the far states then take in the block before it."""
-        del self._states[:-BLOCK]
-        self._table.entries[-2 * BLOCK : -BLOCK] = self._table.entries[-BLOCK:]
-        n_rows, n_far = min(BLOCK, self.n_rows + 1 - n), len(self._far)
+        del self._states[: -self._block]
+        self._table.entries[-2 * self._block : -self._block] = self._table.entries[-self._block :]
+        n_rows, n_far = min(self._block, self.n_rows + 1 - n), len(self._far)
         starting, absorb = self._starting, self._absorb
         if self._transposed:
             # The last row is Σ_k a_{N−1−k} x_k: gathered block by block.
-            absorb[-1] = self._oldest[self.n_rows - n : self.n_rows - n + BLOCK][::-1]
+            absorb[-1] = self._oldest[self.n_rows - n : self.n_rows - n + self._block][::-1]
         else:
             starting[:n_rows, n_far - 1] = self._oldest[n - 1 : n - 1 + n_rows]
-            if n == BLOCK:  # the first state counts through the far states
+            if n == self._block:  # the first state counts through the far states
                 starting, absorb = starting.copy(), absorb.copy()
                 starting[:, n_far] = 0
                 absorb[:, 0] = 0
                 self._own = self._usual_own
         rows = (n_rows, self._base_table.place(0), 0)
-        sources = (n_far + BLOCK, self._table.place(0), starting.ctypes.data, n_far + BLOCK)
+        sources = (n_far + self._block, self._table.place(0), starting.ctypes.data, n_far + self._block)
         self._begin(self._size, self._piece, *rows, *sources, n_far, absorb.ctypes.data, self._decay.data_ptr())
 
 

@@ -16,7 +16,10 @@ import torch
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
 from fracdnn.memory.sums import BufferedSum, buffer, fresh_alias
 
+# Rows of a block: small, since a row is summed from half a block on average …
 BLOCK = 8
+# … but on other devices, where the number of operations counts.
+DEVICE_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -38,26 +41,33 @@ class CompressedWeights:
     absorb: torch.Tensor
     decay: torch.Tensor
 
+    @property
+    def block(self) -> int:
+        """B."""
+        return len(self.own)
+
     def detached(self, like: torch.Tensor) -> "CompressedWeights":
         """The same as constants, in another dtype and on another device."""
         tensors = (getattr(self, name).detach() for name in self.__dataclass_fields__)
         return CompressedWeights(*(tensor.to(like).contiguous() for tensor in tensors))
 
 
-def compressed_weights(order: torch.Tensor, n_layers: int, tolerance: float) -> CompressedWeights:
+def compressed_weights(
+    order: torch.Tensor, n_layers: int, tolerance: float, *, block: int = BLOCK
+) -> CompressedWeights:
     """The matrices for an order, far weights to the given relative tolerance."""
-    terms = compress_differences(order, min_lag=BLOCK + 1, max_lag=max(n_layers, BLOCK + 1), tolerance=tolerance)
-    index = torch.arange(BLOCK, device=order.device)
-    differences = l1_differences(order, 2 * BLOCK - 1)
+    terms = compress_differences(order, min_lag=block + 1, max_lag=max(n_layers, block + 1), tolerance=tolerance)
+    index = torch.arange(block, device=order.device)
+    differences = l1_differences(order, 2 * block - 1)
     lag = index.unsqueeze(-1) - index
     offset = index.to(torch.float64)
     return CompressedWeights(
         own=differences[(lag - 1).clamp(min=0)].tril(-1),
-        previous=differences[BLOCK + lag - 1],
+        previous=differences[block + lag - 1],
         far=terms.weights * torch.exp(-terms.rates * offset.unsqueeze(-1)),
         oldest=l1_weights(order, n_layers),
-        absorb=torch.exp(-terms.rates.unsqueeze(-1) * (BLOCK - 1 - offset)),
-        decay=torch.exp(-terms.rates * BLOCK).unsqueeze(-1),
+        absorb=torch.exp(-terms.rates.unsqueeze(-1) * (block - 1 - offset)),
+        decay=torch.exp(-terms.rates * block).unsqueeze(-1),
     )
 
 
@@ -70,10 +80,10 @@ def compressed_gradients(
     """
     first = states[:1]
     nothing = torch.zeros_like(first)
-    n_blocks = -(-(len(states) + 1) // BLOCK)
-    padding = nothing.expand(n_blocks * BLOCK - len(states) - 1, -1)
-    near = torch.cat([nothing, states[1:], nothing, padding]).view(n_blocks, BLOCK, -1)
-    later = torch.cat([nothing, adjoints, padding]).view(n_blocks, BLOCK, -1)
+    n_blocks = -(-(len(states) + 1) // weights.block)
+    padding = nothing.expand(n_blocks * weights.block - len(states) - 1, -1)
+    near = torch.cat([nothing, states[1:], nothing, padding]).view(n_blocks, weights.block, -1)
+    later = torch.cat([nothing, adjoints, padding]).view(n_blocks, weights.block, -1)
     own = (later @ near.transpose(1, 2)).sum(0).tril(-1)
     previous = (later[1:] @ near[:-1].transpose(1, 2)).sum(0)
     far_states = torch.zeros_like(weights.absorb @ near[0])
@@ -112,19 +122,21 @@ class CompressedSum(BufferedSum):
     def row(self, n: int) -> torch.Tensor:
         if n == self.n_rows and self._transposed:
             return self._last_transposed_row(n)
-        within = n % BLOCK
+        within = n % self._weights.block
         if within == 0:
             self._open_block(n)
             self._bring_in_older(n)
         block, own = self._blocks[-1], self._weights.own
-        if within and self._transposed and n < BLOCK:  # nothing is older, and the row has not been written
+        if (
+            within and self._transposed and n < self._weights.block
+        ):  # nothing is older, and the row has not been written
             torch.mm(own[within : within + 1, :within], block[:within], out=block[within : within + 1])
         elif within:
             block[within : within + 1].addmm_(own[within : within + 1, :within], block[:within])
         return fresh_alias(self._slots[within])
 
     def _open_block(self, n: int) -> None:
-        rows = min(BLOCK, self.n_rows + 1 - n)
+        rows = min(self._weights.block, self.n_rows + 1 - n)
         block = buffer(self._far, rows, self._far.shape[1])
         self._blocks.append(block)
         if len(self._blocks) > 3:
@@ -134,10 +146,10 @@ class CompressedSum(BufferedSum):
     def _bring_in_older(self, n: int) -> None:
         """Start the rows of a new block with all that is older than it."""
         weights, far = self._weights, self._far
-        if n >= 2 * BLOCK:
+        if n >= 2 * self._weights.block:
             far[:-1].mul_(weights.decay).addmm_(weights.absorb, self._blocks[-3])
         if self._transposed:
-            self._add_to_running_sum(n - BLOCK, self._blocks[-2])
+            self._add_to_running_sum(n - self._weights.block, self._blocks[-2])
         self._start_rows(n)
         block = self._blocks[-1]
         block.addmm_(weights.previous[: len(block)], self._blocks[-2])
@@ -159,6 +171,6 @@ class CompressedSum(BufferedSum):
         self._far[-1:].addmm_(weights.unsqueeze(0), block)
 
     def _last_transposed_row(self, n: int) -> torch.Tensor:
-        start = (n - 1) - (n - 1) % BLOCK
+        start = (n - 1) - (n - 1) % self._weights.block
         self._add_to_running_sum(start, self._blocks[-1][: n - start])
         return self._far[-1].view(self._shape)

@@ -9,7 +9,14 @@ import torch
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
 from fracdnn.memory import compiled
 from fracdnn.memory.compiled import CompiledCompressedSum, CompiledExactSum
-from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
+from fracdnn.memory.compressed import (
+    BLOCK,
+    DEVICE_BLOCK,
+    CompressedSum,
+    CompressedWeights,
+    compressed_gradients,
+    compressed_weights,
+)
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.sums import HistorySum
 from fracdnn.validation import being_traced
@@ -18,8 +25,8 @@ HISTORIES = ("auto", "exact", "compressed")
 
 # Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
 _EXACT_LAYERS = 64
-# … but for small states, which stay in cache: there it takes more layers.
-_EXACT_LAYERS_IF_SMALL = 192
+# … but not for small states, which stay in cache, nor on other devices: there it takes more layers.
+_EXACT_LAYERS_IF_SMALL = _EXACT_LAYERS_ELSEWHERE = 192
 
 
 class MemoryPlan:
@@ -130,23 +137,30 @@ def default_tolerance(dtype: torch.dtype) -> float:
     return 1e-10 if dtype == torch.float64 else 1e-6
 
 
-def choose_history(history: str, n_layers: int, *, equal_steps: bool) -> str:
+def choose_history(history: str, n_layers: int, *, equal_steps: bool, on_cpu: bool = True) -> str:
     """What "auto" stands for: exponentials for deep networks with one order and equal steps."""
     if being_traced():
         return "exact"  # what is traced runs on plain operations, see `functional`
     if history != "auto":
         return history
-    return "compressed" if equal_steps and n_layers > _EXACT_LAYERS else "exact"
+    deep = n_layers > (_EXACT_LAYERS if on_cpu else _EXACT_LAYERS_ELSEWHERE)
+    return "compressed" if equal_steps and deep else "exact"
 
 
 def equal_steps_plan(
-    order: torch.Tensor, step_size: torch.Tensor, n_layers: int, *, history: str, tolerance: float
+    order: torch.Tensor,
+    step_size: torch.Tensor,
+    n_layers: int,
+    *,
+    history: str,
+    tolerance: float,
+    on_cpu: bool = True,
 ) -> MemoryPlan:
     """A plan for one step size and one order, or an order for each layer."""
     factors = l1_step_factor(order, step_size).expand(n_layers)
     if history == "exact":
         return MemoryPlan(factors, matrix=memory_matrix(order, n_layers))
-    weights = compressed_weights(order, n_layers, tolerance)
+    weights = compressed_weights(order, n_layers, tolerance, block=BLOCK if on_cpu else DEVICE_BLOCK)
     return MemoryPlan(factors, compressed=weights, order=order)
 
 

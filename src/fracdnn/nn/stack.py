@@ -82,7 +82,7 @@ class FractionalStack(nn.Module):
         self._steps = steps
         self._step_numbers: list[float] = steps.expand(n_layers).tolist()
         self.has_equal_steps = not learn_steps and steps.dim() == 0
-        self._plans: dict[tuple[int, str, float], MemoryPlan] = {}
+        self._plans: dict[tuple[int, str, float, bool], MemoryPlan] = {}
         self._has_memory = bool(learn_order) or bool((orders < 1).any())
         self._compressible = self.has_equal_steps and orders.dim() == 0 and learn_order != "layer"
         self.history = check_choice(history, "history", HISTORIES)
@@ -149,7 +149,7 @@ class FractionalStack(nn.Module):
         tolerance = default_tolerance(x.dtype) if self.tolerance is None else self.tolerance
         if self.learnt_order is not None or self.learnt_steps is not None or being_traced():
             return self._new_plan(tolerance)
-        key = (len(self.layers), self._memory_history(), tolerance)
+        key = (len(self.layers), self._memory_history(), tolerance, self._is_on_cpu())
         if key not in self._plans:
             # A plan outlives the call that asks for it, which may be made in inference mode.
             with torch.inference_mode(False), torch.no_grad():
@@ -167,11 +167,21 @@ class FractionalStack(nn.Module):
             times = torch.cat([torch.zeros_like(steps[:1]), steps.cumsum(0)])
             return grid_plan(order.to(times.device), times)
         return equal_steps_plan(
-            order, self._steps, len(self.layers), history=self._memory_history(), tolerance=tolerance
+            order,
+            self._steps,
+            len(self.layers),
+            history=self._memory_history(),
+            tolerance=tolerance,
+            on_cpu=self._is_on_cpu(),
         )
 
     def _memory_history(self) -> str:
-        return choose_history(self.history, len(self.layers), equal_steps=self._compressible)
+        on_cpu = self._is_on_cpu()
+        return choose_history(self.history, len(self.layers), equal_steps=self._compressible, on_cpu=on_cpu)
+
+    def _is_on_cpu(self) -> bool:
+        parameter = next(self.layers.parameters(), None)
+        return parameter is None or parameter.is_cpu
 
     def _name(self, j: int) -> str:
         return f"layer {j} ({type(self.layers[j]).__name__})"

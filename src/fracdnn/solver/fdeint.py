@@ -61,7 +61,7 @@ def fdeint(
             f"y0 must be a torch tensor, got {type(y0).__name__}; pass torch.as_tensor(y0, dtype=torch.float64)"
         )
     check_floating(y0, "y0")
-    plan = _plan(order, times, _is_uniform(t, times), history, _tolerance(tolerance, y0))
+    plan = _plan(order, times, _is_uniform(t, times), history, _tolerance(tolerance, y0), on_cpu=y0.is_cpu)
     clock = times.to(y0).unbind(0)
 
     def slope(j: int, y: torch.Tensor) -> torch.Tensor:
@@ -74,12 +74,14 @@ def _tolerance(tolerance: float | None, y0: torch.Tensor) -> float:
     return default_tolerance(y0.dtype) if tolerance is None else check_positive(tolerance, "tolerance")
 
 
-def _plan(order: torch.Tensor, times: torch.Tensor, uniform: bool, history: str, tolerance: float) -> MemoryPlan:
+def _plan(
+    order: torch.Tensor, times: torch.Tensor, uniform: bool, history: str, tolerance: float, *, on_cpu: bool
+) -> MemoryPlan:
     n_steps = times.numel() - 1
-    history = choose_history(history, n_steps, equal_steps=uniform)
+    history = choose_history(history, n_steps, equal_steps=uniform, on_cpu=on_cpu)
     if uniform:
         step_size = (times[-1] - times[0]) / n_steps
-        return equal_steps_plan(order, step_size, n_steps, history=history, tolerance=tolerance)
+        return equal_steps_plan(order, step_size, n_steps, history=history, tolerance=tolerance, on_cpu=on_cpu)
     if history == "compressed":
         raise InvalidArgumentError(
             "history must be 'exact' or 'auto' for unequal or learnt steps, got 'compressed'; "
