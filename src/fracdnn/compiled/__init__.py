@@ -1,1 +1,1 @@
-"""What compiled kernels share: vectors of numbers, and torch's own threads to run on. Both need Numba."""
+"""What compiled kernels share; vectors and threads need Numba."""

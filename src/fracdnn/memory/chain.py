@@ -86,8 +86,6 @@ class _Tape:
 
     def advance(self, j: int, change: torch.Tensor) -> torch.Tensor:
         """Y_j."""
-        if change.layout is not torch.strided:
-            change = change.to_dense()
         return self.history.advance(j, change, self.factors[j - 1])
 
     def backward_pass(self, top: int, cotangent: torch.Tensor) -> "_BackwardPass":

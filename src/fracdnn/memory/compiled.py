@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from fracdnn.compiled.interrupts import interrupt_afterwards
+from fracdnn.compiled.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 
-_NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
-_PLAIN = (torch.Tensor, nn.Parameter)
 # Fewer states, or fewer numbers in all of them, are quick in any way and not worth a compiler.
 _FEWEST_LAYERS = 16
 _SMALLEST_HISTORY = 2**15
@@ -35,9 +33,8 @@ def applies(state: torch.Tensor, n_layers: int) -> bool:
     """Whether the compiled sums can take states like this one, and should."""
     return (
         n_layers >= _FEWEST_LAYERS
-        and type(state) in _PLAIN
-        and state.is_cpu
-        and state.dtype in _NUMPY
+        and is_readable(state)
+        and state.dtype in NUMPY_TYPES
         and n_layers * state.numel() >= _SMALLEST_HISTORY
         and not torch._C._len_torch_dispatch_stack()
         and _kernel(state.dtype) is not None
@@ -51,8 +48,8 @@ def _kernel(dtype: torch.dtype) -> ModuleType | None:
         try:
             from fracdnn.memory import kernel
 
-            kernel.begin(_NUMPY[dtype])
-            kernel.finish(_NUMPY[dtype])
+            kernel.begin(NUMPY_TYPES[dtype])
+            kernel.finish(NUMPY_TYPES[dtype])
         except Exception:
             return None
     return kernel
@@ -68,7 +65,7 @@ class _CompiledSum(HistorySum):
         self.n_rows = n_rows
         self._dtype, self._shape, self._size = state.dtype, state.shape, state.numel()
         self._like = state.new_empty(0)
-        kind, threads = _NUMPY[state.dtype], torch.get_num_threads() if self._size >= _SMALLEST_SHARED else 1
+        kind, threads = NUMPY_TYPES[state.dtype], torch.get_num_threads() if self._size >= _SMALLEST_SHARED else 1
         # One piece a thread, as torch itself divides a state: what a thread has in its cache stays its own.
         self._piece = -(-self._size // (threads * _PIECE_UNIT)) * _PIECE_UNIT
         self._begin = Call(kernel.begin(kind), kernel.BEGIN, threads)
@@ -118,7 +115,7 @@ class _CompiledSum(HistorySum):
 
     def _readable(self, change: torch.Tensor) -> torch.Tensor:
         """The same numbers where the operations can read them."""
-        if type(change) not in _PLAIN or change.layout is not torch.strided or not change.is_cpu:
+        if not is_readable(change):
             change = torch.zeros(self._shape, dtype=self._dtype) + change
         if change.dtype is self._dtype and change.is_contiguous() and not change.is_neg():
             return change

@@ -35,6 +35,8 @@ class BufferedSum(HistorySum):
     """One whose rows live where the states will, so that nothing is copied."""
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        if change.layout is not torch.strided:  # torch would add a sparse one at another place of the buffer
+            change = change.to_dense()
         row = self.row(n)
         if n == self.n_rows:  # apart, so that it does not keep the buffers alive
             return (row + factor * change).to(row.dtype)

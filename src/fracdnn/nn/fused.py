@@ -24,6 +24,7 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from fracdnn.compiled.interrupts import interrupt_afterwards
+from fracdnn.compiled.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory import MemoryPlan, is_batch_of_cotangents, propagate, propagate_residual
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
@@ -37,8 +38,6 @@ _MAX_LAYERS = 192
 _CODES = {ACTIVATIONS["tanh"]: 0, ACTIVATIONS["relu"]: 1}
 _GIVEN = 0
 LOSSES = {"cross_entropy": 1, "squared_error": 2}
-_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
-_PLAIN = (torch.Tensor, nn.Parameter)
 _GROUPS = 16
 # Multiplications below which threads cost more than they bring.
 _THREADED_WORK = 200_000
@@ -98,7 +97,7 @@ def usual_state(stack: FractionalStack, y: torch.Tensor, K: torch.Tensor, b: tor
     def step(j: int, state: torch.Tensor) -> torch.Tensor:
         return activation(affine(state, K[j], b[j] if len(b) else None))
 
-    if stack.history_ == "none":
+    if stack.is_residual:
         return propagate_residual(stack.step_sizes.tolist(), step, y)
     return propagate(stack.plan(y), step, y)
 
@@ -110,7 +109,7 @@ def applies(stack: FractionalStack, y: torch.Tensor) -> bool:
 
 def tiles(stack: FractionalStack, y: torch.Tensor) -> "Tiles":
     """How states like y go through the kernel, which must apply; kept while they are alike, as in training."""
-    plan = None if stack.history_ == "none" else stack.plan(y)
+    plan = None if stack.is_residual else stack.plan(y)
     layer: Any = stack.layers[0]
     key = (y.shape, y.dtype, torch.get_num_threads(), layer._activation, None if layer.b is None else layer.b.dim())
     kept = stack.__dict__.get("_fused")
@@ -123,7 +122,7 @@ def tiles(stack: FractionalStack, y: torch.Tensor) -> "Tiles":
 
 def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
     """All K, then all b; nothing where the kernel does not apply."""
-    if y.dim() != 2 or not len(y) or y.shape[1] > MAX_WIDTH or y.dtype not in _NUMPY:
+    if y.dim() != 2 or not len(y) or y.shape[1] > MAX_WIDTH or y.dtype not in NUMPY_TYPES:
         return []
     if stack.history != "auto" or len(stack.layers) > _MAX_LAYERS or not is_plain_call(stack):
         return []
@@ -138,10 +137,7 @@ def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
         len(activations) == 1
         and activations <= _CODES.keys()
         and len(biases) in (0, len(layers))
-        and all(
-            tensor.dtype is y.dtype and tensor.is_cpu and type(tensor) in _PLAIN and tensor.layout is torch.strided
-            for tensor in (y, *matrices, *biases)
-        )
+        and all(tensor.dtype is y.dtype and is_readable(tensor) for tensor in (y, *matrices, *biases))
         and {K.shape for K in matrices} == {(width, width)}
         and {b.shape for b in biases} in (set(), {()}, {(width,)})
     )
@@ -220,7 +216,7 @@ class Tiles:
         from fracdnn.compiled.threads import Call
 
         self.plan, self._call = plan, Call
-        self._kernel, self._like, self._dtype = kernel, y.dtype, _NUMPY[y.dtype]
+        self._kernel, self._like, self._dtype = kernel, y.dtype, NUMPY_TYPES[y.dtype]
         self._n_layers = len(factors)
         self._n, self._width = y.shape
         self._size = _tile_size(self._n, self._width, kernel.tile_unit(y.dtype.itemsize))

@@ -107,9 +107,15 @@ class FractionalStack(nn.Module):
     @property
     def history_(self) -> str:
         """How the sum over earlier layers is computed: "exact", "compressed", or "none" at order 1."""
-        if not self._has_memory and self.learnt_steps is None:
+        if self.is_residual:
             return "none"
-        return self._memory_history()
+        parameter = next(self.layers.parameters(), None)
+        return self._memory_history(parameter is None or parameter.is_cpu)
+
+    @property
+    def is_residual(self) -> bool:
+        """Whether it runs as a plain residual network: order 1 and fixed steps."""
+        return not self._has_memory and self.learnt_steps is None
 
     def forward(self, x: torch.Tensor, trajectory: bool = False) -> torch.Tensor:
         self._check_input(x)
@@ -133,7 +139,7 @@ class FractionalStack(nn.Module):
                 )
             return change
 
-        if self.history_ == "none":
+        if self.is_residual:
             return propagate_residual(
                 self._step_numbers[: len(layers)], step, x, trajectory=trajectory, name=self._name
             )
@@ -148,19 +154,19 @@ class FractionalStack(nn.Module):
         """The weights and factors for a state like x."""
         tolerance = default_tolerance(x.dtype) if self.tolerance is None else self.tolerance
         if self.learnt_order is not None or self.learnt_steps is not None or being_traced():
-            return self._new_plan(tolerance)
-        key = (len(self.layers), self._memory_history(), tolerance, self._is_on_cpu())
+            return self._new_plan(tolerance, x.is_cpu)
+        key = (len(self.layers), self._memory_history(x.is_cpu), tolerance, x.is_cpu)
         if key not in self._plans:
             # A plan outlives the call that asks for it, which may be made in inference mode.
             with torch.inference_mode(False), torch.no_grad():
-                self._plans = {key: self._new_plan(tolerance)}
+                self._plans = {key: self._new_plan(tolerance, x.is_cpu)}
         return self._plans[key]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""
         return {**self.__dict__, "_plans": {}, "_fused": None}
 
-    def _new_plan(self, tolerance: float) -> MemoryPlan:
+    def _new_plan(self, tolerance: float, on_cpu: bool = True) -> MemoryPlan:
         order = self.order
         if not self.has_equal_steps:
             steps = self.step_sizes
@@ -170,18 +176,13 @@ class FractionalStack(nn.Module):
             order,
             self._steps,
             len(self.layers),
-            history=self._memory_history(),
+            history=self._memory_history(on_cpu),
             tolerance=tolerance,
-            on_cpu=self._is_on_cpu(),
+            on_cpu=on_cpu,
         )
 
-    def _memory_history(self) -> str:
-        on_cpu = self._is_on_cpu()
+    def _memory_history(self, on_cpu: bool) -> str:
         return choose_history(self.history, len(self.layers), equal_steps=self._compressible, on_cpu=on_cpu)
-
-    def _is_on_cpu(self) -> bool:
-        parameter = next(self.layers.parameters(), None)
-        return parameter is None or parameter.is_cpu
 
     def _name(self, j: int) -> str:
         return f"layer {j} ({type(self.layers[j]).__name__})"
