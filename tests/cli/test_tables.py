@@ -587,16 +587,20 @@ def test_a_closed_pipe_is_the_end(folder):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("command", [["demo"], ["reproduce", "nonsmooth"]], ids=["demo", "reproduce"])
-def test_ctrl_c_ends_with_130_and_no_result(command, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "delay"),
+    [(["demo"], 0.2), (["demo"], 1.0), (["demo"], 1.8), (["reproduce", "nonsmooth"], 1.0)],
+    ids=str,
+)
+def test_ctrl_c_ends_with_130_and_no_result(command, delay, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "fracdnn", *command, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     while not (tmp_path / "out").exists():
         assert process.poll() is None
         time.sleep(0.02)
-    time.sleep(1.0)
+    time.sleep(delay)
     process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
+    complaints = process.communicate()[1]
+    assert process.returncode == 130, complaints
     assert list((tmp_path / "out").iterdir()) == []

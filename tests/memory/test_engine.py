@@ -308,13 +308,13 @@ def test_the_choice_by_depth():
 def test_a_dropped_graph_frees_its_tape_and_history(use, learnt, history, monkeypatch):
     """By counting references alone: no cycle may wait for the garbage collector, still less hide from it."""
     tapes = []
-    make = chain._Tape.__init__
+    make = chain.Tape.__init__
 
     def remember(self, *arguments):
         make(self, *arguments)
         tapes.append(weakref.ref(self))
 
-    monkeypatch.setattr(chain._Tape, "__init__", remember)
+    monkeypatch.setattr(chain.Tape, "__init__", remember)
     problem = Problem(0.5, 70)
     plan = problem.plan(history, learnt=learnt)
 

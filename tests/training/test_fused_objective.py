@@ -9,15 +9,14 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fracdnn.exceptions import NotFiniteError
-from fracdnn.memory import reference
 from fracdnn.nn import FractionalNetwork, fused
 from fracdnn.training import FullBatchTraining, MiniBatchTraining, Objective, Regularization, Task
 from fracdnn.training.fused_objective import evaluated
+from tests.training.problems import REGULARIZATION, by_definition, data, network
 
 pytest.importorskip("numba", reason="the compiled pass needs Numba")
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-4}
-REGULARIZATION = Regularization(class_map=0.3, operator=0.2, bias=0.1, decay=0.05)
 
 
 @pytest.fixture
@@ -29,47 +28,6 @@ def calls(monkeypatch):
     loss = fused.Tiles.loss
     monkeypatch.setattr(fused.Tiles, "loss", lambda self, *a, **o: made.append(self) or loss(self, *a, **o))
     return made
-
-
-def network(n_features=3, n_outputs=4, n_layers=5, dtype=torch.float64, *, seed=0, **options):
-    generator = torch.Generator().manual_seed(seed)
-    net = FractionalNetwork(n_features, n_outputs, n_layers=n_layers, generator=generator, **options).to(dtype)
-    with torch.no_grad():
-        for layer in net.layers:
-            if layer.b is not None:
-                layer.b.normal_(0, 0.3, generator=generator)
-    return net
-
-
-def data(n=6, net=None, loss="cross_entropy", weighted=False, seed=3):
-    """x, target and weight for a network, some weights 0."""
-    net = network() if net is None else net
-    generator = torch.Generator().manual_seed(seed)
-    dtype, n_outputs = net.W.weight.dtype, net.W.out_features
-    x = torch.randn(n, net.n_features, dtype=torch.float64, generator=generator).to(dtype)
-    if loss == "cross_entropy":
-        target = torch.randint(n_outputs, (n,), generator=generator)
-    else:
-        target = torch.randn(n, n_outputs, dtype=torch.float64, generator=generator).to(dtype)
-    weight = torch.rand(n, dtype=torch.float64, generator=generator).to(dtype)
-    weight[::3] = 0.0
-    weight[-1] = 2.0
-    return x, target, weight if weighted else None
-
-
-def by_definition(objective, net, x, target, weight):
-    """The loss written out, of the states of the definition, and the regularisation under autograd."""
-    plan = net.stack._new_plan(1e-10)
-    states = reference.propagate(plan.dense_matrix(), plan.factors, lambda j, y: net.layers[j](y), net._open(x))
-    outputs = net.W(states[-1])
-    if objective.loss == "cross_entropy":
-        smoothing, n_outputs = objective.label_smoothing, outputs.shape[1]
-        labels = torch.eye(n_outputs, dtype=x.dtype)[target] * (1 - smoothing) + smoothing / n_outputs
-        losses = -(labels * outputs.log_softmax(1)).sum(1)
-    else:
-        losses = 0.5 * (outputs - target).square().mean(1)
-    weight = torch.ones_like(losses) if weight is None else weight
-    return (losses * weight).sum() / weight.sum() + objective.regularization(net)
 
 
 def in_torch(objective, net, x, target, weight):

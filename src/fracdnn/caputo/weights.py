@@ -22,8 +22,10 @@ from fracdnn.validation import check_count, check_order, check_step_size, check_
 
 Number = float | torch.Tensor
 
-# The binomial series for h_m converges like 4^-k at m = 2: its terms fall below rounding before this one.
+# The binomial series for h_m converges like m^-2k: after this many terms it is below rounding at m = 2 …
 _SERIES_TERMS = 27
+# … and after so few from this lag on.
+_FAR_LAG, _FAR_TERMS = 32, 6
 
 
 def l1_weights(order: Number, n: int) -> torch.Tensor:
@@ -49,28 +51,32 @@ def l1_differences(order: Number, n: int) -> torch.Tensor:
 
     For m ≥ 2 the binomial series of the second difference of m^p has terms of one sign only,
 
-        h_m = order (1−order) m^(−1−order) · [1 + r_1/m² · (1 + r_2/m² · (1 + …))],
+        h_m = order (1−order) m^(−1−order) · [1 + r_1/m² + r_1 r_2/m⁴ + …],
         r_k = (2k−p)(2k+1−p) / ((2k+1)(2k+2)),
 
     so nothing cancels (the plain second difference has lost ten digits at m = 10⁵): relative error below
     1e-13 for every order and lag. At order 1, h_1 = 1 and the rest is 0.
     """
-    order = check_order(order)
-    n = check_count(n, "n")
+    return _differences(check_order(order), check_count(n, "n"))
+
+
+def _differences(order: torch.Tensor, n: int) -> torch.Tensor:
     first = -2.0 * torch.expm1(-order * math.log(2.0))
-    lags = torch.arange(2, max(n, 1) + 1, dtype=torch.float64, device=order.device)
-    return torch.cat([first.unsqueeze(-1), far_differences(order, lags)], dim=-1)[..., :n]
+    parts = [first.unsqueeze(-1)]
+    for begin, end, n_terms in ((2, min(n + 1, _FAR_LAG), _SERIES_TERMS), (_FAR_LAG, n + 1, _FAR_TERMS)):
+        if begin < end:
+            lags = torch.arange(begin, end, dtype=torch.float64, device=order.device)
+            parts.append(far_differences(order, lags, n_terms))
+    return torch.cat(parts, dim=-1)[..., :n]
 
 
-def far_differences(order: torch.Tensor, lags: torch.Tensor) -> torch.Tensor:
+def far_differences(order: torch.Tensor, lags: torch.Tensor, n_terms: int = _SERIES_TERMS) -> torch.Tensor:
     """h_m of `l1_differences` at chosen lags m ≥ 2, by its series."""
     order = order.unsqueeze(-1)
     exponent = 1.0 - order
-    inverse_square = lags**-2.0
-    series = torch.ones_like(order * lags)
-    for k in range(_SERIES_TERMS, 0, -1):
-        ratio = (2 * k - exponent) * (2 * k + 1 - exponent) / ((2 * k + 1) * (2 * k + 2))
-        series = 1.0 + ratio * inverse_square * series
+    twice = 2.0 * torch.arange(1, n_terms + 1, dtype=torch.float64, device=order.device)
+    ratios = (twice - exponent) * (twice + 1.0 - exponent) / ((twice + 1.0) * (twice + 2.0))
+    series = 1.0 + torch.exp(torch.log(ratios).cumsum(-1)) @ lags ** -twice.unsqueeze(-1)
     return order * exponent * lags ** (-1.0 - order) * series
 
 
@@ -106,9 +112,9 @@ def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
     _check_orders(order, n_layers)
     row = torch.arange(1, n_layers + 1, device=order.device).unsqueeze(-1)
     lag = row - torch.arange(n_layers, device=order.device)
-    differences = l1_differences(order, n_layers).expand(n_layers, n_layers)
+    differences = _differences(order, n_layers).expand(n_layers, n_layers)
     matrix = differences.gather(1, (lag - 1).clamp(min=0)).tril()
-    oldest = l1_weights(order, n_layers).expand(n_layers, n_layers).gather(1, row - 1)
+    oldest = lag_increments(1.0 - order, n_layers).expand(n_layers, n_layers).gather(1, row - 1)
     return torch.cat([oldest, matrix[:, 1:]], dim=1)
 
 

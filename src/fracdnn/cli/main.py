@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fracdnn.cli.messages import guarded
+from fracdnn.compiled.interrupts import interrupt_afterwards
 
 app = typer.Typer(
     name="fracdnn",
@@ -83,8 +84,9 @@ def _train(
 
     fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
     """
-    from fracdnn.cli.options import chosen, read_config
-    from fracdnn.cli.train import Settings, train
+    with interrupt_afterwards():
+        from fracdnn.cli.options import chosen, read_config
+        from fracdnn.cli.train import Settings, train
 
     own = {
         "target": target,
@@ -155,7 +157,8 @@ def predict(
 
     zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """
-    from fracdnn.cli.predict import predict as run_predict
+    with interrupt_afterwards():
+        from fracdnn.cli.predict import predict as run_predict
 
     _check_new_categories(new_categories)
     run_predict(model, data, out, keep=keep or [], new_categories=new_categories, quiet=quiet)
@@ -174,7 +177,8 @@ def evaluate(
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
-    from fracdnn.cli.predict import evaluate as run_evaluate
+    with interrupt_afterwards():
+        from fracdnn.cli.predict import evaluate as run_evaluate
 
     _check_new_categories(new_categories)
     run_evaluate(model, data, new_categories=new_categories, as_json=as_json, quiet=quiet)
@@ -187,7 +191,8 @@ def info(model: Model, as_json: Json = False) -> None:
 
     Example: fracdnn info model.fracdnn
     """
-    from fracdnn.cli.predict import info as run_info
+    with interrupt_afterwards():
+        from fracdnn.cli.predict import info as run_info
 
     run_info(model, as_json=as_json)
 
@@ -207,7 +212,8 @@ def report(
 
     fracdnn report model.fracdnn --data test.csv --out report.html
     """
-    from fracdnn.cli.predict import report as run_report
+    with interrupt_afterwards():
+        from fracdnn.cli.predict import report as run_report
 
     run_report(run, out, data=data, quiet=quiet)
 
@@ -226,7 +232,8 @@ def demo(
 
     Example: fracdnn demo --out pictures
     """
-    from fracdnn.cli.demo import show_demo
+    with interrupt_afterwards():
+        from fracdnn.cli.demo import show_demo
 
     show_demo(out)
 
@@ -243,6 +250,7 @@ def reproduce(
 
     Example: fracdnn reproduce all --out results
     """
-    from fracdnn.cli.reproduce import reproduce_parts
+    with interrupt_afterwards():
+        from fracdnn.cli.reproduce import reproduce_parts
 
     reproduce_parts(parts, out, quick=quick, perfume_path=perfume)

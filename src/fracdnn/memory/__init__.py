@@ -4,7 +4,7 @@
 one of them with the exact adjoint as its backward pass.
 """
 
-from fracdnn.memory.chain import is_batch_of_cotangents, propagate
+from fracdnn.memory.chain import Tape, is_batch_of_cotangents, propagate
 from fracdnn.memory.plan import (
     HISTORIES,
     MemoryPlan,
@@ -13,11 +13,13 @@ from fracdnn.memory.plan import (
     equal_steps_plan,
     grid_plan,
 )
-from fracdnn.memory.residual import propagate_residual
+from fracdnn.memory.residual import ResidualTape, propagate_residual
 
 __all__ = [
     "HISTORIES",
     "MemoryPlan",
+    "ResidualTape",
+    "Tape",
     "choose_history",
     "default_tolerance",
     "equal_steps_plan",

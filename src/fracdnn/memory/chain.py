@@ -1,7 +1,7 @@
 """A chain of steps with memory, Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), whose backward pass is the exact adjoint.
 
 Each f_j is ordinary autograd; only the memory is not. A node of the graph adds it to a step, and instead of edges to
-all earlier states the nodes share a `_Tape` with the history. Going back, node j receives from f_j the cotangent of
+all earlier states the nodes share a `Tape` with the history. Going back, node j receives from f_j the cotangent of
 Y_j, adds what the later layers' memory holds it to account for, and has the adjoint state
 
     Q_j = ∂E/∂Y_j + c_{j+1} J_jᵀ Q_{j+1} + Σ_{i>j} H_ij Q_i.
@@ -55,11 +55,11 @@ def _in_plain_operations(plan: MemoryPlan, step: Step, y0: torch.Tensor) -> list
 def _on_a_tape(
     plan: MemoryPlan, step: Step, y0: torch.Tensor, trajectory: bool, name: Callable[[int], str]
 ) -> list[torch.Tensor]:
-    tape = _Tape(plan, y0)
+    tape = Tape(plan, y0)
     guard = StateGuard(name, plan.n_layers)
     recording = torch.is_grad_enabled()
     weights = plan.weight_tensors() if plan.learnt else ()
-    y = _Start.apply(tape, y0, *weights) if recording else tape.history.first(y0)
+    y = _Start.apply(tape, y0, *weights) if recording else tape.first(y0)
     states = [y]
     for j in range(1, plan.n_layers + 1):
         change = guard.call(step, j - 1, y)
@@ -71,7 +71,7 @@ def _on_a_tape(
     return states if trajectory else [y]
 
 
-class _Tape:
+class Tape:
     """What the nodes of one forward pass share: the plan, the history, and the backward passes under way.
 
     A backward pass is known by its task: one over a retained graph, one nested in a hook of another, or one in another
@@ -82,18 +82,26 @@ class _Tape:
         self.plan = plan
         self.history: HistorySum = plan.forward_sum(y0)
         self.factors: Any = plan.factors.detach().to(y0) if plan.learnt else plan.factor_numbers
-        self._passes: dict[int, _BackwardPass] = {}
+        self._passes: dict[int, BackwardPass] = {}
+
+    def first(self, y0: torch.Tensor) -> torch.Tensor:
+        """Y_0, where it is kept."""
+        return self.history.first(y0)
 
     def advance(self, j: int, change: torch.Tensor) -> torch.Tensor:
         """Y_j."""
         return self.history.advance(j, change, self.factors[j - 1])
 
-    def backward_pass(self, top: int, cotangent: torch.Tensor) -> "_BackwardPass":
+    def way_back(self, cotangent: torch.Tensor) -> "BufferedPass":
+        """From Y_N, for whoever walks by itself and records no graph."""
+        return BufferedPass(self, self.plan.n_layers, cotangent)
+
+    def backward_pass(self, top: int, cotangent: torch.Tensor) -> "BackwardPass":
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
         task = torch._C._current_graph_task_id()
         if task not in self._passes:
             plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
-            kind = _DifferentiablePass if plain else _BufferedPass
+            kind = DifferentiablePass if plain else BufferedPass
             self._passes[task] = kind(self, top, cotangent)
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_pass(task))
         return self._passes[task]
@@ -101,7 +109,7 @@ class _Tape:
     def _end_pass(self, task: int) -> None:
         self._passes.pop(task, None)
 
-    def pass_under_way(self) -> "_BackwardPass | None":
+    def pass_under_way(self) -> "BackwardPass | None":
         return self._passes.get(torch._C._current_graph_task_id())
 
 
@@ -111,7 +119,7 @@ def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
     return any(keys.has(torch._C._dispatch_key_parse(kind)) for kind in ("Batched", "FuncTorchBatched"))
 
 
-class _BackwardPass(ABC):
+class BackwardPass(ABC):
     """One walk back through the nodes, from the node of layer `top`."""
 
     def __init__(self, plan: MemoryPlan, top: int, factors: Any, memory: HistorySum | FunctionalSum) -> None:
@@ -162,10 +170,10 @@ class _BackwardPass(ABC):
             return (*self.plan.weight_gradients(states, adjoints), factors.to(torch.float64))
 
 
-class _BufferedPass(_BackwardPass):
+class BufferedPass(BackwardPass):
     """In the buffers of a history sum."""
 
-    def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
+    def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
         self._sum = tape.plan.adjoint_sum(top, cotangent)
         super().__init__(tape.plan, top, tape.factors, self._sum)
 
@@ -178,10 +186,10 @@ class _BufferedPass(_BackwardPass):
         return self._sum.advance_scaled(self.top - j, cotangent, self._factors[j - 1])
 
 
-class _DifferentiablePass(_BackwardPass):
+class DifferentiablePass(BackwardPass):
     """In plain operations, for second derivatives and for many cotangents at once."""
 
-    def __init__(self, tape: _Tape, top: int, cotangent: torch.Tensor) -> None:
+    def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
         skip = tape.plan.n_layers - top
         self._sum = FunctionalSum(tape.plan.transposed_matrix()[skip:, skip:].to(cotangent.device))
         super().__init__(tape.plan, top, tape.plan.factors.to(cotangent), self._sum)
@@ -196,10 +204,10 @@ class _Start(torch.autograd.Function):
     """Y_0, and the place where the gradients of order and steps come out."""
 
     @staticmethod
-    def forward(ctx: Any, tape: _Tape, y0: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tape: Tape, y0: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         ctx.tape = tape
         ctx.devices = [weight.device for weight in weights]
-        return tape.history.first(y0)
+        return tape.first(y0)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -215,7 +223,7 @@ class _Step(torch.autograd.Function):
     """Y_j from f_{j−1}(Y_{j−1}). Y_{j−1} itself is an input so that the nodes go back in order."""
 
     @staticmethod
-    def forward(ctx: Any, tape: _Tape, j: int, previous: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tape: Tape, j: int, previous: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
         ctx.tape, ctx.j, ctx.dtype = tape, j, change.dtype
         if tape.plan.learnt:
             ctx.save_for_backward(previous, change)

@@ -20,15 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn.modules import module as torch_modules
 
 from fracdnn.compiled.interrupts import interrupt_afterwards
 from fracdnn.compiled.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory import MemoryPlan, is_batch_of_cotangents, propagate, propagate_residual
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
-from fracdnn.validation import being_traced
+from fracdnn.nn.watched import has_hooks, operations_are_watched
 
 # At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 MAX_WIDTH = 16
@@ -154,33 +152,6 @@ def is_plain_call(stack: FractionalStack) -> bool:
         or stack.learnt_order is not None
         or stack.learnt_steps is not None
     )
-
-
-def operations_are_watched() -> bool:
-    """Whether somebody watches or transforms all operations here."""
-    return bool(
-        being_traced()
-        or torch.is_autocast_enabled("cpu")
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack()
-        or torch_modules._has_any_global_hook()
-    )
-
-
-def has_hooks(layer: nn.Module) -> bool:
-    state = layer.__dict__
-    return bool(
-        state["_forward_hooks"]
-        or state["_forward_pre_hooks"]
-        or state["_backward_hooks"]
-        or state["_backward_pre_hooks"]
-        or "forward" in state
-        or layer._compiled_call_impl is not None
-    )
-
-
-def has_tensor_hooks(tensor: torch.Tensor) -> bool:
-    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 @lru_cache(maxsize=2)

@@ -14,6 +14,7 @@ from fracdnn.nn import fused
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.printed_adjoint import PrintedAdjoint
 from fracdnn.nn.stack import FractionalStack, Numbers
+from fracdnn.nn.watched import has_hooks, has_tensor_hooks, operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_order
 
 OPERATORS = ("dense", "stencil")
@@ -223,7 +224,7 @@ class FractionalNetwork(nn.Module):
     def _can_join(self, x: torch.Tensor) -> bool:
         if self.stack is None or self.adjoint != "exact" or _is_watched(self.W):
             return False
-        if not all(p.requires_grad and not fused.has_tensor_hooks(p) for p in self.parameters()):
+        if not all(p.requires_grad and not has_tensor_hooks(p) for p in self.parameters()):
             return False
         own = [self.W.weight, *(p for layer in self.layers for p in layer._parameters.values())]
         if len({id(p) for p in own}) < len(own):  # tied parameters are one, and have to stay so
@@ -260,14 +261,14 @@ class FractionalNetwork(nn.Module):
         stack, W, joined = self.stack, self.W, self._joined
         if type(self) is not FractionalNetwork or stack is None or self.adjoint != "exact":
             return None
-        if fused.has_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
+        if has_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
             return None
         if joined is None:
             if not fused.applies(stack, x.new_empty(min(1, len(x)), self.width)):
                 return None
             y = self._open(x)
             return fused.tiles(stack, y), y, fused.one_row(*self.matrices())
-        if fused.operations_are_watched():
+        if operations_are_watched():
             return None
         y = self._open(x)
         key = (y.shape, torch.get_num_threads())
@@ -295,7 +296,7 @@ class FractionalNetwork(nn.Module):
             return self.plain(y)
         if self._joined is not None:
             K, b = self.stacked()
-            if y.dim() == 2 and len(y) and not fused.operations_are_watched():
+            if y.dim() == 2 and len(y) and not operations_are_watched():
                 return fused.joined_state(self.stack, y, K, b, (self._joined.row,))
             return fused.usual_state(self.stack, y, K, b)
         if self.adjoint == "exact":
@@ -335,7 +336,7 @@ class FractionalNetwork(nn.Module):
 
 def _is_watched(linear: nn.Module) -> bool:
     """Whether a map is more than the product with its weight."""
-    return type(linear) is not nn.Linear or linear.bias is not None or fused.has_hooks(linear)
+    return type(linear) is not nn.Linear or linear.bias is not None or has_hooks(linear)
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -13,6 +14,24 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": nn.functional.silu,
     "sigmoid": torch.sigmoid,
     "identity": nn.Identity(),
+}
+
+
+class Slope(NamedTuple):
+    """How a cotangent goes back through an activation: `back` takes it and what was kept, the value or its argument."""
+
+    back: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    keeps_value: bool
+
+
+_aten = torch.ops.aten
+SLOPES = {
+    ACTIVATIONS["tanh"]: Slope(_aten.tanh_backward, True),
+    ACTIVATIONS["relu"]: Slope(lambda cotangent, value: _aten.threshold_backward(cotangent, value, 0), True),
+    ACTIVATIONS["gelu"]: Slope(_aten.gelu_backward, False),
+    ACTIVATIONS["silu"]: Slope(_aten.silu_backward, False),
+    ACTIVATIONS["sigmoid"]: Slope(_aten.sigmoid_backward, True),
+    ACTIVATIONS["identity"]: Slope(lambda cotangent, value: cotangent, True),
 }
 BIASES = ("vector", "scalar", "none")
 STENCILS = {"five-point": 5, "nine-point": 9}

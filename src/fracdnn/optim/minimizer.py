@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.linalg import vector_norm
 
+from fracdnn.compiled.interrupts import import_whole
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.optim.armijo import Armijo, search
 from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
@@ -88,6 +89,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         line_search: Armijo = Armijo(),  # noqa: B008
         callback: Callable[[Iteration], None] | None = None,
     ) -> None:
+        import_whole("torch._dynamo")  # as the first of torch's optimisers would
         super().__init__(params, {})
         if len(self.param_groups) != 1:
             raise InvalidArgumentError(

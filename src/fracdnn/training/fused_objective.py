@@ -13,7 +13,8 @@ from torch.nn.functional import linear
 
 from fracdnn.memory import is_batch_of_cotangents
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.fused import Loss, has_tensor_hooks, usual_gradients, usual_state
+from fracdnn.nn.fused import Loss, usual_gradients, usual_state
+from fracdnn.nn.watched import has_tensor_hooks
 
 if TYPE_CHECKING:
     from fracdnn.training.objective import Objective
@@ -53,7 +54,7 @@ def evaluated(
     weight: torch.Tensor | None,
 ) -> Evaluation | None:
     """The objective with its gradients; nothing where that does not apply: take the usual path."""
-    if not torch.is_grad_enabled() or not _are_plain_data(objective.loss, network, x, target, weight):
+    if not torch.is_grad_enabled() or not are_plain_data(objective.loss, network, x, target, weight):
         return None
     passed = network.tiles(x)
     if passed is None:
@@ -95,7 +96,7 @@ def with_graph(
     return _Known.apply(value, found.gradients, usual, *found.inputs)
 
 
-def _are_plain_data(
+def are_plain_data(
     loss: str, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
 ) -> bool:
     """Whether targets and weights are such as the kernel takes."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from fracdnn.compiled.interrupts import import_whole
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
 from fracdnn.training.history import History
@@ -170,6 +171,7 @@ class AdamTraining(Training):
 
 
 def new_adam(network: torch.nn.Module, learning_rate: float) -> torch.optim.Adam:
+    import_whole("torch._dynamo")  # as the first of torch's optimisers would
     # Fused: one call a step for all parameters, where their device has it.
     return torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
 
