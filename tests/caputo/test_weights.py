@@ -16,7 +16,7 @@ from fracdnn.caputo import (
 from tests import references
 
 ORDERS = [1e-6, 0.05, 0.1, 0.5, 0.9, 0.99, 1 - 1e-6]
-LAGS = [1, 2, 3, 7, 33, 1000, 10**5, 10**6]
+LAGS = [1, 2, 3, 7, 16, 31, 32, 33, 1000, 10**5, 10**6]
 
 
 @pytest.mark.parametrize("order", ORDERS)

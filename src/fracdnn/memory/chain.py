@@ -12,6 +12,7 @@ one node a layer, and what is held between the passes is one state a layer besid
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -166,7 +167,8 @@ class BackwardPass(ABC):
         adjoints = torch.stack([self._adjoints.get(j, nothing).reshape(-1) for j in range(1, n + 1)]).to(wide)
         none = torch.zeros((), dtype=wide, device=nothing.device)
         factors = torch.stack([self._factor_gradients.get(j, none) for j in range(1, n + 1)])
-        with torch.autocast(nothing.device.type, enabled=False):
+        kind = nothing.device.type
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
             return (*self.plan.weight_gradients(states, adjoints), factors.to(torch.float64))
 
 

@@ -7,6 +7,7 @@ tensors are attached to the graph, and `weight_gradients` gives what flows back 
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
 from fracdnn.memory import compiled
 from fracdnn.memory.compiled import CompiledCompressedSum, CompiledExactSum
 from fracdnn.memory.compressed import (
@@ -159,9 +160,17 @@ def equal_steps_plan(
     """A plan for one step size and one order, or an order for each layer."""
     factors = l1_step_factor(order, step_size).expand(n_layers)
     if history == "exact":
-        return MemoryPlan(factors, matrix=memory_matrix(order, n_layers))
+        return MemoryPlan(factors, matrix=_matrix(order, n_layers))
     weights = compressed_weights(order, n_layers, tolerance, block=BLOCK if on_cpu else DEVICE_BLOCK)
     return MemoryPlan(factors, compressed=weights, order=order)
+
+
+def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
+    """All weights, the sooner where the order is learnt and there will be many of them."""
+    changing = order.requires_grad and order.dim() == 0 and order.is_cpu and n_layers <= MAX_LAYERS
+    if changing and not being_traced() and torch.autograd.forward_ad._current_level < 0:
+        return memory_matrix_by_series(order, n_layers)
+    return memory_matrix(order, n_layers)
 
 
 def grid_plan(order: torch.Tensor, t: torch.Tensor) -> MemoryPlan:

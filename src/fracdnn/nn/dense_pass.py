@@ -5,6 +5,7 @@ few hundred rows, layers of some tens of features. A dense network is simple eno
 product and one slope, and the memory walks as in `fracdnn.memory`. The sums and products are those of autograd.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ class DensePass:
     @property
     def is_finite(self) -> bool:
         """Whether all states are: one that is not makes all later ones so."""
-        return bool(self._states[-1].sum().isfinite())
+        return math.isfinite(self._states[-1].sum())
 
     def _open(self) -> torch.Tensor:
         if self._network.opening is None:
@@ -113,10 +114,10 @@ class DensePass:
 
     def _pairs(self, gradients: Gradients) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield self._network.W.weight, gradients.W
-        layers: list[Any] = self._network.layers
-        yield from ((layer.K, gradients.K[j]) for j, layer in enumerate(layers))
+        parameters: list[Any] = [layer._parameters for layer in self._network.layers]
+        yield from zip((each["K"] for each in parameters), gradients.K.unbind(), strict=True)
         if len(gradients.b):
-            yield from ((layer.b, gradients.b[j]) for j, layer in enumerate(layers))
+            yield from zip((each["b"] for each in parameters), gradients.b.unbind(), strict=True)
         if self._network.opening is not None:
             yield from zip(self._network.opening.parameters(), gradients.opening, strict=True)
 

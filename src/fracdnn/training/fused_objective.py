@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from fracdnn.memory import is_batch_of_cotangents
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.fused import Loss, usual_gradients, usual_state
+from fracdnn.nn.fused import MAX_WIDTH, Loss, usual_gradients, usual_state
 from fracdnn.nn.watched import has_tensor_hooks
 
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ def evaluated(
     weight: torch.Tensor | None,
 ) -> Evaluation | None:
     """The objective with its gradients; nothing where that does not apply: take the usual path."""
-    if not torch.is_grad_enabled() or not are_plain_data(objective.loss, network, x, target, weight):
+    if (
+        network.width > MAX_WIDTH
+        or not torch.is_grad_enabled()
+        or not are_plain_data(objective.loss, network, x, target, weight)
+    ):
         return None
     passed = network.tiles(x)
     if passed is None:

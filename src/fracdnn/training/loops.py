@@ -183,19 +183,16 @@ def adam_epoch(
 
     `rates` holds a learning rate for each mini-batch.
     """
-    losses, hits = [], []
-    order = torch.randperm(len(task.x), generator=task.generator).to(task.x.device)
-    for number, index in enumerate(order.split(batch_size)):
+    shuffled = task.part(torch.randperm(len(task.x), generator=task.generator).to(task.x.device))
+    batches, parameters, loss = shuffled.batches(batch_size), list(task.network.parameters()), 0.0
+    for number, batch in enumerate(batches):
         if rates is not None:
             optimizer.param_groups[0]["lr"] = rates[number]
-        optimizer.zero_grad()
-        batch = task.part(index)
-        loss = batch.backward()
+        for parameter in parameters:
+            parameter.grad = None
+        loss += batch.backward() * len(batch.x)
         optimizer.step()
-        losses.append(loss * len(index))
-        hits.append((batch.last_accuracy() or 0.0) * len(index))
-    accuracy = sum(hits) / len(order) if task.objective.loss == "cross_entropy" else None
-    return sum(losses) / len(order), accuracy
+    return loss / len(task.x), shuffled.accuracy(torch.cat([batch.output for batch in batches]))
 
 
 def _adam_position(epoch: int, optimizer: torch.optim.Optimizer) -> State:
@@ -223,7 +220,7 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
             lambda: {**here, "iteration": done + iteration.iteration, "optimizer": minimizer.state_dict()},
             gradient_norm=iteration.gradient_norm,
             line_search_trials=iteration.line_search_trials,
-            accuracy=task.last_accuracy(),
+            accuracy=task.accuracy(task.output),
         )
 
     with task.network.joined(task.x) as parameters:

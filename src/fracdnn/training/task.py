@@ -25,31 +25,39 @@ class Task:
     weight: torch.Tensor | None = None
     generator: torch.Generator = field(default_factory=torch.Generator)
     watch: Callable[[Record], None] | None = None
-    _output: torch.Tensor | None = field(default=None, init=False, repr=False)
+    # Of the last loss.
+    output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)
 
     def part(self, index: torch.Tensor) -> "Task":
         """The same task on some of the samples."""
         weight = None if self.weight is None else self.weight[index]
         return replace(self, x=self.x[index], target=self.target[index], weight=weight)
 
+    def batches(self, size: int) -> list["Task"]:
+        """The same task on `size` samples after the other, without copies."""
+        n = -(-len(self.x) // size)
+        weights = [None] * n if self.weight is None else self.weight.split(size)
+        parts = zip(self.x.split(size), self.target.split(size), weights, strict=True)
+        return [replace(self, x=x, target=target, weight=weight) for x, target, weight in parts]
+
     def loss(self) -> torch.Tensor:
         """The objective: data and regularisation."""
-        value, self._output = self.objective.value_and_outputs(self.network, self.x, self.target, self.weight)
+        value, self.output = self.objective.value_and_outputs(self.network, self.x, self.target, self.weight)
         return value
 
     def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
-        value, self._output = self.objective.backward(self.network, self.x, self.target, self.weight)
+        value, self.output = self.objective.backward(self.network, self.x, self.target, self.weight)
         return value
 
     def data_loss(self) -> torch.Tensor:
         return self.objective.data_loss(self.network(self.x), self.target, self.weight)
 
-    def last_accuracy(self) -> float | None:
-        """The share, by weight, that the last loss found in the right class; None for a regression."""
-        if self.objective.loss != "cross_entropy" or self._output is None:
+    def accuracy(self, output: torch.Tensor) -> float | None:
+        """The share of samples, by weight, that outputs put in the right class; None for a regression."""
+        if self.objective.loss != "cross_entropy":
             return None
-        hits = (self._output.max(1).indices == self.target).to(self._output.dtype)
+        hits = (output.max(1).indices == self.target).to(output.dtype)
         return float(hits.mean() if self.weight is None else (hits @ self.weight) / self.weight.sum())
 
 
