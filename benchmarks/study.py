@@ -96,17 +96,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("study.json"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="only these; what --out has of others stays")
     arguments = parser.parse_args()
     names = [*KEEL, *SKLEARN]
-    jobs = [(n, m, s, k) for n in names for m in MODELS for s in arguments.seeds for k in range(5)]
-    runs = []
-    for run in Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")(delayed(fold)(*job) for job in jobs):
-        runs.append(run)
-        print(f"\r{len(runs)} of {len(jobs)}", end="", flush=True)
-    print()
-    runs.sort(key=lambda run: (names.index(run["data"]), list(MODELS).index(run["model"]), run["seed"], run["fold"]))
-    text = json.dumps({"versions": versions(), "runs": runs}, indent=0)
-    write_whole(arguments.out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    jobs = [(n, m, s, k) for n in names for m in arguments.models for s in arguments.seeds for k in range(5)]
+    kept = json.loads(arguments.out.read_text(encoding="utf-8"))["runs"] if arguments.out.exists() else []
+    runs = [run for run in kept if run["model"] not in arguments.models]
+    total = len(runs) + len(jobs)
+    try:
+        for run in Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")(
+            delayed(fold)(*job) for job in jobs
+        ):
+            runs.append(run)
+            print(f"\r{len(runs)} of {total}", end="", flush=True)
+    finally:  # Ctrl-C keeps what is done
+        print()
+        runs.sort(
+            key=lambda run: (names.index(run["data"]), list(MODELS).index(run["model"]), run["seed"], run["fold"])
+        )
+        text = json.dumps({"versions": versions(), "runs": runs}, indent=0)
+        write_whole(arguments.out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":
