@@ -200,6 +200,7 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "perfume": perfume,
     "predict": predict,
     "paper-size": partial(times, group="paper-size", unit="ms", ratios=_PAPER),
+    "table": partial(times, group="table", unit="ms", ratios=[("autograd", "ours")]),
     "depth": partial(times, group="depth", unit="µs", ratios=_DEPTH, per="layers"),
     "width": partial(times, group="width", unit="µs", ratios=_DEPTH[1:], per="layers"),
     "width-memory": partial(memory, group="width", ratios=_DEPTH[1:], by="state"),
