@@ -96,26 +96,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("study.json"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--models", nargs="+", default=list(MODELS), help="only these; what --out has of others stays")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="MODEL")
     arguments = parser.parse_args()
     names = [*KEEL, *SKLEARN]
     jobs = [(n, m, s, k) for n in names for m in arguments.models for s in arguments.seeds for k in range(5)]
-    kept = json.loads(arguments.out.read_text(encoding="utf-8"))["runs"] if arguments.out.exists() else []
-    runs = [run for run in kept if run["model"] not in arguments.models]
-    total = len(runs) + len(jobs)
+    # New runs take the place of old ones, the others stay.
+    text = arguments.out.read_text(encoding="utf-8") if arguments.out.exists() else '{"runs": []}'
+    runs = {_key(run): run for run in json.loads(text)["runs"]}
+    done = 0
     try:
-        for run in Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")(
-            delayed(fold)(*job) for job in jobs
-        ):
-            runs.append(run)
-            print(f"\r{len(runs)} of {total}", end="", flush=True)
+        for run in Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")(delayed(fold)(*j) for j in jobs):
+            runs[_key(run)] = run
+            done += 1
+            print(f"\r{done} of {len(jobs)}", end="", flush=True)
     finally:  # Ctrl-C keeps what is done
         print()
-        runs.sort(
-            key=lambda run: (names.index(run["data"]), list(MODELS).index(run["model"]), run["seed"], run["fold"])
-        )
-        text = json.dumps({"versions": versions(), "runs": runs}, indent=0)
-        write_whole(arguments.out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        if done:
+            places = {name: place for place, name in enumerate([*names, *MODELS])}
+            found = sorted(runs.values(), key=lambda run: [places.get(part, part) for part in _key(run)])
+            text = json.dumps({"versions": versions(), "runs": found}, indent=0)
+            write_whole(arguments.out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _key(run: dict[str, Any]) -> tuple[Any, ...]:
+    return run["data"], run["model"], run["seed"], run["fold"]
 
 
 if __name__ == "__main__":

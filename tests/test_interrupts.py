@@ -1,4 +1,4 @@
-"""Ctrl-C while a kernel is compiled: a real process, a real signal, an empty cache."""
+"""Ctrl-C while a kernel is compiled: a real signal, in a real process with an empty cache."""
 
 import os
 import signal
@@ -7,6 +7,8 @@ import sys
 import time
 
 import pytest
+
+from fracdnn.compiled.interrupts import interrupt_afterwards
 
 pytest.importorskip("numba", reason="there is nothing to compile without Numba")
 
@@ -38,3 +40,20 @@ def test_ctrl_c_is_not_lost(delay, tmp_path):
     said, complaints = process.communicate(timeout=120)
     assert said == "interrupted\n", complaints
     assert "ignored" not in complaints
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_is_not_lost_where_the_work_fails(times):
+    reached = []
+
+    def work():
+        with interrupt_afterwards():
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            reached.append(True)
+            raise ImportError
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert bool(reached) == (times == 1)  # whoever asks twice does not wait
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -29,6 +29,11 @@ def being_traced() -> bool:
     )
 
 
+def being_transformed() -> bool:
+    """Whether operations have to be plain ones: they are traced, or forward-mode derivatives go along."""
+    return being_traced() or torch.autograd.forward_ad._current_level >= 0
+
+
 def check_order(order: Any, name: str = "order") -> torch.Tensor:
     """The order as a float64 tensor (still attached to the caller's graph), each entry in (0, 1]."""
     if isinstance(order, np.ndarray):

@@ -6,8 +6,10 @@ import math
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from fracdnn.exceptions import NotFiniteError
+from fracdnn.nn import fused
 from fracdnn.nn.dense_pass import DensePass
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer
 from fracdnn.training import AdamTraining, Objective, Regularization, Task, dense_objective
@@ -152,9 +154,72 @@ def test_parameters_that_are_held_fixed_get_no_gradient(calls):
     free = {"W.weight", "stack.layers.2.K"}
     for name, parameter in net.named_parameters():
         parameter.requires_grad_(name in free)
-    Objective().backward(net, *data(30, net))
+    given = data(30, net)
+    Objective().backward(net, *given)
     assert {name for name, parameter in net.named_parameters() if parameter.grad is not None} == free
+    kept = [p for name, p in net.named_parameters() if name in free]
+    for parameter, gradient in zip(
+        kept, torch.autograd.grad(by_definition(Objective(), net, *given), kept), strict=True
+    ):
+        torch.testing.assert_close(parameter.grad, gradient)
     assert calls
+
+
+def test_gradients_are_everyones_to_change(calls):
+    """Not views that autograd refuses, nor a graph that grows."""
+    net = network(width=WIDE)
+    given = data(30, net)
+    K = net.stack.layers[0].K
+    K.grad = torch.zeros_like(K).requires_grad_()
+    for _ in range(2):
+        Objective().backward(net, *given)
+    assert K.grad.norm() > 0
+    assert K.grad.grad_fn is None
+    net.zero_grad()
+    Objective().backward(net, *given)
+    expected = K.grad + 0.1 * K
+    K.grad.add_(0.1 * K)
+    torch.testing.assert_close(K.grad, expected)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("names", [("stack.layers.2", "K"), ("W", "weight"), ("opening", "weight")], ids=str)
+def test_gradients_lie_as_their_parameters_do(calls, names):
+    """Fused optimisers pair them by address."""
+    net = network(width=WIDE)
+    module, name = net.get_submodule(names[0]), names[1]
+    setattr(module, name, torch.nn.Parameter(getattr(module, name).detach().T.contiguous().T))
+    check(Objective(), net, *data(30, net))
+    assert getattr(module, name).grad.stride() == getattr(module, name).stride()
+    assert len(calls) == 1
+
+
+def test_parameters_registered_in_another_order(calls):
+    net = network(width=WIDE)
+    parametrize = torch.nn.utils.parametrize
+    parametrize.register_parametrization(net.opening, "weight", torch.nn.Identity())
+    parametrize.remove_parametrizations(net.opening, "weight")
+    assert [name for name, _ in net.opening.named_parameters()] == ["bias", "weight"]
+    check(Objective(), net, *data(30, net))
+    assert len(calls) == 1
+
+
+def test_fewer_layers_than_it_was_made_with(calls):
+    net = network(WIDE, order=1.0, step_size=[0.1, 0.3, 0.2, 0.5, 0.05])
+    net.stack.layers = net.stack.layers[:3]
+    given = data(30, net)
+    value, _ = gradients(Objective(), net, *given)
+    assert value == pytest.approx(float(Objective()._usual(net, *given)[0].detach()), rel=1e-12)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"width": WIDE}], ids=str)
+def test_copies_go_the_same_way(calls, options):
+    net = network(WIDE, **options)
+    given = data(30, net)
+    gradients(Objective(), net, *given)
+    gradients(Objective(), copy.deepcopy(net), *given)
+    assert len(calls) == 2
 
 
 def test_tied_parameters_get_the_sum(calls):
@@ -208,6 +273,85 @@ def test_whoever_looks_on_sees_every_operation(calls, change):
     assert not calls
 
 
+def test_weights_that_are_computed_get_their_gradient(calls):
+    """As in a hypernetwork: what is learnt lies outside."""
+    net, z = network(WIDE), torch.nn.Parameter(torch.randn(4, WIDE, dtype=torch.float64))
+    given = data(30, net)
+    for name, module in (("weight", net.W), ("K", net.stack.layers[1])):
+        net.zero_grad()
+        parameter = getattr(module, name)
+        z = parameter.detach().clone().requires_grad_()
+        delattr(module, name)
+        setattr(module, name, 2 * z)
+        Objective().backward(net, *given)
+        assert z.grad.norm() > 0
+        delattr(module, name)
+        setattr(module, name, parameter)
+    assert not calls
+
+
+class Doubled(Objective):
+    def data_loss(self, output, target, weight):
+        return 2 * super().data_loss(output, target, weight)
+
+
+class Tripled(Regularization):
+    def of(self, *parameters):
+        return 3 * super().of(*parameters)
+
+
+@pytest.mark.parametrize("width", [4, WIDE])
+def test_subclasses_say_what_is_minimised(calls, width):
+    net = network(width)
+    given = data(30, net)
+    loss, decay = Objective(), Objective(regularization=Regularization(decay=0.1))
+    value, _ = loss.backward(net, *given)
+    penalty = decay.backward(net, *given)[0] - value
+    made = len(calls)
+    assert Doubled().backward(net, *given)[0] == pytest.approx(2 * value)
+    assert Objective(regularization=Tripled(decay=0.1)).backward(net, *given)[0] == pytest.approx(value + 3 * penalty)
+    assert float(Doubled()(net, *given).detach()) == pytest.approx(2 * value)
+    assert len(calls) == made
+
+
+def test_joined_parameters_have_their_gradient_in_one_row(calls, monkeypatch):
+    pytest.importorskip("numba", reason="parameters are joined for the compiled kernel")
+    net = network(4)
+    x, target, _ = data(30, net)
+    monkeypatch.setattr(fused.Tiles, "loss", lambda *_, **__: None)  # as where it meets a number that is not finite
+    with net.joined(x) as (row, *_):
+        Objective().backward(net, x, target)
+        assert row.grad is not None
+    assert not calls
+
+
+class TwiceTanh(TorchFunctionMode):
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        return 2 * result if function is torch.tanh else result
+
+
+def test_function_modes_and_default_devices(calls):
+    net = network(WIDE)
+    given = data(30, net)
+    with TwiceTanh():
+        value, _ = Objective().backward(net, *given)
+        found = [p.grad for p in net.parameters()]
+        wanted = torch.autograd.grad(Objective()._usual(net, *given)[0], list(net.parameters()))
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert torch.equal(mine, theirs)
+    with torch.device("meta"):
+        assert Objective().backward(net, *given)[0] != value
+    assert not calls
+
+
+def test_nothing_to_learn_is_an_error(calls):
+    net = network(WIDE).requires_grad_(False)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        Objective().backward(net, *data(30, net))
+    assert not calls
+
+
 @pytest.mark.parametrize("options", [{"residual": False}, {"adjoint": "continuous"}, {"operator": "stencil"}], ids=str)
 def test_other_networks_take_the_usual_path(calls, options):
     if "operator" in options:
@@ -218,10 +362,12 @@ def test_other_networks_take_the_usual_path(calls, options):
     assert not calls
 
 
-def test_autocast_and_inputs_with_gradients_take_the_usual_path(calls):
+def test_autocast_anomalies_and_inputs_with_gradients_take_the_usual_path(calls):
     net = network(WIDE, dtype=torch.float32)
     x, target, _ = data(30, net)
     with torch.autocast("cpu", torch.bfloat16):
+        Objective().backward(net, x, target)
+    with torch.autograd.set_detect_anomaly(True):
         Objective().backward(net, x, target)
     x.requires_grad_()
     Objective().backward(net, x, target)

@@ -33,14 +33,20 @@ class _Series(torch.autograd.Function):
     def forward(ctx: Any, order: torch.Tensor, n_layers: int, derivative: int) -> torch.Tensor:
         ctx.save_for_backward(order)
         ctx.which = n_layers, derivative
-        coefficients = _coefficients(n_layers, derivative)
-        polynomials = np.cos(np.arange(len(coefficients)) * np.arccos(2.0 * float(order) - 1.0))
-        return torch.from_numpy((polynomials @ coefficients).reshape(n_layers, n_layers))
+        return _value(order, n_layers, derivative)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (order,), (n_layers, derivative) = ctx.saved_tensors, ctx.which
-        return (cotangent * _Series.apply(order, n_layers, derivative + 1)).sum(), None, None
+        # A graph where one is asked for; else numbers, which all transforms of a backward pass can take.
+        slope = _Series.apply if torch.is_grad_enabled() else _value
+        return (cotangent * slope(order, n_layers, derivative + 1)).sum(), None, None
+
+
+def _value(order: torch.Tensor, n_layers: int, derivative: int) -> torch.Tensor:
+    coefficients = _coefficients(n_layers, derivative)
+    polynomials = np.cos(np.arange(len(coefficients)) * np.arccos(2.0 * float(order) - 1.0))
+    return torch.from_numpy((polynomials @ coefficients).reshape(n_layers, n_layers))
 
 
 @lru_cache(maxsize=256)

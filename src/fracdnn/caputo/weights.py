@@ -76,7 +76,9 @@ def far_differences(order: torch.Tensor, lags: torch.Tensor, n_terms: int = _SER
     exponent = 1.0 - order
     twice = 2.0 * torch.arange(1, n_terms + 1, dtype=torch.float64, device=order.device)
     ratios = (twice - exponent) * (twice + 1.0 - exponent) / ((twice + 1.0) * (twice + 2.0))
-    series = 1.0 + torch.exp(torch.log(ratios).cumsum(-1)) @ lags ** -twice.unsqueeze(-1)
+    # Matrix by matrix: with a vector, vectorised forward-mode derivatives fail.
+    terms = torch.exp(torch.log(ratios).cumsum(-1)).unsqueeze(-2) @ lags ** -twice.unsqueeze(-1)
+    series = 1.0 + terms.squeeze(-2)
     return order * exponent * lags ** (-1.0 - order) * series
 
 

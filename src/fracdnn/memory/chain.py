@@ -21,7 +21,7 @@ from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.guard import StateGuard, Step
 from fracdnn.memory.plan import MemoryPlan
 from fracdnn.memory.sums import HistorySum
-from fracdnn.validation import being_traced
+from fracdnn.validation import being_transformed
 
 
 def propagate(
@@ -33,7 +33,7 @@ def propagate(
     name: Callable[[int], str] = "step {}".format,
 ) -> torch.Tensor:
     """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it."""
-    if being_traced() or torch.autograd.forward_ad._current_level >= 0:
+    if being_transformed():
         states = _in_plain_operations(plan, step, y0)
     else:
         states = _on_a_tape(plan, step, y0, trajectory, name)

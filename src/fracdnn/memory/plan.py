@@ -20,7 +20,7 @@ from fracdnn.memory.compressed import (
 )
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.sums import HistorySum
-from fracdnn.validation import being_traced
+from fracdnn.validation import being_traced, being_transformed
 
 HISTORIES = ("auto", "exact", "compressed")
 
@@ -166,9 +166,9 @@ def equal_steps_plan(
 
 
 def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
-    """All weights, the sooner where the order is learnt and there will be many of them."""
+    """All weights; where the order is learnt, and so another one in each pass, in a quicker way."""
     changing = order.requires_grad and order.dim() == 0 and order.is_cpu and n_layers <= MAX_LAYERS
-    if changing and not being_traced() and torch.autograd.forward_ad._current_level < 0:
+    if changing and not being_transformed():
         return memory_matrix_by_series(order, n_layers)
     return memory_matrix(order, n_layers)
 

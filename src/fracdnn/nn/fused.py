@@ -96,7 +96,7 @@ def usual_state(stack: FractionalStack, y: torch.Tensor, K: torch.Tensor, b: tor
         return activation(affine(state, K[j], b[j] if len(b) else None))
 
     if stack.is_residual:
-        return propagate_residual(stack.step_sizes.tolist(), step, y)
+        return propagate_residual(stack.step_numbers, step, y)
     return propagate(stack.plan(y), step, y)
 
 
@@ -112,7 +112,7 @@ def tiles(stack: FractionalStack, y: torch.Tensor) -> "Tiles":
     key = (y.shape, y.dtype, torch.get_num_threads(), layer._activation, None if layer.b is None else layer.b.dim())
     kept = stack.__dict__.get("_fused")
     if kept is None or kept[0] != key or kept[1].plan is not plan:
-        factors = stack.step_sizes.tolist() if plan is None else plan.factors.tolist()
+        factors = stack.step_numbers if plan is None else plan.factors.tolist()
         kept = (key, Tiles(_kernel(y.dtype), y, plan, factors, layer._activation, key[-1]))  # type: ignore[arg-type]
         stack.__dict__["_fused"] = kept
     return kept[1]

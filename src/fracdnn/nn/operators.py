@@ -7,13 +7,18 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+
+def identity(y: torch.Tensor) -> torch.Tensor:
+    return y
+
+
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
     "gelu": nn.functional.gelu,
     "silu": nn.functional.silu,
     "sigmoid": torch.sigmoid,
-    "identity": nn.Identity(),
+    "identity": identity,
 }
 
 

@@ -105,6 +105,11 @@ class FractionalStack(nn.Module):
         return steps.expand(len(self.layers))
 
     @property
+    def step_numbers(self) -> list[float]:
+        """The fixed steps, a number for each layer that there is now."""
+        return self._step_numbers[: len(self.layers)]
+
+    @property
     def history_(self) -> str:
         """How the sum over earlier layers is computed: "exact", "compressed", or "none" at order 1."""
         if self.is_residual:
@@ -140,9 +145,7 @@ class FractionalStack(nn.Module):
             return change
 
         if self.is_residual:
-            return propagate_residual(
-                self._step_numbers[: len(layers)], step, x, trajectory=trajectory, name=self._name
-            )
+            return propagate_residual(self.step_numbers, step, x, trajectory=trajectory, name=self._name)
         return propagate(self.plan(x), step, x, trajectory=trajectory, name=self._name)
 
     def extra_repr(self) -> str:

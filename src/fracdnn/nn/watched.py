@@ -4,16 +4,17 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from fracdnn.validation import being_traced
+from fracdnn.validation import being_transformed
 
 
 def operations_are_watched() -> bool:
     """Whether somebody watches or transforms all operations here."""
     return bool(
-        being_traced()
+        being_transformed()
         or torch.is_autocast_enabled("cpu")
-        or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._len_torch_function_stack()
         or torch._C._len_torch_dispatch_stack()
+        or torch.is_anomaly_enabled()
         or torch_modules._has_any_global_hook()
     )
 

@@ -48,7 +48,7 @@ def _loss_and_cotangent(
 ) -> tuple[float, torch.Tensor] | None:
     """What `Objective.data_loss` gives, and its gradient; nothing for labels or values that are out of range."""
     n, n_outputs = outputs.shape
-    shares = torch.full((n,), 1.0 / n, dtype=outputs.dtype) if weight is None else weight / weight.sum()
+    shares = outputs.new_full((n,), 1.0 / n) if weight is None else weight / weight.sum()
     if objective.loss == "cross_entropy":
         least, greatest = target.aminmax()
         if least < 0 or greatest >= n_outputs:

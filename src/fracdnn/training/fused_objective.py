@@ -103,7 +103,7 @@ def with_graph(
 def are_plain_data(
     loss: str, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
 ) -> bool:
-    """Whether targets and weights are such as the kernel takes."""
+    """Whether targets and weights are such as the quicker ways take."""
     if x.dim() != 2:
         return False
     n_outputs, n = network.W.out_features, len(x)

@@ -135,7 +135,10 @@ class MiniBatchTraining(Training):
 
 @dataclass(frozen=True)
 class AdamTraining(Training):
-    """Adam on shuffled mini-batches, a record an epoch; loss and accuracy are the means over the epoch.
+    """Adam on shuffled mini-batches, a record an epoch.
+
+    The loss is the mean over the epoch's batches, the accuracy the share of its samples, by weight, each with the
+    parameters it met.
 
     The learning rate falls linearly, from step to step, to 0 at the end of `max_epochs`.
     """

@@ -55,7 +55,7 @@ class Task:
 
     def accuracy(self, output: torch.Tensor) -> float | None:
         """The share of samples, by weight, that outputs put in the right class; None for a regression."""
-        if self.objective.loss != "cross_entropy":
+        if self.objective.loss != "cross_entropy" or not len(output):
             return None
         hits = (output.max(1).indices == self.target).to(output.dtype)
         return float(hits.mean() if self.weight is None else (hits @ self.weight) / self.weight.sum())
