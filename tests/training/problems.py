@@ -1,5 +1,9 @@
 """Small networks with data, and their objective written out."""
 
+import copy
+import itertools
+import math
+
 import torch
 
 from fracdnn.memory import reference
@@ -48,3 +52,18 @@ def by_definition(objective, net, x, target, weight):
         losses = 0.5 * (outputs - target).square().mean(1)
     weight = torch.ones_like(losses) if weight is None else weight
     return (losses * weight).sum() / weight.sum() + objective.regularization(net)
+
+
+def orders_of_remainders(objective, net, given, start, slopes, first):
+    """The orders in which what a Taylor expansion leaves falls, as a step in one direction is halved; 2 if it is one."""
+    generator = torch.Generator().manual_seed(5)
+    direction = [torch.randn(p.shape, dtype=p.dtype, generator=generator) for p in net.parameters()]
+    linear = sum(float((g * d).sum()) for g, d in zip(slopes, direction, strict=True))
+    remainders = []
+    for step in (first, first / 2, first / 4, first / 8):
+        moved = copy.deepcopy(net)
+        with torch.no_grad():
+            for parameter, d in zip(moved.parameters(), direction, strict=True):
+                parameter.add_(d, alpha=step)
+        remainders.append(abs(float(objective(moved, *given).detach()) - start - step * linear))
+    return [math.log2(coarse / fine) for coarse, fine in itertools.pairwise(remainders)]

@@ -1,7 +1,6 @@
 """The objective by one compiled pass, against the definition, torch operations and finite differences."""
 
 import copy
-import itertools
 import math
 
 import pytest
@@ -12,7 +11,7 @@ from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork, fused
 from fracdnn.training import FullBatchTraining, MiniBatchTraining, Objective, Regularization, Task
 from fracdnn.training.fused_objective import evaluated
-from tests.training.problems import REGULARIZATION, by_definition, data, network
+from tests.training.problems import REGULARIZATION, by_definition, data, network, orders_of_remainders
 
 pytest.importorskip("numba", reason="the compiled pass needs Numba")
 
@@ -129,22 +128,11 @@ def test_first_and_second_derivatives(calls, loss, bias):
 def test_the_remainder_of_a_taylor_expansion_is_of_second_order(calls):
     net = network(4, 3, 20)
     given = data(50, net)
-    objective, parameters = Objective(regularization=REGULARIZATION), list(net.parameters())
+    objective = Objective(regularization=REGULARIZATION)
     value = objective(net, *given)
-    start = float(value.detach())
-    slopes = torch.autograd.grad(value, parameters)
-    generator = torch.Generator().manual_seed(5)
-    direction = [torch.randn(p.shape, dtype=p.dtype, generator=generator) for p in parameters]
-    linear = sum(float((g * d).sum()) for g, d in zip(slopes, direction, strict=True))
-    remainders = []
-    for step in (1e-2, 5e-3, 2.5e-3, 1.25e-3):
-        moved = copy.deepcopy(net)
-        with torch.no_grad():
-            for parameter, d in zip(moved.parameters(), direction, strict=True):
-                parameter.add_(d, alpha=step)
-        remainders.append(abs(float(objective(moved, *given).detach()) - start - step * linear))
-    for coarse, fine in itertools.pairwise(remainders):
-        assert abs(math.log2(coarse / fine) - 2) < 0.15
+    start, slopes = float(value.detach()), torch.autograd.grad(value, list(net.parameters()))
+    for order in orders_of_remainders(objective, net, given, start, slopes, first=1e-2):
+        assert abs(order - 2) < 0.15
     assert len(calls) == 5
 
 
