@@ -55,7 +55,7 @@ def by_definition(objective, net, x, target, weight):
 
 
 def orders_of_remainders(objective, net, given, start, slopes, first):
-    """The orders in which the remainder of a Taylor expansion falls as a step is halved; 2 where the slopes are right."""
+    """The orders in which the remainder of a Taylor expansion falls as a step is halved: 2 for right slopes."""
     generator = torch.Generator().manual_seed(5)
     direction = [torch.randn(p.shape, dtype=p.dtype, generator=generator) for p in net.parameters()]
     linear = sum(float((g * d).sum()) for g, d in zip(slopes, direction, strict=True))
