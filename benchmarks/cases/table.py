@@ -1,7 +1,8 @@
 """A step of the estimators' default network on a table: value and gradient of the objective, float32, one thread.
 
 "ours" is what training runs, without a graph (`fracdnn.nn.dense_pass`); "autograd" the same network and objective under
-autograd, as the library would run it otherwise.
+autograd, as the library would run it otherwise. As in training, where the step before was one's own, a rival goes six
+times and the last one counts.
 """
 
 from functools import cached_property, partial
@@ -76,7 +77,7 @@ def cases(options: Options) -> list[Case]:
             build=partial(Step, order),
             rivals={name: partial(rival, name) for name in ("ours", "autograd")},
             turns=3 if options.quick else 101,
-            warm_turns=1 if options.quick else 20,
+            settle=1 if options.quick else 5,
             threads=1,
         )
         for order in ORDERS
