@@ -8,9 +8,20 @@ import torch
 
 from fracdnn.memory import reference
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import Regularization
+from fracdnn.training import Objective, Regularization
 
 REGULARIZATION = Regularization(class_map=0.3, operator=0.2, bias=0.1, decay=0.05)
+OBJECTIVES = [
+    Objective(),
+    Objective(label_smoothing=0.2),
+    Objective("squared_error"),
+    Objective("squared_error", REGULARIZATION),
+    Objective("cross_entropy", REGULARIZATION, label_smoothing=0.1),
+    Objective(regularization=Regularization(operator=2.0, laplacian="matrix", exponent=0.7)),
+    Objective(regularization=Regularization(operator=2.0, exponent=0.4)),
+    Objective(regularization=Regularization(decay=2.0)),
+    Objective(regularization=Regularization(bias=2.0)),
+]
 
 
 def network(n_features=3, n_outputs=4, n_layers=5, dtype=torch.float64, *, seed=0, **options):

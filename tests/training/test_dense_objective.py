@@ -11,7 +11,7 @@ from fracdnn.nn import fused
 from fracdnn.nn.dense_pass import DensePass
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer
 from fracdnn.training import AdamTraining, Objective, Regularization, Task, dense_objective
-from tests.training.problems import REGULARIZATION, by_definition, data, network, orders_of_remainders
+from tests.training.problems import OBJECTIVES, REGULARIZATION, by_definition, data, network, orders_of_remainders
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 WIDE = 20  # wider than what the compiled kernel takes
@@ -99,17 +99,7 @@ def test_deep_networks(calls, n_layers, n, learn_order):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "objective",
-    [
-        Objective(),
-        Objective(label_smoothing=0.2),
-        Objective("squared_error", REGULARIZATION),
-        Objective(regularization=Regularization(operator=2.0, laplacian="matrix", exponent=0.7)),
-        Objective(regularization=Regularization(decay=2.0)),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
 def test_losses_weights_and_regularisation(calls, objective, weighted):
     net = network(width=WIDE, activation="gelu", activate_opening=True)
     check(objective, net, *data(50, net, objective.loss, weighted))
@@ -264,7 +254,7 @@ def test_whoever_looks_on_sees_every_operation(calls, change):
 
 def test_weights_that_are_computed_get_their_gradient(calls):
     """As in a hypernetwork: what is learnt lies outside."""
-    net, z = network(WIDE), torch.nn.Parameter(torch.randn(4, WIDE, dtype=torch.float64))
+    net = network(WIDE)
     given = data(30, net)
     for name, module in (("weight", net.W), ("K", net.stack.layers[1])):
         net.zero_grad()

@@ -9,9 +9,9 @@ from torch.nn.functional import cross_entropy
 
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork, fused
-from fracdnn.training import FullBatchTraining, MiniBatchTraining, Objective, Regularization, Task
+from fracdnn.training import FullBatchTraining, MiniBatchTraining, Objective, Task
 from fracdnn.training.fused_objective import evaluated
-from tests.training.problems import REGULARIZATION, by_definition, data, network, orders_of_remainders
+from tests.training.problems import OBJECTIVES, REGULARIZATION, by_definition, data, network, orders_of_remainders
 
 pytest.importorskip("numba", reason="the compiled pass needs Numba")
 
@@ -64,21 +64,7 @@ def test_layers_and_outputs(calls, n_layers, n_outputs):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "objective",
-    [
-        Objective(),
-        Objective(label_smoothing=0.2),
-        Objective("squared_error"),
-        Objective("squared_error", REGULARIZATION),
-        Objective("cross_entropy", REGULARIZATION, label_smoothing=0.1),
-        Objective(regularization=Regularization(operator=2.0, laplacian="matrix", exponent=0.7)),
-        Objective(regularization=Regularization(operator=2.0, exponent=0.4)),
-        Objective(regularization=Regularization(decay=2.0)),
-        Objective(regularization=Regularization(bias=2.0)),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
 @pytest.mark.parametrize("width", [None, 5])
 def test_losses_weights_and_regularisation(calls, objective, weighted, width):
     net = network(width=width)

@@ -127,9 +127,8 @@ class CompressedSum(BufferedSum):
             self._open_block(n)
             self._bring_in_older(n)
         block, own = self._blocks[-1], self._weights.own
-        if (
-            within and self._transposed and n < self._weights.block
-        ):  # nothing is older, and the row has not been written
+        untouched = self._transposed and n < self._weights.block  # nothing is older: the row has not been written
+        if within and untouched:
             torch.mm(own[within : within + 1, :within], block[:within], out=block[within : within + 1])
         elif within:
             block[within : within + 1].addmm_(own[within : within + 1, :within], block[:within])

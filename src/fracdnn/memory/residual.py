@@ -64,6 +64,3 @@ class ResidualPass:
     def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
         """Q_0."""
         return self._adjoint + cotangent
-
-    def weight_gradients(self) -> tuple[torch.Tensor, ...]:
-        return ()
