@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from fracdnn.container import versions
 from fracdnn.files import write_whole
+from fracdnn.version import versions
 
 PACKAGES = ("numba", "torchdiffeq", "fdeint", "pycaputo", "torchode")
 Record = dict[str, Any]

@@ -32,8 +32,8 @@ from sklearn.preprocessing import LabelEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from fracdnn import FractionalClassifier
-from fracdnn.container import versions
 from fracdnn.files import write_whole
+from fracdnn.version import versions
 
 # Chosen before the first run, the largest first.
 KEEL = ("letter", "penbased", "satimage", "optdigits", "texture", "phoneme", "banana", "segment", "vowel", "vehicle")
@@ -41,7 +41,7 @@ SKLEARN = {"digits": load_digits, "breast_cancer": load_breast_cancer, "wine": l
 SEEDS = (0, 1, 2)
 MODELS = {
     "fractional": lambda seed: FractionalClassifier(random_state=seed),
-    "fractional, learnt order": lambda seed: FractionalClassifier(learn_order=True, random_state=seed),
+    "fractional, learned order": lambda seed: FractionalClassifier(learn_order=True, random_state=seed),
     "order 1": lambda seed: FractionalClassifier(order=1.0, random_state=seed),
     "MLP": lambda seed: MLPClassifier(max_iter=1000, random_state=seed),
     "logistic regression": lambda seed: LogisticRegression(max_iter=5000),

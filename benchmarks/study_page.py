@@ -19,7 +19,7 @@ from fracdnn.files import write_whole
 from fracdnn.report.figures import BLUE, VERMILION, new_figure, save_figure
 
 MEASURES = {"accuracy": -1, "log_loss": 1, "calibration": 1, "seconds": 1}
-NEURAL = ("fractional", "fractional, learnt order", "order 1", "MLP")
+NEURAL = ("fractional", "fractional, learned order", "order 1", "MLP")
 
 
 class Study:

@@ -12,11 +12,13 @@ import fracdnn
 PACKAGE = Path(fracdnn.__file__).parent
 # A module imports only from its own room and from rooms above it in this list.
 ROOMS = [
+    "version",
     "exceptions",
+    "tracing",
     "validation",
     "files",
     "container",
-    "compiled",
+    "kernels",
     "caputo",
     "memory",
     "solver",

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from fracdnn.compiled.interrupts import interrupt_afterwards
+from fracdnn.kernels.interrupts import interrupt_afterwards
 
 pytest.importorskip("numba", reason="there is nothing to compile without Numba")
 

@@ -74,7 +74,7 @@ BAD_CALLS = [
     (lambda: fdeint(zero, Y0, T, order=0.5, history="all"), "history must be one of 'auto', 'exact', 'compressed'"),
     (
         lambda: fdeint(zero, Y0, [0.0, 1.0, 3.0], order=0.5, history="compressed"),
-        "history must be 'exact' or 'auto' for unequal or learnt steps, got 'compressed'",
+        "history must be 'exact' or 'auto' for unequal or learned steps, got 'compressed'",
     ),
     (
         lambda: fdeint(lambda t, y: y.float(), Y0, T, order=0.5),

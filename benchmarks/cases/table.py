@@ -16,7 +16,7 @@ from fracdnn.training import Objective, Regularization
 
 N_FEATURES, WIDTH, N_LAYERS, N_CLASSES, N_SAMPLES = 64, 64, 3, 10, 200
 OBJECTIVE = Objective(regularization=Regularization(class_map=3e-3, decay=3e-3), label_smoothing=0.1)
-ORDERS = {"0.5": {}, "learnt": {"learn_order": True}, "1": {"order": 1.0}}
+ORDERS = {"0.5": {}, "learned": {"learn_order": True}, "1": {"order": 1.0}}
 
 
 class Step:

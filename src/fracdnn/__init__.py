@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from fracdnn import caputo, datasets, memory, nn, optim, solver, training
 from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.version import __version__
 
 if TYPE_CHECKING:
     from fracdnn.estimators import FractionalClassifier, FractionalRegressor
     from fracdnn.tabular import load
-
-__version__ = "0.1.0"
 
 __all__ = [
     "FractionalClassifier",

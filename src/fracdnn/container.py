@@ -3,11 +3,9 @@
 import hashlib
 import json
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fracdnn.exceptions import FileContentError
@@ -57,14 +55,6 @@ def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
         raise FileContentError(
             f"{path} must hold a whole document, got one that does not fit together ({error}); save it again"
         ) from None
-
-
-def versions() -> dict[str, str]:
-    """What a result or a model was made with."""
-    from fracdnn import __version__
-
-    numbers = {"fracdnn": __version__, "torch": torch.__version__, "numpy": np.__version__}
-    return {"python": platform.python_version(), **{name: str(number) for name, number in numbers.items()}}
 
 
 def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:

@@ -9,29 +9,13 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.tracing import being_traced
 
 _ORDER_REMEDY = {"order": "; order=1 is a plain residual network, a smaller order has a longer memory"}
 
 
 def _remedy(name: str) -> str:
     return _ORDER_REMEDY.get(name, "; choose a number above 0 and not above 1")
-
-
-def being_traced() -> bool:
-    """Whether `torch.compile`, `torch.export`, `torch.jit.trace` or a `torch.func` transform is under way.
-
-    Values are not known then, or not those of later calls.
-    """
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state() is not None
-    )
-
-
-def being_transformed() -> bool:
-    """Whether operations have to be plain ones: they are traced, or forward-mode derivatives go along."""
-    return being_traced() or torch.autograd.forward_ad._current_level >= 0
 
 
 def check_order(order: Any, name: str = "order") -> torch.Tensor:

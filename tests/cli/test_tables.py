@@ -313,7 +313,7 @@ def bad_tables(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("table", "options", "message"), BAD_TRAINING, ids=[case[0] for case in BAD_TRAINING])
-def test_tables_that_cannot_be_learnt_from(table, options, message, bad_tables):
+def test_tables_that_cannot_be_learned_from(table, options, message, bad_tables):
     done = run("train", table, *options, "--out", "m.fracdnn", cwd=bad_tables)
     assert done.returncode == 1
     assert message in done.stderr
@@ -500,7 +500,7 @@ def test_kept_columns_come_back_as_they_are(tmp_path):
     assert "--id must be none of the columns that predictions have, got 'prediction'" in done.stderr
 
 
-def test_rare_classes_are_learnt(tmp_path):
+def test_rare_classes_are_learned(tmp_path):
     table = iris()
     rare = table[:1].with_columns(pl.lit("rare").alias("species"))
     write(pl.concat([table, rare]), tmp_path / "t.csv")

@@ -81,11 +81,11 @@ def test_merging_keeps_every_sample_and_all_weight():
     assert weight.tolist() == [2.0, 4.0, 4.0]
 
 
-def test_the_learnt_order_is_told():
-    fixed, learnt = small(order=0.7).fit(*IRIS), small(order=0.7, learn_order=True).fit(*IRIS)
+def test_the_learned_order_is_told():
+    fixed, learned = small(order=0.7).fit(*IRIS), small(order=0.7, learn_order=True).fit(*IRIS)
     assert fixed.order_ == 0.7
-    assert 0 < learnt.order_ < 1
-    assert abs(learnt.order_ - 0.7) > 1e-4
+    assert 0 < learned.order_ < 1
+    assert abs(learned.order_ - 0.7) > 1e-4
 
 
 def test_the_flow_through_the_layers():

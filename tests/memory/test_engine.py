@@ -67,8 +67,8 @@ class Problem:
         factors = l1_step_factor(self.order, self.step_size).expand(self.n_layers)
         return torch.stack(reference.propagate(matrix, factors, self.step, self.x))
 
-    def plan(self, history, *, learnt):
-        order, step_size = (self.order, self.step_size) if learnt else (self.order.detach(), self.step_size.detach())
+    def plan(self, history, *, learned):
+        order, step_size = (self.order, self.step_size) if learned else (self.order.detach(), self.step_size.detach())
         tolerance = default_tolerance(self.x.dtype)
         return equal_steps_plan(order, step_size, self.n_layers, history=history, tolerance=tolerance)
 
@@ -80,26 +80,26 @@ def test_values_and_all_gradients_agree_with_the_definition(n_layers, order, his
     problem = Problem(order, n_layers)
     expected = problem.by_definition()
     gradients = torch.autograd.grad(problem.loss(expected[-1]), problem.inputs)
-    result = propagate(problem.plan(history, learnt=True), problem.step, problem.x)
+    result = propagate(problem.plan(history, learned=True), problem.step, problem.x)
     assert relative(result, expected[-1]) <= 1e-10
     ours = torch.autograd.grad(problem.loss(result), problem.inputs)
     for mine, theirs in zip(ours, gradients, strict=True):
         assert relative(mine, theirs) <= 1e-10
-    result = propagate(problem.plan(history, learnt=False), problem.step, problem.x)
+    result = propagate(problem.plan(history, learned=False), problem.step, problem.x)
     ours = torch.autograd.grad(problem.loss(result), problem.inputs[:2])
     for mine, theirs in zip(ours, gradients, strict=False):
         assert relative(mine, theirs) <= 1e-10
 
 
-@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("n_layers", [3, 31, 32, 33, 64, 100])
-def test_the_larger_blocks_of_other_devices(n_layers, learnt):
+def test_the_larger_blocks_of_other_devices(n_layers, learned):
     problem = Problem(0.4, n_layers)
     order, step_size = problem.order, problem.step_size
-    if not learnt:
+    if not learned:
         order, step_size = order.detach(), step_size.detach()
     plan = equal_steps_plan(order, step_size, n_layers, history="compressed", tolerance=1e-10, on_cpu=False)
-    inputs = problem.inputs[: 4 if learnt else 2]
+    inputs = problem.inputs[: 4 if learned else 2]
     expected = problem.by_definition()[-1]
     theirs = torch.autograd.grad(problem.loss(expected), inputs)
     result = propagate(plan, problem.step, problem.x)
@@ -116,7 +116,7 @@ def test_single_precision_and_blocks_of_every_level(n_layers, size, history):
     problem = Problem(0.5, n_layers, size=size, dtype=torch.float32)
     expected = problem.by_definition()
     gradients = torch.autograd.grad(problem.loss(expected[-1]), problem.inputs[:2])
-    result = propagate(problem.plan(history, learnt=False), problem.step, problem.x)
+    result = propagate(problem.plan(history, learned=False), problem.step, problem.x)
     assert relative(result, expected[-1]) <= 2e-6
     for mine, theirs in zip(torch.autograd.grad(problem.loss(result), problem.inputs[:2]), gradients, strict=True):
         assert relative(mine, theirs) <= 5e-6
@@ -125,7 +125,7 @@ def test_single_precision_and_blocks_of_every_level(n_layers, size, history):
 @pytest.mark.parametrize("history", HISTORIES)
 def test_the_number_of_threads_changes_nothing(history):
     problem = Problem(0.5, 70, size=10_007)
-    plan, before, found = problem.plan(history, learnt=False), torch.get_num_threads(), []
+    plan, before, found = problem.plan(history, learned=False), torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
@@ -142,14 +142,14 @@ def test_the_number_of_threads_changes_nothing(history):
 def test_a_forked_process_computes_too(history):
     """It has none of its parent's threads, which OpenMP does not know."""
     problem = Problem(0.5, 70, size=10_007)
-    plan = problem.plan(history, learnt=False)
+    plan = problem.plan(history, learned=False)
     expected = propagate(plan, problem.step, problem.x).detach()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads are about: that is what is tested
         child = os.fork()
     if not child:
         torch.set_num_threads(1)  # torch itself waits for ever otherwise
-        plan_of_child = problem.plan(history, learnt=False)
+        plan_of_child = problem.plan(history, learned=False)
         with torch.no_grad():
             same = torch.equal(propagate(plan_of_child, problem.step, problem.x), expected)
         os._exit(0 if same else 1)
@@ -164,7 +164,7 @@ def test_nothing_is_read_that_was_not_written(history, monkeypatch):
         torch.Tensor, "new_empty", lambda self, *size, **options: empty(self, *size, **options).fill_(float("nan"))
     )
     problem = Problem(0.4, 200, size=2500)
-    result = propagate(problem.plan(history, learnt=True), problem.step, problem.x)
+    result = propagate(problem.plan(history, learned=True), problem.step, problem.x)
     for gradient in torch.autograd.grad(problem.loss(result), problem.inputs):
         assert torch.isfinite(gradient).all()
 
@@ -174,7 +174,7 @@ def test_the_whole_trajectory_and_losses_on_parts_of_it(history):
     problem = Problem(0.3, 100)
     expected = problem.by_definition()
     for part in (slice(None), slice(0, 1), slice(40, 71), slice(7, 8)):
-        result = propagate(problem.plan(history, learnt=True), problem.step, problem.x, trajectory=True)
+        result = propagate(problem.plan(history, learned=True), problem.step, problem.x, trajectory=True)
         assert relative(result, expected) <= 1e-10
         ours = torch.autograd.grad(problem.loss(result[part]), problem.inputs, allow_unused=True)
         theirs = torch.autograd.grad(problem.loss(expected[part]), problem.inputs, retain_graph=True, allow_unused=True)
@@ -188,7 +188,7 @@ def test_the_whole_trajectory_and_losses_on_parts_of_it(history):
 @pytest.mark.parametrize("history", HISTORIES)
 def test_backward_twice_over_a_retained_graph(history):
     problem = Problem(0.5, 90)
-    loss = problem.loss(propagate(problem.plan(history, learnt=True), problem.step, problem.x))
+    loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
     first = torch.autograd.grad(loss, problem.inputs, retain_graph=True)
     # A pass that stops half-way must leave nothing behind.
     torch.autograd.grad(loss, problem.slopes, retain_graph=True)
@@ -214,7 +214,7 @@ def test_gradcheck_and_second_derivatives(history):
 def test_taylor_remainder_has_slope_two(history):
     """E(θ + εd) − E(θ) − ε⟨∇E, d⟩ = O(ε²), in a deep network."""
     problem = Problem(0.2, 150)
-    plan = problem.plan(history, learnt=False)
+    plan = problem.plan(history, learned=False)
     direction = numbers(150, 3, seed=5)
     loss = problem.loss(propagate(plan, problem.step, problem.x))
     (gradient,) = torch.autograd.grad(loss, problem.slopes)
@@ -253,7 +253,7 @@ def test_unequal_steps_and_an_order_for_each_layer():
 @pytest.mark.parametrize("history", HISTORIES)
 def test_inference_keeps_no_history_and_gives_the_same(history):
     problem = Problem(0.5, 300)
-    plan = problem.plan(history, learnt=False)
+    plan = problem.plan(history, learned=False)
     recorded = propagate(plan, problem.step, problem.x)
     with torch.inference_mode():
         torch.testing.assert_close(propagate(plan, problem.step, problem.x), recorded.detach(), rtol=0, atol=0)
@@ -264,15 +264,15 @@ def test_inference_keeps_no_history_and_gives_the_same(history):
 def test_a_plan_made_in_inference_mode_can_be_trained_with():
     problem = Problem(0.123, 10)
     with torch.inference_mode():
-        propagate(problem.plan("compressed", learnt=False), problem.step, problem.x)
-    loss = problem.loss(propagate(problem.plan("compressed", learnt=False), problem.step, problem.x))
+        propagate(problem.plan("compressed", learned=False), problem.step, problem.x)
+    loss = problem.loss(propagate(problem.plan("compressed", learned=False), problem.step, problem.x))
     assert torch.isfinite(torch.autograd.grad(loss, problem.x)[0]).all()
 
 
 def test_the_output_does_not_hold_on_to_the_history():
     problem = Problem(0.5, 100)
     with torch.no_grad():
-        result = propagate(problem.plan("exact", learnt=False), problem.step, problem.x)
+        result = propagate(problem.plan("exact", learned=False), problem.step, problem.x)
     assert result.untyped_storage().nbytes() == result.numel() * result.element_size()
 
 
@@ -287,7 +287,7 @@ def test_a_layer_that_ignores_its_input(history):
     matrix = memory_matrix(0.5, 70)
     factors = l1_step_factor(0.5, 0.2).expand(70)
     expected = reference.propagate(matrix, factors, step, problem.x)[-1]
-    result = propagate(problem.plan(history, learnt=False), step, problem.x)
+    result = propagate(problem.plan(history, learned=False), step, problem.x)
     ours = torch.autograd.grad(problem.loss(result), problem.inputs[:2])
     for mine, theirs in zip(ours, torch.autograd.grad(problem.loss(expected), problem.inputs[:2]), strict=True):
         assert relative(mine, theirs) <= 1e-10
@@ -303,9 +303,9 @@ def test_the_choice_by_depth():
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("use", ["forward", "backward", "partial", "second", "trajectory", "raises"])
-def test_a_dropped_graph_frees_its_tape_and_history(use, learnt, history, monkeypatch):
+def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monkeypatch):
     """By counting references alone: no cycle may wait for the garbage collector, still less hide from it."""
     tapes = []
     make = chain.Tape.__init__
@@ -316,7 +316,7 @@ def test_a_dropped_graph_frees_its_tape_and_history(use, learnt, history, monkey
 
     monkeypatch.setattr(chain.Tape, "__init__", remember)
     problem = Problem(0.5, 70)
-    plan = problem.plan(history, learnt=learnt)
+    plan = problem.plan(history, learned=learned)
 
     def step(j, y):
         if use == "raises" and j == 40:
@@ -351,7 +351,7 @@ def test_a_dropped_graph_frees_its_tape_and_history(use, learnt, history, monkey
 @pytest.mark.parametrize("history", HISTORIES)
 def test_backward_passes_nested_in_each_other(history):
     problem = Problem(0.5, 70)
-    plan = problem.plan(history, learnt=False)
+    plan = problem.plan(history, learned=False)
     inner = []
 
     def interrupt(_):
@@ -375,7 +375,7 @@ def test_backward_passes_nested_in_each_other(history):
 @pytest.mark.parametrize("history", HISTORIES)
 def test_backward_passes_in_several_threads(history):
     problem = Problem(0.5, 200, size=50)
-    loss = problem.loss(propagate(problem.plan(history, learnt=True), problem.step, problem.x))
+    loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
     expected = torch.autograd.grad(loss, problem.inputs, retain_graph=True)
 
     def gradient(_):
@@ -390,7 +390,7 @@ def test_backward_passes_in_several_threads(history):
 @pytest.mark.parametrize("history", HISTORIES)
 def test_many_cotangents_at_once(history):
     problem = Problem(0.5, 70)
-    result = propagate(problem.plan(history, learnt=True), problem.step, problem.x).reshape(-1)
+    result = propagate(problem.plan(history, learned=True), problem.step, problem.x).reshape(-1)
     basis = torch.eye(result.numel(), dtype=torch.float64)
     together = torch.autograd.grad(result, problem.inputs, basis, is_grads_batched=True, retain_graph=True)
     for i, direction in enumerate(basis):
@@ -411,7 +411,7 @@ def test_gradients_may_be_written_into(history):
     def spoil(parameter):
         parameter.grad.mul_(100.0)
 
-    plan = problem.plan(history, learnt=False)
+    plan = problem.plan(history, learned=False)
     problem.loss(propagate(plan, step, problem.x)).backward()
     expected, problem.x.grad = problem.x.grad, None
     for offset in offsets:
@@ -424,7 +424,7 @@ def test_gradients_may_be_written_into(history):
 @pytest.mark.parametrize("history", HISTORIES)
 def test_gradients_of_order_and_steps_do_not_mind_autocast(history):
     problem = Problem(0.5, 150, size=40, dtype=torch.float32)
-    loss = problem.loss(propagate(problem.plan(history, learnt=True), problem.step, problem.x))
+    loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
     expected = torch.autograd.grad(loss, problem.inputs[2:], retain_graph=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = torch.autograd.grad(loss, problem.inputs[2:])
@@ -447,7 +447,7 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(sums, monkeypat
     monkeypatch.setattr(module, "buffer", remember)
     problem = Problem(0.5, 1000)
     with torch.no_grad():
-        propagate(problem.plan("compressed", learnt=False), problem.step, problem.x)
+        propagate(problem.plan("compressed", learned=False), problem.step, problem.x)
     assert len(blocks) > 100
     # The far states, three blocks, and one that is about to go; or single states: the last 32, which are checked
     # together, and what the sum itself has.
@@ -456,7 +456,7 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(sums, monkeypat
 
 def test_the_tolerance_is_heeded():
     problem = Problem(0.5, 300)
-    exact = propagate(problem.plan("exact", learnt=False), problem.step, problem.x)
+    exact = propagate(problem.plan("exact", learned=False), problem.step, problem.x)
     errors = []
     for tolerance in (1e-2, 1e-5, 1e-9):
         plan = equal_steps_plan(

@@ -283,8 +283,8 @@ ASIDE = {
     "exact": lambda: network(history="exact"),
     "compressed": lambda: network(history="compressed"),
     "deep": lambda: network(n_layers=200),
-    "learnt order": lambda: network(learn_order=True),
-    "learnt steps": lambda: network(learn_steps=True),
+    "learned order": lambda: network(learn_order=True),
+    "learned steps": lambda: network(learn_steps=True),
     "activation": lambda: network(activation="gelu"),
     "hook": hooked,
     "replaced": replaced,
@@ -349,10 +349,10 @@ def test_numba_is_imported_only_when_it_is_used():
 def test_tanh_and_exp_are_good_to_three_units_in_the_last_place(dtype):
     from numba import njit
 
-    from fracdnn.compiled.vectors import lanes, lanes_of, load, store
-    from fracdnn.nn import fused_kernel
+    from fracdnn.kernels import small_network
+    from fracdnn.kernels.vectors import lanes, lanes_of, load, store
 
-    kernel_tanh, exponential = fused_kernel.tanh, fused_kernel.exponential
+    kernel_tanh, exponential = small_network.tanh, small_network.exponential
 
     @njit
     def apply(x, tanh, exp):

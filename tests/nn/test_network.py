@@ -186,10 +186,10 @@ def test_parameters_are_stacked_once_where_asked_for():
     assert grid.stacked()[0].shape == (8, 9)
 
 
-def test_learnt_order_is_passed_on():
+def test_learned_order_is_passed_on():
     net = network(learn_order=True)
     net(batch()).sum().backward()
-    assert net.stack.learnt_order.raw.grad is not None
+    assert net.stack.learned_order.raw.grad is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -18,9 +18,9 @@ from fracdnn.nn import FractionalStack
 SETTINGS = {
     "fixed": {"order": 0.5},
     "residual": {"order": 1.0},
-    "learnt order": {"order": 0.7, "learn_order": True},
-    "learnt orders": {"order": 0.7, "learn_order": "layer"},
-    "learnt steps": {"order": 0.5, "learn_steps": True},
+    "learned order": {"order": 0.7, "learn_order": True},
+    "learned orders": {"order": 0.7, "learn_order": "layer"},
+    "learned steps": {"order": 0.5, "learn_steps": True},
     "both": {"order": 0.5, "learn_order": True, "learn_steps": True},
     "steps": {"order": 0.5, "step_size": [0.1, 0.2, 0.3, 0.1, 0.2, 0.3]},
     "orders": {"order": [0.1, 0.2, 0.3, 0.5, 0.9, 1.0]},
@@ -371,7 +371,7 @@ def test_layers_taken_away_after_a_first_call(order):
 
 def test_what_a_stack_says_of_itself():
     assert "order=0.5, step_size=0.2, history='exact'" in repr(FractionalStack(dense()))
-    assert "order=learnt" in repr(FractionalStack(dense(), learn_order=True))
+    assert "order=learned" in repr(FractionalStack(dense(), learn_order=True))
     assert FractionalStack(dense(n_layers=400), order=0.5).history_ == "compressed"
 
 
@@ -414,7 +414,7 @@ BAD = [
     (lambda: FractionalStack(dense(), learn_order="all"), "learn_order must be True, False or 'layer', got 'all'"),
     (
         lambda: FractionalStack(dense(), order=1.0, learn_order=True),
-        r"order must lie in \(0, 1\) to be learnt, got 1.0",
+        r"order must lie in \(0, 1\) to be learned, got 1.0",
     ),
     (lambda: FractionalStack(dense(), history="some"), "history must be one of 'auto', 'exact', 'compressed'"),
     (

@@ -253,7 +253,7 @@ def test_whoever_looks_on_sees_every_operation(calls, change):
 
 
 def test_weights_that_are_computed_get_their_gradient(calls):
-    """As in a hypernetwork: what is learnt lies outside."""
+    """As in a hypernetwork: what is learned lies outside."""
     net = network(WIDE)
     given = data(30, net)
     for name, module in (("weight", net.W), ("K", net.stack.layers[1])):

@@ -316,7 +316,7 @@ class Twice(FractionalNetwork):
 
 ASIDE = {
     "exact": lambda: network(history="exact"),
-    "learnt order": lambda: network(learn_order=True),
+    "learned order": lambda: network(learn_order=True),
     "no skip connections": lambda: network(residual=False),
     "printed adjoint": lambda: network(adjoint="continuous", bias="scalar"),
     "stencil": lambda: network(4, operator="stencil", grid_shape=(2, 2)),

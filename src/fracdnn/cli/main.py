@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fracdnn.cli.messages import guarded
-from fracdnn.compiled.interrupts import interrupt_afterwards
+from fracdnn.kernels.interrupts import interrupt_afterwards
 
 app = typer.Typer(
     name="fracdnn",
@@ -44,7 +44,7 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     if version:
-        from fracdnn import __version__
+        from fracdnn.version import __version__
 
         typer.echo(f"fracdnn {__version__}")
         raise typer.Exit

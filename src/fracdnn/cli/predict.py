@@ -175,7 +175,7 @@ def info(path: Path, *, as_json: bool) -> None:
     lines = {
         "model": f"{document['estimator']} for {model.target!r}",
         "network": f"{options['n_layers']} layers of width {estimator.network_.width}, {options['activation']}",
-        "order": f"{estimator.order_:g}" + (" (learnt)" if options["learn_order"] else ""),
+        "order": f"{estimator.order_:g}" + (" (learned)" if options["learn_order"] else ""),
         "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",
     }
     if model.is_classifier:

@@ -13,13 +13,13 @@ from rich.console import Console
 
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import scores
-from fracdnn.container import versions
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.base import interrupts_raised
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
 from fracdnn.tabular.reading import read_table
+from fracdnn.version import versions
 
 if TYPE_CHECKING:
     import polars as pl

@@ -23,7 +23,7 @@ def download(url: str, *, limit: int = SIZE_LIMIT, timeout: float = TIMEOUT) -> 
     """
     if not (isinstance(url, str) and url.lower().startswith(("https://", "http://"))):
         raise InvalidArgumentError(f"url must start with https:// or http://, got {url!r}; pass a web address")
-    from fracdnn import __version__
+    from fracdnn.version import __version__
 
     opener = build_opener(_NoDowngrade)
     opener.addheaders = [("User-Agent", f"fracdnn/{__version__}")]

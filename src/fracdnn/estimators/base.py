@@ -44,7 +44,7 @@ from fracdnn.training.loops import adam_epoch, new_adam
 interrupts_raised: ContextVar[bool] = ContextVar("interrupts_raised", default=False)
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
-# Parameters that say where and how to run, not what was learnt.
+# Parameters that say where and how to run, not what was learned.
 LOCAL_PARAMETERS = ("device", "checkpoint", "resume", "verbose")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -53,7 +53,7 @@ class FractionalEstimator(BaseEstimator):
     """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses.
 
     The network: `n_layers` layers of the given `width` (None: the number of features) behind an opening map, `order`
-    (learnt with `learn_order`), `step_size`, `activation` and `bias` as in `FractionalNetwork`.
+    (learned with `learn_order`), `step_size`, `activation` and `bias` as in `FractionalNetwork`.
 
     The training: `solver="adam"` runs `max_iter` epochs of mini-batches of `batch_size`, the `learning_rate` falling
     linearly to 0; "lbfgs" and "bfgs" run up to `max_iter` iterations on all samples, until the norm of the gradient is

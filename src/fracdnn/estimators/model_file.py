@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from fracdnn.container import read_document, versions, write_document
+from fracdnn.container import read_document, write_document
 from fracdnn.estimators.base import LOCAL_PARAMETERS, FractionalEstimator, order_of
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidTypeError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import History, Standardization
+from fracdnn.version import versions
 
 ESTIMATORS: dict[str, type[FractionalEstimator]] = {
     "FractionalClassifier": FractionalClassifier,

@@ -1,4 +1,4 @@
-"""The paper's remark that the order can be learnt: where it ends from several starts, against fixed orders."""
+"""The paper's remark that the order can be learned: where it ends from several starts, against fixed orders."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ class LearnedOrder:
 
 
 def jobs(settings: LearnedOrder) -> list[tuple[str, int, bool, float, int]]:
-    """Data, layers, whether the order is learnt, the order it starts from, and the seed."""
+    """Data, layers, whether the order is learned, the order it starts from, and the seed."""
     cases = [(True, order) for order in settings.starts] + [(False, order) for order in settings.fixed]
     return [
         (data, n_layers, learn, order, seed)
@@ -45,7 +45,7 @@ def run(settings: LearnedOrder, perfume: Perfume | None, tick: Tick) -> Numbers:
     by_time = perfume_split(perfume, by_time=True)
     arguments = [(splits[job[-1]] if job[0] == "CLS" else by_time, *job, settings) for job in wanted]
     found = in_parallel(_learn, arguments, tick)
-    names = ("data", "n_layers", "learnt", "start", "seed")
+    names = ("data", "n_layers", "learned", "start", "seed")
     return {"runs": [{**dict(zip(names, job, strict=True)), **each} for job, each in zip(wanted, found, strict=True)]}
 
 
@@ -68,10 +68,10 @@ def _learn(
     }
 
 
-def _group(numbers: Numbers, data: str, learnt: bool) -> dict[float, list[dict[str, Any]]]:
+def _group(numbers: Numbers, data: str, learned: bool) -> dict[float, list[dict[str, Any]]]:
     groups: dict[float, list[dict[str, Any]]] = {}
     for r in numbers["runs"]:
-        if r["data"] == data and r["learnt"] == learnt:
+        if r["data"] == data and r["learned"] == learned:
             groups.setdefault(r["start"], []).append(r)
     return groups
 
@@ -79,13 +79,13 @@ def _group(numbers: Numbers, data: str, learnt: bool) -> dict[float, list[dict[s
 def rows(numbers: Numbers) -> list[Row]:
     found = []
     for data in dict.fromkeys(r["data"] for r in numbers["runs"]):
-        learnt = [r for group in _group(numbers, data, True).values() for r in group]
-        ends = [r["order"] for r in learnt]
+        learned = [r for group in _group(numbers, data, True).values() for r in group]
+        ends = [r["order"] for r in learned]
         fixed = _group(numbers, data, False)
         best = max(fixed, key=lambda order: sum(r["test"] for r in fixed[order]))
         found += [
-            Row(f"{data}: learnt order, range over starts and seeds", "-", f"{min(ends):.3f} to {max(ends):.3f}"),
-            Row(f"{data}: test accuracy, order learnt, %", "-", percent([r["test"] for r in learnt])),
+            Row(f"{data}: learned order, range over starts and seeds", "-", f"{min(ends):.3f} to {max(ends):.3f}"),
+            Row(f"{data}: test accuracy, order learned, %", "-", percent([r["test"] for r in learned])),
             Row(
                 f"{data}: test accuracy, best fixed order ({best:g}), %", "-", percent([r["test"] for r in fixed[best]])
             ),
@@ -97,15 +97,15 @@ def tables(numbers: Numbers) -> list[Table]:
     found = []
     for data in dict.fromkeys(r["data"] for r in numbers["runs"]):
         lines = []
-        for learnt, word in ((True, "learnt, from"), (False, "fixed at")):
-            for start, group in _group(numbers, data, learnt).items():
+        for learned, word in ((True, "learned, from"), (False, "fixed at")):
+            for start, group in _group(numbers, data, learned).items():
                 ends = [r["order"] for r in group]
                 loss = sum(r["loss"] for r in group) / len(group)
-                ended = f"{min(ends):.3f} to {max(ends):.3f}" if learnt else "-"
+                ended = f"{min(ends):.3f} to {max(ends):.3f}" if learned else "-"
                 accuracies = [percent([r[name] for r in group]) for name in ("train", "test")]
                 lines.append([f"{word} {start:g}", ended, f"{loss:.2e}", *accuracies])
         headings = ("order", "ends at", "final loss, mean", "training, %", "test, %")
-        found.append(Table(f"{data}: the order learnt and fixed; mean and range over the seeds", headings, lines))
+        found.append(Table(f"{data}: the order learned and fixed; mean and range over the seeds", headings, lines))
     return found
 
 

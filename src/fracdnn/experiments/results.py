@@ -5,10 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fracdnn.container import versions
 from fracdnn.experiments.part import Numbers, Part
 from fracdnn.files import write_whole
 from fracdnn.report.figures import save_figure
+from fracdnn.version import versions
 
 
 def write_result(path: Path, settings: Any, numbers: Numbers, *, quick: bool, seconds: float) -> Path:

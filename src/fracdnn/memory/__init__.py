@@ -4,7 +4,7 @@
 one of them with the exact adjoint as its backward pass.
 """
 
-from fracdnn.memory.chain import Tape, is_batch_of_cotangents, propagate
+from fracdnn.memory.chain import Tape, propagate
 from fracdnn.memory.plan import (
     HISTORIES,
     MemoryPlan,
@@ -24,7 +24,6 @@ __all__ = [
     "default_tolerance",
     "equal_steps_plan",
     "grid_plan",
-    "is_batch_of_cotangents",
     "propagate",
     "propagate_residual",
 ]

@@ -21,7 +21,7 @@ from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.guard import StateGuard, Step
 from fracdnn.memory.plan import MemoryPlan
 from fracdnn.memory.sums import HistorySum
-from fracdnn.validation import being_transformed
+from fracdnn.tracing import backward_task, being_transformed, is_batch_of_cotangents, when_backward_ends
 
 
 def propagate(
@@ -59,7 +59,7 @@ def _on_a_tape(
     tape = Tape(plan, y0)
     guard = StateGuard(name, plan.n_layers)
     recording = torch.is_grad_enabled()
-    weights = plan.weight_tensors() if plan.learnt else ()
+    weights = plan.weight_tensors() if plan.learned else ()
     y = _Start.apply(tape, y0, *weights) if recording else tape.first(y0)
     states = [y]
     for j in range(1, plan.n_layers + 1):
@@ -82,7 +82,7 @@ class Tape:
     def __init__(self, plan: MemoryPlan, y0: torch.Tensor) -> None:
         self.plan = plan
         self.history: HistorySum = plan.forward_sum(y0)
-        self.factors: Any = plan.factors.detach().to(y0) if plan.learnt else plan.factor_numbers
+        self.factors: Any = plan.factors.detach().to(y0) if plan.learned else plan.factor_numbers
         self._passes: dict[int, BackwardPass] = {}
 
     def first(self, y0: torch.Tensor) -> torch.Tensor:
@@ -99,25 +99,19 @@ class Tape:
 
     def backward_pass(self, top: int, cotangent: torch.Tensor) -> "BackwardPass":
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
-        task = torch._C._current_graph_task_id()
+        task = backward_task()
         if task not in self._passes:
             plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
             kind = DifferentiablePass if plain else BufferedPass
             self._passes[task] = kind(self, top, cotangent)
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_pass(task))
+            when_backward_ends(lambda: self._end_pass(task))
         return self._passes[task]
 
     def _end_pass(self, task: int) -> None:
         self._passes.pop(task, None)
 
     def pass_under_way(self) -> "BackwardPass | None":
-        return self._passes.get(torch._C._current_graph_task_id())
-
-
-def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
-    """`torch.autograd.grad(is_grads_batched=True)` sends a batch as one wrapped tensor, which no buffer can take."""
-    keys = torch._C._dispatch_keys(cotangent)
-    return any(keys.has(torch._C._dispatch_key_parse(kind)) for kind in ("Batched", "FuncTorchBatched"))
+        return self._passes.get(backward_task())
 
 
 class BackwardPass(ABC):
@@ -227,7 +221,7 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tape: Tape, j: int, previous: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
         ctx.tape, ctx.j, ctx.dtype = tape, j, change.dtype
-        if tape.plan.learnt:
+        if tape.plan.learned:
             ctx.save_for_backward(previous, change)
         return tape.advance(j, change)
 

@@ -1,7 +1,7 @@
 """The history sums for states on the CPU, by compiled operations: what `exact` and `compressed` compute, sooner.
 
 A state is a tensor of its own, as in a network without memory, and is freed as soon as nobody needs it: the sums go by
-addresses. `fracdnn.memory.kernel` holds the operations and says why they are these two.
+addresses. `fracdnn.kernels.history` holds the operations and says why they are these two.
 """
 
 from abc import abstractmethod
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.compiled.interrupts import interrupt_afterwards
-from fracdnn.compiled.tensors import NUMPY_TYPES, is_readable
+from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
+from fracdnn.tracing import in_dispatch_mode
 
 # Fewer states, or fewer numbers in all of them, are quick in any way and not worth a compiler.
 _FEWEST_LAYERS = 16
@@ -36,7 +37,7 @@ def applies(state: torch.Tensor, n_layers: int) -> bool:
         and is_readable(state)
         and state.dtype in NUMPY_TYPES
         and n_layers * state.numel() >= _SMALLEST_HISTORY
-        and not torch._C._len_torch_dispatch_stack()
+        and not in_dispatch_mode()
         and _kernel(state.dtype) is not None
     )
 
@@ -46,7 +47,7 @@ def _kernel(dtype: torch.dtype) -> ModuleType | None:
     """The compiled operations; nothing where Numba is missing or cannot compile them: torch's are always there."""
     with interrupt_afterwards():
         try:
-            from fracdnn.memory import kernel
+            from fracdnn.kernels import history as kernel
 
             kernel.begin(NUMPY_TYPES[dtype])
             kernel.finish(NUMPY_TYPES[dtype])
@@ -59,7 +60,7 @@ class _CompiledSum(HistorySum):
     """What the two sums share: states by address, and the two operations on them."""
 
     def __init__(self, state: torch.Tensor, n_rows: int) -> None:
-        from fracdnn.compiled.threads import Call
+        from fracdnn.kernels.threads import Call
 
         kernel: Any = _kernel(state.dtype)
         self.n_rows = n_rows

@@ -1,6 +1,6 @@
 """What a chain of layers needs to know of its memory: the weights, the step factors, and which sum to use.
 
-A plan serves many forward passes where order and steps are fixed. Where they are learnt it is built in each, its
+A plan serves many forward passes where order and steps are fixed. Where they are learned it is built in each, its
 tensors are attached to the graph, and `weight_gradients` gives what flows back into them.
 """
 
@@ -20,7 +20,7 @@ from fracdnn.memory.compressed import (
 )
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.sums import HistorySum
-from fracdnn.validation import being_traced, being_transformed
+from fracdnn.tracing import being_traced, being_transformed
 
 HISTORIES = ("auto", "exact", "compressed")
 
@@ -31,7 +31,7 @@ _EXACT_LAYERS_IF_SMALL = _EXACT_LAYERS_ELSEWHERE = 192
 
 
 class MemoryPlan:
-    """Weights and factors of N layers; float64, attached to the graph of order and steps where these are learnt."""
+    """Weights and factors of N layers; float64, attached to the graph of order and steps where these are learned."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class MemoryPlan:
         self._compressed = compressed
         self._order = order
         self._casts: dict[object, torch.Tensor | CompressedWeights] = {}
-        self.learnt = any(tensor.requires_grad for tensor in self.weight_tensors())
+        self.learned = any(tensor.requires_grad for tensor in self.weight_tensors())
         # Numbers where they are constants: a Python float costs a layer nothing, on any device.
         self.factor_numbers: list[float] | None = None
-        if not self.learnt and not being_traced():
+        if not self.learned and not being_traced():
             self.factor_numbers = factors.tolist()
 
     def weight_tensors(self) -> tuple[torch.Tensor, ...]:
@@ -84,7 +84,7 @@ class MemoryPlan:
         if self._compressed is None:
             return True
         small = state.is_cpu and not compiled.applies(state, self.n_layers)
-        return small and not self.learnt and self.n_layers <= _EXACT_LAYERS_IF_SMALL
+        return small and not self.learned and self.n_layers <= _EXACT_LAYERS_IF_SMALL
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """`dense_matrix()` as numbers only, in the dtype and on the device of a state; made once."""
@@ -166,7 +166,7 @@ def equal_steps_plan(
 
 
 def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
-    """All weights; where the order is learnt, and so another one in each pass, in a quicker way."""
+    """All weights; where the order is learned, and so another one in each pass, in a quicker way."""
     changing = order.requires_grad and order.dim() == 0 and order.is_cpu and n_layers <= MAX_LAYERS
     if changing and not being_transformed():
         return memory_matrix_by_series(order, n_layers)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fracdnn.memory.guard import StateGuard, Step
-from fracdnn.validation import being_traced
+from fracdnn.tracing import being_traced
 
 
 def propagate_residual(

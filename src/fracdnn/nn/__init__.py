@@ -1,8 +1,8 @@
 """Torch modules with memory."""
 
-from fracdnn.nn.learnable import LearntOrder, LearntSteps
+from fracdnn.nn.learnable import LearnedOrder, LearnedSteps
 from fracdnn.nn.network import FractionalNetwork
 from fracdnn.nn.operators import DenseLayer, StencilLayer
 from fracdnn.nn.stack import FractionalStack
 
-__all__ = ["DenseLayer", "FractionalNetwork", "FractionalStack", "LearntOrder", "LearntSteps", "StencilLayer"]
+__all__ = ["DenseLayer", "FractionalNetwork", "FractionalStack", "LearnedOrder", "LearnedSteps", "StencilLayer"]

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from fracdnn.compiled.tensors import NUMPY_TYPES
+from fracdnn.kernels.tensors import NUMPY_TYPES
 from fracdnn.memory import ResidualTape, Tape
 from fracdnn.nn.network import FractionalNetwork
 from fracdnn.nn.operators import SLOPES, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
-from fracdnn.nn.watched import has_hooks, has_tensor_hooks, operations_are_watched
+from fracdnn.tracing import has_module_hooks, has_tensor_hooks, operations_are_watched
 
 
 class Parameters(NamedTuple):
@@ -32,7 +32,7 @@ class Parameters(NamedTuple):
 
 class Gradients(NamedTuple):
     """Of all K [N, width, width], all b [N, width], [N] or [0], W, the opening map, and the weights of the memory where
-    they are learnt.
+    they are learned.
     """
 
     K: torch.Tensor
@@ -49,9 +49,9 @@ class DensePass:
         stack: Any = network.stack
         self._x, self._parameters = x, parameters
         self._plan = None if stack.is_residual else stack.plan(x)
-        self._is_learnt = self._plan is not None and self._plan.learnt
+        self._is_learned = self._plan is not None and self._plan.learned
         self._activation, self._opening_activation = stack.layers[0]._activation, network._opening_activation
-        # Of each layer what its slope needs, and what it gave where weights of the memory are learnt.
+        # Of each layer what its slope needs, and what it gave where weights of the memory are learned.
         self._kept: list[torch.Tensor] = []
         self._changes: list[torch.Tensor] = []
         with torch.no_grad():
@@ -80,7 +80,7 @@ class DensePass:
     def _walk(self) -> None:
         for j, K in enumerate(self.K):
             change = self._activate(self._activation, affine(self._states[-1], K, self.b[j] if len(self.b) else None))
-            if self._is_learnt:
+            if self._is_learned:
                 self._changes.append(change)
             self._states.append(self._tape.advance(j + 1, change))
 
@@ -94,7 +94,7 @@ class DensePass:
             way = self._tape.way_back(cotangent)
             for j in reversed(range(len(K))):
                 y = self._states.pop()
-                saved = (y, self._changes.pop()) if self._is_learnt else ()
+                saved = (y, self._changes.pop()) if self._is_learned else ()
                 cotangent = self._slope(self._activation, way.change_cotangent(j + 1, cotangent, saved))
                 torch.mm(cotangent.T, y, out=K[j])
                 if len(b):
@@ -103,7 +103,7 @@ class DensePass:
             if self._parameters.opening:
                 cotangent = self._slope(self._opening_activation, way.input_cotangent(cotangent))
                 opening = (cotangent.T @ self._x, cotangent.sum(0))
-            return Gradients(K, b, W, opening, way.weight_gradients() if self._is_learnt else ())
+            return Gradients(K, b, W, opening, way.weight_gradients() if self._is_learned else ())
 
     def _slope(self, activation: Any, cotangent: torch.Tensor) -> torch.Tensor:
         return SLOPES[activation].back(cotangent, self._kept.pop())
@@ -162,7 +162,7 @@ def _plain_parameters(network: FractionalNetwork) -> Parameters | None:
         return None
     if W.bias is not None or (opening is not None and opening.bias is None):
         return None
-    if operations_are_watched() or any(map(has_hooks, (network, stack, stack.layers, *layers, *maps))):
+    if operations_are_watched() or any(map(has_module_hooks, (network, stack, stack.layers, *layers, *maps))):
         return None
     K, b = [layer.K for layer in layers], [layer.b for layer in layers if layer.b is not None]
     activations = {layer._activation for layer in layers}

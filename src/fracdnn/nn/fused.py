@@ -2,9 +2,9 @@
 
 Networks of the paper's size spend their time between operations, not in them: states of a few thousand numbers, a
 dozen calls a layer. Samples do not depend on one another, so here a tile of them goes through all the layers, and
-back, inside a compiled kernel with its history in cache (`fracdnn.nn.fused_kernel`, by Numba; the first use compiles
-it, later ones find it on disk). Torch's threads share the tiles. Gradients of the parameters are summed over fixed
-groups of tiles in a fixed order, so that they do not depend on the threads.
+back, inside a compiled kernel with its history in cache (`fracdnn.kernels.small_network`, by Numba; the first use
+compiles it, later ones find it on disk). Torch's threads share the tiles. Gradients of the parameters are summed over
+fixed groups of tiles in a fixed order, so that they do not depend on the threads.
 
 `last_state` is Y_N, with gradients that go through the tiles once more, forward and back. A loss of the outputs knows
 what comes back as soon as it is known itself: `Tiles.loss` gives value and gradients together, in one pass.
@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fracdnn.compiled.interrupts import interrupt_afterwards
-from fracdnn.compiled.tensors import NUMPY_TYPES, is_readable
-from fracdnn.memory import MemoryPlan, is_batch_of_cotangents, propagate, propagate_residual
+from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
+from fracdnn.memory import MemoryPlan, propagate, propagate_residual
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
-from fracdnn.nn.watched import has_hooks, operations_are_watched
+from fracdnn.tracing import has_module_hooks, is_batch_of_cotangents, operations_are_watched
 
 # At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 MAX_WIDTH = 16
@@ -125,7 +125,7 @@ def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
     if stack.history != "auto" or len(stack.layers) > _MAX_LAYERS or not is_plain_call(stack):
         return []
     layers: list[Any] = list(stack.layers)
-    if any(type(layer) is not DenseLayer or has_hooks(layer) for layer in layers):
+    if any(type(layer) is not DenseLayer or has_module_hooks(layer) for layer in layers):
         return []
     activations = {layer._activation for layer in layers}
     matrices = [layer._parameters["K"] for layer in layers]
@@ -147,10 +147,10 @@ def is_plain_call(stack: FractionalStack) -> bool:
     return not (
         operations_are_watched()
         or type(stack) is not FractionalStack
-        or has_hooks(stack)
-        or has_hooks(stack.layers)
-        or stack.learnt_order is not None
-        or stack.learnt_steps is not None
+        or has_module_hooks(stack)
+        or has_module_hooks(stack.layers)
+        or stack.learned_order is not None
+        or stack.learned_steps is not None
     )
 
 
@@ -159,14 +159,14 @@ def _kernel(dtype: torch.dtype) -> ModuleType | None:
     """The compiled passes, or nothing where Numba is missing or cannot compile them: tried once, on nothing."""
     with interrupt_afterwards():
         try:
-            from fracdnn.nn import fused_kernel
+            from fracdnn.kernels import small_network
 
             nothing = torch.zeros(1, 1, dtype=dtype)
-            trial = Tiles(fused_kernel, nothing, None, [1.0], ACTIVATIONS["tanh"], None)
+            trial = Tiles(small_network, nothing, None, [1.0], ACTIVATIONS["tanh"], None)
             trial.gradients(trial.forward(nothing, nothing[0]), nothing, nothing[0])
         except Exception:  # whatever it is, the usual path is there
             return None
-    return fused_kernel
+    return small_network
 
 
 class Tiles:
@@ -184,7 +184,7 @@ class Tiles:
         activation: Callable[[torch.Tensor], torch.Tensor],
         bias: int | None,
     ) -> None:
-        from fracdnn.compiled.threads import Call
+        from fracdnn.kernels.threads import Call
 
         self.plan, self._call = plan, Call
         self._kernel, self._like, self._dtype = kernel, y.dtype, NUMPY_TYPES[y.dtype]

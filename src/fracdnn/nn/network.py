@@ -14,7 +14,7 @@ from fracdnn.nn import fused
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.printed_adjoint import PrintedAdjoint
 from fracdnn.nn.stack import FractionalStack, Numbers
-from fracdnn.nn.watched import has_hooks, has_tensor_hooks, operations_are_watched
+from fracdnn.tracing import has_module_hooks, has_tensor_hooks, operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_order
 
 OPERATORS = ("dense", "stencil")
@@ -261,7 +261,7 @@ class FractionalNetwork(nn.Module):
         stack, W, joined = self.stack, self.W, self._joined
         if type(self) is not FractionalNetwork or stack is None or self.adjoint != "exact":
             return None
-        if has_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
+        if has_module_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
             return None
         if joined is None:
             if not fused.applies(stack, x.new_empty(min(1, len(x)), self.width)):
@@ -324,7 +324,7 @@ class FractionalNetwork(nn.Module):
             (operator, activation) != ("dense", "tanh")
             or bias == "none"
             or stack is None
-            or stack.learnt_order is not None
+            or stack.learned_order is not None
             or stack.order.dim()
             or not stack.has_equal_steps
         ):
@@ -336,7 +336,7 @@ class FractionalNetwork(nn.Module):
 
 def _is_watched(linear: nn.Module) -> bool:
     """Whether a map is more than the product with its weight."""
-    return type(linear) is not nn.Linear or linear.bias is not None or has_hooks(linear)
+    return type(linear) is not nn.Linear or linear.bias is not None or has_module_hooks(linear)
 
 
 def _plain(value: Any) -> Any:

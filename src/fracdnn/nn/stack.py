@@ -18,8 +18,9 @@ from fracdnn.memory import (
     propagate,
     propagate_residual,
 )
-from fracdnn.nn.learnable import LearntOrder, LearntSteps
-from fracdnn.validation import being_traced, check_choice, check_order, check_positive, check_step_size
+from fracdnn.nn.learnable import LearnedOrder, LearnedSteps
+from fracdnn.tracing import being_traced
+from fracdnn.validation import check_choice, check_order, check_positive, check_step_size
 
 Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
 
@@ -74,10 +75,10 @@ class FractionalStack(nn.Module):
             raise InvalidArgumentError(
                 f"learn_order must be True, False or 'layer', got {learn_order!r}; 'layer' learns one for each layer"
             )
-        self.learnt_order = (
-            LearntOrder(orders.expand(n_layers) if learn_order == "layer" else orders) if learn_order else None
+        self.learned_order = (
+            LearnedOrder(orders.expand(n_layers) if learn_order == "layer" else orders) if learn_order else None
         )
-        self.learnt_steps = LearntSteps(steps.expand(n_layers)) if learn_steps else None
+        self.learned_steps = LearnedSteps(steps.expand(n_layers)) if learn_steps else None
         self._order = orders
         self._steps = steps
         self._step_numbers: list[float] = steps.expand(n_layers).tolist()
@@ -96,12 +97,12 @@ class FractionalStack(nn.Module):
     @property
     def order(self) -> torch.Tensor:
         """The order, float64: a number, or one for each layer."""
-        return self._order if self.learnt_order is None else self.learnt_order()
+        return self._order if self.learned_order is None else self.learned_order()
 
     @property
     def step_sizes(self) -> torch.Tensor:
         """The step of each layer, float64, [N]."""
-        steps = self._steps if self.learnt_steps is None else self.learnt_steps()
+        steps = self._steps if self.learned_steps is None else self.learned_steps()
         return steps.expand(len(self.layers))
 
     @property
@@ -120,7 +121,7 @@ class FractionalStack(nn.Module):
     @property
     def is_residual(self) -> bool:
         """Whether it runs as a plain residual network: order 1 and fixed steps."""
-        return not self._has_memory and self.learnt_steps is None
+        return not self._has_memory and self.learned_steps is None
 
     def forward(self, x: torch.Tensor, trajectory: bool = False) -> torch.Tensor:
         self._check_input(x)
@@ -149,14 +150,14 @@ class FractionalStack(nn.Module):
         return propagate(self.plan(x), step, x, trajectory=trajectory, name=self._name)
 
     def extra_repr(self) -> str:
-        order = "learnt" if self.learnt_order is not None else self._order.tolist()
-        steps = "learnt" if self.learnt_steps is not None else self._steps.tolist()
+        order = "learned" if self.learned_order is not None else self._order.tolist()
+        steps = "learned" if self.learned_steps is not None else self._steps.tolist()
         return f"order={order}, step_size={steps}, history={self.history_!r}"
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
         """The weights and factors for a state like x."""
         tolerance = default_tolerance(x.dtype) if self.tolerance is None else self.tolerance
-        if self.learnt_order is not None or self.learnt_steps is not None or being_traced():
+        if self.learned_order is not None or self.learned_steps is not None or being_traced():
             return self._new_plan(tolerance, x.is_cpu)
         key = (len(self.layers), self._memory_history(x.is_cpu), tolerance, x.is_cpu)
         if key not in self._plans:

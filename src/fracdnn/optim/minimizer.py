@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.linalg import vector_norm
 
-from fracdnn.compiled.interrupts import import_whole
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.kernels.interrupts import import_whole
 from fracdnn.optim.armijo import Armijo, search
 from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
 from fracdnn.validation import check_count
@@ -153,7 +153,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         return torch.tensor(point.loss, dtype=x.dtype, device=x.device)
 
     def reset(self) -> None:
-        """Forget the curvature learnt so far, for another objective."""
+        """Forget the curvature learned so far, for another objective."""
         self._direction.reset()
         self._length = None
 

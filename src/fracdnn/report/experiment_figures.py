@@ -120,21 +120,23 @@ def depth_independence_figure(numbers: dict[str, Any]) -> Any:
 
 
 def learned_order_figure(numbers: dict[str, Any]) -> Any:
-    """Above, where the order ends against where it starts; below, test accuracy of learnt and of fixed orders."""
+    """Above, where the order ends against where it starts; below, test accuracy of learned and of fixed orders."""
     runs = numbers["runs"]
     sets = list(dict.fromkeys(r["data"] for r in runs))
     figure = new_figure(9, 6)
     panels = figure.subplots(2, len(sets), squeeze=False, sharex=True)
     for (upper, lower), data in zip(panels.T, sets, strict=True):
-        learnt = [r for r in runs if r["data"] == data and r["learnt"]]
-        fixed = [r for r in runs if r["data"] == data and not r["learnt"]]
+        learned = [r for r in runs if r["data"] == data and r["learned"]]
+        fixed = [r for r in runs if r["data"] == data and not r["learned"]]
         upper.plot([0, 1], [0, 1], ":", color="0.4", label="unchanged")
-        upper.plot([r["start"] for r in learnt], [r["order"] for r in learnt], "o", color=VERMILION, alpha=0.6)
-        upper.set(title={"CLS": "level sets", "PD": "perfumes"}[data], ylabel="learnt order", ylim=(-0.03, 1.03))
+        upper.plot([r["start"] for r in learned], [r["order"] for r in learned], "o", color=VERMILION, alpha=0.6)
+        upper.set(title={"CLS": "level sets", "PD": "perfumes"}[data], ylabel="learned order", ylim=(-0.03, 1.03))
         upper.legend(frameon=False)
         lower.plot([r["start"] for r in fixed], [100 * r["test"] for r in fixed], "x", color=BLUE, label="fixed")
-        ends = [r["order"] for r in learnt]
-        lower.plot(ends, [100 * r["test"] for r in learnt], "o", color=VERMILION, alpha=0.6, label="learnt, at its end")
+        ends = [r["order"] for r in learned]
+        lower.plot(
+            ends, [100 * r["test"] for r in learned], "o", color=VERMILION, alpha=0.6, label="learned, at its end"
+        )
         lower.set(xlabel="order (above: at the start)", ylabel="test accuracy, %")
         lower.legend(frameon=False)
     return figure

@@ -8,13 +8,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fracdnn.container import versions
 from fracdnn.estimators.base import LOCAL_PARAMETERS
 from fracdnn.files import write_whole
 from fracdnn.report.flow import flow_plot
 from fracdnn.report.planes import region_plot
 from fracdnn.report.plots import Plot, confusion_plot, gradient_plot, memory_plot, prediction_plot, training_plot
 from fracdnn.report.subject import Subject, subject_of
+from fracdnn.version import versions
 
 _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
 
@@ -63,7 +63,7 @@ def _plots(subject: Subject) -> list[Plot]:
 def _tiles(subject: Subject) -> list[dict[str, str]]:
     """The figures at the top: a word, a value, and what to compare it with."""
     estimator, history = subject.estimator, subject.estimator.history_
-    order = f"learnt, from {estimator.order:.4g}" if estimator.learn_order else "fixed"
+    order = f"learned, from {estimator.order:.4g}" if estimator.learn_order else "fixed"
     n_iterations = len(history.records)
     shape = [
         _tile("Held-out samples", f"{subject.n:,}", f"{len(subject.features)} feature{_s(len(subject.features))}"),

@@ -84,7 +84,7 @@ def _plan(
         return equal_steps_plan(order, step_size, n_steps, history=history, tolerance=tolerance, on_cpu=on_cpu)
     if history == "compressed":
         raise InvalidArgumentError(
-            "history must be 'exact' or 'auto' for unequal or learnt steps, got 'compressed'; "
+            "history must be 'exact' or 'auto' for unequal or learned steps, got 'compressed'; "
             "its exponentials need equal steps"
         )
     return grid_plan(order.to(times.device), times)

@@ -1,6 +1,6 @@
 """From columns to numbers: missing values filled in, categories as one-hot columns, by scikit-learn's transformers.
 
-What is learnt from the training table is little (a median or the categories of each column) and is kept as plain
+What is learned from the training table is little (a median or the categories of each column) and is kept as plain
 values: the transformers are made again by fitting them to one row that holds just these.
 """
 

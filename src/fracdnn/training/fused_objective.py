@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from fracdnn.memory import is_batch_of_cotangents
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.fused import MAX_WIDTH, Loss, usual_gradients, usual_state
-from fracdnn.nn.watched import has_tensor_hooks
+from fracdnn.tracing import has_tensor_hooks, is_batch_of_cotangents
 
 if TYPE_CHECKING:
     from fracdnn.training.objective import Objective

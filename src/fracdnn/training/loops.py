@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from fracdnn.compiled.interrupts import import_whole
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
+from fracdnn.kernels.interrupts import import_whole
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
 from fracdnn.training.history import History
 from fracdnn.training.normalization import normalize_batch

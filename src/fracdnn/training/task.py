@@ -1,4 +1,4 @@
-"""What is to be learnt: a network, an objective, and the data."""
+"""What is to be learned: a network, an objective, and the data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numba import carray, cfunc, from_dtype, njit, types
 
-from fracdnn.compiled.threads import numbers, take
-from fracdnn.compiled.vectors import lanes_of, load, prefetch, spread, store, zeros
+from fracdnn.kernels.threads import numbers, take
+from fracdnn.kernels.vectors import lanes_of, load, prefetch, spread, store, zeros
 
 # Threads take pieces of so many numbers. row_r = kept_r row_r + Σ_k weights[r, k] input_k; without `kept`, new rows.
 # Then the far states, which are the first n_far inputs: far_i = decay_i far_i + Σ_k absorb[i, k] input_{n_far + k}.
@@ -198,7 +198,7 @@ def share(piece, record, arguments, like):
 
 @lru_cache(maxsize=2)
 def begin(kind):
-    """`begin` for numbers of a NumPy type, as `fracdnn.compiled.threads.Call` takes it; compiled at its first use."""
+    """`begin` for numbers of a NumPy type, as `fracdnn.kernels.threads.Call` takes it; compiled at its first use."""
 
     @cfunc(types.void(types.CPointer(from_dtype(BEGIN))), cache=True)
     def entry(arguments):

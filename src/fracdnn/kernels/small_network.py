@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 from numba import carray, cfunc, from_dtype, njit, types
 
-from fracdnn.compiled.threads import numbers, take
-from fracdnn.compiled.vectors import (
+from fracdnn.kernels.threads import numbers, take
+from fracdnn.kernels.vectors import (
     across,
     filled,
     is_double,
@@ -434,7 +434,7 @@ def gradients_share(record, arguments, like):
 
 @lru_cache(maxsize=2)
 def forward(kind):
-    """`forward_share` for numbers of a NumPy type, as `fracdnn.compiled.threads.Call` takes it."""
+    """`forward_share` for numbers of a NumPy type, as `fracdnn.kernels.threads.Call` takes it."""
 
     @cfunc(types.void(types.CPointer(from_dtype(RECORD))), cache=True)
     def entry(arguments):

@@ -1,0 +1,79 @@
+"""Every private call into torch: what is traced, transformed, hooked or watched, and which backward pass is under way.
+
+Torch has no public way to ask these questions. A new version of torch that moves one of them is met in this file alone,
+and `tests/test_tracing.py` has a test for each.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+
+def being_traced() -> bool:
+    """Whether `torch.compile`, `torch.export`, `torch.jit.trace` or a `torch.func` transform is under way.
+
+    Values are not known then, or not those of later calls.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+    )
+
+
+def being_transformed() -> bool:
+    """Whether operations have to be plain ones: they are traced, or forward-mode derivatives go along."""
+    return being_traced() or torch.autograd.forward_ad._current_level >= 0
+
+
+def in_dispatch_mode() -> bool:
+    """Whether a `TorchDispatchMode` has to see every operation: FLOP counters, fake tensors, functionalisation."""
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
+def operations_are_watched() -> bool:
+    """Whether anything transforms or observes every operation, so that none may be left out or combined."""
+    return bool(
+        being_transformed()
+        or in_dispatch_mode()
+        or torch._C._len_torch_function_stack()
+        or torch.is_autocast_enabled("cpu")
+        or torch.is_anomaly_enabled()
+        or torch_modules._has_any_global_hook()
+    )
+
+
+def has_module_hooks(module: nn.Module) -> bool:
+    """Whether calling a module does more than its class's `forward`: hooks, a replaced `forward`, a compiled call."""
+    state = module.__dict__
+    return bool(
+        state["_forward_hooks"]
+        or state["_forward_pre_hooks"]
+        or state["_backward_hooks"]
+        or state["_backward_pre_hooks"]
+        or "forward" in state
+        or module._compiled_call_impl is not None
+    )
+
+
+def has_tensor_hooks(tensor: torch.Tensor) -> bool:
+    """Whether somebody wants to see a tensor's gradient before or after it is accumulated."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
+def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
+    """`torch.autograd.grad(is_grads_batched=True)` sends a batch as one wrapped tensor, which no buffer can take."""
+    keys = torch._C._dispatch_keys(cotangent)
+    return any(keys.has(torch._C._dispatch_key_parse(kind)) for kind in ("Batched", "FuncTorchBatched"))
+
+
+def backward_task() -> int:
+    """The number of the backward pass that is under way in this thread: unique, also for nested passes."""
+    return torch._C._current_graph_task_id()
+
+
+def when_backward_ends(callback: Callable[[], None]) -> None:
+    """Have a function called when the backward pass under way ends, however it ends but by an error."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
