@@ -33,13 +33,13 @@ def in_dispatch_mode() -> bool:
     return bool(torch._C._len_torch_dispatch_stack())
 
 
-def operations_are_watched() -> bool:
+def operations_are_watched(device: str = "cpu") -> bool:
     """Whether anything transforms or observes every operation, so that none may be left out or combined."""
     return bool(
         being_transformed()
         or in_dispatch_mode()
         or torch._C._len_torch_function_stack()
-        or torch.is_autocast_enabled("cpu")
+        or torch.is_autocast_enabled(device)
         or torch.is_anomaly_enabled()
         or torch_modules._has_any_global_hook()
     )

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import (
+    MemorylessPlan,
     chain,
     choose_history,
     compiled,
@@ -18,23 +20,32 @@ from fracdnn.memory import (
     default_tolerance,
     equal_steps_plan,
     grid_plan,
-    plan,
     propagate,
     reference,
 )
+from fracdnn.memory.compiled import CompiledCompressedSum
+from fracdnn.memory.compressed import CompressedSum
+from fracdnn.memory.exact import ExactSum
 
 DEPTHS = [1, 2, 3, 31, 32, 33, 63, 64, 65, 70, 128, 130, 300]
 ORDERS = [0.05, 0.1, 0.5, 0.9, 0.999]
-HISTORIES = ["exact", "compressed"]
+# Every sum, by name: what it is called, how it is asked for, and what must then run.
+SUMS = {
+    "exact": ({"history": "exact"}, ExactSum),
+    "compressed": ({"history": "compressed", "sums": "torch"}, CompressedSum),
+    "compiled": ({"history": "compressed", "sums": "compiled"}, CompiledCompressedSum),
+}
+BLOCK = 8
 
 
-@pytest.fixture(autouse=True, params=["torch", "compiled"])
-def sums(request, monkeypatch):
-    """All tests with either kind of sums, which are chosen by the size of the states."""
-    monkeypatch.setattr(compiled, "_SMALLEST_HISTORY", 0 if request.param == "compiled" else 2**62)
-    monkeypatch.setattr(compiled, "_FEWEST_LAYERS", 0)
-    monkeypatch.setattr(plan, "_EXACT_LAYERS_IF_SMALL", 0)
-    return request.param
+def made_plan(sum_, order, step_size, n_layers, *, tolerance=1e-10, block=BLOCK, dtype=torch.float64):
+    """A plan that runs on the sum of this name, and no other."""
+    options, kind = SUMS[sum_]
+    plan = equal_steps_plan(order, step_size, n_layers, tolerance=tolerance, block=block, **options)
+    state = torch.zeros(2, 3, dtype=dtype)
+    assert type(plan.forward_sum(state)) is kind
+    assert type(plan.adjoint_sum(n_layers, state)) is kind
+    return plan
 
 
 def numbers(*shape, seed=0, dtype=torch.float64):
@@ -67,13 +78,13 @@ class Problem:
         factors = l1_step_factor(self.order, self.step_size).expand(self.n_layers)
         return torch.stack(reference.propagate(matrix, factors, self.step, self.x))
 
-    def plan(self, history, *, learned):
+    def plan(self, history, *, learned, **options):
         order, step_size = (self.order, self.step_size) if learned else (self.order.detach(), self.step_size.detach())
-        tolerance = default_tolerance(self.x.dtype)
-        return equal_steps_plan(order, step_size, self.n_layers, history=history, tolerance=tolerance)
+        options = {"tolerance": default_tolerance(self.x.dtype), "dtype": self.x.dtype, **options}
+        return made_plan(history, order, step_size, self.n_layers, **options)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("n_layers", DEPTHS)
 def test_values_and_all_gradients_agree_with_the_definition(n_layers, order, history):
@@ -95,10 +106,7 @@ def test_values_and_all_gradients_agree_with_the_definition(n_layers, order, his
 @pytest.mark.parametrize("n_layers", [3, 31, 32, 33, 64, 100])
 def test_the_larger_blocks_of_other_devices(n_layers, learned):
     problem = Problem(0.4, n_layers)
-    order, step_size = problem.order, problem.step_size
-    if not learned:
-        order, step_size = order.detach(), step_size.detach()
-    plan = equal_steps_plan(order, step_size, n_layers, history="compressed", tolerance=1e-10, on_cpu=False)
+    plan = problem.plan("compressed", learned=learned, block=32)
     inputs = problem.inputs[: 4 if learned else 2]
     expected = problem.by_definition()[-1]
     theirs = torch.autograd.grad(problem.loss(expected), inputs)
@@ -108,7 +116,7 @@ def test_the_larger_blocks_of_other_devices(n_layers, learned):
         assert relative(mine, other) <= 1e-10
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 @pytest.mark.parametrize("n_layers", [31, 33, 65, 130])
 @pytest.mark.parametrize("size", [3, 20_011])
 def test_single_precision_and_blocks_of_every_level(n_layers, size, history):
@@ -122,7 +130,7 @@ def test_single_precision_and_blocks_of_every_level(n_layers, size, history):
         assert relative(mine, theirs) <= 5e-6
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_the_number_of_threads_changes_nothing(history):
     problem = Problem(0.5, 70, size=10_007)
     plan, before, found = problem.plan(history, learned=False), torch.get_num_threads(), []
@@ -138,7 +146,7 @@ def test_the_number_of_threads_changes_nothing(history):
             torch.testing.assert_close(mine, theirs, rtol=1e-14, atol=1e-16)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_a_forked_process_computes_too(history):
     """It has none of its parent's threads, which OpenMP does not know."""
     problem = Problem(0.5, 70, size=10_007)
@@ -156,7 +164,7 @@ def test_a_forked_process_computes_too(history):
     assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_nothing_is_read_that_was_not_written(history, monkeypatch):
     """Fresh memory is filled with NaN: no result may come from it."""
     empty = torch.Tensor.new_empty
@@ -169,7 +177,7 @@ def test_nothing_is_read_that_was_not_written(history, monkeypatch):
         assert torch.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_the_whole_trajectory_and_losses_on_parts_of_it(history):
     problem = Problem(0.3, 100)
     expected = problem.by_definition()
@@ -185,7 +193,7 @@ def test_the_whole_trajectory_and_losses_on_parts_of_it(history):
                 assert relative(mine, other) <= 1e-10
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_backward_twice_over_a_retained_graph(history):
     problem = Problem(0.5, 90)
     loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
@@ -197,20 +205,20 @@ def test_backward_twice_over_a_retained_graph(history):
         torch.testing.assert_close(one, two, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_gradcheck_and_second_derivatives(history):
     problem = Problem(0.6, 5)
     inputs = [problem.x, problem.slopes, problem.order, problem.step_size]
 
     def run(x, slopes, order, step_size):
-        plan = equal_steps_plan(order, step_size, 5, history=history, tolerance=1e-10)
+        plan = made_plan(history, order, step_size, 5)
         return propagate(plan, lambda j, y: torch.tanh(y * slopes[j]), x)
 
     assert torch.autograd.gradcheck(run, inputs)
     assert torch.autograd.gradgradcheck(run, inputs)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_taylor_remainder_has_slope_two(history):
     """E(θ + εd) − E(θ) − ε⟨∇E, d⟩ = O(ε²), in a deep network."""
     problem = Problem(0.2, 150)
@@ -250,7 +258,7 @@ def test_unequal_steps_and_an_order_for_each_layer():
         assert relative(mine, theirs) <= 1e-10
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_inference_keeps_no_history_and_gives_the_same(history):
     problem = Problem(0.5, 300)
     plan = problem.plan(history, learned=False)
@@ -276,7 +284,7 @@ def test_the_output_does_not_hold_on_to_the_history():
     assert result.untyped_storage().nbytes() == result.numel() * result.element_size()
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_a_layer_that_ignores_its_input(history):
     """Its node must still go back in its turn."""
     problem = Problem(0.5, 70)
@@ -293,16 +301,82 @@ def test_a_layer_that_ignores_its_input(history):
         assert relative(mine, theirs) <= 1e-10
 
 
-def test_the_choice_by_depth():
-    assert choose_history("auto", 35, equal_steps=True) == "exact"
-    assert choose_history("auto", 100, equal_steps=True) == "compressed"
-    assert choose_history("auto", 100, equal_steps=True, on_cpu=False) == "exact"
-    assert choose_history("auto", 1000, equal_steps=True) == "compressed"
-    assert choose_history("auto", 1000, equal_steps=False) == "exact"
-    assert choose_history("exact", 1000, equal_steps=True) == "exact"
+@pytest.mark.parametrize(
+    ("asked", "n_layers", "size", "options", "expected"),
+    [
+        ("auto", 35, 10**6, {}, "exact"),
+        ("auto", 64, 10**6, {}, "exact"),
+        ("auto", 65, 10**6, {}, "compressed"),
+        ("auto", 65, 500, {}, "exact"),  # a small history stays in cache …
+        ("auto", 65, 505, {}, "compressed"),
+        ("auto", 65, 500, {"learned": True}, "compressed"),  # … but the gradients of its weights do not
+        ("auto", 192, 100, {}, "exact"),
+        ("auto", 193, 100, {}, "compressed"),
+        ("auto", 1000, 10**6, {"equal_steps": False}, "exact"),
+        ("exact", 1000, 10**6, {}, "exact"),
+        ("compressed", 150, 1, {}, "compressed"),  # what is asked for runs
+    ],
+)
+def test_the_choice_of_a_history(asked, n_layers, size, options, expected):
+    state = torch.empty(size)
+    assert choose_history(asked, n_layers, state, **{"equal_steps": True, **options}) == expected
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+def test_the_choice_on_another_device():
+    state = torch.empty(10**6, device="meta")
+    assert choose_history("auto", 192, state, equal_steps=True) == "exact"
+    assert choose_history("auto", 193, state, equal_steps=True) == "compressed"
+
+
+@pytest.mark.parametrize(("n_layers", "size", "kind"), [(70, 468, CompressedSum), (70, 469, CompiledCompressedSum)])
+def test_the_choice_of_a_compressed_sum(n_layers, size, kind):
+    order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
+    plan = equal_steps_plan(order, step, n_layers, history="compressed", tolerance=1e-10, block=BLOCK)
+    assert type(plan.forward_sum(torch.zeros(size))) is kind
+
+
+def test_a_compiled_sum_that_cannot_serve_is_refused():
+    order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
+    plan = equal_steps_plan(order, step, 70, history="compressed", tolerance=1e-6, block=BLOCK, sums="compiled")
+    with pytest.raises(InvalidArgumentError, match="sums must be 'torch' or 'auto' for torch.bfloat16 on cpu here"):
+        plan.forward_sum(torch.zeros(3, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("learned", [True, False])
+def test_layers_without_memory(skip, learned):
+    """On a tape that is walked by hand, and under autograd: order 1, and no skip connections at all."""
+    problem = Problem(0.5, 9)
+    steps = torch.linspace(0.1, 0.5, 9, dtype=torch.float64).requires_grad_(learned)
+    y = problem.x
+    for j in range(9):
+        y = steps[j] * problem.step(j, y) + (y if skip else 0.0)
+    inputs = [problem.x, problem.slopes] + [steps] * learned
+    expected = torch.autograd.grad(problem.loss(y), inputs)
+    plan = MemorylessPlan(steps, skip=skip)
+    result = propagate(plan, problem.step, problem.x)
+    torch.testing.assert_close(result, y, rtol=1e-14, atol=1e-14)
+    for mine, theirs in zip(torch.autograd.grad(problem.loss(result), inputs), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
+    tape, states, changes = chain.Tape(plan, problem.x), [problem.x.detach()], []
+    with torch.no_grad():
+        tape.first(states[0])
+        for j in range(9):
+            changes.append(problem.step(j, states[-1]))
+            states.append(tape.advance(j + 1, changes[-1]))
+    torch.testing.assert_close(states[-1], y.detach(), rtol=1e-14, atol=1e-14)
+    cotangent = torch.autograd.grad(problem.loss(result := states[-1].requires_grad_()), result)[0]
+    way = tape.way_back(cotangent)
+    for j in reversed(range(9)):
+        saved = (states[j], changes[j]) if learned else ()
+        change = way.change_cotangent(j + 1, cotangent, saved)
+        cotangent = change * (1 - changes[j] ** 2) * problem.slopes[j].detach()
+    torch.testing.assert_close(way.input_cotangent(cotangent), expected[0], rtol=1e-12, atol=1e-14)
+    if learned:
+        torch.testing.assert_close(way.weight_gradients()[-1], expected[2], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("history", SUMS)
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("use", ["forward", "backward", "partial", "second", "trajectory", "raises"])
 def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monkeypatch):
@@ -348,7 +422,7 @@ def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monke
     assert [tape() for tape in tapes] == [None]
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_backward_passes_nested_in_each_other(history):
     problem = Problem(0.5, 70)
     plan = problem.plan(history, learned=False)
@@ -372,7 +446,7 @@ def test_backward_passes_nested_in_each_other(history):
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_backward_passes_in_several_threads(history):
     problem = Problem(0.5, 200, size=50)
     loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
@@ -387,7 +461,7 @@ def test_backward_passes_in_several_threads(history):
                 torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_many_cotangents_at_once(history):
     problem = Problem(0.5, 70)
     result = propagate(problem.plan(history, learned=True), problem.step, problem.x).reshape(-1)
@@ -399,7 +473,7 @@ def test_many_cotangents_at_once(history):
             torch.testing.assert_close(mine[i], theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_gradients_may_be_written_into(history):
     """A hook that scales a gradient in place as it arrives must not reach any other."""
     problem = Problem(0.5, 70)
@@ -421,7 +495,7 @@ def test_gradients_may_be_written_into(history):
     torch.testing.assert_close(problem.x.grad, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", SUMS)
 def test_gradients_of_order_and_steps_do_not_mind_autocast(history):
     problem = Problem(0.5, 150, size=40, dtype=torch.float32)
     loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
@@ -432,9 +506,9 @@ def test_gradients_of_order_and_steps_do_not_mind_autocast(history):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
 
 
-def test_without_gradients_a_compressed_history_holds_few_blocks(sums, monkeypatch):
+@pytest.mark.parametrize(("history", "module"), [("compressed", compressed), ("compiled", compiled)])
+def test_without_gradients_a_compressed_history_holds_few_blocks(history, module, monkeypatch):
     blocks, most = [], 0
-    module = {"torch": compressed, "compiled": compiled}[sums]
     make = module.buffer
 
     def remember(*arguments):
@@ -447,11 +521,11 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(sums, monkeypat
     monkeypatch.setattr(module, "buffer", remember)
     problem = Problem(0.5, 1000)
     with torch.no_grad():
-        propagate(problem.plan("compressed", learned=False), problem.step, problem.x)
+        propagate(problem.plan(history, learned=False), problem.step, problem.x)
     assert len(blocks) > 100
     # The far states, three blocks, and one that is about to go; or single states: the last 32, which are checked
     # together, and what the sum itself has.
-    assert most <= {"torch": 6, "compiled": 40}[sums]
+    assert most <= {"compressed": 6, "compiled": 40}[history]
 
 
 def test_the_tolerance_is_heeded():
@@ -459,8 +533,6 @@ def test_the_tolerance_is_heeded():
     exact = propagate(problem.plan("exact", learned=False), problem.step, problem.x)
     errors = []
     for tolerance in (1e-2, 1e-5, 1e-9):
-        plan = equal_steps_plan(
-            problem.order.detach(), problem.step_size.detach(), 300, history="compressed", tolerance=tolerance
-        )
+        plan = problem.plan("compressed", learned=False, tolerance=tolerance)
         errors.append(relative(propagate(plan, problem.step, problem.x), exact))
     assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0

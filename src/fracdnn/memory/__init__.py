@@ -1,29 +1,32 @@
 """The history engine: the weighted sum over all earlier states and its transpose.
 
-`reference` is the definition, `exact` the blocked sum, `compressed` the sum for any depth; `chain` runs layers over
-one of them with the exact adjoint as its backward pass.
+`reference` is the definition, `exact` the blocked sum, `compressed` the sum for any depth, `memoryless` order 1;
+`plan` holds the weights, `choose` says which sum runs, and `chain` runs layers over it with the exact adjoint as its
+backward pass.
 """
 
-from fracdnn.memory.chain import Tape, propagate
+from fracdnn.memory.chain import BufferedPass, Tape, propagate
+from fracdnn.memory.choose import HISTORIES, choose_block, choose_history
 from fracdnn.memory.plan import (
-    HISTORIES,
+    ExactPlan,
+    MemorylessPlan,
     MemoryPlan,
-    choose_history,
     default_tolerance,
     equal_steps_plan,
     grid_plan,
 )
-from fracdnn.memory.residual import ResidualTape, propagate_residual
 
 __all__ = [
     "HISTORIES",
+    "BufferedPass",
+    "ExactPlan",
     "MemoryPlan",
-    "ResidualTape",
+    "MemorylessPlan",
     "Tape",
+    "choose_block",
     "choose_history",
     "default_tolerance",
     "equal_steps_plan",
     "grid_plan",
     "propagate",
-    "propagate_residual",
 ]

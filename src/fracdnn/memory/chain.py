@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from fracdnn.memory.functional import FunctionalSum
-from fracdnn.memory.guard import StateGuard, Step
-from fracdnn.memory.plan import MemoryPlan
+from fracdnn.memory.functional import PlainSum
+from fracdnn.memory.guard import CopyGuard, Guard, StateGuard, Step
+from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
 from fracdnn.memory.sums import HistorySum
 from fracdnn.tracing import backward_task, being_transformed, is_batch_of_cotangents, when_backward_ends
 
@@ -33,33 +33,39 @@ def propagate(
     name: Callable[[int], str] = "step {}".format,
 ) -> torch.Tensor:
     """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it."""
-    if being_transformed():
-        states = _in_plain_operations(plan, step, y0)
-    else:
-        states = _on_a_tape(plan, step, y0, trajectory, name)
+    transformed = being_transformed()
+    guard = CopyGuard() if transformed else StateGuard(name, plan.n_layers)
+    walk = _in_plain_operations if transformed or isinstance(plan, MemorylessPlan) else _on_a_tape
+    states = walk(plan, step, y0, guard, trajectory)
     return torch.stack(states) if trajectory else states[-1]
 
 
-def _in_plain_operations(plan: MemoryPlan, step: Step, y0: torch.Tensor) -> list[torch.Tensor]:
-    memory = FunctionalSum(plan.dense_matrix().to(y0.device))
-    factors = plan.factors.to(y0)
-    states = [y0]
-    memory.append(y0)
-    for j in range(1, plan.n_layers + 1):
-        # A copy, since here nobody would notice a layer that writes into its input; a compiler removes it.
-        change = factors[j - 1] * step(j - 1, states[-1].clone())
-        states.append(memory.row(j) + change.to(y0.dtype))
-        memory.append(states[-1])
-    return states
-
-
-def _on_a_tape(
-    plan: MemoryPlan, step: Step, y0: torch.Tensor, trajectory: bool, name: Callable[[int], str]
+def _in_plain_operations(
+    plan: MemoryPlan, step: Step, y0: torch.Tensor, guard: Guard, trajectory: bool
 ) -> list[torch.Tensor]:
+    memory = plan.plain_sum(y0.device)
+    factors = plan.factor_numbers or plan.factors.to(y0).unbind()
+    y, states = y0, [y0]
+    for j in range(1, plan.n_layers + 1):
+        memory.append(y)
+        change = guard.call(step, j - 1, y).to(y.dtype)
+        y = _advanced(memory.row(j), change, factors[j - 1])
+        guard.check(j, y)
+        if trajectory:
+            states.append(y)
+    return states if trajectory else [y]
+
+
+def _advanced(row: torch.Tensor | None, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+    if row is None:
+        return change if isinstance(factor, float) and factor == 1.0 else factor * change
+    return torch.add(row, change, alpha=factor) if isinstance(factor, float) else row + factor * change
+
+
+def _on_a_tape(plan: MemoryPlan, step: Step, y0: torch.Tensor, guard: Guard, trajectory: bool) -> list[torch.Tensor]:
     tape = Tape(plan, y0)
-    guard = StateGuard(name, plan.n_layers)
     recording = torch.is_grad_enabled()
-    weights = plan.weight_tensors() if plan.learned else ()
+    weights = plan.weight_tensors if plan.learned else ()
     y = _Start.apply(tape, y0, *weights) if recording else tape.first(y0)
     states = [y]
     for j in range(1, plan.n_layers + 1):
@@ -117,7 +123,7 @@ class Tape:
 class BackwardPass(ABC):
     """One walk back through the nodes, from the node of layer `top`."""
 
-    def __init__(self, plan: MemoryPlan, top: int, factors: Any, memory: HistorySum | FunctionalSum) -> None:
+    def __init__(self, plan: MemoryPlan, top: int, factors: Any, memory: HistorySum | PlainSum) -> None:
         self.plan = plan
         self.top = top
         self._factors = factors
@@ -140,7 +146,8 @@ class BackwardPass(ABC):
 
     def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
         """Q_0."""
-        return cotangent + self._memory.row(self.top)
+        row = self._memory.row(self.top)
+        return cotangent if row is None else cotangent + row
 
     def _record(self, j: int, previous: torch.Tensor, change: torch.Tensor, adjoint: torch.Tensor) -> None:
         """Keep what the gradients of the weights need."""
@@ -152,7 +159,7 @@ class BackwardPass(ABC):
         self._factor_gradients[j] = (adjoint.to(wide) * change.to(wide)).sum()
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
-        """Gradients for `plan.weight_tensors()`; layers beyond the top had no part in the loss."""
+        """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
         n = self.plan.n_layers
         nothing = torch.zeros_like(self._adjoints[self.top])
         # These sums cancel: never in less than single precision, whatever the layers use.
@@ -186,12 +193,12 @@ class DifferentiablePass(BackwardPass):
     """In plain operations, for second derivatives and for many cotangents at once."""
 
     def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
-        skip = tape.plan.n_layers - top
-        self._sum = FunctionalSum(tape.plan.transposed_matrix()[skip:, skip:].to(cotangent.device))
+        self._sum = tape.plan.plain_adjoint_sum(top, cotangent.device)
         super().__init__(tape.plan, top, tape.plan.factors.to(cotangent), self._sum)
 
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
-        state = cotangent if j == self.top else cotangent + self._sum.row(self.top - j)
+        row = None if j == self.top else self._sum.row(self.top - j)
+        state = cotangent if row is None else cotangent + row
         self._sum.append(state)
         return state
 

@@ -1,10 +1,9 @@
-"""The history sums for states on the CPU, by compiled operations: what `exact` and `compressed` compute, sooner.
+"""The compressed history sum for states on the CPU, by compiled operations: what `compressed` computes, faster.
 
 A state is a tensor of its own, as in a network without memory, and is freed as soon as nobody needs it: the sums go by
 addresses. `fracdnn.kernels.history` holds the operations and says why they are these two.
 """
 
-from abc import abstractmethod
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -18,28 +17,17 @@ from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
 from fracdnn.tracing import in_dispatch_mode
 
-# Fewer states, or fewer numbers in all of them, are quick in any way and not worth a compiler.
-_FEWEST_LAYERS = 16
-_SMALLEST_HISTORY = 2**15
-# Smaller ones are not worth a second thread.
+# Smaller states are not worth a second thread.
 _SMALLEST_SHARED = 2**14
 _PIECE_UNIT = 64
 # Numbers between states that lie one after the other: some lines of the cache.
 _GAP = 80
-# Blocks of rows of the exact sum, from large to small.
-_LEVELS = (64, 8)
 
 
-def applies(state: torch.Tensor, n_layers: int) -> bool:
-    """Whether the compiled sums can take states like this one, and should."""
-    return (
-        n_layers >= _FEWEST_LAYERS
-        and is_readable(state)
-        and state.dtype in NUMPY_TYPES
-        and n_layers * state.numel() >= _SMALLEST_HISTORY
-        and not in_dispatch_mode()
-        and _kernel(state.dtype) is not None
-    )
+def can_take(state: torch.Tensor) -> bool:
+    """Whether the compiled sum can take states like this one."""
+    plain = is_readable(state) and state.dtype in NUMPY_TYPES and not in_dispatch_mode()
+    return plain and _kernel(state.dtype) is not None
 
 
 @lru_cache(maxsize=2)
@@ -56,10 +44,14 @@ def _kernel(dtype: torch.dtype) -> ModuleType | None:
     return kernel
 
 
-class _CompiledSum(HistorySum):
-    """What the two sums share: states by address, and the two operations on them."""
+class CompiledCompressedSum(HistorySum):
+    """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
 
-    def __init__(self, state: torch.Tensor, n_rows: int) -> None:
+    The table holds the far states (one more than exponentials: the first state of a forward sum, the running sum of a
+    transposed one), then the states of the previous block, then those of the block itself.
+    """
+
+    def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
         from fracdnn.kernels.threads import Call
 
         kernel: Any = _kernel(state.dtype)
@@ -71,106 +63,6 @@ class _CompiledSum(HistorySum):
         self._piece = -(-self._size // (threads * _PIECE_UNIT)) * _PIECE_UNIT
         self._begin = Call(kernel.begin(kind), kernel.BEGIN, threads)
         self._finish = Call(kernel.finish(kind), kernel.FINISH, threads)
-
-    def first(self, state: torch.Tensor) -> torch.Tensor:
-        first = self._new_state().copy_(state)
-        self._keep(0, fresh_alias(first))
-        return first
-
-    def row(self, n: int) -> torch.Tensor:
-        row = self._new_state()
-        self._write(n, row, 0, 0.0)
-        return row
-
-    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        step = self._readable(change)
-        state = self._new_state()
-        self._write(n, state, step.data_ptr(), float(factor))
-        self._keep(n, fresh_alias(state))
-        return state
-
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        step, scaled, state = self._readable(change), self._new_state(), self._private_state(n)
-        self._write(n, state, step.data_ptr(), 1.0, scaled.data_ptr(), float(scale))
-        self._keep(n, state)
-        return scaled
-
-    @abstractmethod
-    def _write(self, n: int, state: torch.Tensor, step: int, factor: float, scaled: int = 0, scale: float = 0) -> None:
-        """Row n + factor · step into a state, and scale times that into another; 0 is no address."""
-
-    @abstractmethod
-    def _keep(self, n: int, state: torch.Tensor) -> None:
-        """Remember state n, as long as rows are to come that read it."""
-
-    def _new_state(self) -> torch.Tensor:
-        return buffer(self._like, *self._shape)
-
-    def _private_state(self, n: int) -> torch.Tensor:
-        """A place for state n that nobody else will see."""
-        return self._new_state()
-
-    def _rows_apart(self, n: int) -> torch.Tensor:
-        """Room for n states, a little apart: at distances that are powers of 2 they would meet in the cache."""
-        return buffer(self._like, n, self._size + _GAP)[:, : self._size]
-
-    def _readable(self, change: torch.Tensor) -> torch.Tensor:
-        """The same numbers where the operations can read them."""
-        if not is_readable(change):
-            change = torch.zeros(self._shape, dtype=self._dtype) + change
-        if change.dtype is self._dtype and change.is_contiguous() and not change.is_neg():
-            return change
-        return change.detach().to(self._dtype).contiguous().resolve_neg()
-
-
-class CompiledExactSum(_CompiledSum):
-    """Row n of a lower triangular matrix [N, N] (its row n−1)."""
-
-    def __init__(self, matrix: torch.Tensor, state: torch.Tensor) -> None:
-        super().__init__(state, len(matrix))
-        self._matrix = matrix
-        self._states: list[torch.Tensor] = []
-        self._table = _Table(np.zeros(self.n_rows + 1, np.int64))
-        self._levels = _LEVELS if self.n_rows > _LEVELS[0] else _LEVELS[1:]
-        self._base = self._rows_apart(min(self._levels[0], self.n_rows + 1))
-        self._base_table = _Table(_addresses(self._base))
-        self._ones = self._like.new_ones(len(self._base))
-
-    def _keep(self, n: int, state: torch.Tensor) -> None:
-        self._states.append(state)
-        self._table.entries[n] = state.data_ptr()
-
-    def _write(self, n: int, state: torch.Tensor, step: int, factor: float, scaled: int = 0, scale: float = 0) -> None:
-        start = 0
-        for size in self._levels:
-            if n % size == 0 and start < n:
-                self._start_block(n, min(size, self.n_rows + 1 - n), start)
-            start = n - n % size
-        base = int(self._base_table.entries[n % self._levels[0]]) if start else 0
-        near = (n - start, self._table.place(start), self._weight(n, start))
-        self._finish(self._size, self._piece, state.data_ptr(), base, *near, step, scaled, factor, scale)
-
-    def _start_block(self, n: int, n_rows: int, start: int) -> None:
-        """Bring states start … n−1 into rows n … n + n_rows − 1."""
-        rows = (n_rows, self._base_table.place(n % self._levels[0]), self._ones.data_ptr() if start else 0)
-        sources = (n - start, self._table.place(start), self._weight(n, start), self._matrix.stride(0))
-        self._begin(self._size, self._piece, *rows, *sources, 0, 0, 0)
-
-    def _weight(self, n: int, k: int) -> int:
-        """Where M_nk is."""
-        matrix = self._matrix
-        return matrix.data_ptr() + ((n - 1) * matrix.stride(0) + k) * matrix.element_size()
-
-
-class CompiledCompressedSum(_CompiledSum):
-    """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
-
-    The table holds the far states (one more than exponentials: the first state of a forward sum, the running sum of a
-    transposed one), then the states of the previous block, then those of the block itself.
-    """
-
-    def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
-        super().__init__(state, n_rows)
         self._transposed, self._block = transposed, weights.block
         block = weights.block
         self._far = self._rows_apart(len(weights.decay) + 1).zero_()
@@ -192,10 +84,29 @@ class CompiledCompressedSum(_CompiledSum):
         self._usual_own = weights.own
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
-        first = super().first(state)
+        first = self._new_state().copy_(state)
+        self._keep(0, fresh_alias(first))
         if not self._transposed:
             self._far[-1].copy_(first.view(-1))
         return first
+
+    def row(self, n: int) -> torch.Tensor:
+        row = self._new_state()
+        self._write(n, row, 0, 0.0)
+        return row
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        step = self._readable(change)
+        state = self._new_state()
+        self._write(n, state, step.data_ptr(), float(factor))
+        self._keep(n, fresh_alias(state))
+        return state
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        step, scaled, state = self._readable(change), self._new_state(), self._private_state(n)
+        self._write(n, state, step.data_ptr(), 1.0, scaled.data_ptr(), float(scale))
+        self._keep(n, state)
+        return scaled
 
     def _keep(self, n: int, state: torch.Tensor) -> None:
         self._states.append(state)
@@ -241,6 +152,21 @@ class CompiledCompressedSum(_CompiledSum):
         rows = (n_rows, self._base_table.place(0), 0)
         sources = (n_far + self._block, self._table.place(0), starting.ctypes.data, n_far + self._block)
         self._begin(self._size, self._piece, *rows, *sources, n_far, absorb.ctypes.data, self._decay.data_ptr())
+
+    def _new_state(self) -> torch.Tensor:
+        return buffer(self._like, *self._shape)
+
+    def _rows_apart(self, n: int) -> torch.Tensor:
+        """Room for n states, a little apart: at distances that are powers of 2 they would meet in the cache."""
+        return buffer(self._like, n, self._size + _GAP)[:, : self._size]
+
+    def _readable(self, change: torch.Tensor) -> torch.Tensor:
+        """The same numbers where the operations can read them."""
+        if not is_readable(change):
+            change = torch.zeros(self._shape, dtype=self._dtype) + change
+        if change.dtype is self._dtype and change.is_contiguous() and not change.is_neg():
+            return change
+        return change.detach().to(self._dtype).contiguous().resolve_neg()
 
 
 class _Table:

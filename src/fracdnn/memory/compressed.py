@@ -16,11 +16,6 @@ import torch
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
 from fracdnn.memory.sums import BufferedSum, buffer, fresh_alias
 
-# Rows of a block: small, since a row is summed from half a block on average …
-BLOCK = 8
-# … but on other devices, where the number of operations counts.
-DEVICE_BLOCK = 32
-
 
 @dataclass(frozen=True)
 class CompressedWeights:
@@ -52,9 +47,7 @@ class CompressedWeights:
         return CompressedWeights(*(tensor.to(like).contiguous() for tensor in tensors))
 
 
-def compressed_weights(
-    order: torch.Tensor, n_layers: int, tolerance: float, *, block: int = BLOCK
-) -> CompressedWeights:
+def compressed_weights(order: torch.Tensor, n_layers: int, tolerance: float, *, block: int) -> CompressedWeights:
     """The matrices for an order, far weights to the given relative tolerance."""
     terms = compress_differences(order, min_lag=block + 1, max_lag=max(n_layers, block + 1), tolerance=tolerance)
     index = torch.arange(block, device=order.device)

@@ -3,6 +3,7 @@
 Blocked like `exact`, without buffers that are written twice. Always by the full weights, whatever the depth.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -10,8 +11,34 @@ import torch
 _BLOCK = 16
 
 
-class FunctionalSum:
-    """Row n of a lower triangular matrix over states that are appended one after the other."""
+class PlainSum(ABC):
+    """What `HistorySum` is, for states that are appended one after the other and never written into."""
+
+    @abstractmethod
+    def append(self, state: torch.Tensor) -> None:
+        """Take the next state."""
+
+    @abstractmethod
+    def row(self, n: int) -> torch.Tensor | None:
+        """Σ_{k<n} M_nk x_k over the n states so far; None is 0."""
+
+
+class LastState(PlainSum):
+    """Row n is x_{n−1}, or 0 without skip connections."""
+
+    def __init__(self, *, skip: bool) -> None:
+        self._skip = skip
+        self._last: torch.Tensor | None = None
+
+    def append(self, state: torch.Tensor) -> None:
+        self._last = state
+
+    def row(self, n: int) -> torch.Tensor | None:
+        return self._last if self._skip else None
+
+
+class FunctionalSum(PlainSum):
+    """Row n of a lower triangular matrix."""
 
     def __init__(self, matrix: torch.Tensor) -> None:
         self._matrix = matrix

@@ -1,6 +1,7 @@
 """What can go wrong inside a layer, said with the layer's name."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -12,7 +13,32 @@ Step = Callable[[int, torch.Tensor], torch.Tensor]
 _CHECK_EVERY = 32
 
 
-class StateGuard:
+class Guard(ABC):
+    """Calls each step of one forward pass, so that no step can change a state that later layers remember."""
+
+    @abstractmethod
+    def call(self, step: Step, j: int, y: torch.Tensor) -> torch.Tensor:
+        """f_j(Y_j)."""
+
+    @abstractmethod
+    def check(self, j: int, y: torch.Tensor) -> None:
+        """Look at Y_j, which was just made."""
+
+
+class CopyGuard(Guard):
+    """For operations that are traced or transformed, whose values and versions cannot be seen: steps get a copy.
+
+    A compiler removes the copy where the step does not write into it.
+    """
+
+    def call(self, step: Step, j: int, y: torch.Tensor) -> torch.Tensor:
+        return step(j, y.clone())
+
+    def check(self, j: int, y: torch.Tensor) -> None:
+        pass
+
+
+class StateGuard(Guard):
     """Watches the states of one forward pass: none may be written into, none may leave the finite numbers.
 
     Values are looked at on the CPU only, every 32 layers; on another device that would wait for it.

@@ -1,151 +1,186 @@
-"""What a chain of layers needs to know of its memory: the weights, the step factors, and which sum to use.
+"""What a chain of layers needs to know of its memory: the weights, the step factors, and a sum to compute with.
 
 A plan serves many forward passes where order and steps are fixed. Where they are learned it is built in each, its
 tensors are attached to the graph, and `weight_gradients` gives what flows back into them.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
 from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
-from fracdnn.memory import compiled
-from fracdnn.memory.compiled import CompiledCompressedSum, CompiledExactSum
-from fracdnn.memory.compressed import (
-    BLOCK,
-    DEVICE_BLOCK,
-    CompressedSum,
-    CompressedWeights,
-    compressed_gradients,
-    compressed_weights,
-)
+from fracdnn.memory.choose import choose_sum
+from fracdnn.memory.compressed import CompressedWeights, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum
+from fracdnn.memory.functional import FunctionalSum, LastState, PlainSum
+from fracdnn.memory.memoryless import MemorylessSum
 from fracdnn.memory.sums import HistorySum
 from fracdnn.tracing import being_traced, being_transformed
 
-HISTORIES = ("auto", "exact", "compressed")
-
-# Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
-_EXACT_LAYERS = 64
-# … but not for small states, which stay in cache, nor on other devices: there it takes more layers.
-_EXACT_LAYERS_IF_SMALL = _EXACT_LAYERS_ELSEWHERE = 192
+# Batches of other sizes keep other things: not without end.
+_KEPT = 64
 
 
-class MemoryPlan:
+class MemoryPlan(ABC):
     """Weights and factors of N layers; float64, attached to the graph of order and steps where these are learned."""
 
-    def __init__(
-        self,
-        factors: torch.Tensor,
-        *,
-        matrix: torch.Tensor | None = None,
-        compressed: CompressedWeights | None = None,
-        order: torch.Tensor | None = None,
-    ) -> None:
+    # What `history_` calls it.
+    history: ClassVar[str]
+
+    def __init__(self, factors: torch.Tensor, *weights: torch.Tensor) -> None:
         self.n_layers = factors.numel()
         self.factors = factors
-        self._matrix = matrix
-        self._compressed = compressed
-        self._order = order
-        self._casts: dict[object, torch.Tensor | CompressedWeights] = {}
-        self.learned = any(tensor.requires_grad for tensor in self.weight_tensors())
+        # All that a gradient can flow into, in the order of `weight_gradients`, the factors last.
+        self.weight_tensors = (*weights, factors)
+        self.learned = any(tensor.requires_grad for tensor in self.weight_tensors)
         # Numbers where they are constants: a Python float costs a layer nothing, on any device.
         self.factor_numbers: list[float] | None = None
         if not self.learned and not being_traced():
             self.factor_numbers = factors.tolist()
+        self._kept: dict[tuple[Any, ...], Any] = {}
 
-    def weight_tensors(self) -> tuple[torch.Tensor, ...]:
-        """All that a gradient can flow into, in the order of `weight_gradients`."""
-        if self._compressed is None:
-            return (self.dense_matrix(), self.factors)
-        weights = self._compressed
-        return (weights.own, weights.previous, weights.far, weights.oldest, self.factors)
-
-    def dense_matrix(self) -> torch.Tensor:
-        """All weights in full, attached to the graph."""
-        if self._matrix is None:
-            assert self._order is not None
-            self._matrix = memory_matrix(self._order, self.n_layers)
-        return self._matrix
-
+    @abstractmethod
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
         """The sum of the weights over Y_0, Y_1, …, for states like this one."""
-        if self._sums_all_pairs(state):
-            return _exact_sum(self.forward_matrix(state), state)
-        return _compressed_sum(self._cast_compressed(state), state, self.n_layers, transposed=False)
 
+    @abstractmethod
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
-        if self._sums_all_pairs(state):
-            skip = self.n_layers - top
-            return _exact_sum(self.adjoint_matrix(state)[skip:, skip:], state)
-        return _compressed_sum(self._cast_compressed(state), state, top, transposed=True)
 
-    def _sums_all_pairs(self, state: torch.Tensor) -> bool:
-        if self._compressed is None:
-            return True
-        small = state.is_cpu and not compiled.applies(state, self.n_layers)
-        return small and not self.learned and self.n_layers <= _EXACT_LAYERS_IF_SMALL
+    @abstractmethod
+    def plain_sum(self, device: torch.device) -> PlainSum:
+        """`forward_sum` in plain operations, attached to the graph."""
 
-    def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
-        """`dense_matrix()` as numbers only, in the dtype and on the device of a state; made once."""
-        return self._cast("forward", self.dense_matrix(), like)
+    @abstractmethod
+    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
+        """`adjoint_sum` in plain operations, attached to the graph."""
 
-    def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
-        """`transposed_matrix()` in the same way."""
-        return self._cast("adjoint", self.transposed_matrix(), like)
+    @abstractmethod
+    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Gradients for `weight_tensors` less the last, from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row."""
 
-    def transposed_matrix(self) -> torch.Tensor:
-        """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
-        return self.dense_matrix().T.flip(0, 1)
+    def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What `make` gives, as constants; made once for each key, such as the dtype and device of a state."""
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            with torch.inference_mode(False), torch.no_grad():
+                found = self._kept[key] = make()
+        return found
+
+
+class MemorylessPlan(MemoryPlan):
+    """Order 1, Y_j = Y_{j−1} + τ_j f; without `skip`, Y_j = f."""
+
+    history = "none"
+
+    def __init__(self, factors: torch.Tensor, *, skip: bool = True) -> None:
+        super().__init__(factors)
+        self._skip = skip
+
+    def forward_sum(self, state: torch.Tensor) -> HistorySum:
+        return MemorylessSum(skip=self._skip)
+
+    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
+        return MemorylessSum(skip=self._skip)
+
+    def plain_sum(self, device: torch.device) -> PlainSum:
+        return LastState(skip=self._skip)
+
+    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
+        return LastState(skip=self._skip)
 
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Gradients for `weight_tensors()` less the last, from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row."""
-        if self._compressed is None:
-            return ((adjoints @ states.T).tril().to(torch.float64),)
-        return compressed_gradients(self._cast_compressed(states), states, adjoints)
-
-    def _cast(self, key: object, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        key = (key, like.dtype, like.device)
-        if key not in self._casts:
-            with torch.inference_mode(False):
-                self._casts[key] = tensor.detach().to(like).contiguous()
-        cast = self._casts[key]
-        assert isinstance(cast, torch.Tensor)
-        return cast
-
-    def _cast_compressed(self, like: torch.Tensor) -> CompressedWeights:
-        key = (like.dtype, like.device)
-        if key not in self._casts:
-            assert self._compressed is not None
-            with torch.inference_mode(False):
-                self._casts[key] = self._compressed.detached(like)
-        cast = self._casts[key]
-        assert isinstance(cast, CompressedWeights)
-        return cast
+        return ()
 
 
-def _exact_sum(matrix: torch.Tensor, state: torch.Tensor) -> HistorySum:
-    return CompiledExactSum(matrix, state) if compiled.applies(state, len(matrix)) else ExactSum(matrix, state)
+class ExactPlan(MemoryPlan):
+    """All weights as a lower triangular matrix [N, N]."""
+
+    history = "exact"
+
+    def __init__(self, factors: torch.Tensor, matrix: torch.Tensor) -> None:
+        super().__init__(factors, matrix)
+        self._matrix = matrix
+
+    def forward_sum(self, state: torch.Tensor) -> HistorySum:
+        return ExactSum(self.forward_matrix(state), state)
+
+    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
+        skip = self.n_layers - top
+        return ExactSum(self.adjoint_matrix(state)[skip:, skip:], state)
+
+    def plain_sum(self, device: torch.device) -> PlainSum:
+        return FunctionalSum(self._matrix.to(device))
+
+    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
+        return _transposed_sum(self._matrix, top, device)
+
+    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return ((adjoints @ states.T).tril().to(torch.float64),)
+
+    def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
+        """The weights as numbers only, in the dtype and on the device of a state."""
+        return self.kept(("forward", *_kind(like)), lambda: self._matrix.to(like).contiguous())
+
+    def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
+        """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
+        return self.kept(("adjoint", *_kind(like)), lambda: _transposed(self._matrix).to(like).contiguous())
 
 
-def _compressed_sum(weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
-    kind = CompiledCompressedSum if compiled.applies(state, n_rows) else CompressedSum
-    return kind(weights, state, n_rows, transposed=transposed)
+class CompressedPlan(MemoryPlan):
+    """Near weights, and far ones as exponentials; `sums` says by which operations, see `choose_sum`."""
+
+    history = "compressed"
+
+    def __init__(self, factors: torch.Tensor, weights: CompressedWeights, order: torch.Tensor, sums: str) -> None:
+        super().__init__(factors, weights.own, weights.previous, weights.far, weights.oldest)
+        self._weights, self._order, self._sums = weights, order, sums
+
+    def forward_sum(self, state: torch.Tensor) -> HistorySum:
+        kind = choose_sum(self._sums, self.n_layers, state)
+        return kind(self._cast_weights(state), state, self.n_layers, transposed=False)
+
+    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
+        kind = choose_sum(self._sums, top, state)
+        return kind(self._cast_weights(state), state, top, transposed=True)
+
+    def plain_sum(self, device: torch.device) -> PlainSum:
+        return FunctionalSum(self._matrix().to(device))
+
+    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
+        return _transposed_sum(self._matrix(), top, device)
+
+    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return compressed_gradients(self._cast_weights(states), states, adjoints)
+
+    def _matrix(self) -> torch.Tensor:
+        return memory_matrix(self._order, self.n_layers)
+
+    def _cast_weights(self, like: torch.Tensor) -> CompressedWeights:
+        return self.kept(("weights", *_kind(like)), lambda: self._weights.detached(like))
+
+
+def _kind(state: torch.Tensor) -> tuple[Any, ...]:
+    return state.dtype, state.device
+
+
+def _transposed(matrix: torch.Tensor) -> torch.Tensor:
+    return matrix.T.flip(0, 1)
+
+
+def _transposed_sum(matrix: torch.Tensor, top: int, device: torch.device) -> PlainSum:
+    skip = len(matrix) - top
+    return FunctionalSum(_transposed(matrix)[skip:, skip:].to(device))
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
     """1e-10 for float64, 1e-6 for anything coarser."""
     return 1e-10 if dtype == torch.float64 else 1e-6
-
-
-def choose_history(history: str, n_layers: int, *, equal_steps: bool, on_cpu: bool = True) -> str:
-    """What "auto" stands for: exponentials for deep networks with one order and equal steps."""
-    if being_traced():
-        return "exact"  # what is traced runs on plain operations, see `functional`
-    if history != "auto":
-        return history
-    deep = n_layers > (_EXACT_LAYERS if on_cpu else _EXACT_LAYERS_ELSEWHERE)
-    return "compressed" if equal_steps and deep else "exact"
 
 
 def equal_steps_plan(
@@ -155,14 +190,15 @@ def equal_steps_plan(
     *,
     history: str,
     tolerance: float,
-    on_cpu: bool = True,
+    block: int,
+    sums: str = "auto",
 ) -> MemoryPlan:
     """A plan for one step size and one order, or an order for each layer."""
     factors = l1_step_factor(order, step_size).expand(n_layers)
     if history == "exact":
-        return MemoryPlan(factors, matrix=_matrix(order, n_layers))
-    weights = compressed_weights(order, n_layers, tolerance, block=BLOCK if on_cpu else DEVICE_BLOCK)
-    return MemoryPlan(factors, compressed=weights, order=order)
+        return ExactPlan(factors, _matrix(order, n_layers))
+    weights = compressed_weights(order, n_layers, tolerance, block=block)
+    return CompressedPlan(factors, weights, order, sums)
 
 
 def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
@@ -175,4 +211,4 @@ def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
 
 def grid_plan(order: torch.Tensor, t: torch.Tensor) -> MemoryPlan:
     """A plan for any increasing times; always exact."""
-    return MemoryPlan(l1_step_factor(order, t.diff()), matrix=memory_weights_on_grid(order, t))
+    return ExactPlan(l1_step_factor(order, t.diff()), memory_weights_on_grid(order, t))

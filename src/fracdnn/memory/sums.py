@@ -12,8 +12,6 @@ class HistorySum(ABC):
     for by itself.
     """
 
-    n_rows: int
-
     @abstractmethod
     def first(self, state: torch.Tensor) -> torch.Tensor:
         """Take x_0; returns it where it is kept."""
@@ -28,11 +26,13 @@ class HistorySum(ABC):
 
     @abstractmethod
     def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        """x_n = row n + change, of which nobody but the sum itself will know; returns scale · x_n."""
+        """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
 
 
 class BufferedSum(HistorySum):
-    """One whose rows live where the states will, so that nothing is copied."""
+    """A sum whose rows are computed where the states will be stored, so that nothing is copied."""
+
+    n_rows: int
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         if change.layout is not torch.strided:  # torch would add a sparse one at another place of the buffer
@@ -58,7 +58,7 @@ def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
-    """Uninitialised memory, an ordinary tensor in inference mode too: those count how often they are written into."""
+    """Uninitialised memory that counts how often it is written into, which tensors made in inference mode do not."""
     if not torch.is_inference_mode_enabled():
         return like.new_empty(size)
     with torch.inference_mode(False):

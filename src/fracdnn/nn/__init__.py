@@ -1,8 +1,19 @@
 """Torch modules with memory."""
 
-from fracdnn.nn.learnable import LearnedOrder, LearnedSteps
+from fracdnn.nn.learned import LearnedOrder, LearnedSteps, parameter_groups
+from fracdnn.nn.memory import Memory
 from fracdnn.nn.network import FractionalNetwork
 from fracdnn.nn.operators import DenseLayer, StencilLayer
-from fracdnn.nn.stack import FractionalStack
+from fracdnn.nn.stack import FractionalStack, WithoutSkip
 
-__all__ = ["DenseLayer", "FractionalNetwork", "FractionalStack", "LearnedOrder", "LearnedSteps", "StencilLayer"]
+__all__ = [
+    "DenseLayer",
+    "FractionalNetwork",
+    "FractionalStack",
+    "LearnedOrder",
+    "LearnedSteps",
+    "Memory",
+    "StencilLayer",
+    "WithoutSkip",
+    "parameter_groups",
+]

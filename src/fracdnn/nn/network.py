@@ -1,31 +1,27 @@
 """The paper's network: layers σ(K_j y + b_j) with memory, and the class map W."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import get_ident
-from typing import Any, NamedTuple
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.nn import fused
+from fracdnn.memory import MemorylessPlan, MemoryPlan
+from fracdnn.nn import engines
+from fracdnn.nn.architecture import Architecture, Weights
+from fracdnn.nn.engines import ENGINES, operations
+from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
-from fracdnn.nn.printed_adjoint import PrintedAdjoint
-from fracdnn.nn.stack import FractionalStack, Numbers
-from fracdnn.tracing import has_module_hooks, has_tensor_hooks, operations_are_watched
-from fracdnn.validation import check_choice, check_count, check_order
+from fracdnn.nn.signature import takes_options_of
+from fracdnn.nn.stack import FractionalStack
+from fracdnn.validation import check_choice, check_count
 
 OPERATORS = ("dense", "stencil")
 ADJOINTS = ("exact", "continuous")
-
-
-class _Joined(NamedTuple):
-    """All K, all b and W in one row, and how samples went through the compiled pass, by their shape and the threads."""
-
-    row: nn.Parameter
-    tiles: dict[Any, fused.Tiles]
 
 
 class FractionalNetwork(nn.Module):
@@ -35,6 +31,10 @@ class FractionalNetwork(nn.Module):
     connections: the paper's three rivals are one switch apart. x [n, n_features] gives [n, n_outputs], the logits of a
     softmax or the values of a regression; `trajectory(x)` gives the states Y_0 … Y_N, [n_layers + 1, n, width].
 
+    The parameters are whole tensors: `K` [n_layers, width, width] (for a stencil `psi` [n_layers, points]), `b`
+    [n_layers, width] or [n_layers], `W` [n_outputs, width], `opening_weight` [width, n_features] and `opening_bias`.
+    `as_modules()` gives the same network as modules, for hooks, freezing or tying of single layers.
+
     `width=None` keeps the number of features, as the paper does; an integer adds a learned opening map to that width,
     which `activate_opening` follows by the activation: without it the outputs hold a linear map of the features.
     `bias` is a "vector" for each layer, a "scalar" (the paper's) or "none". `operator="stencil"` makes K a "nine-point"
@@ -43,25 +43,24 @@ class FractionalNetwork(nn.Module):
     in place of the width), biases 0.
 
     `adjoint="continuous"` replaces the gradient by the one printed in the paper, which is not the gradient: see
-    `fracdnn.nn.printed_adjoint`. It is for reproduction only (dense operator, tanh, fixed order and steps).
+    `fracdnn.nn.engines.printed`. It is for reproduction only (dense operator, tanh, fixed order and steps).
 
-    The other options are those of `FractionalStack`. `options` holds all of them, for
-    `FractionalNetwork(**network.options)`. With `history="auto"`, dense networks up to width 16 with tanh or
-    relu and fixed order and steps run on the CPU through one compiled kernel (see `fracdnn.nn.fused`; it needs Numba),
-    to the same values up to rounding; "exact" and "compressed" keep to torch operations.
+    `engine` is what computes it, "auto" or one of those in `fracdnn.nn.engines.choose`, all to the same values up to
+    rounding; `engine_` says what the last pass ran on. The other options are those of `fracdnn.nn.Memory`, which
+    `network.memory` is. `options` holds all of them, for `FractionalNetwork(**network.options)`.
     """
 
-    _stacked: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] | None = None
-    _joined: "_Joined | None" = None
+    K: nn.Parameter
+    psi: nn.Parameter
+    b: nn.Parameter | None
 
+    @takes_options_of(Memory)
     def __init__(
         self,
         n_features: int,
         n_outputs: int,
         *,
         n_layers: int,
-        order: Numbers = 0.5,
-        step_size: Numbers = 0.2,
         width: int | None = None,
         activate_opening: bool = False,
         activation: str = "tanh",
@@ -70,273 +69,204 @@ class FractionalNetwork(nn.Module):
         grid_shape: tuple[int, int] | None = None,
         stencil: str = "nine-point",
         residual: bool = True,
-        learn_order: bool | str = False,
-        learn_steps: bool = False,
-        history: str = "auto",
-        tolerance: float | None = None,
         adjoint: str = "exact",
+        engine: str = "auto",
         generator: torch.Generator | None = None,
+        **memory: Any,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "generator", "memory")}
         super().__init__()
         # As given: what builds the same network again, its parameters apart.
-        given = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
-        self.options = {name: _plain(value) for name, value in given.items()}
-        self.n_features = check_count(n_features, "n_features", minimum=1)
-        n_outputs = check_count(n_outputs, "n_outputs", minimum=1)
-        n_layers = check_count(n_layers, "n_layers", minimum=1)
-        self.width = self.n_features if width is None else check_count(width, "width", minimum=1)
+        self.options = {name: _plain(value) for name, value in (given | memory).items() if name != "__class__"}
         check_choice(activation, "activation", tuple(ACTIVATIONS))
-        check_choice(bias, "bias", BIASES)
         check_choice(operator, "operator", OPERATORS)
-        check_choice(stencil, "stencil", tuple(STENCILS))
+        n_features = check_count(n_features, "n_features", minimum=1)
+        size = n_features if width is None else check_count(width, "width", minimum=1)
+        self.architecture = Architecture(
+            n_features=n_features,
+            n_outputs=check_count(n_outputs, "n_outputs", minimum=1),
+            n_layers=check_count(n_layers, "n_layers", minimum=1),
+            width=size,
+            has_opening=width is not None,
+            opening_activation=activation if activate_opening else "identity",
+            activation=activation,
+            bias=check_choice(bias, "bias", BIASES),
+            has_skip=residual,
+            operator=operator,
+            grid_shape=None if operator == "dense" else _checked_grid(grid_shape, size),
+            stencil=check_choice(stencil, "stencil", tuple(STENCILS)),
+        )
+        self.memory = Memory(n_layers, **memory)
         self.adjoint = check_choice(adjoint, "adjoint", ADJOINTS)
-        self.opening = None
-        self._opening_activation = ACTIVATIONS[activation if activate_opening else "identity"]
-        if width is not None:
-            self.opening = nn.Linear(self.n_features, self.width)
-            bound = uniform_bound(self.n_features, activation)
-            nn.init.uniform_(self.opening.weight, -bound, bound, generator=generator)
-            nn.init.zeros_(self.opening.bias)
-        layers: list[nn.Module]
-        if operator == "dense":
-            layers = [
-                DenseLayer(self.width, activation=activation, bias=bias, generator=generator) for _ in range(n_layers)
-            ]
+        self.engine = check_choice(engine, "engine", ENGINES)
+        self.engine_: str | None = None
+        self._check_combination()
+        self._draw(generator)
+
+    def _draw(self, generator: torch.Generator | None) -> None:
+        """Make the parameters."""
+        a = self.architecture
+
+        def uniform(*shape: int, fan_in: int) -> nn.Parameter:
+            bound = uniform_bound(fan_in, a.activation)
+            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+        has_opening = a.has_opening
+        self.opening_weight = uniform(a.width, a.n_features, fan_in=a.n_features) if has_opening else None
+        self.opening_bias = nn.Parameter(torch.zeros(a.width)) if has_opening else None
+        if a.operator == "dense":
+            self.K = uniform(a.n_layers, a.width, a.width, fan_in=a.width)
         else:
-            grid = self._checked_grid(grid_shape)
-            layers = [
-                StencilLayer(grid, stencil=stencil, activation=activation, bias=bias, generator=generator)
-                for _ in range(n_layers)
-            ]
-        self.stack: FractionalStack | None = None
-        self.plain: nn.Sequential | None = None
-        if residual:
-            self.stack = FractionalStack(
-                layers,
-                order=order,
-                step_size=step_size,
-                learn_order=learn_order,
-                learn_steps=learn_steps,
-                history=history,
-                tolerance=tolerance,
+            points = len(STENCILS[a.stencil])
+            self.psi = uniform(a.n_layers, points, fan_in=points)
+        shape = {"vector": (a.n_layers, a.width), "scalar": (a.n_layers,), "none": None}[a.bias]
+        self.b = None if shape is None else nn.Parameter(torch.zeros(shape))
+        self.W = uniform(a.n_outputs, a.width, fan_in=a.width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        engine, plan, weights = self.prepare(x)
+        return engines.run(engine, self.architecture, plan, x, weights)
+
+    def trajectory(self, x: torch.Tensor) -> torch.Tensor:
+        """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
+        self._check_input(x)
+        return operations.states(self.architecture, self._plan(x, None), x, self.weights(), trajectory=True)
+
+    def weights(self) -> Weights:
+        """All parameters but those of the memory."""
+        operators = self.K if self.architecture.operator == "dense" else self.psi
+        return Weights(operators, self.b, self.W, self.opening_weight, self.opening_bias)
+
+    @property
+    def order(self) -> torch.Tensor:
+        """The order, float64: a number, or one for each layer."""
+        return self.memory.order
+
+    @property
+    def history_(self) -> str | None:
+        """How the last pass summed over earlier layers: "exact", "compressed", or "none" at order 1."""
+        return self.memory.history_
+
+    def prepare(self, x: torch.Tensor) -> tuple[str, MemoryPlan, Weights]:
+        """What a pass of x takes: the engine, which `engine_` then names, the memory's weights, and the parameters."""
+        self._check_input(x)
+        weights = self.weights()
+        if self.adjoint == "continuous":
+            engine = "printed"
+            if x.dim() != 2:
+                raise InvalidArgumentError(
+                    f"x must be two-dimensional for adjoint='continuous', got shape {tuple(x.shape)}; samples are rows"
+                )
+        else:
+            engine = engines.choose(self.engine, self.architecture, self.memory, x, weights)
+        if not torch.compiler.is_compiling():
+            self.engine_ = engine
+        return engine, self._plan(x, "exact" if engine in ("kernel", "printed") else None), weights
+
+    def _plan(self, x: torch.Tensor, history: str | None) -> MemoryPlan:
+        a = self.architecture
+        if not a.has_skip:
+            return MemorylessPlan(torch.ones(a.n_layers, dtype=torch.float64), skip=False)
+        like = x.new_empty(*x.shape[:-1], a.width) if a.has_opening else x
+        return self.memory.plan(like, a.n_layers, history=history)
+
+    def as_modules(self) -> nn.Sequential:
+        """The same network as modules with parameters of their own: "opening" (where there is one), "stack" and "W".
+
+        "stack" is a `FractionalStack` of one module a layer; without skip connections, an `nn.Sequential`.
+        """
+        a, weights = self.architecture, self.weights()
+        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        if weights.opening_weight is not None:
+            parts["opening"] = _linear(weights.opening_weight, weights.opening_bias)
+            parts["activation"] = _Activation(a.opening_activation)
+        operators = weights.operators.detach().clone().unbind()
+        biases = [None] * a.n_layers if weights.b is None else weights.b.detach().clone().unbind()
+        layers: list[nn.Module] = [self._layer(*pair) for pair in zip(operators, biases, strict=True)]
+        parts["stack"] = self._stack(layers) if a.has_skip else nn.Sequential(*layers)
+        parts["W"] = _linear(weights.W, None)
+        return nn.Sequential(parts)
+
+    def _layer(self, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
+        a, b = self.architecture, None if b is None else b.clone()
+        if a.grid_shape is None:
+            return DenseLayer(operator.clone(), b, a.activation)
+        return StencilLayer(operator.clone(), b, a.activation, grid_shape=a.grid_shape, stencil=a.stencil)
+
+    def _stack(self, layers: list[nn.Module]) -> FractionalStack:
+        stack = FractionalStack(layers)
+        stack.memory = copy.deepcopy(self.memory)
+        return stack
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        if any(name.startswith((f"{prefix}stack.", f"{prefix}plain.")) for name in state_dict):
+            raise InvalidArgumentError(
+                "a state dict must hold whole tensors K, b and W, got one with a module for each layer, as "
+                "earlier versions wrote them; stack its K and b over the layers, or train the network anew"
             )
-        elif not isinstance(order, Sequence):
-            check_order(order)
-        if not residual and (learn_order or learn_steps):
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        a = self.architecture
+        described = [f"{a.n_features} → {a.n_outputs}, {a.n_layers} layers of width {a.width}"]
+        described += [f"{name}={getattr(a, name)!r}" for name in ("activation", "bias", "operator")]
+        return ", ".join([*described, f"engine={self.engine!r}"])
+
+    def _check_input(self, x: torch.Tensor) -> None:
+        n_features = self.architecture.n_features
+        if x.shape[-1:] != (n_features,):
+            raise InvalidArgumentError(
+                f"x must have {n_features} features along its last axis, got shape {tuple(x.shape)}; samples are rows"
+            )
+        if x.dtype != self.W.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise InvalidArgumentError(
+                f"x must have the dtype of the network, {self.W.dtype}, got {x.dtype}; "
+                f"use x.to({self.W.dtype}) or network.to({x.dtype})"
+            )
+
+    def _check_combination(self) -> None:
+        a, memory = self.architecture, self.memory
+        if not a.has_skip and not memory.is_fixed:
             raise InvalidArgumentError(
                 "residual must be True to learn the order or the steps, got False; "
                 "a network without skip connections has neither"
             )
-        if not residual:
-            self.plain = nn.Sequential(*layers)
-        if adjoint == "continuous":
-            self._check_printed(operator, activation, bias)
-        self.W = nn.Linear(self.width, n_outputs, bias=False)
-        bound = uniform_bound(self.width, activation)
-        nn.init.uniform_(self.W.weight, -bound, bound, generator=generator)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        state = self._last_state(self._open(x))
-        return self.W(state) if self._joined is None else nn.functional.linear(state, self.matrices()[2])
-
-    def trajectory(self, x: torch.Tensor) -> torch.Tensor:
-        """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
-        y = self._open(x)
-        if self.stack is not None:
-            return self.stack(y, trajectory=True)
-        states = [y]
-        for layer in self.layers:
-            states.append(layer(states[-1]))
-        return torch.stack(states)
-
-    @property
-    def layers(self) -> list[nn.Module]:
-        """The layers, first to last."""
-        if self.stack is not None:
-            return list(self.stack.layers)
-        assert self.plain is not None
-        return list(self.plain)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """As it is outside of `joined`: copies have parameters of their own."""
-        return {**self.__dict__, "_joined": None, "_stacked": None}
-
-    def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """K of all layers, [N, width, width] (for a stencil ψ, [N, points]), and b, [N, width] or [N]; none is [0]."""
-        return self.matrices()[:2]
-
-    def matrices(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What `stacked()` gives, and W."""
-        if self._joined is not None:
-            return self.split(self._joined.row)
-        # A graph belongs to one thread, and to a mode that records it or does not.
-        key = (get_ident(), torch.is_grad_enabled())
-        kept = self._stacked
-        if kept is not None and key in kept:
-            return *kept[key], self.W.weight
-        layers = self.layers
-        dense = all(isinstance(layer, DenseLayer) for layer in layers)
-        operators = torch.stack([layer.K if dense else layer.psi for layer in layers])  # type: ignore[misc]
-        biases = [b for layer in layers if (b := layer.b) is not None]
-        pair = operators, torch.stack(biases) if biases else operators.new_zeros(0)  # type: ignore[arg-type]
-        if kept is not None:
-            kept[key] = pair
-        return *pair, self.W.weight
-
-    @contextmanager
-    def stacked_once(self) -> Iterator[None]:
-        """Within, `stacked()` does its work once: then a graph goes back to each parameter once, whoever uses it."""
-        self._stacked = {}
-        try:
-            yield
-        finally:
-            self._stacked = None
-
-    @contextmanager
-    def joined(self, x: torch.Tensor) -> Iterator[list[nn.Parameter]]:
-        """Within, all K, all b and W are slices of one parameter; yields it and the others, to train them.
-
-        For many short steps on samples like x: the way from a gradient to each of the layers' parameters takes longer
-        than the compiled pass. Where that does not apply, yields the parameters as they are; within another such block,
-        as they are there. In the end every parameter is again its own, with its gradient.
-        """
-        if self._joined is not None or not self._can_join(x):
-            yield self._joined_parameters()
-            return
-        parts = [part.detach() for part in self.matrices()]
-        whole = nn.Parameter(fused.one_row(*parts))
-        self._joined = _Joined(whole, {})
-        self._give_out(self.split(whole.detach()))
-        try:
-            yield self._joined_parameters()
-        finally:
-            self._joined = None
-            self._give_out(self.split(whole.detach()), copied=True)
-            if whole.grad is not None:
-                self._give_out(self.split(whole.grad), "grad", copied=True)
-
-    def joined_gradients(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """The gradients of all K and all b where they are joined and there are any."""
-        if self._joined is None or self._joined.row.grad is None:
-            return None
-        return self.split(self._joined.row.grad)[:2]
-
-    def _can_join(self, x: torch.Tensor) -> bool:
-        if self.stack is None or self.adjoint != "exact" or _is_watched(self.W):
-            return False
-        if not all(p.requires_grad and not has_tensor_hooks(p) for p in self.parameters()):
-            return False
-        own = [self.W.weight, *(p for layer in self.layers for p in layer._parameters.values())]
-        if len({id(p) for p in own}) < len(own):  # tied parameters are one, and have to stay so
-            return False
-        return fused.applies(self.stack, self._open(x[:1]).detach())
-
-    def _joined_parameters(self) -> list[nn.Parameter]:
-        if self._joined is None:
-            return list(self.parameters())
-        return [self._joined.row, *([] if self.opening is None else self.opening.parameters())]
-
-    def _give_out(self, parts: Sequence[torch.Tensor], name: str = "data", *, copied: bool = False) -> None:
-        """Make parts of K, b and W, or copies, the data or the gradients of the layers' parameters and of W."""
-        K, b, W = parts
-        layers: list[Any] = self.layers
-        pairs = [(self.W.weight, W), *((layer.K, K[j]) for j, layer in enumerate(layers))]
-        if len(b):
-            pairs += ((layer.b, b[j]) for j, layer in enumerate(layers))
-        for parameter, part in pairs:
-            setattr(parameter, name, part.clone() if copied else part)
-
-    def split(self, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """K, b and W as `matrices()` gives them, of one row."""
-        n, width, bias = self.options["n_layers"], self.width, self.options["bias"]
-        sizes = (n * width**2, {"vector": n * width, "scalar": n, "none": 0}[bias], self.options["n_outputs"] * width)
-        K, b, W = torch.split_with_sizes(whole, sizes)
-        return K.view(n, width, width), b.view(n, width) if bias == "vector" else b, W.view(-1, width)
-
-    def tiles(self, x: torch.Tensor) -> tuple[fused.Tiles, torch.Tensor, torch.Tensor] | None:
-        """How x goes through the compiled pass, with Y_0 and one row of parameters; nothing where it does not apply.
-
-        It does not where somebody watches W or the network itself: a pass from x to a loss calls neither.
-        """
-        stack, W, joined = self.stack, self.W, self._joined
-        if type(self) is not FractionalNetwork or stack is None or self.adjoint != "exact":
-            return None
-        if has_module_hooks(self) or _is_watched(W) or W.weight.dtype is not x.dtype or not W.weight.is_cpu:
-            return None
-        if joined is None:
-            if not fused.applies(stack, x.new_empty(min(1, len(x)), self.width)):
-                return None
-            y = self._open(x)
-            return fused.tiles(stack, y), y, fused.one_row(*self.matrices())
-        if operations_are_watched():
-            return None
-        y = self._open(x)
-        key = (y.shape, torch.get_num_threads())
-        if key not in joined.tiles:
-            joined.tiles[key] = fused.tiles(stack, y)
-        return joined.tiles[key], y, joined.row
-
-    def _open(self, x: torch.Tensor) -> torch.Tensor:
-        if x.shape[-1:] != (self.n_features,):
-            raise InvalidArgumentError(
-                f"x must have {self.n_features} features along its last axis, got shape {tuple(x.shape)}; "
-                f"samples are rows"
-            )
-        if x.dtype != self.W.weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise InvalidArgumentError(
-                f"x must have the dtype of the network, {self.W.weight.dtype}, got {x.dtype}; "
-                f"use x.to({self.W.weight.dtype}) or network.to({x.dtype})"
-            )
-        # Under autocast the opening map gives a coarser dtype: the states stay in that of the input.
-        return x if self.opening is None else self._opening_activation(self.opening(x)).to(x.dtype)
-
-    def _last_state(self, y: torch.Tensor) -> torch.Tensor:
-        if self.stack is None:
-            assert self.plain is not None
-            return self.plain(y)
-        if self._joined is not None:
-            K, b = self.stacked()
-            if y.dim() == 2 and len(y) and not operations_are_watched():
-                return fused.joined_state(self.stack, y, K, b, (self._joined.row,))
-            return fused.usual_state(self.stack, y, K, b)
-        if self.adjoint == "exact":
-            return fused.last_state(self.stack, y, self.stacked)
-        if y.dim() != 2:
-            raise InvalidArgumentError(
-                f"x must be two-dimensional for adjoint='continuous', got shape {tuple(y.shape)}; samples are rows"
-            )
-        matrices, biases = self.stacked()
-        return PrintedAdjoint.apply(
-            y, matrices, biases.reshape(len(matrices), -1), self.stack.plan(y), float(self.stack.order)
-        )
-
-    def _checked_grid(self, grid_shape: tuple[int, int] | None) -> tuple[int, int]:
-        if grid_shape is None or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != self.width:
-            raise InvalidArgumentError(
-                f"grid_shape must be two numbers whose product is the width {self.width} for operator='stencil', "
-                f"got {grid_shape}; pass for example grid_shape=(rows, columns)"
-            )
-        return (int(grid_shape[0]), int(grid_shape[1]))
-
-    def _check_printed(self, operator: str, activation: str, bias: str) -> None:
-        stack = self.stack
-        if (
-            (operator, activation) != ("dense", "tanh")
-            or bias == "none"
-            or stack is None
-            or stack.learned_order is not None
-            or stack.order.dim()
-            or not stack.has_equal_steps
-        ):
+        as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias != "none" and a.has_skip
+        if self.adjoint == "continuous" and not (as_printed and memory.has_one_order_and_step):
             raise InvalidArgumentError(
                 "adjoint='continuous' must go with operator='dense', activation='tanh', a bias, residual=True and one "
                 "fixed order and step size, as in the paper; use adjoint='exact' otherwise"
             )
 
 
-def _is_watched(linear: nn.Module) -> bool:
-    """Whether a map is more than the product with its weight."""
-    return type(linear) is not nn.Linear or linear.bias is not None or has_module_hooks(linear)
+class _Activation(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        return ACTIVATIONS[self.name](y)
+
+    def extra_repr(self) -> str:
+        return self.name
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
+    """A linear map with copies of these parameters."""
+    linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], bias=bias is not None)
+    linear.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        linear.bias = nn.Parameter(bias.detach().clone())
+    return linear
+
+
+def _checked_grid(grid_shape: tuple[int, int] | None, width: int) -> tuple[int, int]:
+    if grid_shape is None or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != width:
+        raise InvalidArgumentError(
+            f"grid_shape must be two numbers whose product is the width {width} for operator='stencil', "
+            f"got {grid_shape}; pass for example grid_shape=(rows, columns)"
+        )
+    return (int(grid_shape[0]), int(grid_shape[1]))
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The layers of the paper's network: σ(K y + b), with K dense or a stencil on a grid."""
+"""What a layer of the paper's network computes, σ(K y + b), with K dense or a stencil on a grid."""
 
 import math
 from collections.abc import Callable
@@ -31,15 +31,16 @@ class Slope(NamedTuple):
 
 _aten = torch.ops.aten
 SLOPES = {
-    ACTIVATIONS["tanh"]: Slope(_aten.tanh_backward, True),
-    ACTIVATIONS["relu"]: Slope(lambda cotangent, value: _aten.threshold_backward(cotangent, value, 0), True),
-    ACTIVATIONS["gelu"]: Slope(_aten.gelu_backward, False),
-    ACTIVATIONS["silu"]: Slope(_aten.silu_backward, False),
-    ACTIVATIONS["sigmoid"]: Slope(_aten.sigmoid_backward, True),
-    ACTIVATIONS["identity"]: Slope(lambda cotangent, value: cotangent, True),
+    "tanh": Slope(_aten.tanh_backward, True),
+    "relu": Slope(lambda cotangent, value: _aten.threshold_backward(cotangent, value, 0), True),
+    "gelu": Slope(_aten.gelu_backward, False),
+    "silu": Slope(_aten.silu_backward, False),
+    "sigmoid": Slope(_aten.sigmoid_backward, True),
+    "identity": Slope(lambda cotangent, value: cotangent, True),
 }
 BIASES = ("vector", "scalar", "none")
-STENCILS = {"five-point": 5, "nine-point": 9}
+# Where the numbers of a stencil stand among the nine of a 3 × 3 one.
+STENCILS = {"five-point": (1, 3, 4, 5, 7), "nine-point": tuple(range(9))}
 
 
 def uniform_bound(fan_in: int, activation: str) -> float:
@@ -54,64 +55,47 @@ def affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Te
     return nn.functional.linear(y, K) + b
 
 
+def stencil_map(
+    y: torch.Tensor, psi: torch.Tensor, b: torch.Tensor | None, grid_shape: tuple[int, int], stencil: str
+) -> torch.Tensor:
+    """K(ψ) y + b, K(ψ) a 3 × 3 or five-point stencil ψ on features that form a grid, zero outside it."""
+    if psi.numel() < 9:
+        places = torch.tensor(STENCILS[stencil], device=psi.device)
+        psi = psi.new_zeros(9).index_copy(0, places, psi)
+    image = y.reshape(-1, 1, *grid_shape)
+    mapped = nn.functional.conv2d(image, psi.view(1, 1, 3, 3), padding=1).reshape(y.shape)
+    return mapped if b is None else mapped + b
+
+
 class DenseLayer(nn.Module):
-    """σ(y Kᵀ + b) for rows y of `width` features; a bias for each feature, one for the layer (the paper's), or none."""
+    """σ(y Kᵀ + b) for rows y; b is a number for each feature, one for the layer (the paper's), or None."""
 
-    def __init__(self, width: int, *, activation: str, bias: str, generator: torch.Generator | None) -> None:
+    def __init__(self, K: torch.Tensor, b: torch.Tensor | None, activation: str) -> None:
         super().__init__()
-        self.K = nn.Parameter(torch.empty(width, width))
-        self.b = _bias(width, bias)
-        self._activation = ACTIVATIONS[activation]
-        bound = uniform_bound(width, activation)
-        nn.init.uniform_(self.K, -bound, bound, generator=generator)
-
-    def linear(self, y: torch.Tensor) -> torch.Tensor:
-        """K y + b."""
-        return affine(y, self.K, self.b)
+        self.K = nn.Parameter(K)
+        self.b = None if b is None else nn.Parameter(b)
+        self.activation = activation
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return self._activation(self.linear(y))
+        return ACTIVATIONS[self.activation](affine(y, self.K, self.b))
 
 
 class StencilLayer(nn.Module):
-    """σ(K(ψ) y + b), K(ψ) a 3 × 3 or five-point stencil ψ on features that form a grid, zero outside it.
-
-    The paper's Remark on parametric kernels.
-    """
-
-    _places: torch.Tensor
+    """σ(K(ψ) y + b), see `stencil_map`: the paper's Remark on parametric kernels."""
 
     def __init__(
         self,
-        grid_shape: tuple[int, int],
-        *,
-        stencil: str,
+        psi: torch.Tensor,
+        b: torch.Tensor | None,
         activation: str,
-        bias: str,
-        generator: torch.Generator | None,
+        *,
+        grid_shape: tuple[int, int],
+        stencil: str,
     ) -> None:
         super().__init__()
-        self.grid_shape = grid_shape
-        points = STENCILS[stencil]
-        self.psi = nn.Parameter(torch.empty(points))
-        self.b = _bias(math.prod(grid_shape), bias)
-        self._activation = ACTIVATIONS[activation]
-        cross = torch.tensor([1, 3, 4, 5, 7]) if points == 5 else torch.arange(9)
-        self.register_buffer("_places", cross, persistent=False)
-        bound = uniform_bound(points, activation)
-        nn.init.uniform_(self.psi, -bound, bound, generator=generator)
-
-    def linear(self, y: torch.Tensor) -> torch.Tensor:
-        """K(ψ) y + b."""
-        kernel = self.psi.new_zeros(9).index_copy(0, self._places, self.psi).view(1, 1, 3, 3)
-        grid = nn.functional.conv2d(y.reshape(-1, 1, *self.grid_shape), kernel, padding=1).reshape(y.shape)
-        return grid if self.b is None else grid + self.b
+        self.psi = nn.Parameter(psi)
+        self.b = None if b is None else nn.Parameter(b)
+        self.activation, self.grid_shape, self.stencil = activation, grid_shape, stencil
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return self._activation(self.linear(y))
-
-
-def _bias(width: int, kind: str) -> nn.Parameter | None:
-    if kind == "none":
-        return None
-    return nn.Parameter(torch.zeros(width if kind == "vector" else ()))
+        return ACTIVATIONS[self.activation](stencil_map(y, self.psi, self.b, self.grid_shape, self.stencil))

@@ -9,6 +9,7 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import (
     HISTORIES,
     MemoryPlan,
+    choose_block,
     choose_history,
     default_tolerance,
     equal_steps_plan,
@@ -61,7 +62,7 @@ def fdeint(
             f"y0 must be a torch tensor, got {type(y0).__name__}; pass torch.as_tensor(y0, dtype=torch.float64)"
         )
     check_floating(y0, "y0")
-    plan = _plan(order, times, _is_uniform(t, times), history, _tolerance(tolerance, y0), on_cpu=y0.is_cpu)
+    plan = _plan(order, times, _is_uniform(t, times), history, _tolerance(tolerance, y0), y0)
     clock = times.to(y0).unbind(0)
 
     def slope(j: int, y: torch.Tensor) -> torch.Tensor:
@@ -75,13 +76,13 @@ def _tolerance(tolerance: float | None, y0: torch.Tensor) -> float:
 
 
 def _plan(
-    order: torch.Tensor, times: torch.Tensor, uniform: bool, history: str, tolerance: float, *, on_cpu: bool
+    order: torch.Tensor, times: torch.Tensor, uniform: bool, history: str, tolerance: float, y0: torch.Tensor
 ) -> MemoryPlan:
     n_steps = times.numel() - 1
-    history = choose_history(history, n_steps, equal_steps=uniform, on_cpu=on_cpu)
+    history = choose_history(history, n_steps, y0, equal_steps=uniform, learned=order.requires_grad)
     if uniform:
         step_size = (times[-1] - times[0]) / n_steps
-        return equal_steps_plan(order, step_size, n_steps, history=history, tolerance=tolerance, on_cpu=on_cpu)
+        return equal_steps_plan(order, step_size, n_steps, history=history, tolerance=tolerance, block=choose_block(y0))
     if history == "compressed":
         raise InvalidArgumentError(
             "history must be 'exact' or 'auto' for unequal or learned steps, got 'compressed'; "

@@ -1,10 +1,12 @@
 """Objective, regularisation, normalisation and the loops that train a network."""
 
+from fracdnn.training.evaluation import backward
 from fracdnn.training.history import History, Record
 from fracdnn.training.loops import AdamTraining, FullBatchTraining, MiniBatchTraining, Training
 from fracdnn.training.normalization import Standardization, normalize_batch
-from fracdnn.training.objective import Objective, Regularization
+from fracdnn.training.objective import Objective
 from fracdnn.training.progress import shown_progress
+from fracdnn.training.regularization import Regularization
 from fracdnn.training.run import Checkpoints, EarlyStopping
 from fracdnn.training.task import Task, accuracy
 
@@ -22,6 +24,7 @@ __all__ = [
     "Task",
     "Training",
     "accuracy",
+    "backward",
     "normalize_batch",
     "shown_progress",
 ]

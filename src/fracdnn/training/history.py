@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from fracdnn.nn import FractionalNetwork
 
@@ -47,12 +46,9 @@ class History:
 
 def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
     """The norm of (∇K, ∇b) of each layer, from the gradients as they stand."""
-    joined = network.joined_gradients()
-    if joined is not None:
-        rows = (part.reshape(len(joined[0]), -1).numpy() for part in joined if len(part))
-        return np.sqrt(sum(np.square(row).sum(1) for row in rows)).tolist()
-    norms = []
-    for layer in network.layers:
-        parts = [p.grad.reshape(-1) for p in layer.parameters() if p.grad is not None]
-        norms.append(torch.cat(parts).norm() if parts else torch.zeros(()))
-    return torch.stack([norm.detach().cpu() for norm in norms]).tolist()
+    weights = network.weights()
+    parts = [p.grad for p in (weights.operators, weights.b) if p is not None and p.grad is not None]
+    if not parts:
+        return [0.0] * len(weights.operators)
+    rows = (part.detach().reshape(len(part), -1).cpu().numpy() for part in parts)
+    return np.sqrt(sum(np.square(row).sum(1) for row in rows)).tolist()

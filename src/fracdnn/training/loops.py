@@ -107,11 +107,6 @@ class MiniBatchTraining(Training):
             )
 
     def _train(self, run: Run) -> str:
-        # Once for all batches.
-        with run.task.network.joined(run.task.x):
-            return self._train_batches(run)
-
-    def _train_batches(self, run: Run) -> str:
         task, status = run.task, ""
         if run.position:
             task.generator.set_state(run.position["drawn_from"])
@@ -226,13 +221,11 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
             accuracy=task.accuracy(task.output),
         )
 
-    with task.network.joined(task.x) as parameters:
-        here = {**here, "shapes": [list(p.shape) for p in parameters]}
-        minimizer: Any = OPTIMIZERS[optimizer](parameters, max_iter=max_iter - done, tolerance=tolerance, callback=note)
-        if resumed:
-            run.check_shapes(resumed["shapes"], here["shapes"])
-            minimizer.load_state_dict(resumed["optimizer"])
-        minimizer.step(_closure(task, parameters))
+    parameters = list(task.network.parameters())
+    minimizer: Any = OPTIMIZERS[optimizer](parameters, max_iter=max_iter - done, tolerance=tolerance, callback=note)
+    if resumed:
+        minimizer.load_state_dict(resumed["optimizer"])
+    minimizer.step(_closure(task, parameters))
     return str(minimizer.result.status)
 
 

@@ -104,15 +104,6 @@ class Run:
         if self._early_stopping is not None and self._waited >= self._early_stopping.patience:
             raise NoImprovementError
 
-    def check_shapes(self, saved: list[list[int]], here: list[list[int]]) -> None:
-        """Refuse a checkpoint whose optimiser saw the parameters in another arrangement."""
-        if saved != here:
-            assert self._checkpoints is not None
-            raise FileContentError(
-                f"{self._checkpoints.path} must be a checkpoint of this training, got one with other shapes of the "
-                f"parameters; go on where Numba is installed as it was, or remove the file to start anew"
-            )
-
     def keep_best(self) -> None:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fracdnn.nn import FractionalNetwork
+from fracdnn.training.evaluation import backward
 from fracdnn.training.history import Record
 from fracdnn.training.objective import Objective
 
@@ -25,7 +26,7 @@ class Task:
     weight: torch.Tensor | None = None
     generator: torch.Generator = field(default_factory=torch.Generator)
     watch: Callable[[Record], None] | None = None
-    # Of the last loss.
+    # Of the last `backward`.
     output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)
 
     def part(self, index: torch.Tensor) -> "Task":
@@ -42,12 +43,11 @@ class Task:
 
     def loss(self) -> torch.Tensor:
         """The objective: data and regularisation."""
-        value, self.output = self.objective.value_and_outputs(self.network, self.x, self.target, self.weight)
-        return value
+        return self.objective(self.network, self.x, self.target, self.weight)
 
     def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
-        value, self.output = self.objective.backward(self.network, self.x, self.target, self.weight)
+        value, self.output = backward(self.objective, self.network, self.x, self.target, self.weight)
         return value
 
     def data_loss(self) -> torch.Tensor:

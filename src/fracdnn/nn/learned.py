@@ -1,5 +1,8 @@
 """Order and steps as parameters, kept in their ranges by smooth maps."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -30,3 +33,26 @@ class LearnedSteps(nn.Module):
 
     def forward(self) -> torch.Tensor:
         return torch.exp(self.raw.to(torch.float64))
+
+
+def parameter_groups(module: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups for an optimiser: learned orders and steps without weight decay, all other parameters with it.
+
+    Decay draws a parameter to 0, and 0 is order 0.5 here, or step 1: 1,000 steps of AdamW with its default decay take
+    an order of 0.9 to 0.69 whatever the data say. Use: `AdamW(parameter_groups(model, weight_decay=0.01))`.
+    """
+    memory = list(_memory_parameters(module))
+    known = {id(parameter) for parameter in memory}
+    others = [parameter for parameter in module.parameters() if id(parameter) not in known]
+    return [
+        {"params": others, "weight_decay": weight_decay},
+        {"params": memory, "weight_decay": 0.0},
+    ]
+
+
+def _memory_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    seen: set[int] = set()
+    for part in module.modules():
+        if isinstance(part, LearnedOrder | LearnedSteps) and id(part.raw) not in seen:
+            seen.add(id(part.raw))
+            yield part.raw

@@ -1,0 +1,59 @@
+"""Which history sum runs: the one place that decides, and the home of every threshold.
+
+What a user asks for by name is taken; only "auto" is decided here.
+"""
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.memory import compiled
+from fracdnn.memory.compiled import CompiledCompressedSum
+from fracdnn.memory.compressed import CompressedSum
+from fracdnn.tracing import being_traced
+
+HISTORIES = ("auto", "exact", "compressed")
+SUMS = ("auto", "torch", "compiled")
+
+# Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
+_EXACT_LAYERS = 64
+# … but small states stay in cache, and other devices count operations: there it takes more layers.
+_EXACT_LAYERS_SMALL = _EXACT_LAYERS_DEVICE = 192
+# Fewer states, or fewer numbers in all of them, are quick in any way and not worth a compiler.
+_COMPILED_LAYERS = 16
+_COMPILED_NUMBERS = 2**15
+# Rows of a block of the compressed sum: few, since a row is summed from half a block on average …
+_BLOCK = 8
+# … but on other devices the number of operations counts.
+_BLOCK_DEVICE = 32
+
+
+def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_steps: bool, learned: bool = False) -> str:
+    """Either "exact" or "compressed", for so many layers and states like this one."""
+    if being_traced():
+        return "exact"  # what is traced runs on plain operations, see `functional`
+    if asked != "auto":
+        return asked
+    if not equal_steps or n_layers <= _EXACT_LAYERS:
+        return "exact"
+    if not state.is_cpu:
+        return "compressed" if n_layers > _EXACT_LAYERS_DEVICE else "exact"
+    small = n_layers * state.numel() < _COMPILED_NUMBERS
+    return "exact" if small and not learned and n_layers <= _EXACT_LAYERS_SMALL else "compressed"
+
+
+def choose_block(state: torch.Tensor) -> int:
+    """Rows of a block of the compressed sum."""
+    return _BLOCK if state.is_cpu else _BLOCK_DEVICE
+
+
+def choose_sum(asked: str, n_layers: int, state: torch.Tensor) -> type[CompressedSum] | type[CompiledCompressedSum]:
+    """The compressed sum by torch's operations or by compiled ones."""
+    if asked == "auto":
+        worth_it = n_layers >= _COMPILED_LAYERS and n_layers * state.numel() >= _COMPILED_NUMBERS
+        asked = "compiled" if worth_it and compiled.can_take(state) else "torch"
+    if asked == "compiled" and not compiled.can_take(state):
+        raise InvalidArgumentError(
+            f"sums must be 'torch' or 'auto' for {state.dtype} on {state.device} here, got 'compiled'; "
+            f"compiled sums need Numba and plain float32 or float64 tensors on the CPU"
+        )
+    return CompiledCompressedSum if asked == "compiled" else CompressedSum

@@ -1,0 +1,80 @@
+"""Which engine runs: the one place that decides. What a user asks for by name runs or is refused with the reason."""
+
+import torch
+from torch import nn
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.kernels import loading
+from fracdnn.kernels.tensors import NUMPY_TYPES
+from fracdnn.nn.architecture import Architecture, Weights
+from fracdnn.nn.memory import Memory
+from fracdnn.tracing import operations_are_watched
+
+ENGINES = ("auto", "operations", "products", "kernel")
+
+# At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
+_KERNEL_WIDTH = 16
+# The kernel sums over all pairs of layers: deeper, these are too many.
+_KERNEL_LAYERS = 192
+_KERNEL_ACTIVATIONS = ("tanh", "relu")
+
+
+def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tensor, weights: Weights) -> str:
+    """The name of the engine for a batch x.
+
+    | engine     | serves                                                                     | "auto" takes it     |
+    | ---------- | -------------------------------------------------------------------------- | ------------------- |
+    | kernel     | what products serves, on the CPU, tanh or relu, float32 or float64,        | up to width 16 and  |
+    |            | fixed order and steps, skip connections, all pairs of layers; needs Numba  | 192 layers          |
+    | products   | dense operators, batches [n, n_features] of plain tensors in one dtype,    | where it can serve  |
+    |            | with nobody tracing, transforming or observing the operations              |                     |
+    | operations | everything                                                                 | everywhere else     |
+    """
+    if asked == "operations":
+        return asked
+    small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
+    obstacle = obstacle_to_products(architecture, x, weights)
+    if asked == "kernel" or (asked == "auto" and small and obstacle is None):
+        further = obstacle or obstacle_to_kernel(architecture, memory, x)
+        if further is None:
+            return "kernel"
+        if asked == "kernel":
+            _refuse(asked, further)
+    if obstacle is not None and asked == "products":
+        _refuse(asked, obstacle)
+    return "products" if obstacle is None else "operations"
+
+
+def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: Weights) -> str | None:
+    """Why going back by hand cannot serve a batch; None where it can."""
+    if architecture.operator != "dense":
+        return "its operator is a stencil, no dense matrix"
+    if x.dim() != 2 or not len(x):
+        return f"x has shape {tuple(x.shape)}, no batch of rows"
+    if operations_are_watched(x.device.type):
+        return "operations are traced, transformed or observed here"
+    for tensor in (x, *weights):
+        if tensor is not None and (type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.dtype is not x.dtype):
+            return f"a tensor is a {type(tensor).__name__} of {tensor.dtype}, no plain one of {x.dtype}"
+    return None
+
+
+def obstacle_to_kernel(architecture: Architecture, memory: Memory, x: torch.Tensor) -> str | None:
+    """Why the compiled kernel cannot serve what `products` can; None where it can."""
+    if architecture.activation not in _KERNEL_ACTIVATIONS:
+        return f"its activation is {architecture.activation!r}, none of {_KERNEL_ACTIVATIONS}"
+    if not architecture.has_skip:
+        return "it has no skip connections"
+    if not memory.is_fixed:
+        return "its order or steps are learned"
+    if memory.history == "compressed":
+        return "it sums over all pairs of layers, and history is 'compressed'"
+    if not x.is_cpu or x.dtype not in NUMPY_TYPES:
+        return f"x is {x.dtype} on {x.device}, not float32 or float64 on the CPU"
+    if loading.small_network(x.dtype) is None:
+        return "Numba is missing, or could not compile it"
+    return None
+
+
+def _refuse(asked: str, obstacle: str) -> None:
+    raise InvalidArgumentError(f"engine must be one that can serve, got {asked!r}, but {obstacle}; use engine='auto'")

@@ -1,0 +1,27 @@
+"""The network in torch operations: any operator, any transform, any derivative."""
+
+import torch
+from torch.nn.functional import linear
+
+from fracdnn.memory import MemoryPlan, propagate
+from fracdnn.nn.architecture import Architecture, Weights
+
+
+def outputs(architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights) -> torch.Tensor:
+    """W Y_N."""
+    return linear(states(architecture, plan, x, weights), weights.W)
+
+
+def states(
+    architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights, *, trajectory: bool = False
+) -> torch.Tensor:
+    """Y_N, or Y_0 … Y_N stacked."""
+    # All at once: the gradients of single layers then go back to the whole tensor in one operation.
+    operators = weights.operators.unbind()
+    biases = [None] * len(operators) if weights.b is None else weights.b.unbind()
+
+    def step(j: int, y: torch.Tensor) -> torch.Tensor:
+        return architecture.layer(y, operators[j], biases[j])
+
+    y0 = architecture.opened(x, weights)
+    return propagate(plan, step, y0, trajectory=trajectory, name="layer {}".format)

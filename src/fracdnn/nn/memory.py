@@ -1,0 +1,236 @@
+"""The memory of a network's layers as torch sees it: order, steps, what of them is learned, and the plan they make."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.memory import (
+    HISTORIES,
+    MemorylessPlan,
+    MemoryPlan,
+    choose_block,
+    choose_history,
+    default_tolerance,
+    equal_steps_plan,
+    grid_plan,
+)
+from fracdnn.nn.learned import LearnedOrder, LearnedSteps
+from fracdnn.tracing import being_traced
+from fracdnn.validation import check_choice, check_order, check_positive, check_step_size
+
+Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
+
+
+class Memory(nn.Module):
+    """Order and steps of `n_layers` layers.
+
+    `order` is one number in (0, 1] or one for each layer, `step_size` one positive number or one for each layer (then
+    the weights are those of unequal steps). Order 1 is a plain residual network and runs as one.
+
+    `learn_order=True` makes the order a parameter in (0, 1), `learn_order="layer"` one for each layer;
+    `learn_steps=True` makes the steps parameters. Weight decay should leave them alone: see `parameter_groups`.
+
+    `history` is how the sum over earlier layers is computed: "exact" in blocks, O(N²) sums; "compressed" (one order,
+    equal steps) with far weights as exponentials of relative error `tolerance` (default 1e-10 in float64, else 1e-6),
+    O(N) work and, without gradients, O(1) states; "auto" chooses by depth and size. `history_` says what the last pass
+    ran: "exact", "compressed", or "none" at order 1; None before the first.
+
+    Fixed orders and steps go with the state dict, so that one made with others is refused.
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        *,
+        order: Numbers = 0.5,
+        step_size: Numbers = 0.2,
+        learn_order: bool | str = False,
+        learn_steps: bool = False,
+        history: str = "auto",
+        tolerance: float | None = None,
+    ) -> None:
+        super().__init__()
+        orders = check_order(_constant(order, "order"))
+        steps = check_step_size(_constant(step_size, "step_size"))
+        for name, value in (("order", orders), ("step_size", steps)):
+            if value.dim() and value.shape != (n_layers,):
+                raise InvalidArgumentError(
+                    f"{name} must be one number or one for each of the {n_layers} layers, got shape "
+                    f"{tuple(value.shape)}; pass a list of {n_layers} numbers"
+                )
+        if learn_order not in (True, False, "layer"):
+            raise InvalidArgumentError(
+                f"learn_order must be True, False or 'layer', got {learn_order!r}; 'layer' learns one for each layer"
+            )
+        self.learned_order = (
+            LearnedOrder(orders.expand(n_layers) if learn_order == "layer" else orders) if learn_order else None
+        )
+        self.learned_steps = LearnedSteps(steps.expand(n_layers)) if learn_steps else None
+        self._order, self._steps = orders, steps
+        # Whether the layers have no memory.
+        self.is_residual = not learn_order and bool((orders == 1).all())
+        self.history = check_choice(history, "history", HISTORIES)
+        if history == "compressed" and not self._is_compressible:
+            raise InvalidArgumentError(
+                "history must be 'exact' or 'auto' for unequal steps or an order for each layer, got 'compressed'; "
+                "its exponentials need one order and equal steps"
+            )
+        self.tolerance = None if tolerance is None else check_positive(tolerance, "tolerance")
+        self.history_: str | None = None
+        self._plans: dict[tuple[Any, ...], MemoryPlan] = {}
+
+    @property
+    def order(self) -> torch.Tensor:
+        """The order, float64: a number, or one for each layer. A copy."""
+        return self._order.clone() if self.learned_order is None else self.learned_order()
+
+    @property
+    def step_size(self) -> torch.Tensor:
+        """The step, float64: a number, or one for each layer. A copy."""
+        return self._steps.clone() if self.learned_steps is None else self.learned_steps()
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing of it is learned."""
+        return self.learned_order is None and self.learned_steps is None
+
+    @property
+    def has_one_order_and_step(self) -> bool:
+        return self.is_fixed and not self._order.dim() and not self._steps.dim()
+
+    def part(self, index: slice) -> "Memory":
+        """The memory of some of the layers: one for all is shared, values of single layers are copied."""
+        part = copy.copy(self)
+        part._modules, part._plans = dict(self._modules), {}
+        part._order, part._steps = (value[index] if value.dim() else value for value in (self._order, self._steps))
+        for name, learned in self._modules.items():
+            if learned is not None and learned.raw.dim():
+                part._modules[name] = copy.deepcopy(learned)
+                part._modules[name].raw = nn.Parameter(learned.raw.detach()[index].clone())
+        return part
+
+    def plan(self, state: torch.Tensor, n_layers: int, *, history: str | None = None) -> MemoryPlan:
+        """The weights and factors for so many layers and states like this one; noted as what ran.
+
+        `history` is what an engine needs where it can use only one.
+        """
+        plan = self._plan(state, n_layers, history or self._choice(state, n_layers))
+        if not torch.compiler.is_compiling():
+            self.history_ = plan.history
+        return plan
+
+    def _plan(self, state: torch.Tensor, n_layers: int, history: str) -> MemoryPlan:
+        if not self.is_fixed or being_traced():
+            return self._new_plan(state, n_layers, history)
+        key = (n_layers, history, self._tolerance(state), state.is_cpu)
+        plan = self._plans.get(key)
+        if plan is None:
+            # A plan outlives the call that asks for it, which may be made in inference mode.
+            with torch.inference_mode(False), torch.no_grad():
+                plan = self._new_plan(state, n_layers, history)
+            self._plans = {**(self._plans if len(self._plans) < 4 else {}), key: plan}
+        return plan
+
+    def _new_plan(self, state: torch.Tensor, n_layers: int, history: str) -> MemoryPlan:
+        order, steps = self._for(n_layers, self.order, "order"), self._for(n_layers, self.step_size, "step_size")
+        if self.is_residual:
+            return MemorylessPlan(steps.expand(n_layers))
+        if steps.dim():
+            times = torch.cat([torch.zeros_like(steps[:1]), steps.cumsum(0)])
+            return grid_plan(order.to(times.device), times)
+        tolerance, block = self._tolerance(state), choose_block(state)
+        return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block)
+
+    def _for(self, n_layers: int, values: torch.Tensor, name: str) -> torch.Tensor:
+        """The values of so many layers, which may have become others since."""
+        if values.dim() and n_layers > len(values):
+            raise InvalidArgumentError(
+                f"{name} must hold one number for each of the {n_layers} layers, got {len(values)}; "
+                f"layers were added since, so build the stack anew with {n_layers} numbers, or with one for all"
+            )
+        return values[:n_layers] if values.dim() else values
+
+    @property
+    def _is_compressible(self) -> bool:
+        per_layer = self.learned_order is not None and self.learned_order.raw.dim() > 0
+        return self.learned_steps is None and not self._steps.dim() and not self._order.dim() and not per_layer
+
+    def _choice(self, state: torch.Tensor, n_layers: int) -> str:
+        learned = self.learned_order is not None
+        return choose_history(self.history, n_layers, state, equal_steps=self._is_compressible, learned=learned)
+
+    def _tolerance(self, state: torch.Tensor) -> float:
+        return default_tolerance(state.dtype) if self.tolerance is None else self.tolerance
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The fixed orders, then the fixed steps; NaN in place of what is learned, which is among the parameters."""
+        order = self._order if self.learned_order is None else torch.full_like(self._order, torch.nan)
+        steps = self._steps if self.learned_steps is None else torch.full_like(self._steps, torch.nan)
+        return torch.cat([order.reshape(-1), steps.reshape(-1)])
+
+    def set_extra_state(self, state: Any) -> None:
+        here = self.get_extra_state()
+        if not isinstance(state, torch.Tensor) or state.shape != here.shape:
+            got = tuple(state.shape) if isinstance(state, torch.Tensor) else type(state).__name__
+            raise InvalidArgumentError(
+                f"a state dict must hold {len(here)} orders and steps for this memory, got {got}; "
+                f"build the network with the order and step_size that the state dict was made with"
+            )
+        # In the precision of what came: a state dict may have been cast.
+        if not torch.equal(torch.nan_to_num(here.to(state)), torch.nan_to_num(state)):
+            raise InvalidArgumentError(
+                f"a state dict must be one of order and step {self._described(here)}, got one of "
+                f"{self._described(state)}; build the network with the order and step_size that it was made with"
+            )
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, *found: list[str]
+    ) -> None:
+        if strict and f"{prefix}_extra_state" not in state_dict:
+            errors = found[-1]
+            errors.append(
+                "a state dict must hold the order and steps it was made with, got one without, as earlier versions "
+                "wrote them; pass strict=False if you are sure that they are the same"
+            )
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *found)
+
+    def _described(self, values: torch.Tensor) -> str:
+        n = self._order.numel()
+        order, steps = values[:n].tolist(), values[n:].tolist()
+        return f"{order[0] if n == 1 else order} and {steps[0] if len(steps) == 1 else steps}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the weights, which are quickly made again."""
+        return {**self.__dict__, "_plans": {}}
+
+    def extra_repr(self) -> str:
+        order, steps = _shown(self.order), _shown(self.step_size)
+        order += "" if self.learned_order is None else " (learned)"
+        steps += "" if self.learned_steps is None else " (learned)"
+        return f"order={order}, step_size={steps}, history={self.history!r}"
+
+
+def _shown(values: torch.Tensor) -> str:
+    """Numbers to four digits; of many, the ends."""
+    numbers = [f"{number:.4g}" for number in values.detach().reshape(-1).tolist()]
+    if not values.dim():
+        return numbers[0]
+    return f"[{', '.join(numbers if len(numbers) <= 6 else [*numbers[:3], '…', *numbers[-2:]])}]"
+
+
+def _constant(value: Any, name: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            raise InvalidArgumentError(
+                f"{name} must be a constant, got a tensor that requires a gradient; "
+                f"pass numbers and set learn_order=True or learn_steps=True"
+            )
+        return value.clone()
+    if isinstance(value, np.ndarray) or (isinstance(value, Sequence) and not isinstance(value, str)):
+        return torch.from_numpy(np.array(value, dtype=np.float64))
+    return value

@@ -1,0 +1,36 @@
+"""Options that are listed once, where they are taken, and shown wherever they are passed on."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from fracdnn.exceptions import InvalidTypeError
+
+
+def takes_options_of(owner: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For an `__init__` that ends in `**options` of another class: `help()` lists them, unknown ones are refused."""
+    theirs = {
+        name: parameter
+        for name, parameter in inspect.signature(owner).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+    def decorate(init: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(init)
+        named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        names = {p.name for p in named}
+
+        @wraps(init)
+        def checked(self: Any, *arguments: Any, **options: Any) -> None:
+            unknown = options.keys() - names - theirs.keys()
+            if unknown:
+                kind = type(self).__name__
+                known = ", ".join(sorted({*names, *theirs} - {"self"}))
+                raise InvalidTypeError(f"{kind} must be given options it has, got {min(unknown)!r}; it takes {known}")
+            init(self, *arguments, **options)
+
+        checked.__signature__ = own.replace(parameters=[*named, *theirs.values()])  # type: ignore[attr-defined]
+        return checked
+
+    return decorate

@@ -1,0 +1,88 @@
+"""The objective and its gradients, evaluated: the one place that decides how.
+
+Usually a backward pass of autograd. Where a network runs on the small kernel, that computes loss and gradients in one
+pass, and they go to the parameters directly: autograd would take longer than the kernel.
+"""
+
+import torch
+
+from fracdnn.kernels.tiles import LOSSES, Loss
+from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.architecture import Weights
+from fracdnn.nn.engines.kernel import loss_and_gradients
+from fracdnn.tracing import has_module_hooks, has_tensor_hooks
+from fracdnn.training.objective import Objective
+from fracdnn.training.regularization import Regularization
+
+
+def backward(
+    objective: Objective,
+    network: FractionalNetwork,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+) -> tuple[float, torch.Tensor]:
+    """The objective as a number and the outputs; the gradients are added to those of the parameters."""
+    with torch.enable_grad():
+        found = _by_kernel(objective, network, x, target, weight)
+        if found is not None:
+            return found
+        outputs = network(x)
+        value = objective.of_outputs(network, outputs, target, weight)
+        value.backward()
+        return float(value.detach()), outputs.detach()
+
+
+def _by_kernel(
+    objective: Objective, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
+) -> tuple[float, torch.Tensor] | None:
+    """The same with the loss inside the kernel; None where that cannot serve, or where autograd has to say what is
+    wrong.
+    """
+    # A subclass may compute something else.
+    if type(objective) is not Objective or type(objective.regularization) is not Regularization:
+        return None
+    if type(network) is not FractionalNetwork or has_module_hooks(network):
+        return None
+    if not _kernel_takes(objective.loss, network.architecture.n_outputs, x, target, weight):
+        return None
+    engine, plan, weights = network.prepare(x)
+    if engine != "kernel" or any(each is not None and has_tensor_hooks(each) for each in weights):
+        return None
+    loss = Loss(objective.loss, target, weight, objective.label_smoothing)
+    found = loss_and_gradients(network.architecture, plan, x, weights, loss)
+    if found is None:
+        return None
+    with torch.no_grad():
+        value = found.value + objective.regularization.add_gradients(weights, found.gradients)
+        _add_gradients(weights, found.gradients)
+    return value, found.outputs
+
+
+def _kernel_takes(
+    loss: str, n_outputs: int, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
+) -> bool:
+    """Whether targets and weights are such as the kernel takes."""
+    if loss not in LOSSES or x.dim() != 2 or x.requires_grad:
+        return False
+    if loss == "cross_entropy":
+        fits = target.dtype is torch.int64 and target.shape == (len(x),)
+    else:
+        fits = target.dtype is x.dtype and target.shape == (len(x), n_outputs)
+    if weight is not None:
+        fits = fits and weight.dtype is x.dtype and weight.shape == (len(x),)
+    data = (target,) if weight is None else (target, weight)
+    return fits and all(type(each) is torch.Tensor and each.is_cpu and not each.requires_grad for each in data)
+
+
+def _add_gradients(parameters: Weights, gradients: Weights) -> None:
+    """As autograd accumulates: a gradient lies in memory as its parameter does."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if parameter is None or not parameter.requires_grad:
+            continue
+        if parameter.grad is not None:
+            parameter.grad.add_(gradient)
+        elif parameter.stride() == gradient.stride():
+            parameter.grad = gradient
+        else:
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)

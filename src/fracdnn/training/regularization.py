@@ -1,0 +1,97 @@
+"""The paper's regularisation of W, K and b, and plain decay of matrices."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch.linalg import vector_norm
+
+from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.architecture import Weights
+from fracdnn.validation import check_choice
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+LAPLACIANS = ("time", "matrix")
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """ξ_W/2 ‖W‖² + ξ_K/(2N) ‖(−Δ)^s K‖² + ξ_b/(2N) ‖b‖² + ξ/2 ‖K, opening map‖².
+
+    The first three are the paper's. Its (−Δ)_h is not spelled out: `laplacian="time"` is the second difference over the
+    layers, "matrix" that over rows and columns of each K; both with reflecting ends, so that a constant costs nothing.
+    `exponent` s ≠ 1 is the spectral fractional Laplacian. The last term, plain decay of all matrices but W, is not in
+    the paper; a stencil ψ takes the place of K.
+    """
+
+    class_map: float = 0.0
+    operator: float = 0.0
+    bias: float = 0.0
+    decay: float = 0.0
+    laplacian: str = "time"
+    exponent: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice(self.laplacian, "laplacian", LAPLACIANS)
+
+    def __call__(self, network: FractionalNetwork) -> torch.Tensor:
+        weights = network.weights()
+        total = weights.W.new_zeros(())
+        for factor, name, root in self._terms(weights):
+            total = total + (0.5 * factor) * root(getattr(weights, name)).square().sum()
+        return total
+
+    def add_gradients(self, weights: Weights, gradients: Weights) -> float:
+        """The same as a number, and its gradients added to `gradients`, in place."""
+        total = 0.0
+        for factor, name, root in self._terms(weights):
+            image = root(getattr(weights, name))
+            total += 0.5 * factor * float(vector_norm(image)) ** 2
+            getattr(gradients, name).add_(root(image), alpha=factor)
+        return total
+
+    def _terms(self, weights: Weights) -> Iterator[tuple[float, str, Linear]]:
+        """The terms ½ factor ‖A p‖², as the factor, the name of p and a symmetric A."""
+        n_layers, laplacian = len(weights.operators), self._time if self.laplacian == "time" else self._matrix
+        terms = (
+            (self.class_map, "W", _same),
+            (self.operator / n_layers, "operators", laplacian),
+            (self.decay, "operators", _same),
+            (self.decay, "opening_weight", _same),
+            (self.bias / n_layers, "b", _same),
+        )
+        return (term for term in terms if term[0] and getattr(weights, term[1]) is not None)
+
+    def _time(self, operators: torch.Tensor) -> torch.Tensor:
+        """(−Δ)^s over the layers."""
+        laplacian = neumann_laplacian(len(operators), self.exponent).to(operators)
+        return (laplacian @ operators.reshape(len(operators), -1)).view_as(operators)
+
+    def _matrix(self, operators: torch.Tensor) -> torch.Tensor:
+        """(−Δ)^s over rows and columns."""
+        values, vectors = (part.to(operators) for part in _spectrum(operators.shape[-1]))
+        modes = (values.unsqueeze(-1) + values) ** self.exponent * (vectors.T @ operators @ vectors)
+        return vectors @ modes @ vectors.T
+
+
+def _same(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter
+
+
+@lru_cache(maxsize=32)
+def neumann_laplacian(n: int, exponent: float = 1.0) -> torch.Tensor:
+    """(−Δ)^exponent on n points with reflecting ends, [n, n] float64: 2, −1 off the diagonal, 1 in the corners."""
+    values, vectors = _spectrum(n)
+    with torch.inference_mode(False):
+        return vectors @ (values**exponent * vectors).T
+
+
+@lru_cache(maxsize=32)
+def _spectrum(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eigenvalues and eigenvectors (cosines) of the second difference with reflecting ends."""
+    with torch.inference_mode(False):
+        k = torch.arange(n, dtype=torch.float64)
+        values = 4.0 * torch.sin(torch.pi * k / (2 * n)) ** 2
+        vectors = torch.cos(torch.pi * k * (k.unsqueeze(-1) + 0.5) / n)
+        return values, vectors / vectors.norm(dim=0)
