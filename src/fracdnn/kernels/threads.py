@@ -9,6 +9,7 @@ left, so any number of threads will do, one among them.
 """
 
 import ctypes
+import struct
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,24 @@ from numba.extending import intrinsic
 
 
 class Call:
-    """A Numba `cfunc` with a record of its arguments, to be called many times, on so many threads at most."""
+    """A Numba `cfunc` with a record of its arguments, to be called many times, on at most so many threads."""
 
     def __init__(self, kernel: Any, record: np.dtype, threads: int) -> None:
+        kinds = [record[name].kind for name in record.names or ()]
+        self._pack = struct.Struct("=" + "".join({"i": "q", "f": "d"}[kind] for kind in kinds)).pack_into
         self._record = np.zeros(1, record)
         address = self._record.ctypes.data
         region = _parallel_region() if threads > 1 else None
         self._run = partial(region, kernel.address, address, threads, 0) if region else partial(kernel.ctypes, address)
 
-    def __call__(self, *arguments: float) -> np.void:
+    def __call__(self, *arguments: float) -> None:
         """Call it with all fields of the record but the first, which counts the pieces of work taken."""
-        self._record[0] = (0, *arguments)
+        self._pack(self._record, 0, 0, *arguments)
         self._run()
-        return self._record[0]
+
+    def read(self, field: str) -> Any:
+        """A field of the record, as the latest call left it."""
+        return self._record[field][0]
 
 
 @lru_cache(maxsize=1)

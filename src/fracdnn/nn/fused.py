@@ -14,14 +14,13 @@ what comes back as soon as it is known itself: `Tiles.loss` gives value and grad
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from types import ModuleType
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.kernels import loading
+from fracdnn.kernels import tiles as tiles_of
 from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory import MemoryPlan, propagate, propagate_residual
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
@@ -33,21 +32,8 @@ MAX_WIDTH = 16
 # Deeper, all pairs of layers are too many: the memory of all others goes by exponentials.
 _MAX_LAYERS = 192
 
-_CODES = {ACTIVATIONS["tanh"]: 0, ACTIVATIONS["relu"]: 1}
-_GIVEN = 0
-LOSSES = {"cross_entropy": 1, "squared_error": 2}
-_GROUPS = 16
-# Multiplications below which threads cost more than they bring.
-_THREADED_WORK = 200_000
-
-
-class Loss(NamedTuple):
-    """A loss of outputs W Y_N: the kind, see `LOSSES`; what it compares them with; and the weights of the samples."""
-
-    kind: str
-    target: torch.Tensor
-    weight: torch.Tensor | None
-    label_smoothing: float
+_CODES = tiles_of.ACTIVATIONS
+LOSSES, Loss = tiles_of.LOSSES, tiles_of.Loss
 
 
 class LossGradients(NamedTuple):
@@ -113,7 +99,7 @@ def tiles(stack: FractionalStack, y: torch.Tensor) -> "Tiles":
     kept = stack.__dict__.get("_fused")
     if kept is None or kept[0] != key or kept[1].plan is not plan:
         factors = stack.step_numbers if plan is None else plan.factors.tolist()
-        kept = (key, Tiles(_kernel(y.dtype), y, plan, factors, layer._activation, key[-1]))  # type: ignore[arg-type]
+        kept = (key, Tiles(y, plan, factors, layer._activation, key[-1]))
         stack.__dict__["_fused"] = kept
     return kept[1]
 
@@ -133,7 +119,7 @@ def _parameters(stack: FractionalStack, y: torch.Tensor) -> list[torch.Tensor]:
     width = y.shape[1]
     plain = (
         len(activations) == 1
-        and activations <= _CODES.keys()
+        and activations <= {ACTIVATIONS[name] for name in _CODES}
         and len(biases) in (0, len(layers))
         and all(tensor.dtype is y.dtype and is_readable(tensor) for tensor in (y, *matrices, *biases))
         and {K.shape for K in matrices} == {(width, width)}
@@ -154,159 +140,57 @@ def is_plain_call(stack: FractionalStack) -> bool:
     )
 
 
-@lru_cache(maxsize=2)
-def _kernel(dtype: torch.dtype) -> ModuleType | None:
-    """The compiled passes, or nothing where Numba is missing or cannot compile them: tried once, on nothing."""
-    with interrupt_afterwards():
-        try:
-            from fracdnn.kernels import small_network
-
-            nothing = torch.zeros(1, 1, dtype=dtype)
-            trial = Tiles(small_network, nothing, None, [1.0], ACTIVATIONS["tanh"], None)
-            trial.gradients(trial.forward(nothing, nothing[0]), nothing, nothing[0])
-        except Exception:  # whatever it is, the usual path is there
-            return None
-    return small_network
+_kernel = loading.small_network
 
 
 class Tiles:
-    """One network for one number of samples, as the kernel sees it: which samples go together, and its constants.
-
-    `bias` is the number of axes that b has in a layer, None without b. Parameters are one row, see the kernel.
-    """
+    """`fracdnn.kernels.tiles.Tiles` with the parameters as one row; `bias` is the number of axes of b in a layer."""
 
     def __init__(
         self,
-        kernel: ModuleType,
         y: torch.Tensor,
         plan: MemoryPlan | None,
         factors: Sequence[float],
         activation: Callable[[torch.Tensor], torch.Tensor],
         bias: int | None,
     ) -> None:
-        from fracdnn.kernels.threads import Call
-
-        self.plan, self._call = plan, Call
-        self._kernel, self._like, self._dtype = kernel, y.dtype, NUMPY_TYPES[y.dtype]
-        self._n_layers = len(factors)
-        self._n, self._width = y.shape
-        self._size = _tile_size(self._n, self._width, kernel.tile_unit(y.dtype.itemsize))
-        self._n_groups = min(-(-self._n // self._size), _GROUPS)
-        work = self._n * self._width * self._n_layers * (self._n_layers // 2 + self._width + 16)
-        self._threads = min(torch.get_num_threads(), self._n_groups) if work > _THREADED_WORK else 1
-        self._n_parameters = self._n_layers * self._width**2  # W apart
-        steps = (0, 0)
-        if bias is not None:
-            steps = (self._width, 1) if bias else (1, 0)
-            self._n_parameters += self._n_layers * steps[0]
-        pair = () if plan is None else (plan.forward_matrix(y), plan.adjoint_matrix(y))
-        self._weights = tuple(_array(each) for each in pair)
-        self._factors = np.array(factors, self._dtype)
-        network = {
-            "n_groups": self._n_groups,
-            "size": self._size,
-            "n": self._n,
-            "width": self._width,
-            "n_layers": self._n_layers,
-            "has_memory": len(pair) // 2,
-            "factors": _address(self._factors),
-            "b_down": steps[0],
-            "b_along": steps[1],
-            "activation": _CODES[activation],
-            "fine": 1,
-            **dict(zip(("weights", "adjoint"), map(_address, self._weights), strict=False)),
-        }
-        self._places = {name: place for place, name in enumerate(kernel.RECORD.names[1:])}
-        self._fields: list[float] = [network.get(name, 0) for name in self._places]
-        self._equal = np.full(self._n, 1.0 / self._n, self._dtype)
-        self._rooms: list[torch.Tensor] = []
+        self.plan, self._n_layers = plan, len(factors)
+        self._bias = {None: "none", 0: "scalar", 1: "vector"}[bias]
+        self._tiles = tiles_of.Tiles(
+            len(y),
+            y.shape[1],
+            y.dtype,
+            weights=None if plan is None else (plan.forward_matrix(y), plan.adjoint_matrix(y)),
+            factors=factors,
+            activation=next(name for name in _CODES if ACTIVATIONS[name] is activation),
+            bias=self._bias,
+        )
 
     def forward(self, y: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
         """Y_N."""
-        out = np.empty((self._n, self._width), self._dtype)
-        self._run(self._kernel.forward, y, parameters, start=_address(out))
-        return torch.from_numpy(out)
+        return self._tiles.forward(y, *self._parts(parameters)[:2])
 
     def gradients(
         self, cotangent: torch.Tensor, y: torch.Tensor, parameters: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients of y and of the parameters from that of Y_N; the states are computed again."""
-        start, given = np.empty((self._n, self._width), self._dtype), _array(cotangent)
-        sums, _ = self._back(y, parameters, kind=_GIVEN, cotangent=_address(given), start=_address(start))
-        return torch.from_numpy(start), torch.from_numpy(sums[:-1])
+        of_y, *rest = self._tiles.gradients(cotangent, y, *self._parts(parameters)[:2])
+        return of_y, one_row(*(each for each in rest if each is not None))
 
     def loss(self, loss: Loss, y: torch.Tensor, parameters: torch.Tensor, *, to_start: bool) -> LossGradients | None:
-        """A loss of outputs W Y_N and its gradients; nothing where the usual path has to say what is wrong.
-
-        The parameters include W.
-        """
-        n_outputs = (parameters.numel() - self._n_parameters) // self._width
-        target, outputs = _array(loss.target), np.empty((self._n, n_outputs), self._dtype)
-        weight = self._equal if loss.weight is None else _array(loss.weight / loss.weight.sum())
-        start = np.empty((self._n, self._width) if to_start else 0, self._dtype)
-        sums, fine = self._back(
-            y,
-            parameters,
-            kind=LOSSES[loss.kind],
-            smoothing=loss.label_smoothing,
-            n_outputs=n_outputs,
-            outputs=_address(outputs),
-            shares=_address(weight),
-            start=_address(start) if to_start else 0,
-            **{"labels" if target.ndim == 1 else "targets": _address(target)},
-        )
-        if not fine:
+        """A loss of outputs W Y_N and its gradients; nothing where the usual path has to say what is wrong."""
+        found = self._tiles.loss(loss, y, *self._parts(parameters), to_start=to_start)
+        if found is None:
             return None
-        grad_y = torch.from_numpy(start) if to_start else None
-        return LossGradients(float(sums[-1]), torch.from_numpy(outputs), grad_y, torch.from_numpy(sums[:-1]))
+        row = one_row(*(each for each in (found.K, found.b, found.W) if each is not None))
+        return LossGradients(found.value, found.outputs, found.y, row)
 
-    def _back(self, y: torch.Tensor, parameters: torch.Tensor, **fields: float) -> tuple[np.ndarray, bool]:
-        """The sums of the kernel's `gradients` over all groups, and whether all was in order."""
-        sums = np.empty((self._n_groups, parameters.numel() + 1), self._dtype)
-        fine = self._run(self._kernel.gradients, y, parameters, sums=_address(sums), **fields)
-        return sums.sum(0), fine
-
-    def _run(self, entry: Callable[[Any], Any], y: torch.Tensor, parameters: torch.Tensor, **fields: float) -> bool:
-        """Have one of the kernel's functions do its work, with these fields of its record beside the network's."""
-        samples, row = _array(y), _array(parameters)
-        room = (3 * (self._n_layers + 1) * self._width + int(fields.get("n_outputs", 0)) + 3) * self._size
-        try:
-            rooms = self._rooms.pop()  # of an earlier call: no other one has it meanwhile
-        except IndexError:
-            rooms = torch.empty(0, dtype=self._like)
-        if rooms.numel() < room * self._threads:
-            # Torch's memory begins where a vector may: two reads for each that does not cost a third of the speed.
-            rooms = torch.empty(room * self._threads, dtype=self._like)
-        fields |= {"samples": _address(samples), "parameters": _address(row), "n_sums": len(row)}
-        fields |= {"rooms": rooms.data_ptr(), "room": room}
-        values = self._fields.copy()
-        for name, value in fields.items():
-            values[self._places[name]] = value
-        found = self._call(entry(self._dtype), self._kernel.RECORD, self._threads)(*values)
-        self._rooms.append(rooms)
-        return bool(found["fine"])
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().contiguous().resolve_neg().numpy()
-
-
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
-
-def _tile_size(n: int, width: int, unit: int) -> int:
-    """Samples in a tile: a multiple of `unit` whose history stays in cache and that leaves little of a tile empty.
-
-    An odd multiple: states whose distance is a power of two would drive each other out of the cache.
-    """
-    largest = min(9, max(1, 48 // width))
-
-    def cost(multiple: int) -> int:
-        n_tiles = -(-n // (multiple * unit))
-        return (n_tiles + n_tiles % 2) * (multiple + 1)
-
-    return unit * min(range(1, largest + 1, 2), key=cost)
+    def _parts(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        n_layers, (_, width) = self._n_layers, self._tiles._shape
+        n_K, n_b = n_layers * width**2, self._tiles._n_b
+        K, b, W = parameters[:n_K], parameters[n_K : n_K + n_b], parameters[n_K + n_b :]
+        shape = self._tiles._b_shape
+        return K.view(n_layers, width, width), None if shape is None else b.view(shape), W.view(-1, width)
 
 
 class _Pass(torch.autograd.Function):
