@@ -99,8 +99,8 @@ class Tiles:
         matrices = [each.data_ptr() for each in self._weights] or [0, 0]
         b_steps = {"vector": (width, 1), "scalar": (1, 0), "none": (0, 0)}[bias]
         # In the order of the kernel's `NETWORK`.
-        self._network = (n, width, n_layers, self._size, self._n_groups)
-        self._network += (self._factors.data_ptr(), *matrices, *b_steps, ACTIVATIONS[activation])
+        sizes, addresses = (n, width, n_layers, self._size, self._n_groups), (self._factors.data_ptr(), *matrices)
+        self._network = (*sizes, *addresses, *b_steps, ACTIVATIONS[activation])
         self._free: dict[tuple[int, int], list[_Workspace]] = {}
         self.threads_used = 0
 
@@ -181,7 +181,8 @@ class Tiles:
         if self._b_shape is not None and b is not None:
             b = self._plain("b", b, self._b_shape)
         elif self._b_shape is not None or b is not None:
-            raise ValueError(f"b must be None for bias 'none' and a tensor otherwise, got {b}")
+            wanted = "None, as the bias is 'none'" if self._b_shape is None else f"a tensor {list(self._b_shape)}"
+            raise ValueError(f"b must be {wanted}, got {'None' if b is None else list(b.shape)}")
         key = (min(torch.get_num_threads(), self._max_threads), n_outputs)
         free = self._free.setdefault(key, [])
         try:
@@ -219,7 +220,7 @@ class Tiles:
     def _plain(
         self, name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """The same numbers, one after the other in memory. The kernel gets an address, so a wrong shape would crash it."""
+        """The same numbers, contiguous in memory. The kernel gets a bare address, so all else is checked here."""
         if tensor.shape != shape or tensor.dtype is not (dtype or self._dtype) or not tensor.is_cpu:
             found = f"{list(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
             wanted = f"{list(shape)}, {dtype or self._dtype}, on the CPU"

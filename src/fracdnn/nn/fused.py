@@ -22,6 +22,7 @@ import torch
 from fracdnn.kernels import loading
 from fracdnn.kernels import tiles as tiles_of
 from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
+from fracdnn.kernels.tiles import Loss as Loss
 from fracdnn.memory import MemoryPlan, propagate, propagate_residual
 from fracdnn.nn.operators import ACTIVATIONS, DenseLayer, affine
 from fracdnn.nn.stack import FractionalStack
@@ -33,7 +34,7 @@ MAX_WIDTH = 16
 _MAX_LAYERS = 192
 
 _CODES = tiles_of.ACTIVATIONS
-LOSSES, Loss = tiles_of.LOSSES, tiles_of.Loss
+LOSSES = tiles_of.LOSSES
 
 
 class LossGradients(NamedTuple):
