@@ -118,7 +118,7 @@ def test_a_frozen_layer_gets_no_gradient():
 
 
 def test_results_do_not_depend_on_threads(monkeypatch):
-    monkeypatch.setattr(fused, "_THREADED_WORK", 0)
+    monkeypatch.setattr("fracdnn.kernels.tiles.FEWEST_MULTIPLICATIONS_FOR_THREADS", 0)
     threads = torch.get_num_threads()
     found = []
     try:

@@ -173,7 +173,7 @@ def test_accuracy_is_that_of_the_outputs():
 
 
 def test_results_do_not_depend_on_threads(monkeypatch):
-    monkeypatch.setattr(fused, "_THREADED_WORK", 0)
+    monkeypatch.setattr("fracdnn.kernels.tiles.FEWEST_MULTIPLICATIONS_FOR_THREADS", 0)
     threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2, 3, 3, 7):

@@ -6,9 +6,9 @@ memory, where the rows are whole states. The memory is summed for blocks of eigh
 the block once for the eight; within the block each state is handed on to the later ones as soon as it is known.
 
 Arrays are contiguous and addressed by flat offsets. The samples of a tile are a multiple of `tile_unit`.
-A `network` is (weights, adjoint weights, factors, parameters, steps of b from layer to layer and from feature to
-feature, activation); no weights at order 1, no steps without b. Parameters and their gradients are one row: all K, all
-b, and W where there is a loss.
+A `network` is (weights, adjoint weights, factors, K, b, steps of b from layer to layer and from feature to feature,
+activation); no weights at order 1, no steps without b. The gradients are one row: all of K, all of b, and W where there
+is a loss.
 """
 
 from functools import lru_cache
@@ -40,21 +40,19 @@ TANH, RELU = 0, 1
 # What is minimised; or the cotangent of Y_N is given.
 GIVEN, CROSS_ENTROPY, SQUARED_ERROR = 0, 1, 2
 
-# A network and its samples, where they lie: addresses of contiguous arrays, their sizes, and what to do with them.
-RECORD = np.dtype(
-    [
-        *(
-            (name, np.int64)
-            for name in (
-                *("taken", "entered", "n_groups", "size", "n", "width", "n_outputs", "n_layers", "has_memory"),
-                *("samples", "cotangent", "start", "labels", "targets", "shares", "outputs", "rooms", "room"),
-                *("weights", "adjoint", "factors", "parameters", "b_down", "b_along", "activation"),
-                *("kind", "sums", "n_sums", "fine"),
-            )
-        ),
-        ("smoothing", np.float64),
-    ]
+# What is computed: addresses of contiguous arrays, their sizes, and what to do with them. `entered` counts the threads
+# that took work, each of which has a room of its own; each group of tiles has a row of `sums`.
+# `start` is the address of Y_N for `forward`, of the gradient of Y_0 for `gradients`.
+CALL = (
+    *("taken", "entered", "fine", "samples", "K", "b", "W", "n_outputs"),
+    *("cotangent", "start", "kind", "target", "shares", "outputs", "smoothing", "rooms", "room", "sums", "n_sums"),
 )
+# What stays the same from call to call.
+NETWORK = (
+    *("n", "width", "n_layers", "size", "n_groups", "factors", "weights", "adjoint"),
+    *("b_down", "b_along", "activation"),
+)
+RECORD = np.dtype([(name, np.float64 if name == "smoothing" else np.int64) for name in CALL + NETWORK])
 
 _compiled = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
 
@@ -226,23 +224,22 @@ def scatter(tile, at, size, samples, first):
 @_compiled
 def forward_tile(states, values, z, network, size):
     """Y_1 … Y_N after Y_0 in `states`, and σ of each layer in `values`; z is room for one state."""
-    weights, _, factors, parameters, b_down, b_along, activation = network
+    weights, _, factors, K, b, b_down, b_along, activation = network
     n_layers, whole, width = len(factors), len(z), len(z) // size
-    b_at = n_layers * width * width
     for j in range(1, n_layers + 1):
         before = (j - 1) * whole
         remember(states, weights, n_layers, j, whole)
         for f in range(width):
-            bias = parameters[b_at + (j - 1) * b_down + f * b_along] if b_down else factors.dtype.type(0)
+            bias = b[(j - 1) * b_down + f * b_along] if b_down else factors.dtype.type(0)
             z[f * size : (f + 1) * size] = bias
-        multiply(z, 0, parameters, (j - 1) * width * width, width, 1, width, width, states, before, size)
+        multiply(z, 0, K, (j - 1) * width * width, width, 1, width, width, states, before, size)
         activate(activation, z, values, before, states, weights, n_layers, j, factors[j - 1])
 
 
 @_compiled
 def backward_tile(q, states, values, z, network, sums, to_start, size):
     """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
-    _, weights, factors, parameters, b_down, b_along, activation = network
+    _, weights, factors, K, _, b_down, b_along, activation = network
     n_layers, whole, width = len(factors), len(z), len(z) // size
     for n in range(1, n_layers + 1):
         j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
@@ -253,7 +250,7 @@ def backward_tile(q, states, values, z, network, sums, to_start, size):
             add_sums(sums, n_layers * width * width + j * b_down, b_along, z, width, size)
         if j or to_start:
             remember(q, weights, n_layers, n, whole)
-            multiply(q, n * whole, parameters, K_at, 1, width, width, width, z, 0, size)
+            multiply(q, n * whole, K, K_at, 1, width, width, width, z, 0, size)
 
 
 @_compiled
@@ -322,22 +319,22 @@ def squared_error(outputs, n_outputs, size, targets, shares, first):
 
 
 @_compiled
-def loss_tile(q, last, kind, smoothing, data, parameters, W_at, first, sums, room, size):
+def loss_tile(q, last, kind, smoothing, data, W, first, sums, sums_at, room, size):
     """The loss of a tile from Y_N in `last`; Q_N into q, and what the tile adds to the gradient of W to `sums`."""
     labels, targets, shares, results = data
     whole, n_outputs = len(last), results.shape[1]
     width = whole // size
     outputs = room[: n_outputs * size]
     outputs[:] = 0.0
-    multiply(outputs, 0, parameters, W_at, width, 1, n_outputs, width, last, 0, size)
+    multiply(outputs, 0, W, 0, width, 1, n_outputs, width, last, 0, size)
     scatter(outputs, 0, size, results, first)
     if kind == CROSS_ENTROPY:
         found = cross_entropy(outputs, n_outputs, size, labels, shares, first, smoothing, room[n_outputs * size :])
     else:
         found = squared_error(outputs, n_outputs, size, targets, shares, first)
-    add_products(sums, W_at, outputs, n_outputs, last, 0, width, size)
+    add_products(sums, sums_at, outputs, n_outputs, last, 0, width, size)
     q[:whole] = 0.0
-    multiply(q, 0, parameters, W_at, 1, width, width, n_outputs, outputs, 0, size)
+    multiply(q, 0, W, 0, 1, width, width, n_outputs, outputs, 0, size)
     return found
 
 
@@ -358,11 +355,12 @@ def divide(room, n_layers, whole):
 @_compiled
 def network_of(record, like):
     """What `forward_tile` and `backward_tile` take for a network."""
-    n = record.n_layers
-    pairs = n * n * record.has_memory
+    n, width = record.n_layers, record.width
+    pairs = n * n if record.weights else 0
     weights, adjoint = numbers(record.weights, pairs, like), numbers(record.adjoint, pairs, like)
-    factors, parameters = numbers(record.factors, n, like), numbers(record.parameters, record.n_sums, like)
-    return weights, adjoint, factors, parameters, record.b_down, record.b_along, record.activation
+    factors, K = numbers(record.factors, n, like), numbers(record.K, n * width * width, like)
+    b = numbers(record.b, n * record.b_down, like)
+    return weights, adjoint, factors, K, b, record.b_down, record.b_along, record.activation
 
 
 @_compiled
@@ -374,12 +372,14 @@ def own_room(record, arguments, like):
 @_compiled
 def forward_share(record, arguments, like):
     """Y_N of the samples, in `start`: groups of tiles until none are left."""
+    group = take(arguments, 0)
+    if group >= record.n_groups:  # no work left: `entered` counts the threads that took some
+        return
     network, size, n_layers = network_of(record, like), record.size, record.n_layers
     shape = (record.n, record.width)
     samples, out = numbers(record.samples, shape, like), numbers(record.start, shape, like)
     whole, n_tiles = record.width * size, -(-record.n // size)
     states, values, _, z, _ = divide(own_room(record, arguments, like), n_layers, whole)
-    group = take(arguments, 0)
     while group < record.n_groups:
         for tile in range(group * n_tiles // record.n_groups, (group + 1) * n_tiles // record.n_groups):
             gather(samples, tile * size, states, 0, size)
@@ -395,18 +395,21 @@ def gradients_share(record, arguments, like):
     Each group of tiles has its row of `sums`: the gradients, then the loss itself. `fine` says in the end whether all
     was in order: Y_N finite, as far as a sum can tell, and labels within the outputs.
     """
+    group = take(arguments, 0)
+    if group >= record.n_groups:
+        return
     network, size, n_layers = network_of(record, like), record.size, record.n_layers
     n, width, n_outputs = record.n, record.width, record.n_outputs
     samples, cotangent = numbers(record.samples, (n, width), like), numbers(record.cotangent, (n, width), like)
     start = numbers(record.start, (n, width), like)
-    labels = numbers(record.labels, n, np.empty(0, np.int64))
-    targets, shares = numbers(record.targets, (n, n_outputs), like), numbers(record.shares, n, like)
+    labels = numbers(record.target, n, np.empty(0, np.int64))
+    targets, shares = numbers(record.target, (n, n_outputs), like), numbers(record.shares, n, like)
     data = (labels, targets, shares, numbers(record.outputs, (n, n_outputs), like))
     sums = numbers(record.sums, (record.n_groups, record.n_sums + 1), like)
-    whole, W_at, n_tiles = width * size, n_layers * (width * width + record.b_down), -(-n // size)
+    whole, n_tiles = width * size, -(-n // size)
+    W, W_at = numbers(record.W, n_outputs * width, like), n_layers * (width * width + record.b_down)
     states, values, q, z, rest = divide(own_room(record, arguments, like), n_layers, whole)
     latest, total = states[n_layers * whole :], like.dtype.type(0)
-    group = take(arguments, 0)
     while group < record.n_groups:
         row = sums[group]
         row[:] = 0.0
@@ -423,7 +426,7 @@ def gradients_share(record, arguments, like):
                 return
             else:
                 smoothing = record.smoothing
-                row[-1] += loss_tile(q, latest, record.kind, smoothing, data, network[3], W_at, at, row, rest, size)
+                row[-1] += loss_tile(q, latest, record.kind, smoothing, data, W, at, row, W_at, rest, size)
             backward_tile(q, states, values, z, network, row, record.start > 0, size)
             if record.start:
                 scatter(q, n_layers * whole, size, start, at)

@@ -1,0 +1,295 @@
+"""The small network's kernel against the definition: values, gradients and losses, on odd sizes and several threads."""
+
+import functools
+import itertools
+import threading
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fracdnn.caputo import l1_weights
+from fracdnn.kernels import loading
+from fracdnn.kernels.tiles import BIASES, LOSSES, Loss, Tiles
+from fracdnn.memory import reference
+
+pytest.importorskip("numba", reason="the compiled pass needs Numba")
+
+DTYPES = [torch.float32, torch.float64]
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-4}
+SIGMA = {"tanh": torch.tanh, "relu": torch.relu}
+
+
+@functools.lru_cache
+def memory(n_layers, order):
+    """H of the definition, Y_j = Σ_k H_jk Y_k + …: a_{j−1} for Y_0, a_{j−k−1} − a_{j−k} for the others."""
+    if order == 1.0:
+        return torch.eye(n_layers, dtype=torch.float64)
+    a = torch.as_tensor(l1_weights(order, n_layers + 1), dtype=torch.float64)
+    matrix = torch.zeros(n_layers, n_layers, dtype=torch.float64)
+    for j in range(1, n_layers + 1):
+        matrix[j - 1, 0] = a[j - 1]
+        for k in range(1, j):
+            matrix[j - 1, k] = a[j - k - 1] - a[j - k]
+    return matrix
+
+
+class Case:
+    """A network and its samples, and what the definition makes of them."""
+
+    def __init__(self, n, width, n_layers, dtype, *, order=0.5, bias="vector", activation="tanh", n_outputs=3):
+        self.generator = torch.Generator().manual_seed(n + 100 * width + 10_000 * n_layers)
+        self.dtype, self.n, self.n_outputs, self.activation = dtype, n, n_outputs, activation
+        self.y, self.cotangent = self.draw(n, width), self.draw(n, width)
+        self.K = self.draw(n_layers, width, width) / width**0.5
+        shapes = {"vector": (n_layers, width), "scalar": (n_layers,), "none": None}
+        self.b = None if shapes[bias] is None else 0.3 * self.draw(*shapes[bias])
+        self.W = self.draw(n_outputs, width)
+        self.factors = torch.linspace(0.1, 0.3, n_layers, dtype=torch.float64)
+        self.matrix = memory(n_layers, order)
+        adjoint = self.matrix.T.flip(0, 1)
+        self.tiles = Tiles(
+            n,
+            width,
+            dtype,
+            weights=None if order == 1.0 else (self.matrix.to(dtype), adjoint.to(dtype).contiguous()),
+            factors=self.factors.tolist(),
+            activation=activation,
+            bias=bias,
+        )
+
+    def draw(self, *shape):
+        return torch.randn(shape, dtype=torch.float64, generator=self.generator).to(self.dtype)
+
+    def last_state(self, y, K, b):
+        def step(j, state):
+            z = state @ K[j].T
+            return SIGMA[self.activation](z if b is None else z + b[j])
+
+        return reference.propagate(self.matrix, self.factors, step, y)[-1]
+
+    def leaves(self, *tensors):
+        return [None if each is None else each.detach().clone().requires_grad_() for each in tensors]
+
+    def check(self):
+        """`forward` and `gradients` against the definition."""
+        y, K, b = self.leaves(self.y, self.K, self.b)
+        expected = self.last_state(y, K, b)
+        known = [each for each in (y, K, b) if each is not None]
+        slopes = iter(torch.autograd.grad((expected * self.cotangent).sum(), known))
+        agree(self.tiles.forward(self.y, self.K, self.b), expected.detach())
+        for mine, given in zip(self.tiles.gradients(self.cotangent, self.y, self.K, self.b), (y, K, b), strict=True):
+            assert (mine is None) == (given is None)
+            if mine is not None:
+                agree(mine, next(slopes))
+
+    def check_loss(self, kind, *, smoothing=0.0, weight=None):
+        y, K, b, W = self.leaves(self.y, self.K, self.b, self.W)
+        outputs = self.last_state(y, K, b) @ W.T
+        if kind == "cross_entropy":
+            target = torch.arange(self.n) % self.n_outputs
+            losses = functional.cross_entropy(outputs, target, reduction="none", label_smoothing=smoothing)
+        else:
+            target = self.draw(self.n, self.n_outputs)
+            losses = 0.5 * (outputs - target).square().mean(1)
+        shares = torch.full((self.n,), 1 / self.n, dtype=self.dtype) if weight is None else weight / weight.sum()
+        value = (shares * losses).sum()
+        known = [each for each in (y, K, b, W) if each is not None]
+        slopes = dict(zip(map(id, known), torch.autograd.grad(value, known), strict=True))
+        for to_start in (True, False):
+            found = self.tiles.loss(
+                Loss(kind, target, weight, smoothing), self.y, self.K, self.b, self.W, to_start=to_start
+            )
+            agree(torch.tensor(found.value, dtype=self.dtype), value.detach())
+            agree(found.outputs, outputs.detach())
+            assert (found.y is None) == (not to_start)
+            assert (found.b is None) == (b is None)
+            for mine, given in ((found.y, y), (found.K, K), (found.b, b), (found.W, W)):
+                if mine is not None:
+                    agree(mine, slopes[id(given)])
+
+
+def agree(found, expected):
+    assert found.shape == expected.shape
+    assert found.dtype is expected.dtype
+    tolerance = TOLERANCE[expected.dtype]
+    assert (found - expected).norm() <= tolerance * expected.norm().clamp(min=1.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_layers", [1, 2, 9, 35])
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 16])
+def test_it_is_the_definition(width, n_layers, dtype):
+    for n in (1, 2, 31, 33, 63):
+        Case(n, width, n_layers, dtype).check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("order", [1.0, 0.9, 0.1])
+def test_orders_biases_and_activations(order, bias, activation, dtype):
+    for n, width, n_layers in ((33, 3, 9), (2, 1, 1), (150, 7, 17)):
+        Case(n, width, n_layers, dtype, order=order, bias=bias, activation=activation).check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize(("n", "width", "n_layers"), [(1, 1, 1), (2, 2, 9), (31, 3, 2), (33, 7, 9), (63, 16, 35)])
+def test_losses_on_odd_sizes(n, width, n_layers, kind, dtype):
+    for n_outputs in (1, 2, 5, 20):
+        Case(n, width, n_layers, dtype, n_outputs=n_outputs).check_loss(kind)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("order", [1.0, 0.5])
+def test_losses_with_weights_and_smoothing(order, bias, kind, dtype):
+    case = Case(63, 3, 9, dtype, order=order, bias=bias)
+    case.check_loss(kind, weight=case.draw(63).abs() + 0.1)
+    if kind == "cross_entropy":
+        case.check_loss(kind, smoothing=0.2)
+        case.check_loss(kind, smoothing=0.2, weight=case.draw(63).square())
+
+
+def all_results(case):
+    target = torch.arange(case.n) % case.n_outputs
+    loss = case.tiles.loss(Loss("cross_entropy", target, None, 0.1), case.y, case.K, case.b, case.W, to_start=True)
+    parts = [case.tiles.forward(case.y, case.K, case.b), *case.tiles.gradients(case.cotangent, case.y, case.K, case.b)]
+    return [*parts, torch.tensor(loss.value), *loss[1:]]
+
+
+@pytest.fixture
+def torch_threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_do_not_depend_on_threads(torch_threads, dtype):
+    torch_threads(1)
+    case = Case(3000, 4, 7, dtype)
+    first = all_results(case)
+    assert case.tiles.threads_used == 1
+    for count in (2, 3, 7):
+        torch_threads(count)
+        most = 0
+        for _ in range(100):  # a busy machine may start the second thread when the work is done
+            assert all(torch.equal(*pair) for pair in zip(all_results(case), first, strict=True))
+            most = max(most, case.tiles.threads_used)
+            if most > 1:
+                break
+        assert 1 < most <= count
+
+
+def test_little_work_stays_on_one_thread(torch_threads):
+    torch_threads(2)
+    case = Case(31, 2, 2, torch.float64)
+    all_results(case)
+    assert case.tiles.threads_used == 1
+
+
+def test_several_python_threads_at_a_time():
+    case = Case(301, 3, 9, torch.float64)
+    expected, found = all_results(case), []
+    workers = [threading.Thread(target=lambda: found.extend(all_results(case) for _ in range(20))) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(found) == 80
+    assert all(torch.equal(mine, theirs) for each in found for mine, theirs in zip(each, expected, strict=True))
+
+
+def test_results_are_not_overwritten_by_the_next_call():
+    case = Case(33, 3, 9, torch.float64)
+    first = all_results(case)
+    kept = [each.clone() for each in first]
+    case.y, case.cotangent = case.y + 1, case.cotangent - 1
+    all_results(case)
+    assert all(torch.equal(*pair) for pair in zip(first, kept, strict=True))
+
+
+def test_what_memory_holds_before_does_not_matter(monkeypatch):
+    case = Case(33, 3, 9, torch.float64)
+    expected = all_results(case)
+    for work in itertools.chain(*case.tiles._free.values()):
+        work._rooms.fill_(torch.nan)
+        work.sums.fill(float("nan"))
+    assert all(torch.equal(*pair) for pair in zip(all_results(case), expected, strict=True))
+
+
+def test_tensors_need_not_be_contiguous():
+    case = Case(33, 3, 9, torch.float64, order=0.3)
+    expected = all_results(case)
+    for name in ("y", "cotangent", "K", "b", "W"):
+        tensor = getattr(case, name)
+        setattr(case, name, tensor.transpose(0, -1).contiguous().transpose(0, -1))
+        assert not getattr(case, name).is_contiguous()
+    case.y = torch.complex(torch.zeros_like(case.y), -case.y).conj().imag
+    assert case.y.is_neg()
+    case.K.requires_grad_()
+    assert all(torch.equal(*pair) for pair in zip(all_results(case), expected, strict=True))
+
+
+def test_labels_without_an_output_and_states_that_are_not_finite_give_no_loss():
+    case = Case(33, 3, 9, torch.float64)
+    labels = torch.arange(33) % 3
+    for wrong in (-1, 3, 2**40):
+        changed = labels.clone()
+        changed[20] = wrong
+        loss = Loss("cross_entropy", changed, None, 0.0)
+        assert case.tiles.loss(loss, case.y, case.K, case.b, case.W, to_start=True) is None
+    for bad in (torch.nan, torch.inf):
+        case.y[32, 1] = bad
+        loss = Loss("cross_entropy", labels, None, 0.0)
+        assert case.tiles.loss(loss, case.y, case.K, case.b, case.W, to_start=True) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("y", torch.zeros(32, 3), r"y must be \[33, 3\], torch.float32, on the CPU, got \[32, 3\], torch.float32"),
+        ("K", torch.zeros(9, 3, 3).double(), r"K must be \[9, 3, 3\], torch.float32.*got \[9, 3, 3\], torch.float64"),
+        ("b", torch.zeros(9), r"b must be \[9, 3\].*got \[9\]"),
+        ("b", None, r"b must be a tensor \[9, 3\], got None"),
+        ("cotangent", torch.zeros(33), r"cotangent must be \[33, 3\].*; make a new Tiles for another size or dtype"),
+        ("W", torch.zeros(3, 4), r"W must be \[3, 3\].*got \[3, 4\]"),
+        ("y", torch.zeros(33, 3, device="meta"), r"y must be .* on the CPU, got .* on meta"),
+    ],
+)
+def test_a_wrong_shape_is_an_error(name, value, message):
+    case = Case(33, 3, 9, torch.float32)
+    setattr(case, name, value)
+    with pytest.raises(ValueError, match=message):
+        all_results(case)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("cross_entropy", torch.zeros(33)),
+        ("cross_entropy", torch.zeros(33, dtype=torch.int32)),
+        ("cross_entropy", torch.zeros(33, 3).long()),
+        ("squared_error", torch.zeros(33)),
+        ("squared_error", torch.zeros(33, 2)),
+    ],
+)
+def test_a_wrong_target_is_an_error(kind, target):
+    case = Case(33, 3, 9, torch.float32)
+    with pytest.raises(ValueError, match="target must be"):
+        case.tiles.loss(Loss(kind, target, None, 0.0), case.y, case.K, case.b, case.W, to_start=False)
+
+
+def test_b_without_a_bias_is_an_error():
+    case = Case(33, 3, 9, torch.float32, bias="none")
+    with pytest.raises(ValueError, match=r"b must be None, as the bias is 'none', got \[0\]"):
+        case.tiles.forward(case.y, case.K, torch.zeros(0))
+
+
+def test_a_dtype_without_a_kernel_is_an_error():
+    assert loading.small_network(torch.float16) is None
+    with pytest.raises(RuntimeError, match=r"torch.float16 has no compiled kernel; ask kernels.loading"):
+        Tiles(2, 2, torch.float16, weights=None, factors=[1.0], activation="tanh", bias="none")
