@@ -1,8 +1,9 @@
-"""The structure: imports run one way, and importing the package is quick."""
+"""The structure: imports run one way and in no circle, files and functions are small, the package is imported fast."""
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import fracdnn
 
 PACKAGE = Path(fracdnn.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its own room and from rooms above it in this list.
 ROOMS = [
     "version",
@@ -34,36 +36,105 @@ ROOMS = [
 ]
 # The front door may see every room.
 FRONT = ["__init__", "__main__"]
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
 
 
-def room_of(path):
-    first = path.relative_to(PACKAGE).parts[0]
-    return first.removesuffix(".py")
+def module_name(path, package=PACKAGE):
+    """As it is imported: `fracdnn.nn` for nn/__init__.py."""
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_rooms(path):
+def imported_modules(path, modules):
+    """The modules of the package that a file imports, wherever in it: at the top, in functions, for types only.
+
+    What `from fracdnn.nn import FractionalNetwork` imports is the module `fracdnn.nn`; what
+    `from fracdnn.experiments import table` imports is the module `fracdnn.experiments.table`.
+    """
+    found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = []
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute here"
-            module = node.module or ""
-            names = [f"{module}.{alias.name}" for alias in node.names] if module == "fracdnn" else [module]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else node.module for name in names}
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "fracdnn" and len(parts) > 1 and parts[1] != "__version__":
-                yield parts[1]
+            found |= {alias.name for alias in node.names}
+    return found & modules
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_run_one_way(path):
-    room = room_of(path)
+def import_graph(package=PACKAGE):
+    """What each module of the package imports from it."""
+    paths = {module_name(path, package): path for path in package.rglob("*.py")}
+    return {name: imported_modules(path, paths.keys()) for name, path in paths.items()}
+
+
+def circle_in(graph):
+    """Modules each of which imports the next, the first again at the end; none where there is no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1][::-1]
+    return []
+
+
+def room_of(module):
+    """The second part of the name; the package itself is the front door."""
+    return [*module.split("."), "__init__"][1]
+
+
+GRAPH = import_graph()
+
+
+@pytest.mark.parametrize("module", sorted(GRAPH))
+def test_imports_run_one_way(module):
+    room = room_of(module)
     if room in FRONT:
         return
     assert room in ROOMS, f"{room} has no place in the list of rooms"
-    for other in imported_rooms(path):
-        assert ROOMS.index(other) <= ROOMS.index(room), f"{path.name} in {room} imports from {other}"
+    for other in GRAPH[module]:
+        assert room_of(other) not in FRONT, f"{module} imports the front door, {other}"
+        assert ROOMS.index(room_of(other)) <= ROOMS.index(room), f"{module} imports {other}, which is above it"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_holds_a_circle(room):
+    inside = {module for module in GRAPH if room_of(module) == room}
+    circle = circle_in({module: GRAPH[module] & inside for module in inside})
+    assert not circle, " imports ".join(circle)
+
+
+@pytest.mark.parametrize(
+    "upward",
+    [
+        "from fracdnn.room.high import high",
+        "from fracdnn.room import high",
+        "import fracdnn.room.high",
+        "from fracdnn.room import what_the_room_offers",
+        "def late():\n    from fracdnn.room.high import high",
+        "if TYPE_CHECKING:\n    from fracdnn.room.high import high",
+    ],
+)
+def test_every_kind_of_import_can_close_a_circle(upward, tmp_path):
+    room = tmp_path / "fracdnn" / "room"
+    room.mkdir(parents=True)
+    files = {"__init__": "from fracdnn.room.high import high", "high": "from fracdnn.room.low import low", "low": ""}
+    for name, text in files.items():
+        (room / f"{name}.py").write_text(text, encoding="utf-8")
+    assert circle_in(import_graph(room.parent)) == []
+    (room / "low.py").write_text(upward, encoding="utf-8")
+    circle = circle_in(import_graph(room.parent))
+    assert {"fracdnn.room.low", "fracdnn.room.high"} <= set(circle)
+    assert circle[0] == circle[-1]
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_files_and_functions_are_small(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES, f"{path.name} has {len(text.splitlines())} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = node.end_lineno - node.lineno + 1
+            assert length <= MOST_LINES_OF_A_FUNCTION, f"{path.name}: {node.name} has {length} lines"
 
 
 def test_plotting_and_tables_are_imported_late():

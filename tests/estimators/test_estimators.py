@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fracdnn
 from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.base import merge_repeated
+from fracdnn.estimators.samples import merge_repeated
 
 IRIS = load_iris(return_X_y=True)
 

@@ -180,6 +180,9 @@ FORGERIES = [
     lambda d: d["classes"].update(values=["a"]),
     lambda d: d["parameters"].update(device="meta"),
     lambda d: d["standardization"].update(mean=d["standardization"]["mean"][:2]),
+    lambda d: d["network"]["options"].update(residual=False),
+    lambda d: d["network"]["options"].update(operator="stencil", grid_shape=[2, 3]),
+    lambda d: d.pop("estimator"),
 ]
 
 
@@ -190,6 +193,35 @@ def test_a_document_that_lies_builds_nothing(forge, model):
     write_document(model, "model", document)
     with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
         fracdnn.load(model)
+
+
+TARGET_FORGERIES = [
+    lambda d: d["target"].update(flat=True),
+    lambda d: d["target"]["scale"].update(mean=d["target"]["scale"]["mean"][:1]),
+    lambda d: d.update(estimator="FractionalClassifier"),
+]
+
+
+@pytest.mark.parametrize("forge", TARGET_FORGERIES)
+def test_targets_that_lie_build_nothing(forge, tmp_path):
+    regressor = FractionalRegressor(n_layers=2, width=3, max_iter=3, random_state=0).fit(X, X[:, :2])
+    document = read_document(regressor.save(tmp_path / "model.fracdnn"), "model")
+    forge(document)
+    write_document(tmp_path / "model.fracdnn", "model", document)
+    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
+        fracdnn.load(tmp_path / "model.fracdnn")
+
+
+def test_only_known_classes_are_built(model):
+    class Foreign(FractionalClassifier):
+        pass
+
+    document = read_document(model, "model")
+    document["estimator"] = "Foreign"
+    write_document(model, "model", document)
+    with pytest.raises(FileContentError, match=r"got a document that does not fit together \('Foreign'\)"):
+        fracdnn.load(model)
+    assert type(Foreign.load(model)) is Foreign  # whoever names the class has it
 
 
 def test_a_failed_save_leaves_the_old_file(model):

@@ -7,21 +7,23 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import ContextVar
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from fracdnn.container import read_document, write_document
+from fracdnn.estimators.export import Deployed, write_program
+from fracdnn.estimators.model_file import checked, parameters_document, parameters_of
+from fracdnn.estimators.networks import network_document, network_of, order_of
+from fracdnn.estimators.parameters import DTYPES, SharedParameters
+from fracdnn.estimators.samples import as_numpy, as_tensor, merge_repeated
 from fracdnn.exceptions import FileContentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.operators import ACTIVATIONS, BIASES
 from fracdnn.optim import Status
 from fracdnn.training import (
     AdamTraining,
@@ -39,113 +41,19 @@ from fracdnn.training import (
 )
 from fracdnn.training.history import layer_gradient_norms
 from fracdnn.training.loops import adam_epoch, new_adam
+from fracdnn.version import versions
 
 # Within a search, Ctrl-C should end the search; else it ends a fit, whose model is kept.
 interrupts_raised: ContextVar[bool] = ContextVar("interrupts_raised", default=False)
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
-# Parameters that say where and how to run, not what was learned.
-LOCAL_PARAMETERS = ("device", "checkpoint", "resume", "verbose")
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class FractionalEstimator(BaseEstimator):
+class FractionalEstimator(SharedParameters):
     """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses.
-
-    The network: `n_layers` layers of the given `width` (None: the number of features) behind an opening map, `order`
-    (learned with `learn_order`), `step_size`, `activation` and `bias` as in `FractionalNetwork`.
-
-    The training: `solver="adam"` runs `max_iter` epochs of mini-batches of `batch_size`, the `learning_rate` falling
-    linearly to 0; "lbfgs" and "bfgs" run up to `max_iter` iterations on all samples, until the norm of the gradient is
-    below `tolerance`. `alpha` is the decay of all matrices. `early_stopping` holds out `validation_fraction` of the
-    samples and stops when their loss has not improved for `n_iter_no_change` epochs or iterations. `max_iter` is a
-    budget, not a failure: `history_.status` says why a training ended, and only one that ended badly warns.
-    `checkpoint` is a file to write every `checkpoint_every` epochs or iterations; with `resume`, a fit goes on from it
-    and ends at the same bits. `verbose` shows a bar on standard error. `dtype` is what training computes in; fitted
-    networks are float64. `device="auto"` is a GPU where there is one. How the defaults were found: docs/estimators.md.
 
     Fitted: `network_`, `order_`, `history_`, `loss_`, `n_iter_`, `standardization_`.
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_layers": [Interval(Integral, 1, None, closed="left")],
-        "order": [Interval(Real, 0, 1, closed="right")],
-        "width": [None, Interval(Integral, 1, None, closed="left")],
-        "step_size": [Interval(Real, 0, None, closed="neither")],
-        "activation": [StrOptions(set(ACTIVATIONS))],
-        "bias": [StrOptions(set(BIASES))],
-        "learn_order": ["boolean"],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "solver": [StrOptions({"lbfgs", "bfgs", "adam"})],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tolerance": [Interval(Real, 0, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "checkpoint": [None, str, os.PathLike],
-        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
-        "resume": ["boolean"],
-        "verbose": ["verbose"],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "device": [str, torch.device],
-        "dtype": [StrOptions(set(DTYPES))],
-    }
-
-    def __init__(
-        self,
-        *,
-        n_layers: int = 3,
-        order: float = 0.5,
-        width: int | None = 64,
-        step_size: float = 0.5,
-        activation: str = "gelu",
-        bias: str = "vector",
-        learn_order: bool = False,
-        alpha: float = 3e-3,
-        solver: str = "adam",
-        max_iter: int = 60,
-        tolerance: float = 1e-5,
-        learning_rate: float = 1e-2,
-        batch_size: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        checkpoint: str | os.PathLike | None = None,
-        checkpoint_every: int = 50,
-        resume: bool = False,
-        verbose: bool = False,
-        warm_start: bool = False,
-        random_state: Any = None,
-        device: str | torch.device = "auto",
-        dtype: str = "float32",
-    ) -> None:
-        self.n_layers = n_layers
-        self.order = order
-        self.width = width
-        self.step_size = step_size
-        self.activation = activation
-        self.bias = bias
-        self.learn_order = learn_order
-        self.alpha = alpha
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tolerance = tolerance
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.resume = resume
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
 
     def trajectory(self, X: Any) -> np.ndarray:
         """The flow of the samples through the layers: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
@@ -153,21 +61,17 @@ class FractionalEstimator(BaseEstimator):
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write the fitted model to one file, whole or not at all; `fracdnn.load` reads it. See `model_file`."""
-        from fracdnn.estimators.model_file import save
-
-        return save(self, path)
+        return write_document(path, "model", self._to_document())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """A model that `save` wrote, ready to predict; its predictions are the same to the last bit."""
-        from fracdnn.estimators.model_file import load
-
-        found = load(path)
-        if not isinstance(found, cls):
-            raise FileContentError(
-                f"{path} must hold a {cls.__name__}, got a {type(found).__name__}; use fracdnn.load(path)"
-            )
-        return found
+        document = read_document(path, "model")
+        with checked(path):
+            name = document["estimator"]
+            if name == cls.__name__:
+                return cls._from_document(document)
+        raise FileContentError(f"{path} must hold a {cls.__name__}, got a {name}; use fracdnn.load(path)")
 
     def export(self, path: str | os.PathLike) -> Path:
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
@@ -175,13 +79,62 @@ class FractionalEstimator(BaseEstimator):
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
         regressor's `predict` ([n, n_outputs]) gives.
         """
-        from fracdnn.estimators.export import export
-
-        return export(self, path)
+        return write_program(path, Deployed(self._fitted_network(), self.standardization_, self._answer), self._dtype())
 
     @abstractmethod
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         """Outputs of the network, float64, as the user wants them; must be traceable."""
+
+    @abstractmethod
+    def _answer_document(self) -> dict[str, Any]:
+        """What `_answer` needs beside the network, for a model file."""
+
+    @abstractmethod
+    def _take_answer_document(self, document: dict[str, Any]) -> None:
+        """Take it from a model file again; a ValueError where it does not fit the network."""
+
+    def _to_document(self) -> dict[str, Any]:
+        """All that a fitted estimator needs to predict, in plain values and tensors; see `model_file`."""
+        network = self._fitted_network()
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "estimator": type(self).__name__,
+            "parameters": parameters_document(self.get_params(deep=False)),
+            "network": network_document(network),
+            "standardization": vars(self.standardization_),
+            "features": {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]},
+            "history": self.history_.to_dict(),
+            "loss": self.loss_,
+            "smoothing": self._smoothing,
+            "versions": versions(),
+            **self._answer_document(),
+        }
+
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Self:
+        """The inverse of `_to_document`; an error of some kind where the document does not fit together."""
+        estimator = cls(**parameters_of(document["parameters"]))
+        estimator._validate_params()
+        network = network_of(document["network"])
+        estimator.network_ = network.to(estimator._device())
+        estimator._take_features(document)
+        estimator.history_ = History.from_dict(document["history"])
+        estimator.n_iter_ = len(estimator.history_.records)
+        estimator.loss_ = document["loss"]
+        estimator._smoothing = float(document["smoothing"])
+        estimator.order_ = order_of(network)
+        estimator._take_answer_document(document)
+        return estimator
+
+    def _take_features(self, document: dict[str, Any]) -> None:
+        n, names = document["features"]["n"], document["features"]["names"]
+        self.standardization_ = Standardization(**document["standardization"])
+        scales = [self.standardization_.mean.shape, self.standardization_.deviation.shape]
+        if scales != [(self.network_.n_features,)] * 2 or n != self.network_.n_features:
+            raise ValueError("a scaling of other features than the network's")
+        self.n_features_in_ = n
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
 
     def _fitted_network(self) -> FractionalNetwork:
         check_is_fitted(self)
@@ -320,36 +273,8 @@ class FractionalEstimator(BaseEstimator):
         return torch.device(self.device)
 
 
-def order_of(network: FractionalNetwork) -> float:
-    """The order as it stands: an estimator's network has one for all layers."""
-    assert network.stack is not None
-    return float(network.stack.order.detach())
-
-
 def _loss_at_start(task: Task) -> float:
     try:
         return float(task.loss().detach())
     except NotFiniteError:
         return math.inf
-
-
-def as_numpy(values: Any) -> Any:
-    """A tensor of any device as an array; anything else as it is."""
-    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
-
-
-def as_tensor(values: np.ndarray) -> torch.Tensor:
-    """Without a copy where the array may be written; some tables' columns may not."""
-    return torch.from_numpy(values if values.flags.writeable else values.copy())
-
-
-def merge_repeated(X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct samples in sorted order with their weights added up, those without weight left out.
-
-    The objective is the same and costs less; and a weight is then worth a repetition to the last bit.
-    """
-    kept = weight > 0
-    X, target, weight = X[kept], target[kept], weight[kept]
-    both = np.column_stack([X, target.reshape(len(target), -1).astype(np.float64)])
-    _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    return X[first], target[first], np.bincount(which.reshape(-1), weights=weight)

@@ -1,8 +1,7 @@
 """FractionalClassifier: a network with memory as a scikit-learn classifier."""
 
-import os
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,82 +11,24 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from fracdnn.estimators.base import FractionalEstimator, as_numpy
+from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.model_file import labels_document, labels_of
+from fracdnn.estimators.networks import n_outputs_of
+from fracdnn.estimators.parameters import parameter, with_parameters
+from fracdnn.estimators.samples import as_numpy
 
 
+@with_parameters
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     """Softmax cross-entropy of a `FractionalNetwork` on standardised features.
 
     `label_smoothing` is the share of each label that is given to all classes alike in training; `predict_proba` undoes
-    it. `class_weight` as elsewhere in scikit-learn. Other parameters as in `FractionalEstimator`.
+    it. `class_weight` as elsewhere in scikit-learn. Other parameters as in `SharedParameters`.
     """
 
-    classes_: np.ndarray
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **FractionalEstimator._parameter_constraints,
-        "label_smoothing": [Interval(Real, 0, 1, closed="left")],
-        "class_weight": [None, dict, StrOptions({"balanced"})],
-    }
-
-    def __init__(
-        self,
-        *,
-        n_layers: int = 3,
-        order: float = 0.5,
-        width: int | None = 64,
-        step_size: float = 0.5,
-        activation: str = "gelu",
-        bias: str = "vector",
-        learn_order: bool = False,
-        alpha: float = 1e-3,
-        solver: str = "adam",
-        max_iter: int = 60,
-        tolerance: float = 1e-5,
-        learning_rate: float = 1e-2,
-        batch_size: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        checkpoint: str | os.PathLike | None = None,
-        checkpoint_every: int = 50,
-        resume: bool = False,
-        verbose: bool = False,
-        warm_start: bool = False,
-        random_state: Any = None,
-        device: str | torch.device = "auto",
-        dtype: str = "float32",
-        label_smoothing: float = 0.1,
-        class_weight: dict | str | None = None,
-    ) -> None:
-        super().__init__(
-            n_layers=n_layers,
-            order=order,
-            width=width,
-            step_size=step_size,
-            activation=activation,
-            bias=bias,
-            learn_order=learn_order,
-            alpha=alpha,
-            solver=solver,
-            max_iter=max_iter,
-            tolerance=tolerance,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            verbose=verbose,
-            warm_start=warm_start,
-            random_state=random_state,
-            device=device,
-            dtype=dtype,
-        )
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
+    alpha: float = 1e-3
+    label_smoothing: float = parameter(default=0.1, allowed=[Interval(Real, 0, 1, closed="left")])
+    class_weight: dict | str | None = parameter(default=None, allowed=[None, dict, StrOptions({"balanced"})])
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
@@ -99,7 +40,7 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
                 f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
                 f"got {classes.tolist()}; set warm_start=False to start anew"
             )
-        self.classes_ = classes
+        self.classes_: np.ndarray = classes
         labels, weight = self._labels(y), self._weights(sample_weight, X)
         if self.class_weight is not None:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
@@ -149,3 +90,11 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         told = torch.softmax(output, dim=1)
         probabilities = ((told - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
         return probabilities / probabilities.sum(1, keepdim=True)
+
+    def _answer_document(self) -> dict[str, Any]:
+        return {"classes": labels_document(self.classes_)}
+
+    def _take_answer_document(self, document: dict[str, Any]) -> None:
+        self.classes_ = labels_of(document["classes"])
+        if len(self.classes_) != n_outputs_of(self.network_):
+            raise ValueError("other classes than the network's")

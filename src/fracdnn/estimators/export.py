@@ -1,21 +1,22 @@
-"""A fitted estimator for other programs: its network with scaling as ONNX or as a torch.export program."""
+"""A fitted network for other programs: with its scaling, as ONNX or as a torch.export program."""
 
 import copy
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.files import write_whole
 from fracdnn.nn import FractionalNetwork
+from fracdnn.training import Standardization
 
 
 class Deployed(nn.Module):
-    """From features to answers in one module, in float64: scale, run the network, scale back or take the softmax.
+    """From features to answers in one module, in float64: scale, run the network, then `answer` (must be traceable).
 
     The memory's weights are constants here, since the order is what it is.
     """
@@ -24,16 +25,21 @@ class Deployed(nn.Module):
     deviation: torch.Tensor
     weights: torch.Tensor
 
-    def __init__(self, estimator: FractionalEstimator) -> None:
+    def __init__(
+        self,
+        network: FractionalNetwork,
+        standardization: Standardization,
+        answer: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
         super().__init__()
-        self.network = copy.deepcopy(estimator.network_).cpu().eval()
+        self.network = copy.deepcopy(network).cpu().eval()
         assert self.network.stack is not None
-        self.register_buffer("mean", estimator.standardization_.mean)
-        self.register_buffer("deviation", estimator.standardization_.deviation)
+        self.register_buffer("mean", standardization.mean)
+        self.register_buffer("deviation", standardization.deviation)
         plan = self.network.stack.plan(torch.empty(0, dtype=torch.float64))
         self.register_buffer("weights", plan.dense_matrix().detach())
         self._factors = plan.factors.tolist()
-        self._answer = estimator._answer
+        self._answer = answer
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         y = self.network._open((features.to(torch.float64) - self.mean) / self.deviation)
@@ -44,14 +50,12 @@ class Deployed(nn.Module):
         return self._answer(self.network.W(y))
 
 
-def export(estimator: FractionalEstimator, path: str | os.PathLike) -> Path:
-    """Write `.onnx` or `.pt2`, whole or not at all."""
-    estimator._fitted_network()
+def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype) -> Path:
+    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features of this dtype."""
     path = Path(path)
     if path.suffix not in (".onnx", ".pt2"):
         raise InvalidArgumentError(f"path must end in .onnx or .pt2, got {path}; the ending says which format to write")
-    example = torch.zeros(2, estimator.n_features_in_, dtype=estimator._dtype())
-    module = Deployed(estimator)
+    example = torch.zeros(2, len(module.mean), dtype=dtype)
     if path.suffix == ".pt2":
         program = _program(module, example)
         return write_whole(path, lambda temporary: torch.export.save(program, temporary))

@@ -7,14 +7,16 @@ import torch
 from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 from sklearn.utils.validation import validate_data
 
-from fracdnn.estimators.base import FractionalEstimator, as_numpy, as_tensor, merge_repeated
+from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.networks import n_outputs_of
+from fracdnn.estimators.samples import as_numpy, as_tensor, merge_repeated
 from fracdnn.training import Standardization
 
 
 class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator):
     """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs.
 
-    Parameters as in `FractionalEstimator`.
+    Parameters as in `SharedParameters`.
     """
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -45,9 +47,9 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
             self, as_numpy(X), as_numpy(y), dtype=np.float64, multi_output=True, y_numeric=True, reset=reset
         )
         values = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        if not reset and values.shape[1] != self.network_.W.out_features:
+        if not reset and values.shape[1] != n_outputs_of(self.network_):
             raise ValueError(
-                f"y must have {self.network_.W.out_features} outputs as before, got {values.shape[1]}; "
+                f"y must have {n_outputs_of(self.network_)} outputs as before, got {values.shape[1]}; "
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
@@ -62,3 +64,14 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         return self.target_scale_.undo(output)
+
+    def _answer_document(self) -> dict[str, Any]:
+        return {"target": {"flat": self._flat, "scale": vars(self.target_scale_)}}
+
+    def _take_answer_document(self, document: dict[str, Any]) -> None:
+        self._flat = bool(document["target"]["flat"])
+        self.target_scale_ = Standardization(**document["target"]["scale"])
+        n_outputs = n_outputs_of(self.network_)
+        scales = [self.target_scale_.mean.shape, self.target_scale_.deviation.shape]
+        if scales != [(n_outputs,)] * 2 or (self._flat and n_outputs > 1):
+            raise ValueError("a scaling of other targets than the network's")

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fracdnn.estimators.base import LOCAL_PARAMETERS
+from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 from fracdnn.files import write_whole
 from fracdnn.report.flow import flow_plot
 from fracdnn.report.planes import region_plot

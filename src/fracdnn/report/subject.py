@@ -10,7 +10,8 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.base import as_numpy, as_tensor
+from fracdnn.estimators.networks import n_layers_of, n_outputs_of
+from fracdnn.estimators.samples import as_numpy, as_tensor
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
 # Scatter plots show at most this many samples, always the same ones.
@@ -40,7 +41,7 @@ class Subject:
 
     @property
     def n_layers(self) -> int:
-        return len(self.estimator.network_.layers)
+        return n_layers_of(self.estimator.network_)
 
     @property
     def width(self) -> int:
@@ -124,7 +125,7 @@ def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:
     if classifies:
         return y.reshape(n)
     values = y.astype(np.float64).reshape(n, -1)
-    n_outputs = estimator.network_.W.out_features
+    n_outputs = n_outputs_of(estimator.network_)
     if values.shape[1] != n_outputs:
         raise InvalidArgumentError(f"y must have {n_outputs} columns as in fit, got shape {y.shape}; pass all outputs")
     return values

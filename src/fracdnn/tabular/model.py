@@ -10,7 +10,8 @@ import numpy as np
 from fracdnn.container import read_document, write_document
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.model_file import checked, document_of, estimator_of
+from fracdnn.estimators.known import estimator_of
+from fracdnn.estimators.model_file import checked
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.preparation import Preparation, listed, missing_as_null, nearest, numbers_in
 
@@ -52,7 +53,7 @@ class TableModel:
     def save(self, path: str | os.PathLike) -> Path:
         """Write estimator and preparation to one file; `fracdnn.load` reads it."""
         table = {"columns": self.preparation.to_document(), "target": self.target, "details": self.details}
-        return write_document(path, "model", {**document_of(self.estimator), "table": table})
+        return write_document(path, "model", {**self.estimator._to_document(), "table": table})
 
 
 def load(path: str | os.PathLike) -> Any:

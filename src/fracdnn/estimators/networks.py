@@ -1,0 +1,56 @@
+"""What estimators, model files and reports know of a network's inside, in one place."""
+
+from typing import Any
+
+import torch
+
+from fracdnn.nn import FractionalNetwork
+
+
+def order_of(network: FractionalNetwork) -> float:
+    """The order as it stands: an estimator's network has one for all layers."""
+    assert network.stack is not None
+    return float(network.stack.order.detach())
+
+
+def n_outputs_of(network: FractionalNetwork) -> int:
+    return network.options["n_outputs"]
+
+
+def n_layers_of(network: FractionalNetwork) -> int:
+    return network.options["n_layers"]
+
+
+def network_document(network: FractionalNetwork) -> dict[str, Any]:
+    """How to build the network again, and its parameters."""
+    return {"options": network.options, "state": network.state_dict()}
+
+
+def network_of(document: dict[str, Any]) -> FractionalNetwork:
+    """The inverse of `network_document`, in float64.
+
+    What a file says of sizes is not believed: nothing is built unless the tensors that came with it are as large.
+    """
+    options, state = document["options"], document["state"]
+    if options["operator"] != "dense" or not options["residual"]:
+        raise ValueError("a network that no estimator builds")
+    told, held = _told_sizes(options), _held_sizes(options, state)
+    if told != held:
+        raise ValueError(f"options of size {told} with tensors of size {held}")
+    network = FractionalNetwork(**options).to(torch.float64)
+    network.load_state_dict(state)
+    return network
+
+
+def _told_sizes(options: dict[str, Any]) -> dict[str, Any]:
+    names = ("n_features", "n_outputs", "n_layers")
+    return {**{name: options[name] for name in names}, "width": options["width"] or options["n_features"]}
+
+
+def _held_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
+    n_outputs, width = state["W.weight"].shape
+    layers = [value.shape for name, value in state.items() if name.endswith(".K")]
+    if set(layers) != {(width, width)}:
+        raise ValueError(f"layers of shapes {sorted(set(layers))} with outputs from width {width}")
+    n_features = width if options["width"] is None else state["opening.weight"].shape[1]
+    return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": len(layers), "width": width}
