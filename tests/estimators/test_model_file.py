@@ -168,7 +168,7 @@ def test_a_newer_format_asks_for_an_upgrade(model):
 FORGERIES = [
     lambda d: d["network"]["options"].update(n_layers=10**9),
     lambda d: d["network"]["options"].update(width=10**6),
-    lambda d: d["network"]["state"].pop("opening.weight"),
+    lambda d: d["network"]["state"].pop("opening_weight"),
     lambda d: d["network"]["options"].update(surprise=1),
     lambda d: d.update(estimator="__import__"),
     lambda d: d["parameters"].update(order=-1.0),

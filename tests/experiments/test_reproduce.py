@@ -91,15 +91,15 @@ def test_prolongation_keeps_what_is_linear_in_time(depth):
     coarse, fine = (FractionalNetwork(2, 2, n_layers=n, step_size=1 / n).double() for n in (4, depth))
     slope = torch.randn(2, 2, dtype=torch.float64)
     with torch.no_grad():
-        for j, layer in enumerate(coarse.layers):
-            layer.K.copy_(1 + slope * j / 4)
-            layer.b.fill_(j / 4)
+        for j in range(4):
+            coarse.K[j] = 1 + slope * j / 4
+            coarse.b[j] = j / 4
     prolong(coarse, fine)
-    torch.testing.assert_close(fine.W.weight, coarse.W.weight)
-    for j, layer in enumerate(fine.layers):
+    torch.testing.assert_close(fine.W, coarse.W)
+    for j in range(depth):
         t = min(j / depth, 3 / 4)  # constant behind the last layer
-        torch.testing.assert_close(layer.K.detach(), 1 + slope * t)
-        torch.testing.assert_close(layer.b.detach(), torch.full((2,), t, dtype=torch.float64))
+        torch.testing.assert_close(fine.K[j].detach(), 1 + slope * t)
+        torch.testing.assert_close(fine.b[j].detach(), torch.full((2,), t, dtype=torch.float64))
 
 
 def test_separability_is_that_of_a_linear_classifier():

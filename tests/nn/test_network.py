@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -7,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from fracdnn.caputo import l1_step_factor, l1_weights
 from fracdnn.exceptions import FracdnnError
-from fracdnn.nn import FractionalNetwork
+from fracdnn.nn import FractionalNetwork, FractionalStack
 
 
 def network(n_features=2, n_outputs=3, *, seed=0, **options):
@@ -20,10 +21,7 @@ def batch(n=6, n_features=2, seed=0):
 
 
 def random_biases(net, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for layer in net.layers:
-            layer.b.normal_(0, 0.3, generator=generator)
+    nn.init.normal_(net.b, 0.0, 0.3, generator=torch.Generator().manual_seed(seed))
     return net
 
 
@@ -33,10 +31,9 @@ def test_forward_is_the_papers_algorithm(bias):
     a, c = l1_weights(0.5, 8), l1_step_factor(0.5, 0.2)
     states = [x]
     for j in range(1, 9):
-        layer = net.layers[j - 1]
         z = sum((a[j - k] * (states[k] - states[k - 1]) for k in range(1, j)), torch.zeros_like(x))
-        states.append(states[-1] - z + c * torch.tanh(states[-1] @ layer.K.T + layer.b))
-    torch.testing.assert_close(net(x), states[-1] @ net.W.weight.T, rtol=1e-12, atol=1e-12)
+        states.append(states[-1] - z + c * torch.tanh(states[-1] @ net.K[j - 1].T + net.b[j - 1]))
+    torch.testing.assert_close(net(x), states[-1] @ net.W.T, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(net.trajectory(x), torch.stack(states), rtol=1e-12, atol=1e-12)
 
 
@@ -46,11 +43,11 @@ def test_the_three_rivals_are_a_switch_apart():
     for a, b in zip(fractional.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b)  # the same initial values from the same generator
     y, z = x, x
-    for layer in residual.layers:
-        y = y + 0.2 * torch.tanh(y @ layer.K.T + layer.b)
-        z = torch.tanh(z @ layer.K.T + layer.b)
-    torch.testing.assert_close(residual(x), residual.W(y))
-    torch.testing.assert_close(plain(x), plain.W(z))
+    for K, b in zip(residual.K, residual.b, strict=True):
+        y = y + 0.2 * torch.tanh(y @ K.T + b)
+        z = torch.tanh(z @ K.T + b)
+    torch.testing.assert_close(residual(x), y @ residual.W.T)
+    torch.testing.assert_close(plain(x), z @ plain.W.T)
     torch.testing.assert_close(plain.trajectory(x)[-1], z)
     assert plain.trajectory(x).shape == fractional.trajectory(x).shape == (9, 6, 2)
 
@@ -59,28 +56,37 @@ def test_the_three_rivals_are_a_switch_apart():
 def test_initial_values_are_the_papers(activation, factor):
     net = network(50, 40, n_layers=3, activation=activation)
     bound = factor / math.sqrt(50)
-    for weight in (net.W.weight, *(layer.K for layer in net.layers)):
+    for weight in (net.W, *net.K):
         assert 0.95 * bound < weight.abs().max() <= bound
         assert abs(float(weight.mean().detach())) < 0.05 * bound
-    assert all((layer.b == 0).all() for layer in net.layers)
+    assert (net.b == 0).all()
     again = network(50, 40, n_layers=3, activation=activation)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
     other = network(50, 40, n_layers=3, activation=activation, seed=1)
-    assert not torch.equal(net.W.weight, other.W.weight)
+    assert not torch.equal(net.W, other.W)
 
 
 def test_width_adds_an_opening_map():
     net, x = network(width=7), batch()
     assert net.trajectory(x).shape == (9, 6, 7)
-    torch.testing.assert_close(net.trajectory(x)[0], net.opening(x))
-    assert network().opening is None
+    torch.testing.assert_close(net.trajectory(x)[0], x @ net.opening_weight.T + net.opening_bias)
+    assert network().opening_weight is None
+    assert {name: tuple(p.shape) for name, p in net.named_parameters()} == {
+        "K": (8, 7, 7),
+        "b": (8, 7),
+        "W": (3, 7),
+        "opening_weight": (7, 2),
+        "opening_bias": (7,),
+    }
+    assert network(bias="scalar").b.shape == (8,)
+    assert network(bias="none").b is None
 
 
 @pytest.mark.parametrize(("stencil", "points"), [("nine-point", 9), ("five-point", 5)])
 def test_a_stencil_is_a_matrix_on_the_grid(stencil, points):
     net = network(12, 2, operator="stencil", grid_shape=(3, 4), stencil=stencil)
-    layer = net.layers[0]
-    assert layer.psi.shape == (points,)
+    assert net.psi.shape == (8, points)
+    layer = net.as_modules().stack[0]
     kernel = torch.zeros(9, dtype=torch.float64)
     kernel[[1, 3, 4, 5, 7] if points == 5 else list(range(9))] = layer.psi.detach()
     matrix = torch.zeros(12, 12, dtype=torch.float64)
@@ -100,10 +106,10 @@ def test_a_stencil_is_a_matrix_on_the_grid(stencil, points):
 def test_a_five_point_laplacian_is_the_laplacian():
     net = network(9, 2, operator="stencil", grid_shape=(3, 3), stencil="five-point", activation="identity")
     with torch.no_grad():
-        net.layers[0].psi.copy_(torch.tensor([1.0, 1.0, -4.0, 1.0, 1.0]))
+        net.psi[0] = torch.tensor([1.0, 1.0, -4.0, 1.0, 1.0])
     bump = torch.zeros(1, 9, dtype=torch.float64)
     bump[0, 4] = 1.0
-    assert net.layers[0](bump).tolist() == [[0, 1, 0, 1, -4, 1, 0, 1, 0]]
+    assert net.as_modules().stack[0](bump).tolist() == [[0, 1, 0, 1, -4, 1, 0, 1, 0]]
 
 
 @pytest.mark.parametrize("order", [0.1, 0.5, 0.9, 1.0])
@@ -125,7 +131,7 @@ def test_the_gradient_is_that_of_central_differences(order):
 
 def flat_gradient(net, x, target):
     loss = cross_entropy(net(x), target)
-    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(net.stack.parameters()))])
+    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, [net.K, net.b])])
 
 
 @pytest.mark.parametrize("order", [0.1, 0.5, 0.9])
@@ -138,10 +144,9 @@ def test_the_printed_adjoint_is_what_the_paper_prints(order):
     gradients = dict(
         zip((n for n, _ in net.named_parameters()), torch.autograd.grad(loss, list(net.parameters())), strict=True)
     )
-    K = [layer.K.detach() for layer in net.layers]
-    b = [layer.b.detach() for layer in net.layers]
+    K, b = net.K.detach(), net.b.detach()
     Y = [state.T for state in net.trajectory(x).detach()]
-    W = net.W.weight.detach()
+    W = net.W.detach()
     S, C = torch.softmax(W @ Y[-1], dim=0), torch.nn.functional.one_hot(target, 3).T.double()
     a, c = l1_weights(order, n_layers), float(l1_step_factor(order, 0.2))
     P = {n_layers: -W.T @ (S - C) / 6}
@@ -152,9 +157,9 @@ def test_the_printed_adjoint_is_what_the_paper_prints(order):
     for j in range(n_layers):
         slope = 1 - torch.tanh(K[j] @ Y[j] + b[j]) ** 2
         printed = -Y[j] @ (P[j + 1] * slope).T
-        torch.testing.assert_close(gradients[f"stack.layers.{j}.K"], printed.T)
-        torch.testing.assert_close(gradients[f"stack.layers.{j}.b"], -(slope * P[j + 1]).sum())
-    torch.testing.assert_close(gradients["W.weight"], (S - C) @ Y[-1].T / 6)
+        torch.testing.assert_close(gradients["K"][j], printed.T)
+        torch.testing.assert_close(gradients["b"][j], -(slope * P[j + 1]).sum())
+    torch.testing.assert_close(gradients["W"], (S - C) @ Y[-1].T / 6)
 
 
 def test_the_printed_adjoint_is_not_the_gradient():
@@ -170,26 +175,74 @@ def test_the_printed_adjoint_is_not_the_gradient():
     assert cosines[0.1] < 0.6
 
 
-def test_parameters_are_stacked_once_where_asked_for():
-    net = network()
-    with net.stacked_once():
-        operators, biases = net.stacked()
-        assert net.stacked()[0] is operators
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"order": 1.0},
+        {"width": 5, "activate_opening": True, "activation": "gelu"},
+        {"bias": "scalar", "learn_order": True},
+        {"bias": "none", "step_size": [0.1, 0.2, 0.3, 0.4, 0.1, 0.2, 0.3, 0.4]},
+        {"residual": False},
+        {"n_features": 6, "operator": "stencil", "grid_shape": (2, 3), "stencil": "five-point"},
+    ],
+    ids=str,
+)
+def test_the_same_network_as_modules(options):
+    """Equal outputs and gradients, and parameters of its own."""
+    net = network(**options)
+    x = batch(6, net.architecture.n_features)
+    opened = net.as_modules()
+    torch.testing.assert_close(opened(x), net(x), rtol=1e-12, atol=1e-12)
+    assert len(opened.stack) == 8
+    assert isinstance(opened.stack, nn.Sequential if options.get("residual") is False else FractionalStack)
+    opened(x).square().sum().backward()
+    net(x).square().sum().backward()
+    operators = net.psi if "operator" in options else net.K
+    for j, layer in enumerate(opened.stack):
+        mine = next(layer.parameters())
+        torch.testing.assert_close(mine.grad, operators.grad[j], rtol=1e-10, atol=1e-12)
         with torch.no_grad():
-            assert not net.stacked()[0].requires_grad
-    assert net.stacked()[0] is not operators
-    assert operators.shape == (8, 2, 2)
-    assert biases.shape == (8, 2)
-    assert network(bias="scalar").stacked()[1].shape == (8,)
-    assert network(bias="none").stacked()[1].shape == (0,)
-    grid = network(12, 2, operator="stencil", grid_shape=(3, 4))
-    assert grid.stacked()[0].shape == (8, 9)
+            mine.zero_()
+    assert (operators != 0).all()
+
+
+def test_options_build_the_same_network_again():
+    steps = torch.tensor([0.1] * 8)
+    net = network(width=5, activation="gelu", order=np.float32(0.25), step_size=steps, history="exact")
+    again = FractionalNetwork(**net.options).double()
+    again.load_state_dict(net.state_dict())
+    assert torch.equal(again(batch()), net(batch()))
+    assert again.options == net.options
+
+
+def test_what_a_network_says_of_itself():
+    shown = repr(network(width=5, learn_order=True, order=0.7))
+    assert "2 → 3, 8 layers of width 5, activation='tanh', bias='vector', operator='dense', engine='auto'" in shown
+    assert "order=0.7 (learned), step_size=0.2, history='auto'" in shown
+
+
+def test_a_state_dict_of_the_old_layout_is_refused():
+    old = {"stack.layers.0.K": torch.zeros(2, 2), "W.weight": torch.zeros(3, 2)}
+    with pytest.raises(FracdnnError, match="must hold whole tensors K, b and W, got one with a module for each layer"):
+        network().load_state_dict(old)
+
+
+def test_a_state_dict_of_another_order_is_refused():
+    with pytest.raises(FracdnnError, match=r"must be one of order and step 0.5 and 0.2, got one of 0.3 and 0.2; build"):
+        network().load_state_dict(network(order=0.3).state_dict())
+
+
+def test_the_printed_adjoint_has_no_second_derivatives():
+    net, x = network(adjoint="continuous"), batch().requires_grad_()
+    with pytest.raises(FracdnnError, match="adjoint must be 'exact' for second derivatives"):
+        torch.autograd.grad(net(x).sum(), x, create_graph=True)
 
 
 def test_learned_order_is_passed_on():
     net = network(learn_order=True)
     net(batch()).sum().backward()
-    assert net.stack.learned_order.raw.grad is not None
+    assert net.memory.learned_order.raw.grad is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -208,6 +261,11 @@ BAD = [
     (
         lambda: network(adjoint="continuous")(batch()[0]),
         r"x must be two-dimensional for adjoint='continuous', got shape \(2,\); samples are rows",
+    ),
+    (lambda: network(engine="gpu"), "engine must be one of 'auto', 'operations', 'products', 'kernel', got 'gpu'"),
+    (
+        lambda: network(depth=3),
+        "FractionalNetwork must be given options it has, got 'depth'; it takes activ",
     ),
     (lambda: network(0), "n_features must be at least 1, got 0"),
     (lambda: network(n_outputs=0), "n_outputs must be at least 1, got 0"),

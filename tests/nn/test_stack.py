@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, jvp, vmap
 from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import reference
-from fracdnn.nn import FractionalStack
+from fracdnn.nn import FractionalStack, WithoutSkip, parameter_groups
 
 SETTINGS = {
     "fixed": {"order": 0.5},
@@ -63,8 +63,8 @@ def test_order_one_is_a_residual_network():
     for layer in layers:
         y = y + 0.2 * layer(y)
     stack = FractionalStack(layers, order=1.0)
-    assert stack.history_ == "none"
     torch.testing.assert_close(stack(x), y, rtol=1e-12, atol=1e-12)
+    assert stack.history_ == "none"
     torch.testing.assert_close(stack(x, trajectory=True)[-1], y, rtol=1e-12, atol=1e-12)
     theirs = torch.autograd.grad(y.pow(2).sum(), list(stack.parameters()))
     for mine, other in zip(gradients(stack, x), theirs, strict=True):
@@ -245,11 +245,17 @@ def test_writing_into_the_state_is_noticed_in_inference_mode():
         stack(batch(2, 4))
 
 
-def test_traced_calls_give_layers_a_copy():
-    stack = FractionalStack([nn.ReLU(inplace=True), *dense(n_layers=3)], order=0.5)
-    plain = FractionalStack([nn.ReLU(), *stack.layers[1:]], order=0.5)
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_traced_calls_give_layers_a_copy(order):
+    stack = FractionalStack([nn.ReLU(inplace=True), *dense(n_layers=3)], order=order)
+    plain = FractionalStack([nn.ReLU(), *stack.layers[1:]], order=order)
     x = batch(3, 4)
-    torch.testing.assert_close(vmap(stack)(x.clone()), plain(x), rtol=1e-12, atol=1e-12)
+    given = x.clone()
+    torch.testing.assert_close(vmap(stack)(given), plain(x), rtol=1e-12, atol=1e-12)
+    torch._dynamo.reset()
+    compiled = torch.compile(stack, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(given), plain(x), rtol=1e-12, atol=1e-12)
+    assert torch.equal(given, x)
 
 
 def test_hooks_are_called():
@@ -296,7 +302,7 @@ def test_distributed_training_gives_the_gradient_of_the_whole_batch(tmp_path):
             """
             import sys, torch
             from torch import nn, distributed
-            from fracdnn.nn import FractionalStack
+            from fracdnn.nn import FractionalStack, WithoutSkip, parameter_groups
             rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
             distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
             torch.manual_seed(0)
@@ -362,6 +368,18 @@ def test_cuda_does_not_wait_inside_the_layer_loop(options):
 
 
 @pytest.mark.parametrize("order", [0.5, 1.0])
+def test_layers_added_after_a_first_call(order):
+    stack, x = FractionalStack(dense(), order=order), batch(5, 4)
+    stack(x)
+    stack.layers.append(nn.Tanh())
+    torch.testing.assert_close(stack(x), FractionalStack(stack.layers, order=order)(x), rtol=0, atol=0)
+    by_layer = FractionalStack(dense(), order=[0.5] * 6)
+    by_layer.layers.append(nn.Tanh())
+    with pytest.raises(FracdnnError, match="order must hold one number for each of the 7 layers, got 6; layers were"):
+        by_layer(x)
+
+
+@pytest.mark.parametrize("order", [0.5, 1.0])
 def test_layers_taken_away_after_a_first_call(order):
     stack, x = FractionalStack(dense(), order=order), batch(5, 4)
     stack(x)
@@ -370,9 +388,150 @@ def test_layers_taken_away_after_a_first_call(order):
 
 
 def test_what_a_stack_says_of_itself():
-    assert "order=0.5, step_size=0.2, history='exact'" in repr(FractionalStack(dense()))
-    assert "order=learned" in repr(FractionalStack(dense(), learn_order=True))
-    assert FractionalStack(dense(n_layers=400), order=0.5).history_ == "compressed"
+    assert "order=0.5, step_size=0.2, history='auto'" in repr(FractionalStack(dense()))
+    assert "order=0.7 (learned), step_size=0.2," in repr(FractionalStack(dense(), order=0.7, learn_order=True))
+    learned = FractionalStack(dense(n_layers=8), step_size=0.25, learn_steps=True)
+    assert "step_size=[0.25, 0.25, 0.25, …, 0.25, 0.25] (learned)" in repr(learned)
+    assert "order=[0.1, 0.2, 0.3, 0.5, 0.9, 1]" in repr(FractionalStack(dense(), **SETTINGS["orders"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "n_layers", "expected"),
+    [
+        ({}, 6, "exact"),
+        ({}, 400, "compressed"),
+        ({}, 150, "exact"),  # small states
+        ({"history": "compressed"}, 150, "compressed"),  # what was asked for
+        ({"history": "compressed"}, 3, "compressed"),
+        ({"history": "exact"}, 400, "exact"),
+        ({"order": 1.0}, 400, "none"),
+        ({"order": 1.0, "learn_steps": True}, 6, "none"),
+    ],
+)
+def test_what_ran_is_said(options, n_layers, expected):
+    stack = FractionalStack([nn.Tanh() for _ in range(n_layers)], **options)
+    assert stack.history_ is None
+    stack(torch.zeros(2, 3))
+    assert stack.history_ == expected
+
+
+def test_the_number_of_layers_indexing_and_iteration():
+    layers = dense()
+    stack = FractionalStack(layers, order=0.5)
+    assert len(stack) == 6
+    assert list(stack) == layers
+    assert stack[2] is layers[2]
+    assert stack[-1] is layers[-1]
+    with pytest.raises(IndexError):
+        stack[6]
+
+
+def test_a_slice_is_a_stack_of_the_same_layers(stack):
+    x, part = batch(5, 4), stack[1:4]
+    assert isinstance(part, FractionalStack)
+    assert list(part) == list(stack)[1:4]
+    assert len(stack) == 6
+    order, steps = stack.order.detach(), stack.memory.step_size.detach()
+    order, steps = (value[1:4] if value.dim() else value for value in (order, steps))
+    expected = FractionalStack(list(stack)[1:4], order=order, step_size=steps, history=stack.memory.history)
+    torch.testing.assert_close(part(x), expected(x), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(part.order, order)
+    part(x).sum().backward()
+    assert stack[1][0].weight.grad is not None
+    with pytest.raises(FracdnnError, match="a slice must hold at least one of the 6 layers"):
+        stack[4:4]
+
+
+def test_one_learned_order_is_shared_by_slices():
+    stack = FractionalStack(dense(), learn_order=True)
+    assert stack[1:4].memory.learned_order is stack.memory.learned_order
+    by_layer = FractionalStack(dense(), learn_order="layer")
+    assert by_layer[1:4].memory.learned_order.raw.shape == (3,)
+    assert by_layer.memory.learned_order.raw.shape == (6,)
+
+
+def test_further_arguments_go_to_every_layer():
+    class Masked(nn.Module):
+        def forward(self, y, mask, *, scale=1.0):
+            return scale * mask * torch.tanh(y)
+
+    stack, x, mask = FractionalStack([Masked() for _ in range(5)], order=0.5), batch(3, 4), batch(3, 4, seed=1) > 0
+    plain = FractionalStack([nn.Tanh() for _ in range(5)], order=0.5)
+    result = stack(x, mask, scale=1.0, trajectory=True)
+    assert result.shape == (6, 3, 4)
+    torch.testing.assert_close(result[-1][mask], plain(x)[mask])
+    assert torch.equal(result[-1][~mask], x[~mask])
+    assert not torch.equal(stack(x, mask, scale=2.0), stack(x, mask))
+
+
+def test_layers_with_a_skip_connection_of_their_own():
+    """As they are they warn, and states grow; wrapped, they add what they add."""
+
+    def encoder():
+        torch.manual_seed(0)
+        return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True, dropout=0.0)
+
+    x = batch(2, 5, 8, dtype=torch.float32)
+    with pytest.warns(UserWarning, match=r"leave the skip connection to the stack, got TransformerEncoderLayer, which"):
+        grown = FractionalStack([encoder() for _ in range(12)], order=0.5)
+    wrapped = FractionalStack([WithoutSkip(encoder()) for _ in range(12)], order=0.5)
+    assert grown(x).norm() > 20 * x.norm()
+    assert wrapped(x).norm() < 10 * x.norm()
+    layer = encoder()
+    torch.testing.assert_close(WithoutSkip(layer)(x), layer(x) - x)
+    mask = torch.full((5, 5), -torch.inf).triu(1)
+    changed = x.clone()
+    changed[:, -1] = 0.0  # what comes last is seen by none before it
+    torch.testing.assert_close(wrapped(x, src_mask=mask)[:, :-1], wrapped(changed, src_mask=mask)[:, :-1])
+
+
+def test_a_state_dict_knows_the_order_and_steps_it_was_made_with(stack):
+    again = copy.deepcopy(stack)
+    again.load_state_dict(stack.state_dict())
+    half = {name: value.to(torch.bfloat16) for name, value in stack.state_dict().items()}
+    again.load_state_dict(half)  # cast, but the same
+    other = FractionalStack(dense(), order=0.37, step_size=0.2).double()
+    with pytest.raises(Exception, match=r"order and step|orders and steps|Missing key|Unexpected key"):
+        other.load_state_dict(stack.state_dict())
+
+
+def test_a_state_dict_of_other_orders_or_steps_is_refused():
+    stack = FractionalStack(dense(), order=0.9)
+    with pytest.raises(FracdnnError, match=r"must be one of order and step 0.9 and 0.2, got one of 0.3 and 0.2; build"):
+        stack.load_state_dict(FractionalStack(dense(), order=0.3).state_dict())
+    with pytest.raises(FracdnnError, match=r"must be one of order and step 0.9 and 0.2, got one of 0.9 and 0.1; build"):
+        stack.load_state_dict(FractionalStack(dense(), order=0.9, step_size=0.1).state_dict())
+    with pytest.raises(FracdnnError, match=r"must hold 2 orders and steps for this memory, got \(12,\)"):
+        stack.load_state_dict(FractionalStack(dense(), order=[0.9] * 6, step_size=[0.2] * 6).state_dict())
+    without = {name: value for name, value in stack.state_dict().items() if "extra" not in name}
+    with pytest.raises(RuntimeError, match="must hold the order and steps it was made with, got one without"):
+        stack.load_state_dict(without)
+    stack.load_state_dict(without, strict=False)
+
+
+def test_weight_decay_leaves_learned_orders_alone():
+    """With a gradient of 0 AdamW moves a parameter by its decay alone."""
+    stack = FractionalStack(dense(), order=0.9, learn_order=True, learn_steps=True)
+    groups = parameter_groups(nn.Sequential(stack, nn.Linear(4, 4).double()), weight_decay=0.1)
+    assert sum(len(group["params"]) for group in groups) == 2 * 6 + 2 + 2
+    optimizer = torch.optim.AdamW(groups, lr=1e-2)
+    weight = stack[0][0].weight.detach().clone()
+    for group in groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    for _ in range(100):
+        optimizer.step()
+    assert stack.order.item() == pytest.approx(0.9, abs=1e-7)
+    torch.testing.assert_close(stack.step_sizes, torch.full((6,), 0.2, dtype=torch.float64), rtol=1e-6, atol=0)
+    assert stack[0][0].weight.norm() < 0.95 * weight.norm()
+
+
+def test_what_is_reported_is_not_what_is_used():
+    stack, x = FractionalStack(dense(), order=0.5), batch(5, 4)
+    expected = stack(x)
+    stack.order.fill_(0.1)
+    assert stack.order.item() == 0.5
+    assert torch.equal(stack(x), expected)
 
 
 class Grow(nn.Module):

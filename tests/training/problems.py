@@ -6,9 +6,8 @@ import math
 
 import torch
 
-from fracdnn.memory import reference
-from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization
+from tests.nn.problems import outputs_by_definition
 
 REGULARIZATION = Regularization(class_map=0.3, operator=0.2, bias=0.1, decay=0.05)
 OBJECTIVES = [
@@ -24,22 +23,11 @@ OBJECTIVES = [
 ]
 
 
-def network(n_features=3, n_outputs=4, n_layers=5, dtype=torch.float64, *, seed=0, **options):
-    generator = torch.Generator().manual_seed(seed)
-    net = FractionalNetwork(n_features, n_outputs, n_layers=n_layers, generator=generator, **options).to(dtype)
-    with torch.no_grad():
-        for layer in net.layers:
-            if layer.b is not None:
-                layer.b.normal_(0, 0.3, generator=generator)
-    return net
-
-
-def data(n=6, net=None, loss="cross_entropy", weighted=False, seed=3):
+def data(n, net, loss="cross_entropy", weighted=False, seed=3):
     """x, target and weight for a network, some weights 0."""
-    net = network() if net is None else net
     generator = torch.Generator().manual_seed(seed)
-    dtype, n_outputs = net.W.weight.dtype, net.W.out_features
-    x = torch.randn(n, net.n_features, dtype=torch.float64, generator=generator).to(dtype)
+    dtype, n_outputs = net.W.dtype, len(net.W)
+    x = torch.randn(n, net.architecture.n_features, dtype=torch.float64, generator=generator).to(dtype)
     if loss == "cross_entropy":
         target = torch.randint(n_outputs, (n,), generator=generator)
     else:
@@ -52,9 +40,7 @@ def data(n=6, net=None, loss="cross_entropy", weighted=False, seed=3):
 
 def by_definition(objective, net, x, target, weight):
     """The loss written out, of the states of the definition, and the regularisation under autograd."""
-    plan = net.stack._new_plan(1e-10)
-    states = reference.propagate(plan.dense_matrix(), plan.factors, lambda j, y: net.layers[j](y), net._open(x))
-    outputs = net.W(states[-1])
+    outputs = outputs_by_definition(net, x)
     if objective.loss == "cross_entropy":
         smoothing, n_outputs = objective.label_smoothing, outputs.shape[1]
         labels = torch.eye(n_outputs, dtype=x.dtype)[target] * (1 - smoothing) + smoothing / n_outputs
@@ -65,7 +51,7 @@ def by_definition(objective, net, x, target, weight):
     return (losses * weight).sum() / weight.sum() + objective.regularization(net)
 
 
-def orders_of_remainders(objective, net, given, start, slopes, first):
+def orders_of_remainders(value, net, start, slopes, first):
     """The orders in which the remainder of a Taylor expansion falls as a step is halved: 2 for right slopes."""
     generator = torch.Generator().manual_seed(5)
     direction = [torch.randn(p.shape, dtype=p.dtype, generator=generator) for p in net.parameters()]
@@ -76,5 +62,5 @@ def orders_of_remainders(objective, net, given, start, slopes, first):
         with torch.no_grad():
             for parameter, d in zip(moved.parameters(), direction, strict=True):
                 parameter.add_(d, alpha=step)
-        remainders.append(abs(float(objective(moved, *given).detach()) - start - step * linear))
+        remainders.append(abs(float(value(moved).detach()) - start - step * linear))
     return [math.log2(coarse / fine) for coarse, fine in itertools.pairwise(remainders)]

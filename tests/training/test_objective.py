@@ -4,15 +4,15 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization, Standardization, normalize_batch
-from fracdnn.training.objective import neumann_laplacian
+from fracdnn.training.regularization import neumann_laplacian
 
 
 def network(**options):
     options = {"n_layers": 4, "order": 0.5, "generator": torch.Generator().manual_seed(0), **options}
     net = FractionalNetwork(3, 2, **options).double()
     with torch.no_grad():
-        for i, layer in enumerate(net.layers):
-            layer.b.fill_(0.1 * i)
+        for i, b in enumerate(net.b):
+            b.fill_(0.1 * i)
     return net
 
 
@@ -22,7 +22,7 @@ def batch(n=5):
 
 def test_the_papers_regularisation_term_by_term():
     net = network(bias="scalar")
-    W, K = net.W.weight, torch.stack([layer.K for layer in net.layers])
+    W, K = net.W, net.K
     second = [K[1] - K[0], K[2] - 2 * K[1] + K[0], K[3] - 2 * K[2] + K[1], K[2] - K[3]]
     expected = 0.5 * 0.3 * W.pow(2).sum()
     expected = expected + 0.5 * 2.0 / 4 * sum(d.pow(2).sum() for d in second)
@@ -33,7 +33,7 @@ def test_the_papers_regularisation_term_by_term():
 def test_the_laplacian_over_rows_and_columns():
     net = network()
     difference = neumann_laplacian(3)
-    expected = sum((difference @ layer.K + layer.K @ difference).pow(2).sum() for layer in net.layers)
+    expected = sum((difference @ K + K @ difference).pow(2).sum() for K in net.K)
     found = Regularization(operator=1.0, laplacian="matrix")(net)
     torch.testing.assert_close(found, 0.5 / 4 * expected)
 
@@ -47,26 +47,23 @@ def test_the_fractional_laplacian_is_a_power_of_the_laplacian():
     half = neumann_laplacian(6, 0.5)
     torch.testing.assert_close(half @ half, whole)
     net = network()
-    K = torch.stack([layer.K for layer in net.layers]).flatten(1)
+    K = net.K.flatten(1)
     found = Regularization(operator=1.0, exponent=0.5)(net)
     torch.testing.assert_close(found, 0.5 / 4 * (K * (neumann_laplacian(4) @ K)).sum())
     half_matrix = Regularization(operator=1.0, laplacian="matrix", exponent=0.5)(net)
-    energy = sum(
-        (layer.K * (neumann_laplacian(3) @ layer.K + layer.K @ neumann_laplacian(3))).sum() for layer in net.layers
-    )
+    energy = sum((K * (neumann_laplacian(3) @ K + K @ neumann_laplacian(3))).sum() for K in net.K)
     torch.testing.assert_close(half_matrix, 0.5 / 4 * energy)
 
 
 def test_decay_covers_operators_and_opening_map():
     net = network(width=6)
-    expected = net.opening.weight.pow(2).sum() + sum(layer.K.pow(2).sum() for layer in net.layers)
+    expected = net.opening_weight.pow(2).sum() + net.K.pow(2).sum()
     torch.testing.assert_close(Regularization(decay=0.2)(net), 0.1 * expected)
 
 
 def test_a_stencil_takes_the_place_of_the_operator():
     net = FractionalNetwork(6, 2, n_layers=4, operator="stencil", grid_shape=(2, 3)).double()
-    stencils = torch.stack([layer.psi for layer in net.layers])
-    expected = 0.5 / 4 * (neumann_laplacian(4) @ stencils).pow(2).sum()
+    expected = 0.5 / 4 * (neumann_laplacian(4) @ net.psi).pow(2).sum()
     torch.testing.assert_close(Regularization(operator=1.0)(net), expected)
 
 

@@ -171,11 +171,11 @@ def info(path: Path, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(document))
         return
-    options = estimator.network_.options
+    shape, learned = estimator.network_.architecture, estimator.network_.options["learn_order"]
     lines = {
         "model": f"{document['estimator']} for {model.target!r}",
-        "network": f"{options['n_layers']} layers of width {estimator.network_.width}, {options['activation']}",
-        "order": f"{estimator.order_:g}" + (" (learned)" if options["learn_order"] else ""),
+        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}",
+        "order": f"{estimator.order_:g}" + (" (learned)" if learned else ""),
         "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",
     }
     if model.is_classifier:

@@ -130,7 +130,7 @@ class FractionalEstimator(SharedParameters):
         n, names = document["features"]["n"], document["features"]["names"]
         self.standardization_ = Standardization(**document["standardization"])
         scales = [self.standardization_.mean.shape, self.standardization_.deviation.shape]
-        if scales != [(self.network_.n_features,)] * 2 or n != self.network_.n_features:
+        if scales != [(self.network_.architecture.n_features,)] * 2 or n != self.network_.architecture.n_features:
             raise ValueError("a scaling of other features than the network's")
         self.n_features_in_ = n
         if names is not None:

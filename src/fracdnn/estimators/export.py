@@ -9,9 +9,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.files import write_whole
 from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.operators import ACTIVATIONS, affine
 from fracdnn.training import Standardization
 
 
@@ -23,7 +25,7 @@ class Deployed(nn.Module):
 
     mean: torch.Tensor
     deviation: torch.Tensor
-    weights: torch.Tensor
+    history: torch.Tensor
 
     def __init__(
         self,
@@ -33,21 +35,26 @@ class Deployed(nn.Module):
     ) -> None:
         super().__init__()
         self.network = copy.deepcopy(network).cpu().eval()
-        assert self.network.stack is not None
         self.register_buffer("mean", standardization.mean)
         self.register_buffer("deviation", standardization.deviation)
-        plan = self.network.stack.plan(torch.empty(0, dtype=torch.float64))
-        self.register_buffer("weights", plan.dense_matrix().detach())
-        self._factors = plan.factors.tolist()
+        order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
+        self.register_buffer("history", memory_matrix(order, network.architecture.n_layers))
+        self._factor = float(l1_step_factor(order, step_size))
         self._answer = answer
+        self.activations = ACTIVATIONS
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        y = self.network._open((features.to(torch.float64) - self.mean) / self.deviation)
-        history = y.unsqueeze(0)
-        for j, layer in enumerate(self.network.layers):
-            y = torch.tensordot(self.weights[j, : j + 1], history, dims=1) + self._factors[j] * layer(y)
-            history = torch.cat([history, y.unsqueeze(0)])
-        return self._answer(self.network.W(y))
+        architecture, weights = self.network.architecture, self.network.weights()
+        y = (features.to(torch.float64) - self.mean) / self.deviation
+        if weights.opening_weight is not None:
+            activation = self.activations[architecture.opening_activation]
+            y = activation(affine(y, weights.opening_weight, weights.opening_bias))
+        activation, states = self.activations[architecture.activation], y.unsqueeze(0)
+        for j, K in enumerate(weights.operators.unbind()):
+            change = activation(affine(y, K, None if weights.b is None else weights.b[j]))
+            y = torch.tensordot(self.history[j, : j + 1], states, dims=1) + self._factor * change
+            states = torch.cat([states, y.unsqueeze(0)])
+        return self._answer(nn.functional.linear(y, weights.W))
 
 
 def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype) -> Path:
@@ -59,21 +66,13 @@ def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype)
     if path.suffix == ".pt2":
         program = _program(module, example)
         return write_whole(path, lambda temporary: torch.export.save(program, temporary))
-    _without_double_erf(module.network)
+    module.activations = {**ACTIVATIONS, "gelu": _single_gelu}
     return _write_onnx(path, _program(module, example))
 
 
-def _without_double_erf(network: FractionalNetwork) -> None:
+def _single_gelu(x: torch.Tensor) -> torch.Tensor:
     """GELU by its float32 version, 1e-7 away: ONNX Runtime has no error function in float64."""
-
-    def gelu(x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
-
-    if network._opening_activation is nn.functional.gelu:
-        network._opening_activation = gelu
-    for layer in network.layers:
-        if layer._activation is nn.functional.gelu:
-            layer._activation = gelu  # type: ignore[assignment]
+    return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
 
 
 def _program(module: Deployed, example: torch.Tensor) -> torch.export.ExportedProgram:

@@ -9,16 +9,15 @@ from fracdnn.nn import FractionalNetwork
 
 def order_of(network: FractionalNetwork) -> float:
     """The order as it stands: an estimator's network has one for all layers."""
-    assert network.stack is not None
-    return float(network.stack.order.detach())
+    return float(network.order.detach())
 
 
 def n_outputs_of(network: FractionalNetwork) -> int:
-    return network.options["n_outputs"]
+    return network.architecture.n_outputs
 
 
 def n_layers_of(network: FractionalNetwork) -> int:
-    return network.options["n_layers"]
+    return network.architecture.n_layers
 
 
 def network_document(network: FractionalNetwork) -> dict[str, Any]:
@@ -48,9 +47,9 @@ def _told_sizes(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
-    n_outputs, width = state["W.weight"].shape
-    layers = [value.shape for name, value in state.items() if name.endswith(".K")]
-    if set(layers) != {(width, width)}:
-        raise ValueError(f"layers of shapes {sorted(set(layers))} with outputs from width {width}")
-    n_features = width if options["width"] is None else state["opening.weight"].shape[1]
-    return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": len(layers), "width": width}
+    n_outputs, width = state["W"].shape
+    n_layers, *square = state["K"].shape
+    if square != [width, width]:
+        raise ValueError(f"layers of shape {square} with outputs from width {width}")
+    n_features = width if options["width"] is None else state["opening_weight"].shape[1]
+    return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": n_layers, "width": width}

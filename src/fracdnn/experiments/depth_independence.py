@@ -77,16 +77,16 @@ def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) ->
 @torch.no_grad()
 def prolong(coarse: FractionalNetwork, fine: FractionalNetwork) -> None:
     """K and b linear in time between the layers of the coarse network, at the layers of the fine one; W as it is."""
-    fine.W.weight.copy_(coarse.W.weight)
-    n, m = len(coarse.layers), len(fine.layers)
-    for j, layer in enumerate(fine.layers):
+    fine.W.copy_(coarse.W)
+    n, m = len(coarse.K), len(fine.K)
+    for j in range(m):
         # Layer j stands at time j T/m, layer i of the coarse network at i T/n.
         place = min(j * n / m, n - 1)
         low = min(int(place), n - 1)
         high, share = min(low + 1, n - 1), place - low
-        for name, parameter in layer.named_parameters():
-            ends = [dict(coarse.layers[i].named_parameters())[name] for i in (low, high)]
-            parameter.copy_(torch.lerp(ends[0], ends[1], share))
+        for wide, narrow in ((fine.K, coarse.K), (fine.b, coarse.b)):
+            if wide is not None and narrow is not None:
+                wide[j].copy_(torch.lerp(narrow[low], narrow[high], share))
 
 
 def _to_target(task: Task, settings: DepthIndependence) -> Numbers:

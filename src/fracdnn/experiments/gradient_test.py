@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fracdnn.datasets import Perfume
@@ -79,13 +80,11 @@ def _problem(test: GradientTest, order: float, adjoint: str) -> tuple[Groups, Lo
         adjoint=adjoint,
         generator=generator,
     ).double()
-    biases: list[Any] = [layer.b for layer in network.layers]
-    with torch.no_grad():
-        for bias in biases:
-            bias.normal_(0, 0.3, generator=generator)
+    assert network.b is not None
+    nn.init.normal_(network.b, 0.0, 0.3, generator=generator)
     x = torch.randn(test.n_samples, test.n_features, dtype=torch.float64, generator=generator)
     target = torch.randint(test.n_classes, (test.n_samples,), generator=generator)
-    groups: Groups = {"W": [network.W.weight], "K": [layer.K for layer in network.layers], "b": biases}
+    groups: Groups = {"W": [network.W], "K": [network.K], "b": [network.b]}
     return groups, lambda: cross_entropy(network(x), target)
 
 

@@ -59,9 +59,8 @@ def _learn(
     network = paper_network(X_train, y_train, generator, **options)
     objective = Objective(regularization=Regularization(class_map=settings.class_map))
     history = FullBatchTraining("bfgs", settings.max_iter).fit(Task(network, objective, X_train, y_train))
-    assert network.stack is not None
     return {
-        "order": float(network.stack.order.detach()),
+        "order": float(network.order.detach()),
         "loss": history.records[-1].loss,
         "train": accuracy(network, X_train, y_train),
         "test": accuracy(network, X_test, y_test),

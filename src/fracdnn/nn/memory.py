@@ -108,10 +108,10 @@ class Memory(nn.Module):
         part = copy.copy(self)
         part._modules, part._plans = dict(self._modules), {}
         part._order, part._steps = (value[index] if value.dim() else value for value in (self._order, self._steps))
-        for name, learned in self._modules.items():
+        for name, learned in (("learned_order", self.learned_order), ("learned_steps", self.learned_steps)):
             if learned is not None and learned.raw.dim():
-                part._modules[name] = copy.deepcopy(learned)
-                part._modules[name].raw = nn.Parameter(learned.raw.detach()[index].clone())
+                part._modules[name] = copied = copy.deepcopy(learned)
+                copied.raw = nn.Parameter(learned.raw.detach()[index].clone())
         return part
 
     def plan(self, state: torch.Tensor, n_layers: int, *, history: str | None = None) -> MemoryPlan:

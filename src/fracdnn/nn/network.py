@@ -16,7 +16,7 @@ from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import ENGINES, operations
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
-from fracdnn.nn.signature import takes_options_of
+from fracdnn.nn.signature import options_of, takes_options_of
 from fracdnn.nn.stack import FractionalStack
 from fracdnn.validation import check_choice, check_count
 
@@ -77,7 +77,9 @@ class FractionalNetwork(nn.Module):
         given = {name: value for name, value in locals().items() if name not in ("self", "generator", "memory")}
         super().__init__()
         # As given: what builds the same network again, its parameters apart.
-        self.options = {name: _plain(value) for name, value in (given | memory).items() if name != "__class__"}
+        defaults = {name: each.default for name, each in options_of(Memory).items()}
+        given = {name: value for name, value in (given | defaults | memory).items() if name != "__class__"}
+        self.options = {name: _plain(value) for name, value in given.items()}
         check_choice(activation, "activation", tuple(ACTIVATIONS))
         check_choice(operator, "operator", OPERATORS)
         n_features = check_count(n_features, "n_features", minimum=1)

@@ -8,13 +8,15 @@ from typing import Any
 from fracdnn.exceptions import InvalidTypeError
 
 
+def options_of(owner: type) -> dict[str, inspect.Parameter]:
+    """The keyword options of a class, by name."""
+    parameters = inspect.signature(owner).parameters.items()
+    return {name: each for name, each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
 def takes_options_of(owner: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """For an `__init__` that ends in `**options` of another class: `help()` lists them, unknown ones are refused."""
-    theirs = {
-        name: parameter
-        for name, parameter in inspect.signature(owner).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+    theirs = options_of(owner)
 
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(init)

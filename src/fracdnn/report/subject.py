@@ -45,7 +45,7 @@ class Subject:
 
     @property
     def width(self) -> int:
-        return self.estimator.network_.width
+        return self.estimator.network_.architecture.width
 
     @cached_property
     def predicted(self) -> np.ndarray:

@@ -78,7 +78,7 @@ def _kernel_takes(
 def _add_gradients(parameters: Weights, gradients: Weights) -> None:
     """As autograd accumulates: a gradient lies in memory as its parameter does."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        if parameter is None or not parameter.requires_grad:
+        if parameter is None or gradient is None or not parameter.requires_grad:
             continue
         if parameter.grad is not None:
             parameter.grad.add_(gradient)

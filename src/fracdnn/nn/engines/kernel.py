@@ -62,8 +62,10 @@ def _tiles(architecture: Architecture, plan: MemoryPlan, y0: torch.Tensor) -> Ti
 
 def _new_tiles(architecture: Architecture, plan: MemoryPlan, y0: torch.Tensor) -> Tiles:
     weights = (plan.forward_matrix(y0), plan.adjoint_matrix(y0)) if isinstance(plan, ExactPlan) else None
+    n, width = y0.shape
     return Tiles(
-        *y0.shape,
+        n,
+        width,
         y0.dtype,
         weights=weights,
         factors=plan.factors.tolist(),

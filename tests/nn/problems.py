@@ -1,0 +1,41 @@
+"""Networks with random biases, and what they compute by definition."""
+
+import torch
+
+from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.memory import reference
+from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.operators import ACTIVATIONS
+
+
+def network(n_features=3, n_outputs=4, n_layers=5, dtype=torch.float64, *, seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    net = FractionalNetwork(n_features, n_outputs, n_layers=n_layers, generator=generator, **options).to(dtype)
+    if net.b is not None:
+        torch.nn.init.normal_(net.b, 0.0, 0.3, generator=generator)
+    return net
+
+
+def batch(n=6, width=3, dtype=torch.float64, seed=3):
+    x = torch.randn(n, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return x.requires_grad_()
+
+
+def outputs_by_definition(net, x):
+    """W Y_N of a dense network, by `memory.reference` and autograd."""
+    n_layers, order, steps = len(net.K), net.memory.order, net.memory.step_size
+    activation = ACTIVATIONS[net.options["activation"]]
+    if steps.dim():
+        times = torch.cat([torch.zeros(1, dtype=torch.float64), steps.cumsum(0)])
+        matrix, factors = memory_weights_on_grid(order, times), l1_step_factor(order, steps)
+    else:
+        matrix, factors = memory_matrix(order, n_layers), l1_step_factor(order, steps).expand(n_layers)
+
+    def step(j, y):
+        return activation(y @ net.K[j].T + (0.0 if net.b is None else net.b[j]))
+
+    y = x
+    if net.opening_weight is not None:
+        y = x @ net.opening_weight.T + net.opening_bias
+        y = activation(y) if net.options["activate_opening"] else y
+    return reference.propagate(matrix, factors, step, y)[-1] @ net.W.T

@@ -1,0 +1,137 @@
+"""Each private call into torch, so that a new version of torch that moves one is noticed here."""
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fracdnn import tracing
+
+
+def test_nothing_is_traced_by_default():
+    assert not tracing.being_traced()
+    assert not tracing.being_transformed()
+    assert not tracing.in_dispatch_mode()
+    assert not tracing.operations_are_watched()
+
+
+class Ask(nn.Module):
+    """Adds 1 where a question is answered with yes."""
+
+    def __init__(self, question):
+        super().__init__()
+        self.question = question
+
+    def forward(self, x):
+        return x + 1 if self.question() else x.clone()
+
+
+@pytest.mark.parametrize("question", [tracing.being_traced, tracing.being_transformed])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_traced(question):
+    x, ask = torch.zeros(3), Ask(question)
+    assert ask(x).sum() == 0
+    assert torch.jit.trace(ask, x, check_trace=False)(x).sum() == 3
+    assert torch.func.vmap(ask)(x).sum() == 3
+    assert torch.func.grad(lambda y: ask(y).sum())(x).sum() == 3
+    assert torch.export.export(ask, (x,)).module()(x).sum() == 3
+    torch._dynamo.reset()
+    assert torch.compile(ask, backend="eager", fullgraph=True)(x).sum() == 3
+
+
+def test_forward_mode_is_a_transform_but_no_trace():
+    with torch.autograd.forward_ad.dual_level():
+        assert tracing.being_transformed()
+        assert not tracing.being_traced()
+
+
+class Dispatched(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        return function(*arguments, **(options or {}))
+
+
+class Called(TorchFunctionMode):
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        return function(*arguments, **(options or {}))
+
+
+def test_modes_autocast_anomalies_and_global_hooks_watch():
+    with Dispatched():
+        assert tracing.in_dispatch_mode()
+        assert tracing.operations_are_watched()
+    with Called():
+        assert tracing.operations_are_watched()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert tracing.operations_are_watched()
+    with torch.autograd.set_detect_anomaly(True):
+        assert tracing.operations_are_watched()
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert tracing.operations_are_watched()
+    handle.remove()
+    assert not tracing.operations_are_watched()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: module.register_forward_hook(lambda *_: None),
+        lambda module: module.register_forward_pre_hook(lambda *_: None),
+        lambda module: module.register_full_backward_hook(lambda *_: None),
+        lambda module: module.register_full_backward_pre_hook(lambda *_: None),
+        lambda module: setattr(module, "forward", lambda x: x),
+        lambda module: module.compile(),
+    ],
+)
+def test_hooks_on_a_module(change):
+    module = nn.Linear(2, 2)
+    assert not tracing.has_module_hooks(module)
+    change(module)
+    assert tracing.has_module_hooks(module)
+
+
+def test_hooks_on_a_tensor():
+    one, two = (torch.zeros(2, requires_grad=True) for _ in range(2))
+    assert not tracing.has_tensor_hooks(one)
+    one.register_hook(lambda gradient: None)
+    two.register_post_accumulate_grad_hook(lambda tensor: None)
+    assert tracing.has_tensor_hooks(one)
+    assert tracing.has_tensor_hooks(two)
+
+
+class Look(torch.autograd.Function):
+    """The identity; notes what a question answers in its backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, question, seen):
+        ctx.question, ctx.seen = question, seen
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        ctx.seen.append(ctx.question(cotangent))
+        return cotangent, None, None
+
+
+def test_batches_of_cotangents():
+    seen, x = [], torch.zeros(3, requires_grad=True)
+    y = Look.apply(x, tracing.is_batch_of_cotangents, seen)
+    torch.autograd.grad(y, x, torch.ones(3), retain_graph=True)
+    torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+    assert seen == [False, True]
+
+
+def test_backward_passes_have_numbers_and_ends():
+    seen, ends, x = [], [], torch.zeros(3, requires_grad=True)
+
+    def look(_):
+        tracing.when_backward_ends(lambda: ends.append(len(seen)))
+        return tracing.backward_task()
+
+    first, second = (Look.apply(Look.apply(x, look, seen), look, seen) for _ in range(2))
+    first.sum().backward()
+    assert len(seen) == 2
+    assert ends == [2, 2]  # not while it was under way
+    second.sum().backward()
+    assert seen[0] == seen[1] != seen[2] == seen[3]
+    assert tracing.backward_task() == -1
