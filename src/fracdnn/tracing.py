@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
+_BATCHED, _FUNCTIONAL_BATCHED = (torch._C._dispatch_key_parse(kind) for kind in ("Batched", "FuncTorchBatched"))
+
 
 def being_traced() -> bool:
     """Whether `torch.compile`, `torch.export`, `torch.jit.trace` or a `torch.func` transform is under way.
@@ -36,8 +38,11 @@ def in_dispatch_mode() -> bool:
 def operations_are_watched(device: str = "cpu") -> bool:
     """Whether anything transforms or observes every operation, so that none may be left out or combined."""
     return bool(
-        being_transformed()
-        or in_dispatch_mode()
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()
         or torch.is_autocast_enabled(device)
         or torch.is_anomaly_enabled()
@@ -66,7 +71,7 @@ def has_tensor_hooks(tensor: torch.Tensor) -> bool:
 def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
     """`torch.autograd.grad(is_grads_batched=True)` sends a batch as one wrapped tensor, which no buffer can take."""
     keys = torch._C._dispatch_keys(cotangent)
-    return any(keys.has(torch._C._dispatch_key_parse(kind)) for kind in ("Batched", "FuncTorchBatched"))
+    return keys.has(_BATCHED) or keys.has(_FUNCTIONAL_BATCHED)
 
 
 def backward_task() -> int:

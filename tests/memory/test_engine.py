@@ -358,22 +358,25 @@ def test_layers_without_memory(skip, learned):
     torch.testing.assert_close(result, y, rtol=1e-14, atol=1e-14)
     for mine, theirs in zip(torch.autograd.grad(problem.loss(result), inputs), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
-    tape, states, changes = chain.Tape(plan, problem.x), [problem.x.detach()], []
+    factors = steps.detach() if learned else steps.tolist()
+    history, states, changes = plan.forward_sum(problem.x), [problem.x.detach()], []
     with torch.no_grad():
-        tape.first(states[0])
+        history.first(states[0])
         for j in range(9):
             changes.append(problem.step(j, states[-1]))
-            states.append(tape.advance(j + 1, changes[-1]))
+            states.append(history.advance(j + 1, changes[-1], factors[j]))
     torch.testing.assert_close(states[-1], y.detach(), rtol=1e-14, atol=1e-14)
     cotangent = torch.autograd.grad(problem.loss(result := states[-1].requires_grad_()), result)[0]
-    way = tape.way_back(cotangent)
+    back = plan.adjoint_sum(9, cotangent)
+    adjoints = [back.first(cotangent)]
     for j in reversed(range(9)):
-        saved = (states[j], changes[j]) if learned else ()
-        change = way.change_cotangent(j + 1, cotangent, saved)
-        cotangent = change * (1 - changes[j] ** 2) * problem.slopes[j].detach()
-    torch.testing.assert_close(way.input_cotangent(cotangent), expected[0], rtol=1e-12, atol=1e-14)
+        cotangent = factors[j] * adjoints[-1] * (1 - changes[j] ** 2) * problem.slopes[j].detach()
+        if j:
+            adjoints.append(back.advance(9 - j, cotangent, 1.0))
+    torch.testing.assert_close(cotangent + back.row(9), expected[0], rtol=1e-12, atol=1e-14)
     if learned:
-        torch.testing.assert_close(way.weight_gradients()[-1], expected[2], rtol=1e-12, atol=1e-14)
+        (found,) = plan.learned_gradients(states[:-1], adjoints[::-1], changes)
+        torch.testing.assert_close(found, expected[2], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("history", SUMS)

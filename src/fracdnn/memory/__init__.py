@@ -5,7 +5,7 @@
 backward pass.
 """
 
-from fracdnn.memory.chain import BufferedPass, Tape, propagate
+from fracdnn.memory.chain import propagate
 from fracdnn.memory.choose import HISTORIES, choose_block, choose_history
 from fracdnn.memory.plan import (
     ExactPlan,
@@ -18,11 +18,9 @@ from fracdnn.memory.plan import (
 
 __all__ = [
     "HISTORIES",
-    "BufferedPass",
     "ExactPlan",
     "MemoryPlan",
     "MemorylessPlan",
-    "Tape",
     "choose_block",
     "choose_history",
     "default_tolerance",

@@ -12,7 +12,6 @@ one node a layer, and what is held between the passes is one state a layer besid
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -99,10 +98,6 @@ class Tape:
         """Y_j."""
         return self.history.advance(j, change, self.factors[j - 1])
 
-    def way_back(self, cotangent: torch.Tensor) -> "BufferedPass":
-        """From Y_N, for whoever walks by itself and records no graph."""
-        return BufferedPass(self, self.plan.n_layers, cotangent)
-
     def backward_pass(self, top: int, cotangent: torch.Tensor) -> "BackwardPass":
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
         task = backward_task()
@@ -128,9 +123,7 @@ class BackwardPass(ABC):
         self.top = top
         self._factors = factors
         self._memory = memory
-        self._states: dict[int, torch.Tensor] = {}
-        self._adjoints: dict[int, torch.Tensor] = {}
-        self._factor_gradients: dict[int, torch.Tensor] = {}
+        self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
 
     @abstractmethod
     def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
@@ -153,24 +146,13 @@ class BackwardPass(ABC):
         """Keep what the gradients of the weights need."""
         if not torch.is_grad_enabled():  # else second derivatives need the graph
             previous, change = previous.detach(), change.detach()
-        self._states[j - 1] = previous
-        self._adjoints[j] = adjoint
-        wide = torch.promote_types(adjoint.dtype, torch.float32)
-        self._factor_gradients[j] = (adjoint.to(wide) * change.to(wide)).sum()
+        self._recorded[j] = (previous, adjoint, change)
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
-        n = self.plan.n_layers
-        nothing = torch.zeros_like(self._adjoints[self.top])
-        # These sums cancel: never in less than single precision, whatever the layers use.
-        wide = torch.promote_types(nothing.dtype, torch.float32)
-        states = torch.stack([self._states.get(j, nothing).reshape(-1) for j in range(n)]).to(wide)
-        adjoints = torch.stack([self._adjoints.get(j, nothing).reshape(-1) for j in range(1, n + 1)]).to(wide)
-        none = torch.zeros((), dtype=wide, device=nothing.device)
-        factors = torch.stack([self._factor_gradients.get(j, none) for j in range(1, n + 1)])
-        kind = nothing.device.type
-        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-            return (*self.plan.weight_gradients(states, adjoints), factors.to(torch.float64))
+        nothing = torch.zeros_like(self._recorded[self.top][1])
+        rows = [self._recorded.get(j, (nothing,) * 3) for j in range(1, self.plan.n_layers + 1)]
+        return self.plan.learned_gradients(*zip(*rows, strict=True))
 
 
 class BufferedPass(BackwardPass):

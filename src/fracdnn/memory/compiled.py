@@ -14,7 +14,8 @@ import torch
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory.compressed import CompressedWeights
-from fracdnn.memory.sums import HistorySum, buffer, fresh_alias
+from fracdnn.memory.exact import buffer, fresh_alias
+from fracdnn.memory.sums import HistorySum
 from fracdnn.tracing import in_dispatch_mode
 
 # Smaller states are not worth a second thread.

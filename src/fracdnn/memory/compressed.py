@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
-from fracdnn.memory.sums import BufferedSum, buffer, fresh_alias
+from fracdnn.memory.exact import BufferedSum, buffer, fresh_alias
 
 
 @dataclass(frozen=True)

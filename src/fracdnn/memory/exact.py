@@ -7,7 +7,7 @@ older state is met on exactly one level.
 
 import torch
 
-from fracdnn.memory.sums import BufferedSum, buffer, fresh_alias
+from fracdnn.memory.sums import HistorySum
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -18,6 +18,25 @@ def levels_for(n_rows: int, state: torch.Tensor) -> tuple[int, ...]:
     if n_rows * state.numel() * state.element_size() <= _SMALL_HISTORY:
         return (1,)
     return (64, 8, 1)
+
+
+class BufferedSum(HistorySum):
+    """A sum whose rows are computed where the states will be stored, so that nothing is copied."""
+
+    n_rows: int
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        if change.layout is not torch.strided:  # torch would add a sparse one at another place of the buffer
+            change = change.to_dense()
+        row = self.row(n)
+        if n == self.n_rows:  # apart, so that it does not keep the buffers alive
+            return (row + factor * change).to(row.dtype)
+        if isinstance(factor, float):
+            return row.add_(change, alpha=factor)
+        return row.addcmul_(change.to(row.dtype), factor)
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        return scale * self.advance(n, change, 1.0)
 
 
 class ExactSum(BufferedSum):
@@ -48,3 +67,20 @@ class ExactSum(BufferedSum):
             torch.mm(weights, self._flat[:n], out=self._flat[n:end])
         else:
             self._flat[n:end].addmm_(weights, self._flat[start:n])
+
+
+def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a new tensor with its own version counter.
+
+    Autograd then does not mistake the filling of later rows of a buffer for a change of this one. Each caller gets an
+    alias of its own: a node of the graph takes hold of the tensor it returns, and the sum must not hold on to that.
+    """
+    return tensor.data
+
+
+def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
+    """Uninitialised memory that counts how often it is written into, which tensors made in inference mode do not."""
+    if not torch.is_inference_mode_enabled():
+        return like.new_empty(size)
+    with torch.inference_mode(False):
+        return like.new_empty(size)

@@ -5,7 +5,8 @@ tensors are attached to the graph, and `weight_gradients` gives what flows back 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -61,6 +62,20 @@ class MemoryPlan(ABC):
     @abstractmethod
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Gradients for `weight_tensors` less the last, from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row."""
+
+    def learned_gradients(
+        self,
+        states: Sequence[torch.Tensor],
+        adjoints: Sequence[torch.Tensor],
+        changes: Sequence[torch.Tensor],
+    ) -> tuple[torch.Tensor, ...]:
+        """Gradients for `weight_tensors` from Y_0 … Y_{N−1}, Q_1 … Q_N and f_0 … f_{N−1}."""
+        # These sums cancel: never in less than single precision, whatever the layers use.
+        wide, kind = torch.promote_types(adjoints[0].dtype, torch.float32), adjoints[0].device.type
+        rows = [torch.stack([each.reshape(-1) for each in part]).to(wide) for part in (states, adjoints, changes)]
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+            factors = (rows[1] * rows[2]).sum(1).to(torch.float64)
+            return (*self.weight_gradients(rows[0], rows[1]), factors)
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What `make` gives, as constants; made once for each key, such as the dtype and device of a state."""

@@ -27,39 +27,3 @@ class HistorySum(ABC):
     @abstractmethod
     def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
         """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
-
-
-class BufferedSum(HistorySum):
-    """A sum whose rows are computed where the states will be stored, so that nothing is copied."""
-
-    n_rows: int
-
-    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        if change.layout is not torch.strided:  # torch would add a sparse one at another place of the buffer
-            change = change.to_dense()
-        row = self.row(n)
-        if n == self.n_rows:  # apart, so that it does not keep the buffers alive
-            return (row + factor * change).to(row.dtype)
-        if isinstance(factor, float):
-            return row.add_(change, alpha=factor)
-        return row.addcmul_(change.to(row.dtype), factor)
-
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        return scale * self.advance(n, change, 1.0)
-
-
-def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as a new tensor with its own version counter.
-
-    Autograd then does not mistake the filling of later rows of a buffer for a change of this one. Each caller gets an
-    alias of its own: a node of the graph takes hold of the tensor it returns, and the sum must not hold on to that.
-    """
-    return tensor.data
-
-
-def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
-    """Uninitialised memory that counts how often it is written into, which tensors made in inference mode do not."""
-    if not torch.is_inference_mode_enabled():
-        return like.new_empty(size)
-    with torch.inference_mode(False):
-        return like.new_empty(size)

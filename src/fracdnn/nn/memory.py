@@ -188,16 +188,12 @@ class Memory(nn.Module):
                 f"{self._described(state)}; build the network with the order and step_size that it was made with"
             )
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, *found: list[str]
-    ) -> None:
-        if strict and f"{prefix}_extra_state" not in state_dict:
-            errors = found[-1]
-            errors.append(
-                "a state dict must hold the order and steps it was made with, got one without, as earlier versions "
-                "wrote them; pass strict=False if you are sure that they are the same"
-            )
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *found)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        missing: list[str] = rest[2]
+        key = f"{prefix}_extra_state"
+        if key in missing:
+            missing[missing.index(key)] = f"{key} (the order and steps it was made with; earlier versions had none)"
 
     def _described(self, values: torch.Tensor) -> str:
         n = self._order.numel()

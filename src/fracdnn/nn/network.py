@@ -11,17 +11,21 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemorylessPlan, MemoryPlan
-from fracdnn.nn import engines
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines import ENGINES, operations
+from fracdnn.nn.engines import operations
+from fracdnn.nn.engines.by_hand import run
+from fracdnn.nn.engines.choose import ENGINES, LAYERS, choose, fits_kernel
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.signature import options_of, takes_options_of
 from fracdnn.nn.stack import FractionalStack
+from fracdnn.tracing import operations_are_watched
 from fracdnn.validation import check_choice, check_count
 
 OPERATORS = ("dense", "stencil")
 ADJOINTS = ("exact", "continuous")
+# Kinds of batches whose route is remembered.
+_ROUTES = 16
 
 
 class FractionalNetwork(nn.Module):
@@ -102,6 +106,8 @@ class FractionalNetwork(nn.Module):
         self.adjoint = check_choice(adjoint, "adjoint", ADJOINTS)
         self.engine = check_choice(engine, "engine", ENGINES)
         self.engine_: str | None = None
+        self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
+        self.may_run_on_kernel = fits_kernel(self.engine, self.architecture, self.memory)
         self._check_combination()
         self._draw(generator)
 
@@ -126,8 +132,11 @@ class FractionalNetwork(nn.Module):
         self.W = uniform(a.n_outputs, a.width, fan_in=a.width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        engine, plan, weights = self.prepare(x)
-        return engines.run(engine, self.architecture, plan, x, weights)
+        weights = self.weights()
+        engine, plan = self.route(x, weights)
+        if engine == "operations":
+            return operations.outputs(self.architecture, plan, x, weights)
+        return run(LAYERS[engine], self.architecture, plan, x, weights)
 
     def trajectory(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
@@ -149,21 +158,32 @@ class FractionalNetwork(nn.Module):
         """How the last pass summed over earlier layers: "exact", "compressed", or "none" at order 1."""
         return self.memory.history_
 
-    def prepare(self, x: torch.Tensor) -> tuple[str, MemoryPlan, Weights]:
-        """What a pass of x takes: the engine, which `engine_` then names, the memory's weights, and the parameters."""
+    def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
+        """What a pass of x takes: the engine, which `engine_` then names, and the memory's weights.
+
+        Decided once for batches that are alike, where order and steps are fixed and nobody watches the operations.
+        """
         self._check_input(x)
-        weights = self.weights()
+        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.memory.history)
+        key = (x.shape, x.dtype, x.device, *kinds)
+        found = None if operations_are_watched(x.device.type) else self._routes.get(key)
+        if found is None:
+            found = self._new_route(x, weights)
+            if self.memory.is_fixed and not operations_are_watched(x.device.type):
+                self._routes = {**(self._routes if len(self._routes) < _ROUTES else {}), key: found}
+        if not torch.compiler.is_compiling():
+            self.engine_, self.memory.history_ = found[0], found[1].history
+        return found
+
+    def _new_route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
         if self.adjoint == "continuous":
-            engine = "printed"
             if x.dim() != 2:
                 raise InvalidArgumentError(
                     f"x must be two-dimensional for adjoint='continuous', got shape {tuple(x.shape)}; samples are rows"
                 )
-        else:
-            engine = engines.choose(self.engine, self.architecture, self.memory, x, weights)
-        if not torch.compiler.is_compiling():
-            self.engine_ = engine
-        return engine, self._plan(x, "exact" if engine in ("kernel", "printed") else None), weights
+            return "printed", self._plan(x, "exact")
+        engine = choose(self.engine, self.architecture, self.memory, x, weights)
+        return engine, self._plan(x, "exact" if engine == "kernel" else None)
 
     def _plan(self, x: torch.Tensor, history: str | None) -> MemoryPlan:
         a = self.architecture
@@ -171,6 +191,10 @@ class FractionalNetwork(nn.Module):
             return MemorylessPlan(torch.ones(a.n_layers, dtype=torch.float64), skip=False)
         like = x.new_empty(*x.shape[:-1], a.width) if a.has_opening else x
         return self.memory.plan(like, a.n_layers, history=history)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the memory's weights, which are quickly made again."""
+        return {**self.__dict__, "_routes": {}}
 
     def as_modules(self) -> nn.Sequential:
         """The same network as modules with parameters of their own: "opening" (where there is one), "stack" and "W".

@@ -133,8 +133,9 @@ class FractionalStack(nn.Module):
 class WithoutSkip(nn.Module):
     """f(y) = layer(y) − y: what a layer with a skip connection of its own adds to its input.
 
-    For a `FractionalStack`, whose memory is the skip connection: twelve `nn.TransformerEncoderLayer`s as they are make
-    the norm of a state grow more than a hundredfold. Further arguments go to the layer.
+    For a `FractionalStack`, whose memory is the skip connection: at order 0.5 and step 1, twelve
+    `nn.TransformerEncoderLayer`s of width 64 as they are make the norm of a state grow 316-fold, wrapped 1.06-fold.
+    Further arguments go to the layer.
     """
 
     def __init__(self, layer: nn.Module) -> None:

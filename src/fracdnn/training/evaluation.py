@@ -24,7 +24,7 @@ def backward(
 ) -> tuple[float, torch.Tensor]:
     """The objective as a number and the outputs; the gradients are added to those of the parameters."""
     with torch.enable_grad():
-        found = _by_kernel(objective, network, x, target, weight)
+        found = _by_kernel(objective, network, x, target, weight) if network.may_run_on_kernel else None
         if found is not None:
             return found
         outputs = network(x)
@@ -46,7 +46,8 @@ def _by_kernel(
         return None
     if not _kernel_takes(objective.loss, network.architecture.n_outputs, x, target, weight):
         return None
-    engine, plan, weights = network.prepare(x)
+    weights = network.weights()
+    engine, plan = network.route(x, weights)
     if engine != "kernel" or any(each is not None and has_tensor_hooks(each) for each in weights):
         return None
     loss = Loss(objective.loss, target, weight, objective.label_smoothing)

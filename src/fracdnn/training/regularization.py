@@ -1,6 +1,6 @@
 """The paper's regularisation of W, K and b, and plain decay of matrices."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,30 +38,33 @@ class Regularization:
     def __call__(self, network: FractionalNetwork) -> torch.Tensor:
         weights = network.weights()
         total = weights.W.new_zeros(())
-        for factor, name, root in self._terms(weights):
-            total = total + (0.5 * factor) * root(getattr(weights, name)).square().sum()
+        for factor, name, laplacian in self._terms(weights):
+            parameter = getattr(weights, name)
+            image = parameter if laplacian is None else laplacian(parameter)
+            total = total + (0.5 * factor) * image.square().sum()
         return total
 
     def add_gradients(self, weights: Weights, gradients: Weights) -> float:
         """The same as a number, and its gradients added to `gradients`, in place."""
         total = 0.0
-        for factor, name, root in self._terms(weights):
-            image = root(getattr(weights, name))
+        for factor, name, laplacian in self._terms(weights):
+            parameter = getattr(weights, name)
+            image = parameter if laplacian is None else laplacian(parameter)
             total += 0.5 * factor * float(vector_norm(image)) ** 2
-            getattr(gradients, name).add_(root(image), alpha=factor)
+            getattr(gradients, name).add_(image if laplacian is None else laplacian(image), alpha=factor)
         return total
 
-    def _terms(self, weights: Weights) -> Iterator[tuple[float, str, Linear]]:
-        """The terms ½ factor ‖A p‖², as the factor, the name of p and a symmetric A."""
+    def _terms(self, weights: Weights) -> list[tuple[float, str, Linear | None]]:
+        """The terms ½ factor ‖A p‖², as the factor, the name of p and a symmetric A, None for the identity."""
         n_layers, laplacian = len(weights.operators), self._time if self.laplacian == "time" else self._matrix
         terms = (
-            (self.class_map, "W", _same),
+            (self.class_map, "W", None),
             (self.operator / n_layers, "operators", laplacian),
-            (self.decay, "operators", _same),
-            (self.decay, "opening_weight", _same),
-            (self.bias / n_layers, "b", _same),
+            (self.decay, "operators", None),
+            (self.decay, "opening_weight", None),
+            (self.bias / n_layers, "b", None),
         )
-        return (term for term in terms if term[0] and getattr(weights, term[1]) is not None)
+        return [term for term in terms if term[0] and getattr(weights, term[1]) is not None]
 
     def _time(self, operators: torch.Tensor) -> torch.Tensor:
         """(−Δ)^s over the layers."""
@@ -73,10 +76,6 @@ class Regularization:
         values, vectors = (part.to(operators) for part in _spectrum(operators.shape[-1]))
         modes = (values.unsqueeze(-1) + values) ** self.exponent * (vectors.T @ operators @ vectors)
         return vectors @ modes @ vectors.T
-
-
-def _same(parameter: torch.Tensor) -> torch.Tensor:
-    return parameter
 
 
 @lru_cache(maxsize=32)

@@ -7,10 +7,15 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES
 from fracdnn.nn.architecture import Architecture, Weights
+from fracdnn.nn.engines.by_hand import Layers, ProductLayers
+from fracdnn.nn.engines.kernel import KernelLayers
+from fracdnn.nn.engines.printed import PrintedLayers
 from fracdnn.nn.memory import Memory
 from fracdnn.tracing import operations_are_watched
 
 ENGINES = ("auto", "operations", "products", "kernel")
+# What goes through the layers of a network by hand.
+LAYERS: dict[str, type[Layers]] = {"products": ProductLayers, "kernel": KernelLayers, "printed": PrintedLayers}
 
 # At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 _KERNEL_WIDTH = 16
@@ -32,17 +37,22 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     """
     if asked == "operations":
         return asked
-    small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
     obstacle = obstacle_to_products(architecture, x, weights)
-    if asked == "kernel" or (asked == "auto" and small and obstacle is None):
-        further = obstacle or obstacle_to_kernel(architecture, memory, x)
-        if further is None:
+    if asked == "kernel" or (obstacle is None and fits_kernel(asked, architecture, memory)):
+        obstacle_here = obstacle or obstacle_to_kernel(architecture, memory) or obstacle_to_numba(x)
+        if obstacle_here is None:
             return "kernel"
         if asked == "kernel":
-            _refuse(asked, further)
+            _refuse(asked, obstacle_here)
     if obstacle is not None and asked == "products":
         _refuse(asked, obstacle)
     return "products" if obstacle is None else "operations"
+
+
+def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
+    """Whether some batch may run on the kernel: it is asked for, or "auto" would take it."""
+    small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
+    return asked == "kernel" or (asked == "auto" and small and obstacle_to_kernel(architecture, memory) is None)
 
 
 def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: Weights) -> str | None:
@@ -59,8 +69,8 @@ def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: W
     return None
 
 
-def obstacle_to_kernel(architecture: Architecture, memory: Memory, x: torch.Tensor) -> str | None:
-    """Why the compiled kernel cannot serve what `products` can; None where it can."""
+def obstacle_to_kernel(architecture: Architecture, memory: Memory) -> str | None:
+    """Why the compiled kernel cannot serve a network that `products` can; None where it can."""
     if architecture.activation not in _KERNEL_ACTIVATIONS:
         return f"its activation is {architecture.activation!r}, none of {_KERNEL_ACTIVATIONS}"
     if not architecture.has_skip:
@@ -69,6 +79,11 @@ def obstacle_to_kernel(architecture: Architecture, memory: Memory, x: torch.Tens
         return "its order or steps are learned"
     if memory.history == "compressed":
         return "it sums over all pairs of layers, and history is 'compressed'"
+    return None
+
+
+def obstacle_to_numba(x: torch.Tensor) -> str | None:
+    """Why a batch cannot go into compiled code; None where it can."""
     if not x.is_cpu or x.dtype not in NUMPY_TYPES:
         return f"x is {x.dtype} on {x.device}, not float32 or float64 on the CPU"
     if loading.small_network(x.dtype) is None:

@@ -13,7 +13,7 @@ import torch
 from fracdnn.kernels.tiles import Loss, Tiles
 from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.layers import LayerGradients, Layers, OpeningPass
+from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
 
 
 class Evaluation(NamedTuple):
@@ -44,7 +44,7 @@ def loss_and_gradients(
     architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights, loss: Loss
 ) -> Evaluation | None:
     """A loss of the outputs with its gradients; None where labels or values are out of range."""
-    opening = OpeningPass(architecture.opening_activation, weights)
+    opening = Opening(architecture, weights)
     y0 = opening.forward(x)
     tiles, K, b, W = _tiles(architecture, plan, y0), weights.operators, weights.b, weights.W
     found = tiles.loss(loss, y0, K, b, W, to_start=architecture.has_opening)

@@ -19,12 +19,14 @@ import torch
 
 from fracdnn.memory import ExactPlan, MemoryPlan, propagate
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.layers import LayerGradients, Layers
+from fracdnn.nn.engines.by_hand import LayerGradients, Layers
 from fracdnn.nn.operators import affine
 
 
 class PrintedLayers(Layers):
     """Y_N of the tanh network by the usual forward pass, with the printed backward pass."""
+
+    has_second_derivatives = False
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
         assert weights.b is not None

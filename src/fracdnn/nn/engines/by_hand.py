@@ -1,0 +1,214 @@
+"""A dense network forward and back by hand, as one operation of autograd; the engine "products".
+
+Autograd needs about as long from one operation to the next as a table's network needs for the operation: batches of a
+few hundred rows, layers of some tens of features. A dense layer goes back by one slope and two products, and the memory
+by the transposed sum of `fracdnn.memory`. The sums and products are those of autograd. Other engines bring `Layers` of
+their own and share the rest.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import linear
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.memory import MemoryPlan
+from fracdnn.nn.architecture import Architecture, Weights
+from fracdnn.nn.engines import operations
+from fracdnn.nn.operators import ACTIVATIONS, SLOPES
+from fracdnn.tracing import is_batch_of_cotangents
+
+
+class LayerGradients(NamedTuple):
+    """Of Y_0, all K, all b, and `plan.weight_tensors` where these are learned."""
+
+    start: torch.Tensor
+    K: torch.Tensor
+    b: torch.Tensor | None
+    memory: tuple[torch.Tensor, ...]
+
+
+class Layers(ABC):
+    """The layers between opening map and W: `forward` once, then `back` as often as is asked for."""
+
+    has_second_derivatives = True
+
+    @abstractmethod
+    def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None: ...
+
+    @abstractmethod
+    def forward(self, y0: torch.Tensor) -> torch.Tensor:
+        """Y_N."""
+
+    @abstractmethod
+    def back(self, cotangent: torch.Tensor) -> LayerGradients:
+        """All gradients, from that of Y_N."""
+
+
+class ProductLayers(Layers):
+    """Layers by matrix products: any width, any activation, also with a learned memory."""
+
+    def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
+        self._activation, self._slope = ACTIVATIONS[architecture.activation], SLOPES[architecture.activation]
+        self._plan, self._K, self._b = plan, weights.operators, weights.b
+        self._factors: Any = plan.factor_numbers or plan.factors.detach().to(weights.W)
+
+    def forward(self, y0: torch.Tensor) -> torch.Tensor:
+        keeps_value, activation, factors = self._slope.keeps_value, self._activation, self._factors
+        history, width = self._plan.forward_sum(y0), y0.shape[1]
+        biases: Sequence[torch.Tensor | None] = [None] * len(self._K)
+        if self._b is not None:
+            biases = (self._b if self._b.dim() == 2 else self._b.unsqueeze(1).expand(-1, width)).unbind()
+        y = history.first(y0)
+        # Of each layer its input, what its slope needs, and what it gave where weights of the memory are learned.
+        self._states, self._kept, self._changes = [y], [], []
+        for j, K in enumerate(self._K.unbind()):
+            argument = linear(y, K, biases[j])
+            change = activation(argument)
+            self._kept.append(change if keeps_value else argument)
+            if self._plan.learned:
+                self._changes.append(change)
+            y = history.advance(j + 1, change, factors[j])
+            self._states.append(y)
+        return y
+
+    def back(self, cotangent: torch.Tensor) -> LayerGradients:
+        n_layers, slope, learned = len(self._K), self._slope.back, self._plan.learned
+        grad_K, operators = torch.empty_like(self._K), self._K.unbind()
+        grad_b = None if self._b is None else torch.empty_like(self._b)
+        adjoint, adjoints = self._plan.adjoint_sum(n_layers, cotangent), []
+        for j in reversed(range(n_layers)):
+            factor = self._factors[j]
+            if j == n_layers - 1:
+                adjoints = [adjoint.first(cotangent)]
+                cotangent = factor * adjoints[0]
+            elif learned:
+                adjoints.append(adjoint.advance(n_layers - 1 - j, cotangent, 1.0))
+                cotangent = factor * adjoints[-1]
+            else:
+                cotangent = adjoint.advance_scaled(n_layers - 1 - j, cotangent, factor)
+            cotangent = slope(cotangent, self._kept[j])
+            torch.mm(cotangent.T, self._states[j], out=grad_K[j])
+            if grad_b is not None:
+                torch.sum(cotangent, 0 if grad_b.dim() == 2 else (0, 1), out=grad_b[j])
+            cotangent = cotangent @ operators[j]
+        memory: tuple[torch.Tensor, ...] = ()
+        if learned:
+            memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes)
+        return LayerGradients(cotangent + adjoint.row(n_layers), grad_K, grad_b, memory)
+
+
+class Opening:
+    """The opening map forward and back; the identity where there is none."""
+
+    def __init__(self, architecture: Architecture, weights: Weights) -> None:
+        name = architecture.opening_activation
+        self._activation, self._slope = ACTIVATIONS[name], SLOPES[name]
+        self._weight, self._bias = weights.opening_weight, weights.opening_bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Y_0."""
+        self._x = x
+        if self._weight is None:
+            return x
+        argument = linear(x, self._weight, self._bias)
+        value = self._activation(argument)
+        self._kept = value if self._slope.keeps_value else argument
+        return value
+
+    def back(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of x, weight and bias; of x only where it needs one."""
+        if self._weight is None:
+            return cotangent, None, None
+        cotangent = self._slope.back(cotangent, self._kept)
+        x = cotangent @ self._weight if self._x.requires_grad else None
+        return x, cotangent.T @ self._x, cotangent.sum(0)
+
+
+class Walk:
+    """Samples x on their way through a network: opening map, layers, W."""
+
+    def __init__(self, layers: Layers, opening: Opening, W: torch.Tensor) -> None:
+        self._layers, self._opening, self._W = layers, opening, W
+
+    def outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """W Y_N."""
+        self._last = self._layers.forward(self._opening.forward(x))
+        return self._last @ self._W.T
+
+    def back(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of x, of all weights, and of the memory's weights where they are learned."""
+        W = cotangent.T @ self._last
+        found = self._layers.back(cotangent @ self._W)
+        x, *opening = self._opening.back(found.start)
+        return (x, *Weights(found.K, found.b, W, *opening), *found.memory)
+
+
+def run(
+    kind: type[Layers], architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights
+) -> torch.Tensor:
+    """The outputs, by layers that can serve this network and batch."""
+    if torch.is_grad_enabled():
+        memory = plan.weight_tensors if plan.learned else ()
+        result = _Function.apply(kind, architecture, plan, x, *weights, *memory)
+    else:
+        walk = Walk(kind(architecture, plan, weights), Opening(architecture, weights), weights.W)
+        result = walk.outputs(x)
+    if result.is_cpu and not math.isfinite(result.detach().sum()):
+        with torch.no_grad():
+            operations.outputs(architecture, plan, x, weights)  # raises, and names the layer, unless only the sum did
+    return result
+
+
+class _Function(torch.autograd.Function):
+    """The outputs from x, the weights, and the memory's weights where they are learned."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kind: type[Layers],
+        architecture: Architecture,
+        plan: MemoryPlan,
+        x: torch.Tensor,
+        *tensors: torch.Tensor | None,
+    ) -> torch.Tensor:
+        weights = Weights(*tensors[: len(Weights._fields)])  # type: ignore[arg-type]
+        ctx.kind, ctx.architecture, ctx.plan = kind, architecture, plan
+        ctx.save_for_backward(x, *weights)
+        ctx.walk = Walk(kind(architecture, plan, weights), Opening(architecture, weights), weights.W)
+        return ctx.walk.outputs(x)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        inputs = ctx.saved_tensors  # also checks that nobody wrote into them since
+        needed = ctx.needs_input_grad[3:]
+        if torch.is_grad_enabled() or is_batch_of_cotangents(cotangent):
+            gradients: Sequence[torch.Tensor | None] = _differentiable_gradients(ctx, inputs, needed, cotangent)
+        else:
+            with torch.no_grad():
+                gradients = ctx.walk.back(cotangent)
+        return (None, None, None, *[each if need else None for each, need in zip(gradients, needed, strict=True)])
+
+
+def _differentiable_gradients(
+    ctx: Any, inputs: Sequence[torch.Tensor | None], needed: Sequence[bool], cotangent: torch.Tensor
+) -> list[torch.Tensor | None]:
+    """The gradients in torch operations, for second derivatives and for many cotangents at once."""
+    if not ctx.kind.has_second_derivatives:
+        raise InvalidArgumentError(
+            "adjoint must be 'exact' for second derivatives and batches of cotangents, got 'continuous'; "
+            "the printed adjoint has neither"
+        )
+    with torch.enable_grad():
+        # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
+        aliases = [None if each is None else each.view_as(each) for each in inputs]
+        x, *weights = aliases
+        result = operations.outputs(ctx.architecture, ctx.plan, x, Weights(*weights))  # type: ignore[arg-type]
+    sources = (*aliases, *(ctx.plan.weight_tensors if ctx.plan.learned else ()))
+    wanted: Any = [each for each, need in zip(sources, needed, strict=True) if need]
+    graph = torch.is_grad_enabled()
+    found = iter(torch.autograd.grad(result, wanted, cotangent, create_graph=graph, allow_unused=True))
+    return [next(found) if need else None for need in needed]
