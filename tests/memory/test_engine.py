@@ -387,8 +387,8 @@ def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monke
     tapes = []
     make = chain.Tape.__init__
 
-    def remember(self, *arguments):
-        make(self, *arguments)
+    def remember(self, *arguments, **options):
+        make(self, *arguments, **options)
         tapes.append(weakref.ref(self))
 
     monkeypatch.setattr(chain.Tape, "__init__", remember)

@@ -10,16 +10,13 @@ The last sum is a causal sum again, in reversed order and with the transposed we
 one node a layer, and what is held between the passes is one state a layer beside what the layers save themselves.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from fracdnn.memory.functional import PlainSum
 from fracdnn.memory.guard import CopyGuard, Guard, StateGuard, Step
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
-from fracdnn.memory.sums import HistorySum
 from fracdnn.tracing import backward_task, being_transformed, is_batch_of_cotangents, when_backward_ends
 
 
@@ -33,48 +30,20 @@ def propagate(
 ) -> torch.Tensor:
     """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it."""
     transformed = being_transformed()
-    guard = CopyGuard() if transformed else StateGuard(name, plan.n_layers)
-    walk = _in_plain_operations if transformed or isinstance(plan, MemorylessPlan) else _on_a_tape
-    states = walk(plan, step, y0, guard, trajectory)
-    return torch.stack(states) if trajectory else states[-1]
-
-
-def _in_plain_operations(
-    plan: MemoryPlan, step: Step, y0: torch.Tensor, guard: Guard, trajectory: bool
-) -> list[torch.Tensor]:
-    memory = plan.plain_sum(y0.device)
-    factors = plan.factor_numbers or plan.factors.to(y0).unbind()
-    y, states = y0, [y0]
-    for j in range(1, plan.n_layers + 1):
-        memory.append(y)
-        change = guard.call(step, j - 1, y).to(y.dtype)
-        y = _advanced(memory.row(j), change, factors[j - 1])
-        guard.check(j, y)
-        if trajectory:
-            states.append(y)
-    return states if trajectory else [y]
-
-
-def _advanced(row: torch.Tensor | None, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-    if row is None:
-        return change if isinstance(factor, float) and factor == 1.0 else factor * change
-    return torch.add(row, change, alpha=factor) if isinstance(factor, float) else row + factor * change
-
-
-def _on_a_tape(plan: MemoryPlan, step: Step, y0: torch.Tensor, guard: Guard, trajectory: bool) -> list[torch.Tensor]:
-    tape = Tape(plan, y0)
-    recording = torch.is_grad_enabled()
+    guard: Guard = CopyGuard() if transformed else StateGuard(name, plan.n_layers)
+    plain = transformed or isinstance(plan, MemorylessPlan)  # then autograd sees all there is
+    tape, recording = Tape(plan, y0, plain=plain), torch.is_grad_enabled() and not plain
     weights = plan.weight_tensors if plan.learned else ()
-    y = _Start.apply(tape, y0, *weights) if recording else tape.first(y0)
+    y = _Start.apply(tape, y0, *weights) if recording else tape.history.first(y0)
     states = [y]
     for j in range(1, plan.n_layers + 1):
         change = guard.call(step, j - 1, y)
         y = _Step.apply(tape, j, y, change) if recording else tape.advance(j, change)
         guard.check(j, y)
         if trajectory:
-            states.append(y if recording else y.clone())
+            states.append(y if recording or plain else y.clone())
     del tape.history  # what a backward pass needs of it, the layers and nodes hold
-    return states if trajectory else [y]
+    return torch.stack(states) if trajectory else y
 
 
 class Tape:
@@ -84,15 +53,12 @@ class Tape:
     thread each have their own.
     """
 
-    def __init__(self, plan: MemoryPlan, y0: torch.Tensor) -> None:
+    def __init__(self, plan: MemoryPlan, y0: torch.Tensor, *, plain: bool = False) -> None:
         self.plan = plan
-        self.history: HistorySum = plan.forward_sum(y0)
-        self.factors: Any = plan.factors.detach().to(y0) if plan.learned else plan.factor_numbers
+        self.history = plan.plain_sum(y0) if plain else plan.forward_sum(y0)
+        factors = plan.factor_numbers or plan.factors.to(y0)
+        self.factors: Any = factors if plain or isinstance(factors, list) else factors.detach()
         self._passes: dict[int, BackwardPass] = {}
-
-    def first(self, y0: torch.Tensor) -> torch.Tensor:
-        """Y_0, where it is kept."""
-        return self.history.first(y0)
 
     def advance(self, j: int, change: torch.Tensor) -> torch.Tensor:
         """Y_j."""
@@ -102,9 +68,7 @@ class Tape:
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
         task = backward_task()
         if task not in self._passes:
-            plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
-            kind = DifferentiablePass if plain else BufferedPass
-            self._passes[task] = kind(self, top, cotangent)
+            self._passes[task] = BackwardPass(self, top, cotangent)
             when_backward_ends(lambda: self._end_pass(task))
         return self._passes[task]
 
@@ -115,74 +79,42 @@ class Tape:
         return self._passes.get(backward_task())
 
 
-class BackwardPass(ABC):
-    """One walk back through the nodes, from the node of layer `top`."""
+class BackwardPass:
+    """One walk back through the nodes, from the node of layer `top`.
 
-    def __init__(self, plan: MemoryPlan, top: int, factors: Any, memory: HistorySum | PlainSum) -> None:
-        self.plan = plan
-        self.top = top
-        self._factors = factors
-        self._memory = memory
+    In plain operations for second derivatives and for many cotangents at once; else in the buffers of a history sum.
+    """
+
+    def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
+        plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
+        self._plan, self._top = plan, top
+        self._factors = plan.factors.to(cotangent) if plain else tape.factors
+        self._sum = plan.plain_adjoint_sum(top, cotangent) if plain else plan.adjoint_sum(top, cotangent)
+        # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
-
-    @abstractmethod
-    def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
-        """Q_j."""
 
     def change_cotangent(self, j: int, cotangent: torch.Tensor, saved: Sequence[torch.Tensor]) -> torch.Tensor:
         """c_j Q_j, what f_{j−1} receives: a tensor of its own, since callers may write into gradients."""
-        adjoint = self.adjoint(j, cotangent)
+        n, factor = self._top - j, self._factors[j - 1]
+        if n and not saved:
+            return self._sum.advance_scaled(n, cotangent, factor)
+        adjoint = self._sum.advance(n, cotangent, 1.0) if n else self._sum.first(cotangent)
         if saved:
             previous, change = saved
-            self._record(j, previous, change, adjoint)
-        return self._factors[j - 1] * adjoint
+            if not torch.is_grad_enabled():  # else second derivatives need the graph
+                previous, change = previous.detach(), change.detach()
+            self._recorded[j] = (previous, adjoint, change)
+        return factor * adjoint
 
     def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
         """Q_0."""
-        row = self._memory.row(self.top)
-        return cotangent if row is None else cotangent + row
-
-    def _record(self, j: int, previous: torch.Tensor, change: torch.Tensor, adjoint: torch.Tensor) -> None:
-        """Keep what the gradients of the weights need."""
-        if not torch.is_grad_enabled():  # else second derivatives need the graph
-            previous, change = previous.detach(), change.detach()
-        self._recorded[j] = (previous, adjoint, change)
+        return cotangent + self._sum.row(self._top)
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
-        nothing = torch.zeros_like(self._recorded[self.top][1])
-        rows = [self._recorded.get(j, (nothing,) * 3) for j in range(1, self.plan.n_layers + 1)]
-        return self.plan.learned_gradients(*zip(*rows, strict=True))
-
-
-class BufferedPass(BackwardPass):
-    """In the buffers of a history sum."""
-
-    def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
-        self._sum = tape.plan.adjoint_sum(top, cotangent)
-        super().__init__(tape.plan, top, tape.factors, self._sum)
-
-    def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
-        return self._sum.first(cotangent) if j == self.top else self._sum.advance(self.top - j, cotangent, 1.0)
-
-    def change_cotangent(self, j: int, cotangent: torch.Tensor, saved: Sequence[torch.Tensor]) -> torch.Tensor:
-        if saved or j == self.top:
-            return super().change_cotangent(j, cotangent, saved)
-        return self._sum.advance_scaled(self.top - j, cotangent, self._factors[j - 1])
-
-
-class DifferentiablePass(BackwardPass):
-    """In plain operations, for second derivatives and for many cotangents at once."""
-
-    def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
-        self._sum = tape.plan.plain_adjoint_sum(top, cotangent.device)
-        super().__init__(tape.plan, top, tape.plan.factors.to(cotangent), self._sum)
-
-    def adjoint(self, j: int, cotangent: torch.Tensor) -> torch.Tensor:
-        row = None if j == self.top else self._sum.row(self.top - j)
-        state = cotangent if row is None else cotangent + row
-        self._sum.append(state)
-        return state
+        nothing = torch.zeros_like(self._recorded[self._top][1])
+        rows = [self._recorded.get(j, (nothing,) * 3) for j in range(1, self._plan.n_layers + 1)]
+        return self._plan.learned_gradients(*zip(*rows, strict=True))
 
 
 class _Start(torch.autograd.Function):
@@ -192,7 +124,7 @@ class _Start(torch.autograd.Function):
     def forward(ctx: Any, tape: Tape, y0: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         ctx.tape = tape
         ctx.devices = [weight.device for weight in weights]
-        return tape.first(y0)
+        return tape.history.first(y0)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

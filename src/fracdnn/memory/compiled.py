@@ -4,14 +4,12 @@ A state is a tensor of its own, as in a network without memory, and is freed as 
 addresses. `fracdnn.kernels.history` holds the operations and says why they are these two.
 """
 
-from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.exact import buffer, fresh_alias
@@ -28,21 +26,7 @@ _GAP = 80
 def can_take(state: torch.Tensor) -> bool:
     """Whether the compiled sum can take states like this one."""
     plain = is_readable(state) and state.dtype in NUMPY_TYPES and not in_dispatch_mode()
-    return plain and _kernel(state.dtype) is not None
-
-
-@lru_cache(maxsize=2)
-def _kernel(dtype: torch.dtype) -> ModuleType | None:
-    """The compiled operations; nothing where Numba is missing or cannot compile them: torch's are always there."""
-    with interrupt_afterwards():
-        try:
-            from fracdnn.kernels import history as kernel
-
-            kernel.begin(NUMPY_TYPES[dtype])
-            kernel.finish(NUMPY_TYPES[dtype])
-        except Exception:
-            return None
-    return kernel
+    return plain and loading.history(state.dtype) is not None
 
 
 class CompiledCompressedSum(HistorySum):
@@ -55,7 +39,7 @@ class CompiledCompressedSum(HistorySum):
     def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
         from fracdnn.kernels.threads import Call
 
-        kernel: Any = _kernel(state.dtype)
+        kernel: Any = loading.history(state.dtype)
         self.n_rows = n_rows
         self._dtype, self._shape, self._size = state.dtype, state.shape, state.numel()
         self._like = state.new_empty(0)

@@ -3,42 +3,17 @@
 Blocked like `exact`, without buffers that are written twice. Always by the full weights, whatever the depth.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 
+from fracdnn.memory.sums import HistorySum
+
 _BLOCK = 16
 
 
-class PlainSum(ABC):
-    """What `HistorySum` is, for states that are appended one after the other and never written into."""
-
-    @abstractmethod
-    def append(self, state: torch.Tensor) -> None:
-        """Take the next state."""
-
-    @abstractmethod
-    def row(self, n: int) -> torch.Tensor | None:
-        """Σ_{k<n} M_nk x_k over the n states so far; None is 0."""
-
-
-class LastState(PlainSum):
-    """Row n is x_{n−1}, or 0 without skip connections."""
-
-    def __init__(self, *, skip: bool) -> None:
-        self._skip = skip
-        self._last: torch.Tensor | None = None
-
-    def append(self, state: torch.Tensor) -> None:
-        self._last = state
-
-    def row(self, n: int) -> torch.Tensor | None:
-        return self._last if self._skip else None
-
-
-class FunctionalSum(PlainSum):
-    """Row n of a lower triangular matrix."""
+class FunctionalSum(HistorySum):
+    """Row n of a lower triangular matrix over states that nobody writes into."""
 
     def __init__(self, matrix: torch.Tensor) -> None:
         self._matrix = matrix
@@ -46,11 +21,18 @@ class FunctionalSum(PlainSum):
         self._block: list[torch.Tensor] = []
         self._started: Sequence[torch.Tensor | None] = [None] * _BLOCK
 
-    def append(self, state: torch.Tensor) -> None:
+    def first(self, state: torch.Tensor) -> torch.Tensor:
         self._block.append(state)
-        if len(self._block) == _BLOCK:
-            self._full_blocks.append(torch.stack(self._block))
-            self._block = []
+        return state
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        row = self.row(n)
+        state = row + (change if isinstance(factor, float) and factor == 1.0 else factor * change).to(row.dtype)
+        self._block.append(state)
+        return state
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        return scale * self.advance(n, change, 1.0)
 
     def row(self, n: int) -> torch.Tensor:
         start = n - n % _BLOCK
@@ -64,6 +46,9 @@ class FunctionalSum(PlainSum):
         return total
 
     def _older(self, n: int) -> Sequence[torch.Tensor]:
+        """What the states of all blocks so far, now that the last is full, bring to the rows of the next."""
+        self._full_blocks.append(torch.stack(self._block))
+        self._block = []
         states = torch.cat(self._full_blocks)
         weights = self._matrix[n - 1 : n - 1 + _BLOCK, :n].to(states.dtype)
         with torch.autocast(states.device.type, enabled=False):

@@ -16,7 +16,7 @@ from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
 from fracdnn.memory.choose import choose_sum
 from fracdnn.memory.compressed import CompressedWeights, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum
-from fracdnn.memory.functional import FunctionalSum, LastState, PlainSum
+from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.memoryless import MemorylessSum
 from fracdnn.memory.sums import HistorySum
 from fracdnn.tracing import being_traced, being_transformed
@@ -52,11 +52,11 @@ class MemoryPlan(ABC):
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
 
     @abstractmethod
-    def plain_sum(self, device: torch.device) -> PlainSum:
+    def plain_sum(self, state: torch.Tensor) -> HistorySum:
         """`forward_sum` in plain operations, attached to the graph."""
 
     @abstractmethod
-    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
+    def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """`adjoint_sum` in plain operations, attached to the graph."""
 
     @abstractmethod
@@ -103,11 +103,7 @@ class MemorylessPlan(MemoryPlan):
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
-    def plain_sum(self, device: torch.device) -> PlainSum:
-        return LastState(skip=self._skip)
-
-    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
-        return LastState(skip=self._skip)
+    plain_sum, plain_adjoint_sum = forward_sum, adjoint_sum
 
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return ()
@@ -129,11 +125,11 @@ class ExactPlan(MemoryPlan):
         skip = self.n_layers - top
         return ExactSum(self.adjoint_matrix(state)[skip:, skip:], state)
 
-    def plain_sum(self, device: torch.device) -> PlainSum:
-        return FunctionalSum(self._matrix.to(device))
+    def plain_sum(self, state: torch.Tensor) -> HistorySum:
+        return FunctionalSum(self._matrix.to(state.device))
 
-    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
-        return _transposed_sum(self._matrix, top, device)
+    def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
+        return _transposed_sum(self._matrix, top, state.device)
 
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return ((adjoints @ states.T).tril().to(torch.float64),)
@@ -164,11 +160,11 @@ class CompressedPlan(MemoryPlan):
         kind = choose_sum(self._sums, top, state)
         return kind(self._cast_weights(state), state, top, transposed=True)
 
-    def plain_sum(self, device: torch.device) -> PlainSum:
-        return FunctionalSum(self._matrix().to(device))
+    def plain_sum(self, state: torch.Tensor) -> HistorySum:
+        return FunctionalSum(self._matrix().to(state.device))
 
-    def plain_adjoint_sum(self, top: int, device: torch.device) -> PlainSum:
-        return _transposed_sum(self._matrix(), top, device)
+    def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
+        return _transposed_sum(self._matrix(), top, state.device)
 
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return compressed_gradients(self._cast_weights(states), states, adjoints)
@@ -188,7 +184,7 @@ def _transposed(matrix: torch.Tensor) -> torch.Tensor:
     return matrix.T.flip(0, 1)
 
 
-def _transposed_sum(matrix: torch.Tensor, top: int, device: torch.device) -> PlainSum:
+def _transposed_sum(matrix: torch.Tensor, top: int, device: torch.device) -> HistorySum:
     skip = len(matrix) - top
     return FunctionalSum(_transposed(matrix)[skip:, skip:].to(device))
 
