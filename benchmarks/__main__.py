@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.registry import Case, Group, Options, known_groups
+from benchmarks.case import Case, Group, Options
+from benchmarks.page import make_page
+from benchmarks.registry import GROUPS
 from benchmarks.results import made_with, read_results, write_results
 from benchmarks.runner import run_case
 
@@ -22,17 +24,16 @@ STUDIES = {
 def main(argv: list[str] | None = None) -> int:
     told = _arguments().parse_args(argv)
     options = Options(told.quick, told.perfume)
-    groups = known_groups()
     if told.list:
-        _list(groups, options)
+        _list(options)
         return 0
-    unknown = set(told.only or ()) - groups.keys()
+    unknown = set(told.only or ()) - GROUPS.keys()
     if unknown:
-        print(f"no group is called {', '.join(sorted(unknown))}; choose from {', '.join(groups)}", file=sys.stderr)
+        print(f"no group is called {', '.join(sorted(unknown))}; choose from {', '.join(GROUPS)}", file=sys.stderr)
         return 2
     # Small sizes are no results: they must not take the place of the real ones.
     out = told.out or ROOT / ("build/benchmarks" if told.quick else "docs")
-    chosen = [(group, case) for group in groups.values() for case in group.cases(options)]
+    chosen = [(group, case) for group in GROUPS.values() for case in group.cases(options)]
     order = [f"{group.name}/{case.name}" for group, case in chosen]
     chosen = [(group, case) for group, case in chosen if not told.only or group.name in told.only]
     interrupted = False
@@ -41,8 +42,6 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         interrupted = True
         print("\ninterrupted; what is done is kept, --resume goes on", file=sys.stderr)
-    from benchmarks.page import make_page
-
     print(make_page(out))
     return 130 if interrupted else 0
 
@@ -68,8 +67,8 @@ def run_cases(
         write_results(path, [records[each] for each in known])
 
 
-def _list(groups: dict[str, Group], options: Options) -> None:
-    for group in groups.values():
+def _list(options: Options) -> None:
+    for group in GROUPS.values():
         print(f"{group.name}: {group.what}")
         for case in group.cases(options):
             print(f"    {case.name}: {', '.join(case.rivals)}")

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.case import Case, Options, Rival
 from benchmarks.memory import peak_memory
-from benchmarks.registry import Case, Options, Rival
 
 Say = Callable[[str], None]
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 
 from fracdnn.caputo import l1_step_factor, l1_weights, memory_matrix
 from fracdnn.memory import reference
-from fracdnn.nn import FractionalNetwork
 
 Step = Callable[[int, torch.Tensor], torch.Tensor]
 
@@ -60,36 +58,6 @@ def residual(step: Step, y0: torch.Tensor, n: int, step_size: float) -> torch.Te
     for j in range(n):
         y = torch.add(y, step(j, y), alpha=step_size)
     return y
-
-
-class OtherNetwork(FractionalNetwork):
-    """The paper's network, its layers run in another way; for networks as wide as their features."""
-
-    way: Any
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layers = self.layers
-        order, step_size = self.options["order"], self.options["step_size"]
-        return self.W(self.way(lambda j, y: layers[j](y), x, len(layers), order, step_size))
-
-
-class DefinitionNetwork(OtherNetwork):
-    way = staticmethod(definition)
-
-
-class PlainNetwork(OtherNetwork):
-    way = staticmethod(sum_by_layer)
-
-
-class NaiveNetwork(OtherNetwork):
-    way = staticmethod(double_loop)
-
-
-def twin(network: FractionalNetwork, kind: type[FractionalNetwork]) -> FractionalNetwork:
-    """The same numbers in a network of another kind, in torch operations: the compiled pass is not for it."""
-    other = kind(**{**network.options, "history": "exact"}).to(network.W.weight.dtype)
-    other.load_state_dict(network.state_dict())
-    return other
 
 
 def distance(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from benchmarks import peers
-from benchmarks.registry import Case, Options, Rival, group
+from benchmarks.case import Case, Group, Options, Rival
 from benchmarks.ways import double_loop
 from fracdnn import fdeint, graded_mesh
 from fracdnn.caputo import mittag_leffler
@@ -58,7 +58,6 @@ def rival(name: str, problem: Relaxation) -> Rival:
     return Rival(partial(problem.run, name), partial(problem.error, name), tolerance=2 / problem.n)
 
 
-@group("accuracy", "error at T = 1 against seconds of a solve, d_t^0.5 u = -4u, float64, one thread, forward only")
 def cases(options: Options) -> list[Case]:
     sizes = (32, 64) if options.quick else (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     names = list(Relaxation(1).solve)
@@ -74,3 +73,8 @@ def cases(options: Options) -> list[Case]:
         )
         for n in sizes
     ]
+
+
+GROUP = Group(
+    "accuracy", "error at T = 1 against seconds of a solve, d_t^0.5 u = -4u, float64, one thread, forward only", cases
+)

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 import torch
 from torch import nn
 
-from benchmarks.registry import Case, Options, Rival, Target, group
+from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import definition, distance, double_loop, residual
 from fracdnn.nn import FractionalStack
 
@@ -94,7 +94,6 @@ def case(n_layers: int, width: int, batch: int, *, ways: list[str], turns: int, 
     )
 
 
-@group("depth", "a stack of N x (Linear, Tanh) against the same layers as a residual network, forward + backward")
 def cases(options: Options) -> list[Case]:
     if options.quick:
         make = partial(case, width=32, batch=16, turns=2, targets=True)
@@ -113,8 +112,13 @@ def cases(options: Options) -> list[Case]:
     ]
 
 
-@group("width", "the same at 100 layers, wider")
 def wider_cases(options: Options) -> list[Case]:
     make = partial(case, 20 if options.quick else 100, batch=16 if options.quick else 256, memory=not options.quick)
     widths = (48,) if options.quick else (512, 1024)
     return [make(width=width, ways=["residual", "compressed"], turns=7, targets=True) for width in widths]
+
+
+DEPTH = Group(
+    "depth", "a stack of N x (Linear, Tanh) against the same layers as a residual network, forward + backward", cases
+)
+WIDTH = Group("width", "the same at 100 layers, wider", wider_cases)

@@ -1,6 +1,6 @@
 """Networks of the paper's size: value and gradient of the full objective, with regularisation.
 
-"ours" is what training runs, within `joined`; "blocked" the library in torch operations (history="exact"), "plain" one
+"ours" is what training runs; "blocked" the library in torch operations (history="exact"), "plain" one
 weighted sum a layer under autograd, "naive" the double loop of Alg. 1 under autograd. As in training, where the step
 before was one's own, a rival goes twice and the second time counts.
 """
@@ -12,8 +12,18 @@ from typing import Any
 
 import torch
 
-from benchmarks.registry import Case, Options, Rival, Target, group
-from benchmarks.ways import DefinitionNetwork, NaiveNetwork, PlainNetwork, distance, twin
+from benchmarks.case import Case, Group, Options, Rival, Target
+from benchmarks.networks import (
+    NaiveNetwork,
+    PlainNetwork,
+    clear,
+    exact_value_and_gradient,
+    in_training,
+    step,
+    twin,
+    value_and_gradient,
+)
+from benchmarks.ways import distance
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization
 
@@ -41,54 +51,36 @@ class PaperSize:
 
     @cached_property
     def expected(self) -> list[torch.Tensor]:
-        """Value and gradient by the definition, some samples at a time: its graph holds every pair of layers."""
-        network = twin(self.network, DefinitionNetwork)
-        value = OBJECTIVE.regularization(network)
-        value.backward()
-        for x, target in zip(self.x.split(CHUNK), self.target.split(CHUNK), strict=True):
-            part = OBJECTIVE.data_loss(network(x), target, None) * (len(x) / len(self.x))
-            part.backward()
-            value = value + part.detach()
-        return [value.detach(), *(p.grad for p in network.parameters())]
+        return exact_value_and_gradient(OBJECTIVE, self.network, self.x, self.target, CHUNK)
 
     def value_and_gradient(self, network: FractionalNetwork) -> list[torch.Tensor]:
-        network.zero_grad()
-        with network.joined(self.x) as parameters:
-            _clear(parameters)
-            value, _ = OBJECTIVE.backward(network, self.x, self.target)
-        return [torch.tensor(value, dtype=torch.float64), *(p.grad for p in network.parameters())]
+        return value_and_gradient(OBJECTIVE, network, self.x, self.target)
 
-    def run(self, network: FractionalNetwork) -> None:
-        OBJECTIVE.backward(network, self.x, self.target)
+    def error(self, network: FractionalNetwork) -> float:
+        return distance(self.value_and_gradient(network), self.expected)
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
-        with self.network.joined(self.x) as parameters:
-            self.parameters = [*parameters, *self.network.parameters()]
+    def arranged(self) -> Iterator[None]:
+        with in_training(self.network, self.x) as self.parameters:
             yield
 
     def ours(self) -> Rival:
         return Rival(
-            partial(self.run, self.network),
-            lambda: distance(self.value_and_gradient(self.network), self.expected),
+            partial(step, OBJECTIVE, self.network, self.x, self.target),
+            partial(self.error, self.network),
             tolerance=1e-10,
-            prepare=lambda: _clear(self.parameters),
-            around=self.joined,
+            prepare=lambda: clear(self.parameters),
+            around=self.arranged,
         )
 
     def other(self, name: str) -> Rival:
         network = twin(self.network, OTHERS[name])
         return Rival(
-            partial(self.run, network),
-            lambda: distance(self.value_and_gradient(network), self.expected),
+            partial(step, OBJECTIVE, network, self.x, self.target),
+            partial(self.error, network),
             tolerance=1e-10,
             prepare=network.zero_grad,
         )
-
-
-def _clear(parameters: list[Any]) -> None:
-    for parameter in parameters:
-        parameter.grad = None
 
 
 def rivals(*names: str) -> dict[str, Any]:
@@ -100,7 +92,6 @@ def _other(name: str, problem: PaperSize) -> Rival:
     return problem.other(name)
 
 
-@group("paper-size", "value and gradient of the objective for networks of the paper's size, 35 layers, float64")
 def cases(options: Options) -> list[Case]:
     sizes = [(2, 280), (4, 60)] if options.quick else [(w, n) for w in (2, 4, 8, 16) for n in (280, 560, 5000)]
     return [
@@ -115,3 +106,8 @@ def cases(options: Options) -> list[Case]:
         )
         for width, n in sizes
     ]
+
+
+GROUP = Group(
+    "paper-size", "value and gradient of the objective for networks of the paper's size, 35 layers, float64", cases
+)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.case import Case, Group, Options, Rival
+from benchmarks.networks import DefinitionNetwork, PlainNetwork, twin
 from benchmarks.profile import shares
-from benchmarks.registry import Case, Options, Rival, group
-from benchmarks.ways import DefinitionNetwork, PlainNetwork, distance, twin
+from benchmarks.ways import distance
 from fracdnn.datasets import Perfume, load_perfume
 from fracdnn.exceptions import DownloadError
 from fracdnn.experiments.paper_training import Split, perfume_split, task_of, training_of
@@ -87,7 +88,6 @@ def rival(kind: str, problem: Training) -> Rival:
     )
 
 
-@group("perfume", "the paper's perfume training, 35 layers, order 0.9, BFGS, end to end")
 def cases(options: Options) -> list[Case]:
     n_batches, whole = (2, 3) if options.quick else (20, 567)
     kinds = ("ours", "exact", "plain")
@@ -109,3 +109,6 @@ def cases(options: Options) -> list[Case]:
             warm_turns=0,
         ),
     ]
+
+
+GROUP = Group("perfume", "the paper's perfume training, 35 layers, order 0.9, BFGS, end to end", cases)

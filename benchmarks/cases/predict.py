@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 import fracdnn
-from benchmarks.registry import Case, Options, Rival, group
+from benchmarks.case import Case, Group, Options, Rival
 
 # The command in a process that tells its own peak memory in the end.
 COMMAND = """
@@ -86,7 +86,6 @@ def by_pass(problem: Prediction) -> Rival:
     return Rival(lambda: problem.loaded.estimator.predict_proba(problem.X["new"]), problem.pass_error, tolerance=1e-6)
 
 
-@group("predict", "fracdnn predict on a table of 10^6 rows and 20 columns, CSV to CSV")
 def cases(options: Options) -> list[Case]:
     rows, training_rows = (1000, 50) if options.quick else (1_000_000, 2000)
     rivals: dict[str, Any] = {
@@ -104,3 +103,6 @@ def cases(options: Options) -> list[Case]:
             warm_turns=0,
         )
     ]
+
+
+GROUP = Group("predict", "fracdnn predict on a table of 10^6 rows and 20 columns, CSV to CSV", cases)

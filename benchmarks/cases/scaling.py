@@ -2,15 +2,14 @@
 
 from functools import partial
 
+from benchmarks.case import Case, Group, Options
 from benchmarks.cases import depth
 from benchmarks.cases.paper_size import PaperSize, rivals
-from benchmarks.registry import Case, Options, group
 
 DEPTH_REACH = {"naive": 100, "exact": 3000}
 SAMPLE_REACH = {"naive": 10_000, "plain": 100_000}
 
 
-@group("scaling-depth", "a stack of N x (Linear, Tanh) to 10,000 layers, 64 x 64, float32, forward + backward")
 def depth_cases(options: Options) -> list[Case]:
     depths = (10, 40) if options.quick else (10, 30, 100, 300, 1000, 3000, 10_000)
     ways = ["residual", "exact", "compressed", "naive"]
@@ -28,7 +27,6 @@ def depth_cases(options: Options) -> list[Case]:
     ]
 
 
-@group("scaling-samples", "value and gradient of the paper's network (35 layers, width 2, float64) to 10^6 samples")
 def sample_cases(options: Options) -> list[Case]:
     counts = (100, 1000) if options.quick else (100, 1000, 10_000, 100_000, 1_000_000)
     ways = ["blocked", "plain", "naive"]
@@ -43,3 +41,13 @@ def sample_cases(options: Options) -> list[Case]:
         )
         for n in counts
     ]
+
+
+DEPTH = Group(
+    "scaling-depth", "a stack of N x (Linear, Tanh) to 10,000 layers, 64 x 64, float32, forward + backward", depth_cases
+)
+SAMPLES = Group(
+    "scaling-samples",
+    "value and gradient of the paper's network (35 layers, width 2, float64) to 10^6 samples",
+    sample_cases,
+)

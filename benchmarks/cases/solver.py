@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks import peers
-from benchmarks.registry import Case, Options, Rival, Target, group
+from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import distance, double_loop
 from fracdnn import fdeint
 from fracdnn.caputo import mittag_leffler
@@ -138,7 +138,6 @@ class LongSolve:
         return Rival(partial(self.run, backward), partial(self.error, backward), tolerance=2 / self.n_steps)
 
 
-@group("solver", "fdeint and its peers, d_t^0.5 y = yA, 256 x 32, float32, one thread, forward + backward")
 def cases(options: Options) -> list[Case]:
     # Beyond, memory or patience ends.
     reach = {"naive": 128, "fdeint (PyPI)": 256, "torchdiffeq, all times": 256}
@@ -160,9 +159,8 @@ def cases(options: Options) -> list[Case]:
     ]
 
 
-@group("long-solve", "d_t^0.5 u = -4u in 10^5 compressed steps, float64, one thread")
 def long_cases(options: Options) -> list[Case]:
-    n = 2000 if options.quick else 100_000
+    n = 500 if options.quick else 100_000
     rivals: dict[str, Any] = {
         "forward": partial(LongSolve.rival, backward=False),
         "forward + backward": partial(LongSolve.rival, backward=True),
@@ -178,3 +176,9 @@ def long_cases(options: Options) -> list[Case]:
             threads=1,
         )
     ]
+
+
+SOLVER = Group(
+    "solver", "fdeint and its peers, d_t^0.5 y = yA, 256 x 32, float32, one thread, forward + backward", cases
+)
+LONG_SOLVE = Group("long-solve", "d_t^0.5 u = -4u in 10^5 compressed steps, float64, one thread", long_cases)

@@ -1,6 +1,6 @@
 """A step of the estimators' default network on a table: value and gradient of the objective, float32, one thread.
 
-"ours" is what training runs, without a graph (`fracdnn.nn.dense_pass`); "autograd" the same network and objective under
+"ours" is what training runs, without a graph; "autograd" the same network and objective under
 autograd, as the library would run it otherwise. As in training, where the step before was one's own, a rival goes six
 times and the last one counts.
 """
@@ -9,7 +9,8 @@ from functools import cached_property, partial
 
 import torch
 
-from benchmarks.registry import Case, Options, Rival, group
+from benchmarks.case import Case, Group, Options, Rival
+from benchmarks.networks import step
 from benchmarks.ways import distance
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization
@@ -40,7 +41,7 @@ class Step:
         self.weight = torch.rand(N_SAMPLES, generator=generator)
 
     def ours(self) -> float:
-        return OBJECTIVE.backward(self.network, self.x, self.target, self.weight)[0]
+        return step(OBJECTIVE, self.network, self.x, self.target, self.weight)
 
     def autograd(self) -> float:
         value = OBJECTIVE(self.network, self.x, self.target, self.weight)
@@ -64,11 +65,11 @@ class Step:
         return distance([each.double() for each in found], expected)
 
 
-def rival(name: str, step: Step) -> Rival:
-    return Rival(getattr(step, name), partial(step.error, name), tolerance=1e-4, prepare=step.network.zero_grad)
+def rival(name: str, problem: Step) -> Rival:
+    error = partial(problem.error, name)
+    return Rival(getattr(problem, name), error, tolerance=1e-4, prepare=problem.network.zero_grad)
 
 
-@group("table", "a training step of the estimators' default network")
 def cases(options: Options) -> list[Case]:
     return [
         Case(
@@ -82,3 +83,6 @@ def cases(options: Options) -> list[Case]:
         )
         for order in ORDERS
     ]
+
+
+GROUP = Group("table", "a training step of the estimators' default network", cases)

@@ -2,28 +2,31 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from benchmarks.__main__ import main, run_cases
+from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.measures import number, ratio
+from benchmarks.memory import measured
+from benchmarks.networks import DefinitionNetwork, PlainNetwork, twin
 from benchmarks.page import filled
-from benchmarks.registry import GROUPS, Case, Options, Rival, Target, group, known_groups
+from benchmarks.registry import GROUPS, find_case
 from benchmarks.results import read_results
 from benchmarks.runner import run_case
 from benchmarks.tables import TABLES, refused, targets
-from benchmarks.ways import DefinitionNetwork, PlainNetwork, definition, distance, double_loop, sum_by_layer, twin
+from benchmarks.ways import definition, distance, double_loop, sum_by_layer
 
 from fracdnn.nn import FractionalNetwork
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 QUICK = Options(quick=True)
+needs_proc = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 
 
 def command(*arguments, out):
@@ -65,21 +68,16 @@ def squares_case(problem):
     )
 
 
+SQUARES = Group("squares", "for these tests", lambda options: [])
+
+
 @pytest.fixture
 def squares():
-    problem = Squares()
-
-    @group("squares", "for this test")
-    def cases(options):
-        return [squares_case(problem)]
-
-    yield problem
-    del GROUPS["squares"]
+    return Squares()
 
 
 def test_a_rival_with_a_wrong_answer_is_not_timed(squares):
-    (case,) = known_groups()["squares"].cases(QUICK)
-    record = run_case("squares", case, QUICK)
+    record = run_case("squares", squares_case(squares), QUICK)
     status = {name: outcome["status"] for name, outcome in record["rivals"].items()}
     assert status == {
         "right": "timed",
@@ -117,7 +115,7 @@ def test_the_command_makes_results_page_and_pictures(tmp_path):
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == str(tmp_path / "benchmarks.md")
     records = read_results(tmp_path / "results" / "benchmarks.json")
-    wanted = [f"{name}/{case.name}" for name in known_groups() if name in groups for case in GROUPS[name].cases(QUICK)]
+    wanted = [f"{name}/{case.name}" for name in GROUPS if name in groups for case in GROUPS[name].cases(QUICK)]
     assert list(records) == wanted
     for name, record in records.items():
         assert f"{name}: timing" in run.stderr
@@ -132,42 +130,71 @@ def test_the_command_makes_results_page_and_pictures(tmp_path):
         assert (tmp_path / "images" / f"benchmark_{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tmp_path):
-    path = tmp_path / "results" / "benchmarks.json"
-    arguments = {"cwd": ROOT, "env": environment(), "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command("--only", "depth", out=tmp_path), stdout=subprocess.DEVNULL, **arguments)
-    deadline = time.monotonic() + 120
-    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, said
-    assert "--resume goes on" in said
-    kept = read_results(path)
-    assert list(kept) == ["depth/20 layers of width 32"]
-    assert "| 20 | 16 x 32 |" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+# The command, which gets a signal as the case named in its last argument begins.
+INTERRUPTED = """
+import signal, sys
+from benchmarks import __main__ as command
 
-    run = subprocess.run(command("--only", "depth", "--resume", out=tmp_path), stdout=subprocess.DEVNULL, **arguments)
+name, run_case = sys.argv.pop(), command.run_case
+
+def interrupted(group, case, *rest):
+    if case.name == name:
+        signal.raise_signal(signal.SIGINT)
+    return run_case(group, case, *rest)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+command.run_case = interrupted
+sys.exit(command.main())
+"""
+
+
+def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tmp_path):
+    """A real signal in a real process, as the second of two cases begins: the first is kept to the letter."""
+    first, second = (f"{n} layers of width 8" for n in (10, 40))
+    path = tmp_path / "results" / "benchmarks.json"
+    arguments = {"cwd": ROOT, "env": environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    started = [sys.executable, "-c", INTERRUPTED, *command("--only", "scaling-depth", out=tmp_path)[3:]]
+    run = subprocess.run([*started, second], text=True, **arguments)
+    assert run.returncode == 130, run.stderr
+    assert "--resume goes on" in run.stderr
+    kept = read_results(path)
+    assert list(kept) == [f"scaling-depth/{first}"]
+    assert "| 10 | 8 x 8 |" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+
+    run = subprocess.run(command("--only", "scaling-depth", "--resume", out=tmp_path), text=True, **arguments)
     assert run.returncode == 0, run.stderr
-    assert "depth/20 layers of width 32: done before" in run.stderr
+    assert f"scaling-depth/{first}: done before" in run.stderr
     records = read_results(path)
-    assert list(records) == ["depth/20 layers of width 32", "depth/60 layers of width 32"]
-    assert records["depth/20 layers of width 32"] == kept["depth/20 layers of width 32"]
-    residual, compressed = (
-        records["depth/60 layers of width 32"]["rivals"][name]["memory"] for name in ("residual", "compressed")
-    )
-    assert 0 < residual < compressed < 100
-    assert records["depth/60 layers of width 32"]["rivals"]["residual"]["live_memory"] > 0
+    assert list(records) == [f"scaling-depth/{first}", f"scaling-depth/{second}"]
+    assert records[f"scaling-depth/{first}"] == kept[f"scaling-depth/{first}"]
+
+
+@needs_proc
+def test_peak_memory_is_what_a_run_holds_at_most():
+    """Forty MiB are seen though they are freed before the end, and a run without memory of its own takes hardly any."""
+
+    def filled(mebibytes):
+        return lambda problem: Rival(lambda: torch.ones(mebibytes, 2**18).sum() and None, lambda: 0.0, tolerance=0.0)
+
+    case = Case("blocks", {}, lambda: None, {"forty": filled(40), "none": filled(0)})
+    assert 38 < measured(case, "forty") < 50
+    assert measured(case, "none") < 8
+
+
+@needs_proc
+def test_memory_is_measured_in_a_process_of_its_own():
+    case = find_case("depth", "60 layers of width 32", QUICK)
+    record = run_case("depth", replace(case, memory=("compressed",)), QUICK)
+    assert all(isinstance(record["rivals"]["compressed"][name], float) for name in ("memory", "live_memory"))
+    assert "memory" not in record["rivals"]["residual"]
 
 
 def test_only_keeps_the_results_of_other_groups(tmp_path, squares):
     path = tmp_path / "benchmarks.json"
-    chosen = [(GROUPS["squares"], squares_case(squares))]
+    chosen = [(SQUARES, squares_case(squares))]
     run_cases(chosen, path, QUICK, ["squares/ten", "squares/eleven"], keep=True, resume=False)
     first = read_results(path)["squares/ten"]
-    chosen = [
-        (GROUPS["squares"], Case("eleven", {}, lambda: squares, {"right": lambda problem: problem.rival("right")}))
-    ]
+    chosen = [(SQUARES, Case("eleven", {}, lambda: squares, {"right": lambda problem: problem.rival("right")}))]
     run_cases(chosen, path, QUICK, ["squares/ten", "squares/eleven"], keep=True, resume=False)
     assert list(read_results(path)) == ["squares/ten", "squares/eleven"]
     assert read_results(path)["squares/ten"] == first
@@ -186,7 +213,7 @@ def test_list_and_unknown_groups(capsys):
 
 def test_every_group_has_a_place_on_the_page():
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    for name in known_groups():
+    for name in GROUPS:
         assert name in TABLES
     for name in TABLES:
         assert f"<!-- benchmark {name} -->" in text

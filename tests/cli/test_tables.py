@@ -3,10 +3,8 @@
 import gzip
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -436,24 +434,6 @@ def test_cells_with_line_ends_do_not_cut_rows(tmp_path):
     assert whole["b"].to_list() == [str(k) for k in range(500)]
 
 
-def test_ctrl_c_keeps_the_best_model(folder):
-    command = [sys.executable, "-m", "fracdnn", "train", "iris.csv", "--target", "species", "--out", "early.fracdnn"]
-    options = ["--solver", "lbfgs", "--tolerance", "0", "--max-iter", "1000000", "--checkpoint-every", "20"]
-    process = subprocess.Popen([*command, *options], cwd=folder, stderr=subprocess.PIPE, text=True)
-    while not (folder / "early.ckpt").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    err = process.communicate()[1]
-    assert process.returncode == 130
-    assert "training was interrupted; the model is the best so far" in err
-    document = json.loads(run("evaluate", "early.fracdnn", "iris.csv", "--json", cwd=folder).stdout)
-    assert document["accuracy"] > 0.9
-    done = run(*command[3:], *options[:4], "--max-iter", "40", "--resume", "--json", cwd=folder)
-    assert json.loads(done.stdout)["iterations"] >= 40
-    assert not (folder / "early.ckpt").exists()  # done: no longer needed
-
-
 def test_names_with_brackets_and_quotes(tmp_path):
     table = iris().rename({"sepal length": "length [cm]", "sepal width": 'the "width"', "petal length": "temp [/s]"})
     write(table, tmp_path / "t.csv")
@@ -585,22 +565,3 @@ def test_a_closed_pipe_is_the_end(folder):
     done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
     assert done.stdout.startswith("prediction,")
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("command", "delay"),
-    [(["demo"], 0.2), (["demo"], 1.0), (["demo"], 1.8), (["reproduce", "nonsmooth"], 1.0)],
-    ids=str,
-)
-def test_ctrl_c_ends_with_130_and_no_result(command, delay, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fracdnn", *command, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    while not (tmp_path / "out").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    time.sleep(delay)
-    process.send_signal(signal.SIGINT)
-    complaints = process.communicate()[1]
-    assert process.returncode == 130, complaints
-    assert list((tmp_path / "out").iterdir()) == []

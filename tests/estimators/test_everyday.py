@@ -1,10 +1,8 @@
 """What users hand in and expect back: tables, tensors, parts of the data, bars, checkpoints, bad data."""
 
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -230,42 +228,59 @@ def test_checkpoints_and_resume(solver, tmp_path):
         small(**options, checkpoint=path, resume=True).fit(X[::2], y[::2])
 
 
-SCRIPT = """
-import sys
+# The process gets a signal as its checkpoint is in place for the given time; 0 for never.
+AT_A_CHECKPOINT = """
+import os, sys
+from pathlib import Path
+
+def signal_at_a_checkpoint(number, count, move=Path.replace):
+    def into_place(temporary, path):
+        nonlocal count
+        moved = move(temporary, path)
+        count -= Path(path).suffix == ".ckpt"
+        if count == 0:
+            os.kill(os.getpid(), number)
+        return moved
+
+    if count:
+        Path.replace = into_place
+"""
+
+SCRIPT = f"""{AT_A_CHECKPOINT}
+import signal
+signal_at_a_checkpoint(signal.SIGKILL, int(sys.argv[3]))
 from sklearn.datasets import load_digits
 from fracdnn import FractionalClassifier
 X, y = load_digits(return_X_y=True)
-options = {"checkpoint": sys.argv[1], "checkpoint_every": 3, "resume": True} if sys.argv[1] else {}
-FractionalClassifier(max_iter=40, random_state=0, **options).fit(X, y).save(sys.argv[2])
+options = dict(checkpoint=sys.argv[1], checkpoint_every=3, resume=True) if sys.argv[1] else dict()
+FractionalClassifier(max_iter=12, random_state=0, **options).fit(X, y).save(sys.argv[2])
 """
 
 
 def test_a_killed_fit_goes_on_to_the_same_model(tmp_path):
-    def start(checkpoint, model):
-        command = [sys.executable, "-c", SCRIPT, str(checkpoint), str(model)]
-        return subprocess.Popen(command)
+    """A real process and a real SIGKILL, after the second of four checkpoints."""
 
-    whole = start("", tmp_path / "whole.fracdnn")
-    assert whole.wait() == 0
-    killed = start(tmp_path / "run.ckpt", tmp_path / "model.fracdnn")
-    while not (tmp_path / "run.ckpt").exists():
-        assert killed.poll() is None, "the fit ended before its first checkpoint"
-        time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
+    def fit(checkpoint, model, kill_at=0):
+        command = [sys.executable, "-c", SCRIPT, str(checkpoint), str(model), str(kill_at)]
+        return subprocess.run(command).returncode
+
+    assert fit("", tmp_path / "whole.fracdnn") == 0
+    assert fit(tmp_path / "run.ckpt", tmp_path / "model.fracdnn", kill_at=2) == -signal.SIGKILL
     assert not (tmp_path / "model.fracdnn").exists()
-    assert start(tmp_path / "run.ckpt", tmp_path / "model.fracdnn").wait() == 0
+    assert fit(tmp_path / "run.ckpt", tmp_path / "model.fracdnn") == 0
     digits = np.random.default_rng(0).uniform(0, 16, (50, 64))
     models = [FractionalClassifier.load(tmp_path / name) for name in ("whole.fracdnn", "model.fracdnn")]
     np.testing.assert_array_equal(*(model.predict_proba(digits) for model in models))
 
 
-INTERRUPTED = """
-import sys, warnings
+INTERRUPTED = f"""{AT_A_CHECKPOINT}
+import signal, warnings
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+signal_at_a_checkpoint(signal.SIGINT, 2)
 from sklearn.datasets import load_digits
 from fracdnn import FractionalClassifier
 X, y = load_digits(return_X_y=True)
-options = {"solver": "lbfgs", "max_iter": 100000, "tolerance": 0.0, "checkpoint": sys.argv[1], "checkpoint_every": 10}
+options = dict(solver="lbfgs", max_iter=100000, tolerance=0.0, checkpoint=sys.argv[1], checkpoint_every=10)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     model = FractionalClassifier(**options, random_state=0).fit(X, y)
@@ -274,13 +289,9 @@ print(caught[-1].message, model.score(X, y) > 0.5, flush=True)
 
 
 def test_an_interrupted_fit_is_a_model(tmp_path):
-    checkpoint = tmp_path / "run.ckpt"
-    run = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(checkpoint)], stdout=subprocess.PIPE, text=True)
-    while not checkpoint.exists():
-        assert run.poll() is None
-        time.sleep(0.01)
-    run.send_signal(signal.SIGINT)
-    out = run.communicate()[0]
+    """A real signal, at the twentieth of many iterations."""
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "run.ckpt")]
+    out = subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
     assert out.startswith("training interrupted by the user after ")
     assert out.endswith("the model is usable True\n")
 

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +17,18 @@ from fracdnn.experiments.part import Table, percent
 from fracdnn.experiments.parts import PARTS
 from fracdnn.experiments.table import TableSettings
 from fracdnn.nn import FractionalNetwork
+from tests.cli.commands import run as fracdnn_command
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 
 DOCS = Path(__file__).parents[2] / "docs"
 FREE = [name for name, part in PARTS.items() if not part.needs_perfume]
 
 
-def reproduce(*arguments, out, **options):
+def reproduce(*arguments, out, processes=None):
+    """The command in a process of its own; with `processes`, its runs are shared out to so many at most."""
     command = [sys.executable, "-m", "fracdnn", "reproduce", *arguments, "--out", str(out)]
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    environment = {**os.environ, **({"LOKY_MAX_CPU_COUNT": str(processes)} if processes else {})}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def check_files(out, names):
@@ -45,7 +49,7 @@ def check_files(out, names):
 
 @needs_perfume
 def test_every_part_runs_quickly(tmp_path):
-    run = reproduce("all", "--quick", "--perfume", str(PERFUME), out=tmp_path)
+    run = reproduce("all", "--quick", "--perfume", str(PERFUME), out=tmp_path, processes=1)
     assert run.returncode == 0, run.stderr
     check_files(tmp_path, PARTS)
     assert "not the paper's setting" in run.stdout
@@ -56,22 +60,24 @@ def test_every_part_runs_quickly(tmp_path):
 
 
 def test_parts_by_name_without_the_perfume_table(tmp_path):
-    run = reproduce(*FREE, "--quick", out=tmp_path)
+    """All that do without it; two of them, one in several processes, where the test above has run every part."""
+    names = ["gradient-test", "nonsmooth"] if PERFUME.exists() else FREE
+    run = reproduce(*names, "--quick", out=tmp_path)
     assert run.returncode == 0, run.stderr
-    check_files(tmp_path, FREE)
+    check_files(tmp_path, names)
 
 
 def test_what_the_user_can_mend(tmp_path):
-    run = reproduce("tabel", out=tmp_path)
+    run = fracdnn_command("reproduce", "tabel", "--out", tmp_path, cwd=tmp_path)
     assert run.returncode == 1
     assert "no result is called 'tabel'; choose from all, mittag-leffler, gradient-test" in run.stderr
-    run = reproduce("table", "--perfume", "nowhere.csv", out=tmp_path, cwd=tmp_path)
+    run = fracdnn_command("reproduce", "table", "--perfume", "nowhere.csv", "--out", tmp_path, cwd=tmp_path)
     assert run.returncode == 1
     assert "nowhere.csv" in run.stderr
     assert "--perfume PATH" in run.stderr
     for each in (run.stdout, run.stderr):
         assert "Traceback" not in each
-    assert "table" in reproduce("list", out=tmp_path).stdout
+    assert "table" in fracdnn_command("reproduce", "list", cwd=tmp_path).stdout
 
 
 def test_settings_are_those_of_the_paper():
@@ -123,3 +129,13 @@ def test_the_pages_tables_are_those_of_the_results():
     for path in (DOCS / "results").glob("*.json"):
         if path.stem in PARTS:
             assert json.loads(path.read_text(encoding="utf-8"))["setting"] == "the paper's"
+
+
+def test_the_page_about_the_gradient_shows_the_same_results():
+    """Its table is made from them, as that of the reproduction is, and so is the figure in the words of both pages."""
+    numbers = json.loads((DOCS / "results" / "gradient-test.json").read_text(encoding="utf-8"))["numbers"]
+    (largest,) = (c["first_layer"] for c in numbers["comparisons"] if c["order"] == 0.1 and c["adjoint"] != "exact")
+    for name, words in (("gradient", f"{largest:.0f} times too large"), ("reproduction", f"{largest:.0f}-fold")):
+        text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+        assert "<!-- table gradient-test 0 -->" in text
+        assert words in text

@@ -1,10 +1,8 @@
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.optim import BFGS, LBFGS, Armijo, Status, SteepestDescent
@@ -49,30 +47,34 @@ def run(kind, function, start, *, dtype=torch.float64, **options):
     return x, optimizer, optimizer.step(closure)
 
 
-def by_scipy(function, start, method, **options):
-    def value_and_gradient(point):
-        x = torch.tensor(point, requires_grad=True)
-        value = function(x)
-        return value.item(), torch.autograd.grad(value, x)[0].numpy()
-
-    return minimize(value_and_gradient, np.array(start), jac=True, method=method, options={"gtol": 1e-6, **options})
+# Evaluations from those starts. They are a property of the method: a change of 1e-12 in a start moves them by three at
+# most. SciPy 1.17 takes 40, 84, 17, 46 with BFGS and 45, 93, 16, 52 with L-BFGS-B.
+EVALUATIONS = {
+    BFGS: {"rosenbrock": 52, "rosenbrock in 10": 104, "beale": 16, "powell": 44},
+    LBFGS: {"rosenbrock": 50, "rosenbrock in 10": 94, "beale": 16, "powell": 43},
+}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("kind", [BFGS, LBFGS])
-def test_the_minimum_of_scipy_within_one_and_a_half_times_its_evaluations(kind, name):
+def test_known_minima_from_fixed_starts(kind, name):
+    """The minimum is found in as many evaluations as the method takes; other curvature or lengths would change that."""
     function, start, minimum = PROBLEMS[name]
     _, optimizer, loss = run(kind, function, start)
-    theirs = (
-        by_scipy(function, start, "BFGS")
-        if kind is BFGS
-        else by_scipy(function, start, "L-BFGS-B", ftol=0, maxfun=5000)
-    )
-    assert optimizer.result.status is Status.CONVERGED
-    assert optimizer.result.gradient_norm <= 1e-6
-    assert float(loss) == pytest.approx(minimum, abs=1e-8)
-    assert float(loss) <= theirs.fun + 1e-8
-    assert optimizer.result.evaluations <= 1.5 * theirs.nfev
+    result = optimizer.result
+    assert result.status is Status.CONVERGED
+    assert result.gradient_norm <= 1e-6
+    assert float(loss) == pytest.approx(minimum, abs=1e-10)
+    assert result.evaluations == 1 + result.line_search_trials
+    assert result.evaluations == pytest.approx(EVALUATIONS[kind][name], rel=0.1)
+
+
+@pytest.mark.parametrize("kind", [BFGS, LBFGS])
+def test_convergence_is_faster_than_linear(kind):
+    """At a minimum with a definite Hessian the last steps are nearly Newton's: each takes 90 % off the gradient."""
+    norms = []
+    run(kind, beale, [1.0, 1.0], callback=lambda iteration: norms.append(iteration.gradient_norm))
+    assert all(after < 0.1 * before for before, after in itertools.pairwise(norms[-4:]))
 
 
 @pytest.mark.parametrize("kind", [BFGS, LBFGS, SteepestDescent])
