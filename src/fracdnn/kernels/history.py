@@ -9,13 +9,12 @@ before the next layer is done. So each of the two operations reads a state once,
 States lie anywhere and are given by addresses.
 """
 
-from functools import lru_cache
-
 import numpy as np
-from numba import carray, cfunc, from_dtype, njit, types
+from numba import carray, intp
 
+from fracdnn.kernels.compiling import inlined, kernel, merged
 from fracdnn.kernels.threads import numbers, take
-from fracdnn.kernels.vectors import lanes_of, load, prefetch, spread, store, zeros
+from fracdnn.kernels.vectors import filled, lanes_of, load, prefetch, spread, store, zeros
 
 # Threads take pieces of so many numbers. row_r = kept_r row_r + Σ_k weights[r, k] input_k; without `kept`, new rows.
 # Then the far states, which are the first n_far inputs: far_i = decay_i far_i + Σ_k absorb[i, k] input_{n_far + k}.
@@ -44,16 +43,13 @@ FINISH = np.dtype(
 # How many numbers ahead memory is asked for.
 _AHEAD = 128
 
-# In line: these are called for every few numbers, and arrays are passed in many parts.
-_compiled = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy", forceinline=True)
 
-
-@_compiled
-def four_rows(table, r, kept, weights, at, stride, inputs, i, like):
+@inlined
+def four_rows(table, r, kept, weights, at, stride, inputs, i, kind):
     """row_r = kept_r row_r + Σ_k weights[r, k] input_k for four rows and two vectors at i; at: where weights[r] is."""
-    step, nothing, end = lanes_of(like), zeros(like), i + 2 * lanes_of(like)
-    row0, row1 = numbers(table[r], end, like), numbers(table[r + 1], end, like)
-    row2, row3 = numbers(table[r + 2], end, like), numbers(table[r + 3], end, like)
+    step, nothing, end = lanes_of(kind), zeros(kind), i + 2 * lanes_of(kind)
+    row0, row1 = numbers(table[r], end, kind), numbers(table[r + 1], end, kind)
+    row2, row3 = numbers(table[r + 2], end, kind), numbers(table[r + 3], end, kind)
     a0, b0, a1, b1, a2, b2, a3, b3 = nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing
     if len(kept):
         k0, k1, k2, k3 = spread(kept, r), spread(kept, r + 1), spread(kept, r + 2), spread(kept, r + 3)
@@ -62,7 +58,7 @@ def four_rows(table, r, kept, weights, at, stride, inputs, i, like):
         a2, b2 = k2 * load(row2, i), k2 * load(row2, i + step)
         a3, b3 = k3 * load(row3, i), k3 * load(row3, i + step)
     for k in range(len(inputs)):
-        state = numbers(inputs[k], end, like)
+        state = numbers(inputs[k], end, kind)
         u, v = load(state, i), load(state, i + step)
         w0, w1 = spread(weights, at + k), spread(weights, at + stride + k)
         w2, w3 = spread(weights, at + 2 * stride + k), spread(weights, at + 3 * stride + k)
@@ -80,85 +76,83 @@ def four_rows(table, r, kept, weights, at, stride, inputs, i, like):
     store(row3, i + step, b3)
 
 
-@_compiled
-def one_row(table, r, kept, weights, at, inputs, i, like):
+@inlined
+def one_row(table, r, kept, weights, at, inputs, i, kind):
     """The same for one row."""
-    step, nothing, end = lanes_of(like), zeros(like), i + 2 * lanes_of(like)
-    row = numbers(table[r], end, like)
+    step, nothing, end = lanes_of(kind), zeros(kind), i + 2 * lanes_of(kind)
+    row = numbers(table[r], end, kind)
     a, b = nothing, nothing
     if len(kept):
         factor = spread(kept, r)
         a, b = factor * load(row, i), factor * load(row, i + step)
     for k in range(len(inputs)):
-        state, weight = numbers(inputs[k], end, like), spread(weights, at + k)
+        state, weight = numbers(inputs[k], end, kind), spread(weights, at + k)
         a, b = a + weight * load(state, i), b + weight * load(state, i + step)
     store(row, i, a)
     store(row, i + step, b)
 
 
-@_compiled
-def one_number(table, r, kept, weights, at, inputs, i, like):
+@inlined
+def one_number(table, r, kept, weights, at, inputs, i, kind):
     """The same for one number of a row."""
-    row = numbers(table[r], i + 1, like)
-    value = kept[r] * row[i] if len(kept) else like.dtype.type(0)
+    row = numbers(table[r], i + 1, kind)
+    value = kept[r] * row[i] if len(kept) else kind(0)
     for k in range(len(inputs)):
-        value += weights[at + k] * numbers(inputs[k], i + 1, like)[i]
+        value += weights[at + k] * numbers(inputs[k], i + 1, kind)[i]
     row[i] = value
 
 
-@_compiled
-def all_rows(table, kept, weights, stride, inputs, i, vectors, like):
+@inlined
+def all_rows(table, kept, weights, stride, inputs, i, vectors, kind):
     """The same for all rows of a table, for two vectors at i or for one number."""
-    r = 0
+    r = intp(0)
     while vectors and r + 4 <= len(table):
-        four_rows(table, r, kept, weights, r * stride, stride, inputs, i, like)
+        four_rows(table, r, kept, weights, r * stride, stride, inputs, i, kind)
         r += 4
     while r < len(table):
         if vectors:
-            one_row(table, r, kept, weights, r * stride, inputs, i, like)
+            one_row(table, r, kept, weights, r * stride, inputs, i, kind)
         else:
-            one_number(table, r, kept, weights, r * stride, inputs, i, like)
+            one_number(table, r, kept, weights, r * stride, inputs, i, kind)
         r += 1
 
 
-@_compiled
-def fetch(table, i, like):
+@inlined
+def fetch(table, i, kind):
     """Have two vectors of each state of a table brought into cache, to be there when their turn comes."""
     for k in range(len(table)):
-        state = numbers(table[k], i + 1, like)
+        state = numbers(table[k], i + 1, kind)
         prefetch(state, i)
-        prefetch(state, i + lanes_of(like))
+        prefetch(state, i + lanes_of(kind))
 
 
-@_compiled
-def begin_piece(record, first, last, like):
+@merged
+def begin_piece(record, first, last, kind):
     """What `begin` does, for numbers first … last − 1 of the states."""
-    table = np.empty(0, np.int64)
-    rows, inputs = numbers(record.rows, record.n_rows, table), numbers(record.inputs, record.n_inputs, table)
+    rows, inputs = numbers(record.rows, record.n_rows, np.int64), numbers(record.inputs, record.n_inputs, np.int64)
     far, near = inputs[: record.n_far], inputs[record.n_far :]
-    weights = numbers(record.weights, record.n_rows * record.stride, like)
-    kept = numbers(record.kept, record.n_rows if record.kept else 0, like)
-    absorb, decay = numbers(record.absorb, len(far) * len(near), like), numbers(record.decay, len(far), like)
-    i, both = first, 2 * lanes_of(like)
+    weights = numbers(record.weights, record.n_rows * record.stride, kind)
+    kept = numbers(record.kept, record.n_rows if record.kept else 0, kind)
+    absorb, decay = numbers(record.absorb, len(far) * len(near), kind), numbers(record.decay, len(far), kind)
+    i, both = first, 2 * lanes_of(kind)
     while i < last:
         vectors = i + both <= last
         if i + _AHEAD < last:
-            fetch(inputs, i + _AHEAD, like)
-        all_rows(rows, kept, weights, record.stride, inputs, i, vectors, like)
-        all_rows(far, decay, absorb, len(near), near, i, vectors, like)
+            fetch(inputs, i + _AHEAD, kind)
+        all_rows(rows, kept, weights, record.stride, inputs, i, vectors, kind)
+        all_rows(far, decay, absorb, len(near), near, i, vectors, kind)
         i += both if vectors else 1
 
 
-@_compiled
-def finish_piece(record, first, last, like):
+@merged
+def finish_piece(record, first, last, kind):
     """What `finish` does, for numbers first … last − 1 of the states."""
-    new, change = numbers(record.new, last, like), numbers(record.step, last, like)
-    base, scaled = numbers(record.base, last, like), numbers(record.scaled, last, like)
-    near = numbers(record.near, record.n_near, np.empty(0, np.int64))
-    weights = numbers(record.weights, record.n_near, like)
-    factors = np.empty(2, like.dtype)
-    factors[0], factors[1] = record.factor, record.scale
-    lanes, nothing, factor, scale = lanes_of(like), zeros(like), spread(factors, 0), spread(factors, 1)
+    new, change = numbers(record.new, last, kind), numbers(record.step, last, kind)
+    base, scaled = numbers(record.base, last, kind), numbers(record.scaled, last, kind)
+    near = numbers(record.near, record.n_near, np.int64)
+    weights = numbers(record.weights, record.n_near, kind)
+    lanes, nothing = lanes_of(kind), zeros(kind)
+    factor, scale = filled(nothing, record.factor), filled(nothing, record.scale)
     i = first
     while i + 2 * lanes <= last:
         a, b = nothing, nothing
@@ -167,7 +161,7 @@ def finish_piece(record, first, last, like):
         if record.step:
             a, b = a + factor * load(change, i), b + factor * load(change, i + lanes)
         for k in range(record.n_near):
-            weight, state = spread(weights, k), numbers(near[k], last, like)
+            weight, state = spread(weights, k), numbers(near[k], last, kind)
             a, b = a + weight * load(state, i), b + weight * load(state, i + lanes)
         store(new, i, a)
         store(new, i + lanes, b)
@@ -176,43 +170,44 @@ def finish_piece(record, first, last, like):
             store(scaled, i + lanes, scale * b)
         i += 2 * lanes
     for x in range(i, last):
-        value = base[x] if record.base else like.dtype.type(0)
+        value = base[x] if record.base else kind(0)
         if record.step:
-            value += factors[0] * change[x]
+            value += kind(record.factor) * change[x]
         for k in range(record.n_near):
-            value += weights[k] * numbers(near[k], last, like)[x]
+            value += weights[k] * numbers(near[k], last, kind)[x]
         new[x] = value
         if record.scaled:
-            scaled[x] = factors[1] * value
+            scaled[x] = kind(record.scale) * value
 
 
-@_compiled
-def share(piece, record, arguments, like):
-    """Pieces of work until none are left; the numbers' type is that of the last argument."""
+@merged
+def share(piece, arguments, kind):
+    """Take pieces of work until none are left; `kind` is the NumPy type of the numbers."""
+    record = carray(arguments, 1)[0]
     while True:
         first = take(arguments, 0) * record.piece
         if first >= record.size:
             return
-        piece(record, first, min(first + record.piece, record.size), like)
+        piece(record, first, min(first + record.piece, record.size), kind)
 
 
-@lru_cache(maxsize=2)
-def begin(kind):
-    """`begin` for numbers of a NumPy type, as `fracdnn.kernels.threads.Call` takes it; compiled at its first use."""
+@kernel(BEGIN)
+def begin(kind, version):
+    """`begin` for numbers of a NumPy type, as `fracdnn.kernels.threads.Call` takes it."""
 
-    @cfunc(types.void(types.CPointer(from_dtype(BEGIN))), cache=True)
-    def entry(arguments):
-        share(begin_piece, carray(arguments, 1)[0], arguments, np.empty(0, kind))
+    def history_begin(arguments):
+        version  # noqa: B018 - see `kernel`
+        share(begin_piece, arguments, kind)
 
-    return entry
+    return history_begin
 
 
-@lru_cache(maxsize=2)
-def finish(kind):
+@kernel(FINISH)
+def finish(kind, version):
     """`finish` in the same way."""
 
-    @cfunc(types.void(types.CPointer(from_dtype(FINISH))), cache=True)
-    def entry(arguments):
-        share(finish_piece, carray(arguments, 1)[0], arguments, np.empty(0, kind))
+    def history_finish(arguments):
+        version  # noqa: B018 - see `kernel`
+        share(finish_piece, arguments, kind)
 
-    return entry
+    return history_finish

@@ -13,7 +13,7 @@ from fracdnn.kernels.tensors import NUMPY_TYPES
 @lru_cache
 def small_network(dtype: torch.dtype) -> ModuleType | None:
     """`fracdnn.kernels.small_network`, compiled for a dtype; None where there is no Numba."""
-    return _compiled("small_network", ("forward", "gradients"), dtype)
+    return _compiled("small_network", ("run",), dtype)
 
 
 @lru_cache

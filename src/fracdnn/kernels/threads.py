@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
+
+from fracdnn.kernels.compiling import inlined
 
 
 class Call:
@@ -69,17 +71,17 @@ def take(_: Any, arguments: Any, field: Any) -> Any:
 
 
 @intrinsic
-def pointer(_: Any, address: Any, like: Any) -> Any:
-    """An address as a pointer to numbers like those of an array."""
-    kind = types.CPointer(like.dtype)
+def pointer(_: Any, address: Any, kind: Any) -> Any:
+    """An address as a pointer to numbers of a NumPy type."""
+    result = types.CPointer(kind.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], context.get_value_type(kind))
+        return builder.inttoptr(values[0], context.get_value_type(result))
 
-    return kind(types.int64, like), generate
+    return result(types.int64, kind), generate
 
 
-@njit(nogil=True, cache=True, forceinline=True)
-def numbers(address, shape, like):
-    """What lies at an address, as an array of numbers like those of another."""
-    return carray(pointer(address, like), shape)
+@inlined
+def numbers(address, shape, kind):
+    """The numbers of a NumPy type at an address, as an array."""
+    return carray(pointer(address, kind), shape)

@@ -16,13 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fracdnn.kernels import loading
+from fracdnn.kernels import codes, loading
 from fracdnn.kernels.tensors import NUMPY_TYPES
 
-# What the kernel calls them.
-ACTIVATIONS = {"tanh": 0, "relu": 1}
-LOSSES = {"cross_entropy": 1, "squared_error": 2}
-_GIVEN = 0  # no loss: the cotangent of Y_N is given
+ACTIVATIONS = {"tanh": codes.TANH, "relu": codes.RELU}
+LOSSES = {"cross_entropy": codes.CROSS_ENTROPY, "squared_error": codes.SQUARED_ERROR}
 BIASES = ("vector", "scalar", "none")
 
 # Gradients are summed within each group of tiles, then over the groups. More threads than groups would have no work.
@@ -107,7 +105,7 @@ class Tiles:
     def forward(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """Y_N."""
         out = self._new(*self._shape)
-        self._run("forward", y, K, b, start=out.data_ptr())
+        self._run(codes.STATE, y, K, b, start=out.data_ptr())
         return out
 
     def gradients(
@@ -115,7 +113,7 @@ class Tiles:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Gradients of y, K and b from that of Y_N; the states are computed again."""
         cotangent, start = self._plain("cotangent", cotangent, self._shape), self._new(*self._shape)
-        row, _ = self._run("gradients", y, K, b, cotangent=cotangent.data_ptr(), start=start.data_ptr())
+        row, _ = self._run(codes.COTANGENT, y, K, b, cotangent=cotangent.data_ptr(), start=start.data_ptr())
         return start, *self._split(row)
 
     def loss(
@@ -141,14 +139,13 @@ class Tiles:
             shares = self._plain("weight", loss.weight / loss.weight.sum(), (n,))
         outputs, start = self._new(n, n_outputs), self._new(n, width) if to_start else None
         row, fine = self._run(
-            "gradients",
+            LOSSES[loss.kind],
             y,
             K,
             b,
             W=W.data_ptr(),
             n_outputs=n_outputs,
             start=0 if start is None else start.data_ptr(),
-            kind=LOSSES[loss.kind],
             target=target.data_ptr(),
             shares=shares.data_ptr(),
             outputs=outputs.data_ptr(),
@@ -161,7 +158,7 @@ class Tiles:
 
     def _run(
         self,
-        entry: str,
+        kind: int,
         y: torch.Tensor,
         K: torch.Tensor,
         b: torch.Tensor | None,
@@ -170,13 +167,12 @@ class Tiles:
         n_outputs: int = 0,
         cotangent: int = 0,
         start: int = 0,
-        kind: int = _GIVEN,
         target: int = 0,
         shares: int = 0,
         outputs: int = 0,
         smoothing: float = 0.0,
     ) -> tuple[np.ndarray, bool]:
-        """Call the kernel: the gradients of K, b and W, then the loss, in one row; and whether all was in order."""
+        """Gradients of K, b and W and then the loss, in one row, and whether all was in order; `kind` as in `codes`."""
         y, K = self._plain("y", y, self._shape), self._plain("K", K, self._K_shape)
         if self._b_shape is not None and b is not None:
             b = self._plain("b", b, self._b_shape)
@@ -190,11 +186,11 @@ class Tiles:
         except IndexError:
             work = self._workspace(*key)
         parameters = (y.data_ptr(), K.data_ptr(), 0 if b is None else b.data_ptr(), W)
-        call, given = work.calls[entry], (n_outputs, cotangent, start, kind, target, shares, outputs, smoothing)
+        given = (n_outputs, cotangent, start, kind, target, shares, outputs, smoothing)
         # In the order of the kernel's `RECORD`: `entered` and `fine` come first.
-        call(0, 1, *parameters, *given, *work.fields, *self._network)
-        self.threads_used, fine = call.read("entered"), bool(call.read("fine"))
-        row = np.add.reduce(work.sums, 0) if entry == "gradients" else work.sums[0]
+        work.call(0, 1, *parameters, *given, *work.fields, *self._network)
+        self.threads_used, fine = work.call.read("entered"), bool(work.call.read("fine"))
+        row = np.add.reduce(work.sums, 0)
         free.append(work)
         return row, fine
 
@@ -246,10 +242,7 @@ class _Workspace:
         self._rooms = torch.empty(room * threads, dtype=dtype, device="cpu")
         self.sums = np.empty((n_groups, n_sums + 1), kind)
         self.fields = (self._rooms.data_ptr(), room, self.sums.ctypes.data, n_sums)
-        self.calls = {
-            "forward": Call(kernel.forward(kind), kernel.RECORD, threads),
-            "gradients": Call(kernel.gradients(kind), kernel.RECORD, threads),
-        }
+        self.call = Call(kernel.run(kind), kernel.RECORD, threads)
 
 
 def _tile_size(n: int, width: int, unit: int) -> int:

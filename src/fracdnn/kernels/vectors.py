@@ -5,14 +5,12 @@ half the size on many processors; here sums stay in registers of full size. Vect
 as numbers do; a number stands for a vector of it. Needs Numba: import this module only where that is known to be there.
 """
 
-import functools
-import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding, ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.core.datamodel import models, register_default
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin
@@ -64,6 +62,13 @@ def lanes_of(_: Any, array: Any) -> Any:
     """How many numbers of an array a vector holds, a constant for the compiler."""
     count = lanes(array.dtype.bitwidth // 8)
     return types.intp(array), lambda context, builder, signature, arguments: ir.Constant(ir.IntType(64), count)
+
+
+@intrinsic
+def item_size(_: Any, kind: Any) -> Any:
+    """The bytes of a number of a NumPy type, a constant for the compiler."""
+    size = kind.dtype.bitwidth // 8
+    return types.intp(kind), lambda context, builder, signature, arguments: ir.Constant(ir.IntType(64), size)
 
 
 @intrinsic
@@ -255,108 +260,3 @@ def prefetch(_: Any, array: Any, offset: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(array, types.intp), generate
-
-
-def product_of_rows(n_rows: int) -> Any:
-    """A function that adds to so many rows of `out` Σ_{k<n} matrix[r, k] · rows_k, for two vectors of each row.
-
-    The sums stay in registers. Each array comes with the flat offset where it begins and its steps.
-    """
-
-    @intrinsic
-    def add(
-        _: Any,
-        out: Any,
-        out_at: Any,
-        out_step: Any,
-        matrix: Any,
-        at: Any,
-        down: Any,
-        along: Any,
-        n: Any,
-        rows: Any,
-        rows_at: Any,
-        rows_step: Any,
-    ) -> Any:
-        kind = Vector(out.dtype)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            out_, out_at, out_step, matrix_, at, down, along, n, rows_, rows_at, rows_step = arguments
-            vector, number = context.get_value_type(kind), out.dtype.bitwidth // 8
-            both = [ir.Constant(out_at.type, k * vector.count) for k in (0, 1)]
-
-            def place(array_type: Any, array: Any, *terms: Any) -> Any:
-                offset = functools.reduce(builder.add, terms)
-                return _address(context, builder, array_type, (array, offset), vector)
-
-            def times(step: Any, k: int) -> Any:
-                return builder.mul(step, ir.Constant(step.type, k))
-
-            targets = [place(out, out_, out_at, times(out_step, r), v) for r in range(n_rows) for v in both]
-            sums = [cgutils.alloca_once_value(builder, builder.load(target, align=number)) for target in targets]
-            with cgutils.for_range(builder, n) as loop:
-                x = builder.add(rows_at, builder.mul(loop.index, rows_step))
-                values = [builder.load(place(rows, rows_, x, v), align=number) for v in both]
-                m = builder.add(at, builder.mul(loop.index, along))
-                for r in range(n_rows):
-                    where = builder.bitcast(place(matrix, matrix_, m, times(down, r)), vector.element.as_pointer())
-                    weight = _spread(builder, builder.load(where), vector)
-                    for total, value in zip(sums[2 * r : 2 * r + 2], values, strict=True):
-                        product = builder.fmul(weight, value, flags=["contract"])
-                        builder.store(builder.fadd(builder.load(total), product, flags=["contract"]), total)
-            for target, total in zip(targets, sums, strict=True):
-                builder.store(builder.load(total), target, align=number)
-            return context.get_dummy_value()
-
-        whole = types.intp
-        return types.none(out, whole, whole, matrix, whole, whole, whole, whole, rows, whole, whole), generate
-
-    return add
-
-
-def products_of_rows(count: int) -> Any:
-    """A function that adds to a part of a matrix, `count` × `count`, the scalar products of rows of left and right."""
-
-    @intrinsic
-    def add(
-        _: Any,
-        total: Any,
-        total_at: Any,
-        total_step: Any,
-        left: Any,
-        left_at: Any,
-        right: Any,
-        right_at: Any,
-        size: Any,
-    ) -> Any:
-        kind = Vector(total.dtype)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            total_, total_at, total_step, left_, left_at, right_, right_at, size = arguments
-            vector, number = context.get_value_type(kind), total.dtype.bitwidth // 8
-            sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(count * count)]
-            with cgutils.for_range_slice(builder, size.type(0), size, size.type(vector.count), intp=size.type) as (
-                m,
-                _,
-            ):
-
-                def loaded(array_type: Any, array: Any, at: Any) -> list[Any]:
-                    places = [builder.add(builder.add(at, m), builder.mul(size, size.type(k))) for k in range(count)]
-                    found = [_address(context, builder, array_type, (array, place), vector) for place in places]
-                    return [builder.load(each, align=number) for each in found]
-
-                pairs = itertools.product(loaded(left, left_, left_at), loaded(right, right_, right_at))
-                for each, (x, y) in zip(sums, pairs, strict=True):
-                    product = builder.fmul(x, y, flags=["contract"])
-                    builder.store(builder.fadd(builder.load(each), product, flags=["contract"]), each)
-            for r in range(count):
-                row = _sums(builder, [builder.load(each) for each in sums[r * count : (r + 1) * count]])
-                offset = builder.add(total_at, builder.mul(total_step, total_step.type(r)))
-                place = _address(context, builder, total, (total_, offset), row.type)
-                builder.store(builder.fadd(builder.load(place, align=number), row), place, align=number)
-            return context.get_dummy_value()
-
-        whole = types.intp
-        return types.none(total, whole, whole, left, whole, right, whole, whole), generate
-
-    return add
