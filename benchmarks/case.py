@@ -1,7 +1,6 @@
 """What is timed: groups of cases, each a contest of rivals that must give the right numbers first."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ def nothing() -> None:
 class Rival:
     """One way to do what a case asks for.
 
-    `run` is timed; `prepare` goes before each run, `around` is entered once around all of them, both untimed. `error`
-    gives the distance of the rival's numbers from the reference: above `tolerance` (or NaN) nothing is timed. `notes`
+    `run` is timed; `prepare` goes before each run, untimed. `error` gives the distance of the rival's numbers from the reference: above `tolerance` (or NaN) nothing is timed. `notes`
     are numbers to keep, asked for in the end. With `tells_seconds`, `run` returns the time that counts, as a process
     does that measures a part of its own life.
     """
@@ -33,7 +31,6 @@ class Rival:
     error: Callable[[], float]
     tolerance: float
     prepare: Callable[[], Any] = nothing
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext
     notes: Callable[[], dict[str, Any]] = dict
     tells_seconds: bool = False
 

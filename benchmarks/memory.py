@@ -49,15 +49,14 @@ def measured(case: Case, rival_name: str) -> float:
     if case.threads:
         torch.set_num_threads(case.threads)
     rival = case.rivals[rival_name](case.build())
-    with rival.around():
-        rival.prepare()
-        rival.run()
-        rival.prepare()
-        _give_back()
-        _CLEAR.write_text("5", encoding="ascii")
-        before = _mebibytes("VmRSS")
-        rival.run()
-        return _mebibytes("VmHWM") - before
+    rival.prepare()
+    rival.run()
+    rival.prepare()
+    _give_back()
+    _CLEAR.write_text("5", encoding="ascii")
+    before = _mebibytes("VmRSS")
+    rival.run()
+    return _mebibytes("VmHWM") - before
 
 
 def _give_back() -> None:

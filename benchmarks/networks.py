@@ -1,14 +1,13 @@
 """The paper's network run in other ways, and the step that training runs: all that the cases know of its insides."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.functional import linear
 
 from benchmarks.ways import definition, double_loop, sum_by_layer
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import Objective
+from fracdnn.training import Objective, backward
 
 
 class OtherNetwork(FractionalNetwork):
@@ -17,9 +16,13 @@ class OtherNetwork(FractionalNetwork):
     way: Any
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layers = self.layers
+        operators, biases = self.K.unbind(), self.b.unbind()
         order, step_size = self.options["order"], self.options["step_size"]
-        return self.W(self.way(lambda j, y: layers[j](y), x, len(layers), order, step_size))
+
+        def layer(j: int, y: torch.Tensor) -> torch.Tensor:
+            return self.architecture.layer(y, operators[j], biases[j])
+
+        return linear(self.way(layer, x, len(operators), order, step_size), self.W)
 
 
 class DefinitionNetwork(OtherNetwork):
@@ -35,29 +38,21 @@ class NaiveNetwork(OtherNetwork):
 
 
 def twin(network: FractionalNetwork, kind: type[FractionalNetwork]) -> FractionalNetwork:
-    """The same numbers in a network of another kind, in torch operations: the compiled pass is not for it."""
-    other = kind(**{**network.options, "history": "exact"}).to(network.W.weight.dtype)
+    """The same numbers in a network of another kind, by matrix products: the compiled pass is not for it."""
+    other = kind(**{**network.options, "engine": "products"}).to(network.W.dtype)
     other.load_state_dict(network.state_dict())
     return other
 
 
 def step(objective: Objective, network: FractionalNetwork, *batch: torch.Tensor) -> float:
     """What training does with a batch (x, target, weight): the objective's value; gradients are added to those kept."""
-    return objective.backward(network, *batch)[0]
-
-
-@contextmanager
-def in_training(network: FractionalNetwork, x: torch.Tensor) -> Iterator[list[Any]]:
-    """The network arranged as training arranges it; gives all parameters whose gradients a step adds to."""
-    with network.joined(x) as parameters:
-        yield [*parameters, *network.parameters()]
+    return backward(objective, network, *batch)[0]
 
 
 def value_and_gradient(objective: Objective, network: FractionalNetwork, *batch: torch.Tensor) -> list[torch.Tensor]:
     """By the step that training runs: the value, and the gradient of each parameter."""
-    with in_training(network, batch[0]) as parameters:
-        clear(parameters)
-        value = step(objective, network, *batch)
+    network.zero_grad()
+    value = step(objective, network, *batch)
     return [torch.tensor(value, dtype=torch.float64), *_gradients(network)]
 
 
@@ -73,11 +68,6 @@ def exact_value_and_gradient(
         part.backward()
         value = value + part.detach()
     return [value.detach(), *_gradients(other)]
-
-
-def clear(parameters: list[Any]) -> None:
-    for parameter in parameters:
-        parameter.grad = None
 
 
 def _gradients(network: FractionalNetwork) -> list[Any]:

@@ -3,7 +3,7 @@
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -76,20 +76,17 @@ def judged(rival: Rival) -> dict[str, Any]:
 def timed(case: Case, rivals: dict[str, Rival]) -> dict[str, list[float]]:
     """Seconds of all counted turns; in each the rivals go one after the other, so that the machine's moods hit all."""
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
-    with ExitStack() as stack:
-        for rival in rivals.values():
-            stack.enter_context(rival.around())
-        for turn in range(1 - case.warm_turns, case.turns + 1):
-            gc.collect()
-            for name, rival in rivals.items():
-                if turn > case.limits.get(name, case.turns):
-                    continue
-                for _ in range(case.settle):
-                    rival.prepare()
-                    rival.run()
-                found = _once(rival)
-                if turn > 0:
-                    seconds[name].append(found)
+    for turn in range(1 - case.warm_turns, case.turns + 1):
+        gc.collect()
+        for name, rival in rivals.items():
+            if turn > case.limits.get(name, case.turns):
+                continue
+            for _ in range(case.settle):
+                rival.prepare()
+                rival.run()
+            found = _once(rival)
+            if turn > 0:
+                seconds[name].append(found)
     return seconds
 
 

@@ -1,12 +1,10 @@
 """Networks of the paper's size: value and gradient of the full objective, with regularisation.
 
-"ours" is what training runs; "blocked" the library in torch operations (history="exact"), "plain" one
+"ours" is what training runs; "blocked" the library by matrix products (engine="products"), "plain" one
 weighted sum a layer under autograd, "naive" the double loop of Alg. 1 under autograd. As in training, where the step
 before was one's own, a rival goes twice and the second time counts.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,9 +14,7 @@ from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.networks import (
     NaiveNetwork,
     PlainNetwork,
-    clear,
     exact_value_and_gradient,
-    in_training,
     step,
     twin,
     value_and_gradient,
@@ -47,7 +43,6 @@ class PaperSize:
         ).double()
         self.x = torch.randn(n, width, dtype=torch.float64, generator=generator)
         self.target = torch.arange(n) % N_CLASSES
-        self.parameters: list[Any] = []
 
     @cached_property
     def expected(self) -> list[torch.Tensor]:
@@ -59,22 +54,13 @@ class PaperSize:
     def error(self, network: FractionalNetwork) -> float:
         return distance(self.value_and_gradient(network), self.expected)
 
-    @contextmanager
-    def arranged(self) -> Iterator[None]:
-        with in_training(self.network, self.x) as self.parameters:
-            yield
-
     def ours(self) -> Rival:
-        return Rival(
-            partial(step, OBJECTIVE, self.network, self.x, self.target),
-            partial(self.error, self.network),
-            tolerance=1e-10,
-            prepare=lambda: clear(self.parameters),
-            around=self.arranged,
-        )
+        return self._rival(self.network)
 
     def other(self, name: str) -> Rival:
-        network = twin(self.network, OTHERS[name])
+        return self._rival(twin(self.network, OTHERS[name]))
+
+    def _rival(self, network: FractionalNetwork) -> Rival:
         return Rival(
             partial(step, OBJECTIVE, network, self.x, self.target),
             partial(self.error, network),

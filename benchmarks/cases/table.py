@@ -1,7 +1,7 @@
 """A step of the estimators' default network on a table: value and gradient of the objective, float32, one thread.
 
-"ours" is what training runs, without a graph; "autograd" the same network and objective under
-autograd, as the library would run it otherwise. As in training, where the step before was one's own, a rival goes six
+"ours" is what training runs; "autograd" the same network and objective in torch operations (engine="operations"), as
+the library would run it otherwise. As in training, where the step before was one's own, a rival goes six
 times and the last one counts.
 """
 
@@ -44,8 +44,10 @@ class Step:
         return step(OBJECTIVE, self.network, self.x, self.target, self.weight)
 
     def autograd(self) -> float:
+        self.network.engine = "operations"
         value = OBJECTIVE(self.network, self.x, self.target, self.weight)
         value.backward()
+        self.network.engine = "auto"
         return float(value.detach())
 
     @cached_property
