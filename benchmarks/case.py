@@ -22,9 +22,9 @@ def nothing() -> None:
 class Rival:
     """One way to do what a case asks for.
 
-    `run` is timed; `prepare` goes before each run, untimed. `error` gives the distance of the rival's numbers from the reference: above `tolerance` (or NaN) nothing is timed. `notes`
-    are numbers to keep, asked for in the end. With `tells_seconds`, `run` returns the time that counts, as a process
-    does that measures a part of its own life.
+    `run` is timed; `prepare` goes before each run, untimed. `error` gives the distance of the rival's numbers from the
+    reference: above `tolerance` (or NaN) nothing is timed. `notes` are numbers to keep, asked for in the end. With
+    `tells_seconds`, `run` returns the time that counts, as a process does that measures a part of its own life.
     """
 
     run: Callable[[], Any]

@@ -7,6 +7,7 @@ from torch import nn
 
 from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import definition, distance, double_loop, residual
+from fracdnn.memory import choose_history
 from fracdnn.nn import FractionalStack
 
 ORDER, STEP_SIZE = 0.5, 0.2
@@ -68,13 +69,13 @@ def rival(way: str, problem: Depth) -> Rival:
     return Rival(partial(problem.run, way), partial(problem.error, way), tolerance=1e-4, prepare=problem.clear)
 
 
-def default_history(n_layers: int) -> str:
+def default_history(n_layers: int, width: int, batch: int) -> str:
     """Which way `history="auto"` takes."""
-    return FractionalStack([nn.Identity()] * n_layers, order=ORDER).history_
+    return choose_history("auto", n_layers, torch.empty(batch, width), equal_steps=True)
 
 
 def case(n_layers: int, width: int, batch: int, *, ways: list[str], turns: int, targets: bool, memory: bool) -> Case:
-    default = default_history(n_layers)
+    default = default_history(n_layers, width, batch)
     asked = (
         Target(f"deep stack, width {width}: default / residual, time", default, "residual", at_most=1.3),
         Target(
