@@ -139,7 +139,7 @@ TRAIN = ["train", "t.csv", "--target", "y", "--out", "m.fracdnn"]
 
 @pytest.mark.parametrize(
     ("module", "arguments"),
-    [("typer", ["--version"]), ("typer", ["demo"]), ("sklearn", TRAIN), ("sklearn", ["info", "m.fracdnn"])],
+    [("typer", ["--help"]), ("typer", ["demo"]), ("sklearn", TRAIN), ("sklearn", ["info", "m.fracdnn"])],
 )
 def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_path):
     done = without([module], RUN, *arguments, cwd=tmp_path)
@@ -163,8 +163,12 @@ def test_commands_say_it_in_one_line(module, arguments, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_version_needs_no_extra():
+    assert without(OPTIONAL, RUN, "--version").stdout == f"fracdnn {fracdnn.__version__}\n"
+
+
 def test_debug_shows_where_it_is_missing(tmp_path):
-    done = without(["typer"], RUN, "--version", "--debug", cwd=tmp_path)
+    done = without(["typer"], RUN, "--help", "--debug", cwd=tmp_path)
     assert "Traceback" in done.stderr
 
 

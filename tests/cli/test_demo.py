@@ -36,6 +36,7 @@ def test_commands_say_where_they_cannot_write(command, tmp_path):
 
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"fracdnn {fracdnn.__version__}"
+    assert run("--version", "demo").stdout == run("--version").stdout
     assert "demo" in run("--help").stdout
 
 
@@ -60,7 +61,7 @@ def slow_modules(result):
     imported = {
         line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
     }
-    assert "fracdnn.cli.app" in imported
+    assert "fracdnn.cli" in imported
     return imported & {"torch", "numpy", "sklearn", "numba", "fracdnn.nn"}
 
 

@@ -6,6 +6,7 @@ import sys
 from fracdnn.exceptions import MissingExtraError
 from fracdnn.extras import missing, require
 from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.version import __version__
 
 
 def main() -> None:
@@ -14,6 +15,9 @@ def main() -> None:
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")
         os.environ["FRACDNN_DEBUG"] = "1"
+    if sys.argv[1:] == ["--version"]:  # at once: typer takes a quarter of a second
+        print(f"fracdnn {__version__}")
+        return
     try:
         require("typer")
         with interrupt_afterwards():
