@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     "version",
     "exceptions",
+    "extras",
     "tracing",
     "validation",
     "files",
@@ -137,8 +138,17 @@ def test_files_and_functions_are_small(path):
             assert length <= MOST_LINES_OF_A_FUNCTION, f"{path.name}: {node.name} has {length} lines"
 
 
-def test_plotting_and_tables_are_imported_late():
-    late = ("matplotlib", "scipy", "sklearn", "rich", "safetensors", "polars", "onnx", "plotly")
-    code = f"import sys, fracdnn; print([m for m in {late} if m in sys.modules])"
+LATE = ("matplotlib", "scipy", "sklearn", "rich", "safetensors", "polars", "onnx", "plotly", "numba")
+
+
+@pytest.mark.parametrize(
+    ("code", "late"),
+    [
+        ("import fracdnn, fracdnn.cli, fracdnn.kernels.interrupts", ("torch", "numpy", "typer", *LATE)),
+        ("import fracdnn; fracdnn.nn, fracdnn.solver, fracdnn.caputo, fracdnn.optim, fracdnn.training", LATE),
+    ],
+)
+def test_what_takes_long_is_imported_late(code, late):
+    code = f"import sys; {code}; print([m for m in {late} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -2,13 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fracdnn import caputo, datasets, memory, nn, optim, solver, training
-from fracdnn.solver import fdeint, graded_mesh
 from fracdnn.version import __version__
-
-if TYPE_CHECKING:
-    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-    from fracdnn.tabular import load
 
 __all__ = [
     "FractionalClassifier",
@@ -26,15 +20,30 @@ __all__ = [
     "training",
 ]
 
+if TYPE_CHECKING:
+    from fracdnn import caputo, datasets, memory, nn, optim, solver, training
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+    from fracdnn.solver import fdeint, graded_mesh
+    from fracdnn.tabular import load
+else:
+    # Names that live in a room; every other public name is a room itself.
+    _HOMES = {
+        "FractionalClassifier": "estimators",
+        "FractionalRegressor": "estimators",
+        "fdeint": "solver",
+        "graded_mesh": "solver",
+        "load": "tabular",
+    }
 
-def __getattr__(name: str) -> Any:
-    """The estimators, imported when they are asked for: scikit-learn takes a second."""
-    if name in ("FractionalClassifier", "FractionalRegressor"):
-        from fracdnn import estimators
+    def __getattr__(name: str) -> Any:
+        """Public names are imported when they are first asked for: torch takes seconds, scikit-learn one more."""
+        from importlib import import_module
 
-        return getattr(estimators, name)
-    if name == "load":
-        from fracdnn.tabular import load
+        if name not in __all__:
+            raise AttributeError(f"module 'fracdnn' has no attribute {name!r}")
+        room = import_module(f"fracdnn.{_HOMES.get(name, name)}")
+        globals()[name] = found = getattr(room, name) if name in _HOMES else room
+        return found
 
-        return load
-    raise AttributeError(f"module 'fracdnn' has no attribute {name!r}")
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import FileContentError
+from fracdnn.extras import require
 from fracdnn.files import write_whole
 
 FORMAT = 1
@@ -20,6 +21,7 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
 
     `kind` ("model", "checkpoint") and a checksum over document and tensors go with it.
     """
+    require("safetensors")
     from safetensors.torch import save_file
 
     tensors: dict[str, torch.Tensor] = {}
@@ -30,6 +32,7 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
 
 def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
     """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`."""
+    require("safetensors")
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)

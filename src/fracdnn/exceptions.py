@@ -31,3 +31,7 @@ class DownloadError(FracdnnError, OSError):
 
 class TableError(FracdnnError, ValueError):
     """A table is not what a model needs: columns, cells, or the file itself."""
+
+
+class MissingExtraError(FracdnnError, ImportError):
+    """An optional package is not installed: `name` is its module, and the message says which extra brings it."""

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 PARENT = """
 import json, os, resource, sys, traceback
 
-sys.argv = ["fracdnn", "train"]  # with the estimators' options
-import fracdnn.cli.train
+import fracdnn.cli.app, fracdnn.cli.train
 from fracdnn.cli import main
 
 def child(request):
@@ -22,6 +21,7 @@ def child(request):
         os.dup2(os.open(os.path.join(request["files"], name), flags), number)
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
+    sys.modules.update(dict.fromkeys(request["missing"]))
     if request["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
     sys.argv = ["fracdnn", *request["arguments"]]
@@ -58,8 +58,11 @@ def _parent():
     return process
 
 
-def run(*arguments, cwd, stdin="", file_size=0):
-    """`fracdnn` with these arguments: return code and what it wrote. `file_size` limits the files it may write."""
+def run(*arguments, cwd, stdin="", file_size=0, missing=()):
+    """`fracdnn` with these arguments: return code and what it wrote.
+
+    `file_size` limits the files it may write; it cannot import modules that are `missing`.
+    """
     with tempfile.TemporaryDirectory() as files:
         for name in ("stdin", "stdout", "stderr"):
             (Path(files) / name).write_text(stdin if name == "stdin" else "", encoding="utf-8")
@@ -69,6 +72,7 @@ def run(*arguments, cwd, stdin="", file_size=0):
             "env": {"NO_COLOR": "1", "COLUMNS": "200"},
             "files": files,
             "file_size": file_size,
+            "missing": missing,
         }
         parent = _parent()
         parent.stdin.write(json.dumps(request) + "\n")

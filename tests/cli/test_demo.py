@@ -36,16 +36,50 @@ def test_commands_say_where_they_cannot_write(command, tmp_path):
 
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"fracdnn {fracdnn.__version__}"
+    assert run("--version", "demo").stdout == run("--version").stdout
     assert "demo" in run("--help").stdout
 
 
-@pytest.mark.parametrize(("words", "expected"), [("fracdnn tr", "train"), ("fracdnn train --learn-o", "--learn-order")])
-def test_completion_in_the_shell(words, expected):
+def completed(words, *options):
     environment = {
         **os.environ,
         "_FRACDNN_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(words.count(" ")),
     }
-    result = subprocess.run([sys.executable, "-m", "fracdnn"], capture_output=True, text=True, env=environment)
-    assert expected in result.stdout.split()
+    command = [sys.executable, *options, "-m", "fracdnn"]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(("words", "expected"), [("fracdnn tr", "train"), ("fracdnn train --learn-o", "--learn-order")])
+def test_completion_in_the_shell(words, expected):
+    assert expected in completed(words).stdout.split()
+
+
+def slow_modules(result):
+    """Those that take seconds to import, of what `python -X importtime` wrote."""
+    imported = {
+        line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
+    }
+    assert "fracdnn.cli" in imported
+    return imported & {"torch", "numpy", "sklearn", "numba", "fracdnn.nn"}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["predict", "--help"]])
+def test_version_and_help_import_nothing_slow(arguments):
+    command = [sys.executable, "-X", "importtime", "-m", "fracdnn", *arguments]
+    assert slow_modules(subprocess.run(command, capture_output=True, text=True, check=True)) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "demo", "reproduce"]),
+        ("fracdnn predict --new", ["--new-categories"]),
+        ("fracdnn train measurements.c", []),
+    ],
+)
+def test_completion_imports_nothing_slow(words, expected):
+    result = completed(words, "-X", "importtime")
+    assert result.stdout.split() == expected
+    assert slow_modules(result) == set()

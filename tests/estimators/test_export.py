@@ -74,5 +74,5 @@ def test_other_endings_and_a_missing_exporter(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert "run pip install 'fracdnn[onnx]' for .onnx" in run.stderr
+    assert "onnxscript is missing: run pip install 'fracdnn[onnx]'" in run.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["iris.fracdnn"]

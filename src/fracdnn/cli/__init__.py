@@ -1,5 +1,36 @@
-"""The command `fracdnn`."""
+"""The command `fracdnn`. Importing it takes the standard library alone, so that it can say which package is missing."""
 
-from fracdnn.cli.main import main
+import os
+import sys
+
+from fracdnn.exceptions import MissingExtraError
+from fracdnn.extras import missing, require
+from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.version import __version__
+
+
+def main() -> None:
+    """Run a command; exit with 0 done, 1 the user can mend it, 2 wrong usage, 130 interrupted."""
+    # --debug may stand anywhere; `messages.guarded` asks the environment for it.
+    if "--debug" in sys.argv:
+        sys.argv.remove("--debug")
+        os.environ["FRACDNN_DEBUG"] = "1"
+    if sys.argv[1:] == ["--version"]:  # at once: typer takes a quarter of a second
+        print(f"fracdnn {__version__}")
+        return
+    try:
+        require("typer")
+        with interrupt_afterwards():
+            from fracdnn.cli.app import app
+        app(prog_name="fracdnn")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except MissingExtraError as error:
+        if error.name is None or os.environ.get("FRACDNN_DEBUG"):
+            raise
+        # Whichever extra brings it, this one brings all that commands need.
+        print(f"fracdnn: {missing(error.name, 'cli')}", file=sys.stderr)
+        sys.exit(1)
+
 
 __all__ = ["main"]

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from fracdnn.exceptions import FracdnnError
+from fracdnn.exceptions import FracdnnError, MissingExtraError
 
 
 def say(message: str, quiet: bool = False) -> None:
@@ -51,6 +51,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             # The reader of a pipe, such as head, has seen enough.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except MissingExtraError:
+            raise  # `main` says it, since it can happen before a command begins
         except (FracdnnError, OSError) as error:
             if _is_debugged():
                 raise

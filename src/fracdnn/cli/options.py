@@ -29,7 +29,7 @@ def estimator_parameters() -> dict[str, inspect.Parameter]:
     """A parameter of the command for each parameter of the classifier, None where it is not given."""
     from fracdnn.estimators import FractionalClassifier
 
-    defaults = inspect.signature(FractionalClassifier.__init__).parameters
+    defaults = inspect.signature(FractionalClassifier).parameters
     found = {}
     for name, constraints in FractionalClassifier._parameter_constraints.items():
         if name not in _LEFT_OUT:

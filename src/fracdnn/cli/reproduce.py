@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 from fracdnn.cli.messages import fail, written
 from fracdnn.datasets import Perfume, load_perfume
-from fracdnn.exceptions import FracdnnError
+from fracdnn.exceptions import FracdnnError, MissingExtraError
 from fracdnn.experiments.part import Numbers, Part
 from fracdnn.experiments.parts import PARTS
 from fracdnn.experiments.results import write_figures, write_result
@@ -50,6 +50,8 @@ def _chosen(names: list[str]) -> list[Part]:
 def _perfume(path: Path | None) -> Perfume:
     try:
         return load_perfume(path)
+    except MissingExtraError:
+        raise
     except FracdnnError as error:
         fail(f"{error} (or --perfume PATH)")
 

@@ -9,6 +9,8 @@ import io
 import re
 import zipfile
 
+from fracdnn.extras import require
+
 UNPACKED_LIMIT = 10_000_000
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 # The row or cell of a worksheet with more than three digits or two letters, as in r="A1000".
@@ -70,6 +72,7 @@ def _members(content: bytes) -> dict[str, bytes]:
 
 def _spreadsheet_rows(members: dict[str, bytes]) -> list[list[str]]:
     """The first sheet. The reader gets a new archive of the bounded members, so it cannot unpack more than these."""
+    require("polars", "fastexcel")
     import polars
 
     # It would also make room for each cell up to the farthest, and a lack of memory ends the process.

@@ -1,6 +1,10 @@
 """scikit-learn estimators, and their model files."""
 
-from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.regressor import FractionalRegressor
+from fracdnn.extras import require
+
+require("sklearn")
+
+from fracdnn.estimators.classifier import FractionalClassifier  # noqa: E402
+from fracdnn.estimators.regressor import FractionalRegressor  # noqa: E402
 
 __all__ = ["FractionalClassifier", "FractionalRegressor"]

@@ -11,6 +11,7 @@ from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.extras import require
 from fracdnn.files import write_whole
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import ACTIVATIONS, affine
@@ -81,12 +82,7 @@ def _program(module: Deployed, example: torch.Tensor) -> torch.export.ExportedPr
 
 
 def _write_onnx(path: Path, program: torch.export.ExportedProgram) -> Path:
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise InvalidArgumentError(
-            f"path must end in .pt2 where onnxscript is missing, got {path}; run pip install 'fracdnn[onnx]' for .onnx"
-        ) from None
+    require("onnx", "onnxscript")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own, about its registry
         onnx = torch.onnx.export(program, dynamo=True, verbose=False)

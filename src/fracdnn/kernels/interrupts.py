@@ -1,8 +1,6 @@
-"""Ctrl-C while something is compiled or imported."""
+"""Ctrl-C while a kernel is compiled or a large module is imported."""
 
-import importlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,33 +9,30 @@ from typing import Any
 
 @contextmanager
 def interrupt_afterwards() -> Iterator[None]:
-    """Within, Ctrl-C waits.
+    """Defer Ctrl-C until the block exits; a second Ctrl-C takes effect at once.
 
-    LLVM calls back into Python now and then, and would lose an exception raised there; so would the end of an import.
-    And one raised in code that an import makes of text has Python end by the signal, though it was dealt with.
+    Compilers and imports lose a KeyboardInterrupt. LLVM calls back into Python from C, where an exception is printed
+    and dropped; so is one raised while an import cleans up. One raised in source text that a module executes while it
+    is imported is worse: even if it is caught, Python ends by the signal when the program is done. So the block only
+    notes the signal, and the usual handler is called when it exits, whether or not it failed.
+
+    Nothing is deferred outside the main thread, which gets no signals, or where Ctrl-C is ignored or handled by C code.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
-    came: list[tuple[Any, ...]] = []
+    noted: list[tuple[Any, ...]] = []
 
-    def keep(*what: Any) -> None:
-        came.append(what)
-        if len(came) > 1:  # whoever asks twice does not want to wait
-            handler(*what)
+    def note(*received: Any) -> None:
+        noted.append(received)
+        if len(noted) > 1:
+            handler(*received)
 
-    signal.signal(signal.SIGINT, keep)
+    signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if came:
-            handler(*came[0])
-
-
-def import_whole(name: str) -> None:
-    """Import a module that takes long, as far as it is not there yet."""
-    if name not in sys.modules:
-        with interrupt_afterwards():
-            importlib.import_module(name)
+        if noted:
+            handler(*noted[0])

@@ -14,7 +14,6 @@ import torch
 from torch.linalg import vector_norm
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.kernels.interrupts import import_whole
 from fracdnn.optim.armijo import Armijo, search
 from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
 from fracdnn.validation import check_count
@@ -89,7 +88,6 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         line_search: Armijo = Armijo(),  # noqa: B008
         callback: Callable[[Iteration], None] | None = None,
     ) -> None:
-        import_whole("torch._dynamo")  # as the first of torch's optimisers would
         super().__init__(params, {})
         if len(self.param_groups) != 1:
             raise InvalidArgumentError(

@@ -13,6 +13,7 @@ from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.known import estimator_of
 from fracdnn.estimators.model_file import checked
 from fracdnn.exceptions import TableError
+from fracdnn.extras import require
 from fracdnn.tabular.preparation import Preparation, listed, missing_as_null, nearest, numbers_in
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def load(path: str | os.PathLike) -> Any:
         estimator = estimator_of(document)
         if "table" not in document:
             return estimator
+        require("polars")
         table = document["table"]
         preparation = Preparation.from_document(table["columns"])
         if len(preparation.feature_names) != estimator.n_features_in_:

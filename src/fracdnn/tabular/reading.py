@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fracdnn.exceptions import TableError
+from fracdnn.extras import require
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,6 +27,7 @@ PART_ROWS = 65_536
 
 def read_table(source: str) -> "pl.DataFrame":
     """The whole table; "-" is standard input, as CSV."""
+    require("polars")
     import polars as pl
 
     return pl.concat(list(read_parts(source)), how="vertical_relaxed")
@@ -37,6 +39,7 @@ def read_parts(source: str, numbers: Sequence[str] = ()) -> "Iterator[pl.DataFra
     Columns named in `numbers` come as numbers where all their cells are; other columns of text formats as text.
     """
     ending = ending_of(source)
+    require("polars")
     parts = (
         _text_parts(source, ending, numbers) if ending.startswith((".csv", ".tsv")) else _binary_parts(source, ending)
     )
@@ -66,6 +69,8 @@ def _name(source: str) -> str:
 def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
     import polars as pl
 
+    if ending == ".xlsx":
+        require("fastexcel")
     Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     try:
         if ending == ".parquet":

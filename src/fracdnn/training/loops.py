@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
-from fracdnn.kernels.interrupts import import_whole
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
 from fracdnn.training.history import History
 from fracdnn.training.normalization import normalize_batch
@@ -169,7 +168,6 @@ class AdamTraining(Training):
 
 
 def new_adam(network: torch.nn.Module, learning_rate: float) -> torch.optim.Adam:
-    import_whole("torch._dynamo")  # as the first of torch's optimisers would
     # Fused: one call a step for all parameters, where their device has it.
     return torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
 

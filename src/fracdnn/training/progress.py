@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fracdnn.extras import require
 from fracdnn.training.history import Record
 
 
 @contextmanager
 def shown_progress(total: int) -> Iterator[Callable[[Record], None]]:
     """Show loss, accuracy, gradient norm, line-search trials and the time left; yields what a task's `watch` takes."""
+    require("rich")
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,15 +1,17 @@
 """The commands. Each imports what it needs when it runs."""
 
 import inspect
-import os
-import sys
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from fracdnn.cli.loading import loaded
 from fracdnn.cli.messages import guarded
-from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.version import __version__
 
 app = typer.Typer(
     name="fracdnn",
@@ -26,26 +28,12 @@ Json = Annotated[bool, typer.Option("--json", help="The result as one JSON docum
 NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
 
 
-def main() -> None:
-    """Run a command; exit with 0 done, 1 the user can mend it, 2 wrong usage, 130 interrupted."""
-    # --debug may stand anywhere; `messages.guarded` asks the environment for it.
-    if "--debug" in sys.argv:
-        sys.argv.remove("--debug")
-        os.environ["FRACDNN_DEBUG"] = "1"
-    try:
-        app(prog_name="fracdnn")
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     if version:
-        from fracdnn.version import __version__
-
         typer.echo(f"fracdnn {__version__}")
         raise typer.Exit
 
@@ -84,10 +72,7 @@ def _train(
 
     fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
     """
-    with interrupt_afterwards():
-        from fracdnn.cli.options import chosen, read_config
-        from fracdnn.cli.train import Settings, train
-
+    options = loaded("options")
     own = {
         "target": target,
         "task": task,
@@ -97,43 +82,57 @@ def _train(
         "search": search,
         "jobs": jobs,
     }
-    settings = read_config(config, [*own, *parameters]) if config is not None else {}
-    settings |= chosen({**own, **parameters})
+    settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
+    settings |= options.chosen({**own, **parameters})
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
     if "target" not in settings:
         raise typer.BadParameter("pass --target COLUMN: the column to predict", param_hint="--target")
     beside = {name: settings[name] for name in own if name in settings}
     network = {name: settings[name] for name in parameters if name in settings}
-    train(data, Settings(**beside, parameters=network), out=out, run=run, quiet=quiet, as_json=as_json)
+    command = loaded("train", trains=True)
+    command.train(data, command.Settings(**beside, parameters=network), out=out, run=run, quiet=quiet, as_json=as_json)
 
 
-def _registered(command: Any, generated: list[inspect.Parameter]) -> Any:
-    """The command with these options in place of **parameters."""
-    signature = inspect.signature(command)
+def _with_options(generated: Iterable[inspect.Parameter]) -> Any:
+    """`train` as Typer takes it, with these options in place of **parameters."""
+    signature = inspect.signature(_train)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    both = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *generated]]
 
     @guarded
-    def wrapper(**given: Any) -> None:
-        command(**given)
+    def train(**given: Any) -> None:
+        _train(**given)
 
-    wrapper.__doc__ = command.__doc__
-    both = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *generated]]
-    wrapper.__signature__ = signature.replace(parameters=both)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in both}
-    return app.command("train")(wrapper)
-
-
-def _estimator_options() -> list[inspect.Parameter]:
-    """None but where `train` is what is run or completed: the estimators take a second to import."""
-    if "train" not in sys.argv and "_FRACDNN_COMPLETE" not in os.environ:
-        return []
-    from fracdnn.cli.options import estimator_parameters
-
-    return list(estimator_parameters().values())
+    train.__doc__ = _train.__doc__
+    train.__signature__ = signature.replace(parameters=both)  # type: ignore[attr-defined]
+    train.__annotations__ = {p.name: p.annotation for p in both}
+    return train
 
 
-_registered(_train, _estimator_options())
+@lru_cache(maxsize=1)
+def _whole_train() -> Any:
+    """`train` with an option for each parameter of the estimators, which take seconds to import."""
+    whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    whole.command("train")(_with_options(loaded("options").estimator_parameters().values()))
+    return typer.main.get_command(whole)
+
+
+class _ListedTrain(TyperCommand):
+    """`train` for the list of commands; to run it, show its help or complete its options takes the whole one."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if extra.get("resilient_parsing"):  # completion, perhaps of a file's name
+            return super().make_context(info_name, args, parent, **extra)
+        return _whole_train().make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        if incomplete.startswith("-"):
+            return _whole_train().shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+app.command("train", cls=_ListedTrain)(_with_options([]))
 
 
 @app.command()
@@ -157,11 +156,8 @@ def predict(
 
     zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """
-    with interrupt_afterwards():
-        from fracdnn.cli.predict import predict as run_predict
-
     _check_new_categories(new_categories)
-    run_predict(model, data, out, keep=keep or [], new_categories=new_categories, quiet=quiet)
+    loaded("predict").predict(model, data, out, keep=keep or [], new_categories=new_categories, quiet=quiet)
 
 
 @app.command()
@@ -177,11 +173,8 @@ def evaluate(
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
-    with interrupt_afterwards():
-        from fracdnn.cli.predict import evaluate as run_evaluate
-
     _check_new_categories(new_categories)
-    run_evaluate(model, data, new_categories=new_categories, as_json=as_json, quiet=quiet)
+    loaded("predict").evaluate(model, data, new_categories=new_categories, as_json=as_json, quiet=quiet)
 
 
 @app.command()
@@ -191,10 +184,7 @@ def info(model: Model, as_json: Json = False) -> None:
 
     Example: fracdnn info model.fracdnn
     """
-    with interrupt_afterwards():
-        from fracdnn.cli.predict import info as run_info
-
-    run_info(model, as_json=as_json)
+    loaded("predict").info(model, as_json=as_json)
 
 
 @app.command()
@@ -212,10 +202,7 @@ def report(
 
     fracdnn report model.fracdnn --data test.csv --out report.html
     """
-    with interrupt_afterwards():
-        from fracdnn.cli.predict import report as run_report
-
-    run_report(run, out, data=data, quiet=quiet)
+    loaded("predict").report(run, out, data=data, quiet=quiet)
 
 
 def _check_new_categories(value: str) -> None:
@@ -232,10 +219,7 @@ def demo(
 
     Example: fracdnn demo --out pictures
     """
-    with interrupt_afterwards():
-        from fracdnn.cli.demo import show_demo
-
-    show_demo(out)
+    loaded("demo", trains=True).show_demo(out)
 
 
 @app.command()
@@ -250,7 +234,4 @@ def reproduce(
 
     Example: fracdnn reproduce all --out results
     """
-    with interrupt_afterwards():
-        from fracdnn.cli.reproduce import reproduce_parts
-
-    reproduce_parts(parts, out, quick=quick, perfume_path=perfume)
+    loaded("reproduce", trains=parts != ["list"]).reproduce_parts(parts, out, quick=quick, perfume_path=perfume)
