@@ -12,7 +12,8 @@ from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
 
-FORMAT = 1
+# 2: networks are whole tensors; before, they had a module for each layer.
+FORMAT = 2
 _PLACE = "tensor at"
 
 
@@ -68,8 +69,13 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
         )
     if not metadata["format"].isdigit() or int(metadata["format"]) > FORMAT:
         raise FileContentError(
-            f"{path} must have format {FORMAT} or older, got format {metadata['format']}; "
+            f"{path} must have format {FORMAT}, got format {metadata['format']}; "
             f"a newer fracdnn has written it, so upgrade fracdnn"
+        )
+    if int(metadata["format"]) < FORMAT:
+        raise FileContentError(
+            f"{path} must have format {FORMAT}, got format {metadata['format']} of an earlier fracdnn, whose networks had a "
+            f"module for each layer; train the model again, or start the training anew"
         )
     if metadata["fracdnn"] != kind:
         raise FileContentError(f"{path} must be a fracdnn {kind}, got a {metadata['fracdnn']}; pass the {kind}'s file")

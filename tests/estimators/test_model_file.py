@@ -94,7 +94,7 @@ def test_a_new_process_predicts_the_same_bits(tmp_path):
 def test_the_file_says_what_it_is(model):
     with safe_open(model, framework="np") as file:
         metadata = file.metadata()
-    assert (metadata["fracdnn"], metadata["format"]) == ("model", "1")
+    assert (metadata["fracdnn"], metadata["format"]) == ("model", "2")
     document = json.loads(metadata["document"])
     assert document["estimator"] == "FractionalClassifier"
     assert document["parameters"]["order"] == 0.5
@@ -156,12 +156,17 @@ def test_other_files_are_refused(model, tmp_path):
         fracdnn.load(tmp_path)
 
 
-def test_a_newer_format_asks_for_an_upgrade(model):
+def test_other_formats_say_what_to_do(model):
     with safe_open(model, framework="np") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
-    save_file(tensors, model, metadata={**metadata, "format": "2"})
-    with pytest.raises(FileContentError, match="must have format 1 or older, got format 2; a newer fracdnn"):
+    save_file(tensors, model, metadata={**metadata, "format": "1"})
+    with pytest.raises(
+        FileContentError, match="must have format 2, got format 1 of an earlier fracdnn, whose networks"
+    ):
+        fracdnn.load(model)
+    save_file(tensors, model, metadata={**metadata, "format": "3"})
+    with pytest.raises(FileContentError, match="must have format 2, got format 3; a newer fracdnn"):
         fracdnn.load(model)
 
 
