@@ -74,8 +74,8 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
         )
     if int(metadata["format"]) < FORMAT:
         raise FileContentError(
-            f"{path} must have format {FORMAT}, got format {metadata['format']} of an earlier fracdnn, whose networks had a "
-            f"module for each layer; train the model again, or start the training anew"
+            f"{path} must have format {FORMAT}, got format {metadata['format']} of an earlier fracdnn, whose networks "
+            f"had a module for each layer; train the model again, or start the training anew"
         )
     if metadata["fracdnn"] != kind:
         raise FileContentError(f"{path} must be a fracdnn {kind}, got a {metadata['fracdnn']}; pass the {kind}'s file")

@@ -206,6 +206,7 @@ WATCHED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 @pytest.mark.parametrize("what", WATCHED)
 def test_hooks_still_run(inside, what):
     net, seen = network(width=4), []
