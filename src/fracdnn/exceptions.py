@@ -31,3 +31,7 @@ class DownloadError(FracdnnError, OSError):
 
 class TableError(FracdnnError, ValueError):
     """A table is not what a model needs: columns, cells, or the file itself."""
+
+
+class KernelWarning(RuntimeWarning):
+    """A compiled kernel cannot be used, or not fully, on this machine; results are the same, and come more slowly."""
