@@ -35,3 +35,7 @@ class TableError(FracdnnError, ValueError):
 
 class MissingExtraError(FracdnnError, ImportError):
     """An optional package is not installed: `name` is its module, and the message says which extra brings it."""
+
+
+class KernelWarning(RuntimeWarning):
+    """A compiled kernel cannot be used, or not fully, on this machine; results are the same, and come more slowly."""

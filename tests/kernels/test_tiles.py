@@ -170,7 +170,7 @@ def torch_threads():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_results_do_not_depend_on_threads(torch_threads, dtype):
     torch_threads(1)
-    case = Case(3000, 4, 7, dtype)
+    case = Case(3000, 16, 35, dtype)
     first = all_results(case)
     assert case.tiles.threads_used == 1
     for count in (2, 3, 7):
@@ -255,7 +255,7 @@ def test_labels_without_an_output_and_states_that_are_not_finite_give_no_loss():
         ("K", torch.zeros(9, 3, 3).double(), r"K must be \[9, 3, 3\], torch.float32.*got \[9, 3, 3\], torch.float64"),
         ("b", torch.zeros(9), r"b must be \[9, 3\].*got \[9\]"),
         ("b", None, r"b must be a tensor \[9, 3\], got None"),
-        ("cotangent", torch.zeros(33), r"cotangent must be \[33, 3\].*; make a new Tiles for another size or dtype"),
+        ("cotangent", torch.zeros(33), r"cotangent must be \[33, 3\].*; other sizes need a Tiles of their own"),
         ("W", torch.zeros(3, 4), r"W must be \[3, 3\].*got \[3, 4\]"),
         ("y", torch.zeros(33, 3, device="meta"), r"y must be .* on the CPU, got .* on meta"),
     ],

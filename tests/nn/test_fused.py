@@ -345,41 +345,6 @@ def test_numba_is_imported_only_when_it_is_used():
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_tanh_and_exp_are_good_to_three_units_in_the_last_place(dtype):
-    from numba import njit
-
-    from fracdnn.kernels import small_network
-    from fracdnn.kernels.vectors import lanes, lanes_of, load, store
-
-    kernel_tanh, exponential = small_network.tanh, small_network.exponential
-
-    @njit
-    def apply(x, tanh, exp):
-        for i in range(0, len(x), lanes_of(x)):
-            store(tanh, i, kernel_tanh(load(x, i)))
-            power, p = exponential(load(x, i))
-            store(exp, i, power * p + power)
-
-    def both(x):
-        padded = torch.zeros(-(-len(x) // lanes(x.itemsize)) * lanes(x.itemsize), dtype=dtype)
-        padded[: len(x)] = x
-        found = torch.empty_like(padded), torch.empty_like(padded)
-        apply(padded.numpy(), *(each.numpy() for each in found))
-        return [each[: len(x)] for each in found]
-
-    tiny = 1e-300 if dtype == torch.float64 else 1e-30
-    sizes = torch.logspace(math.log10(tiny), 1, 500, dtype=torch.float64).to(dtype)
-    x = torch.cat([torch.linspace(-25, 25, 4001, dtype=dtype), sizes, -sizes])
-    unit = torch.finfo(dtype).eps / 2
-    for found, exact in zip(both(x), (x.double().tanh(), x.double().exp()), strict=True):
-        assert ((found.double() - exact).abs() <= 4 * unit * exact.abs()).all()
-    special = both(torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0], dtype=dtype))[0].tolist()
-    assert special[:2] == [1.0, -1.0]
-    assert math.isnan(special[2])
-    assert [math.copysign(1.0, value) for value in special[3:]] == [1.0, -1.0]
-
-
 @pytest.mark.parametrize("bias", ["vector", "scalar", "none"])
 @pytest.mark.parametrize("width", [None, 5])
 def test_joined_parameters_are_the_layers_own(bias, width):

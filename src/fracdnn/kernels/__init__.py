@@ -1,1 +1,1 @@
-"""What compiled kernels share; vectors and threads need Numba."""
+"""What is compiled. `loading` says whether it can be; modules that need Numba say so and are imported only by it."""

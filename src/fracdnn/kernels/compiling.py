@@ -1,7 +1,7 @@
 """How the kernels are compiled, and what makes Numba compile them again. Needs Numba.
 
-A kernel is one C function; it contains all functions it calls, so only the kernel is kept on disk. The others have no
-entry from Python: compiling those would take longer than compiling the functions.
+A kernel is one C function. It contains all the functions that it calls, so it alone is kept on disk. The others cannot
+be called from Python: the wrappers for that would add a fifth to the time that compiling takes.
 """
 
 import hashlib
@@ -18,24 +18,31 @@ _options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "
 
 # For functions that kernels are made of. A product and a sum may become one instruction, with one rounding.
 compiled = njit(fastmath={"contract"}, **_options)
-# The same, copied into every caller: for what is called every few numbers, as arrays are passed in many parts.
+# The same, copied into every caller by LLVM: for what is called every few numbers, as a call has many arguments.
 inlined = njit(fastmath={"contract"}, forceinline=True, **_options)
-# The same, compiled as a part of its caller: for what is called from one place, and would be optimised once more there.
+# The same, compiled as a part of its caller: for large functions called from one place, that LLVM would optimise twice.
 merged = njit(fastmath={"contract"}, inline="always", **_options)
 
 
 def kernel(record: np.dtype) -> Callable[[Callable[..., Any]], Callable[[Any], Any]]:
-    """Decorate `make(kind, version)`, which gives a function of a pointer to a record, for numbers of a NumPy type.
+    """Decorate `make(kind, version)`, which returns the kernel's function of a pointer to a record, for a NumPy type.
 
-    The result is a function of the type alone, which gives the kernel, compiled or found on disk at its first use.
-    Numba looks at one file to see whether a kernel on disk is out of date, and at the variables its function takes from
-    `make`; so the function has to use `version`, which changes with any file beside this one.
+    What it becomes is a function of the type alone, which returns the kernel: compiled, or found on disk.
+    Numba takes a kernel from disk unless the file it is in has changed, or the variables that its function has from
+    `make`. So the function has to mention `version`, which changes with every file in this folder.
     """
 
     def decorate(make: Callable[..., Any]) -> Callable[[Any], Any]:
         @lru_cache
         def of_type(kind: Any) -> Any:
-            return cfunc(types.void(types.CPointer(from_dtype(record))), cache=True)(make(kind, _version()))
+            signature = types.void(types.CPointer(from_dtype(record)))
+            function = make(kind, _version())
+            try:
+                return cfunc(signature, cache=True)(function)
+            except RuntimeError as error:
+                if "cannot cache" not in str(error):
+                    raise
+                return cfunc(signature)(function)  # no folder can be written to: each process compiles for itself
 
         return of_type
 
@@ -44,7 +51,7 @@ def kernel(record: np.dtype) -> Callable[[Callable[..., Any]], Callable[[Any], A
 
 @lru_cache
 def _version() -> int:
-    """A number that stands for the text of all files here, and for the version of the compiler."""
+    """A number that is another one as soon as a file in this folder, or the version of the compiler, is."""
     found = hashlib.sha256(llvmlite.__version__.encode())
     for file in sorted(Path(__file__).parent.glob("*.py")):
         found.update(file.read_bytes())

@@ -6,7 +6,10 @@ from fracdnn.kernels.vectors import filled, is_double, magnitude, power_of_two, 
 
 @compiled
 def exponential(t):
-    """Give s and p, exp t = s + s p: s = 2^k where t = k ln 2 + r, |r| ≤ ln 2 / 2, and p = expm1 r, a polynomial."""
+    """Give s and p such that exp t = s + s p.
+
+    With t = k ln 2 + r and |r| ≤ ln 2 / 2, s is 2^k and p is expm1 r, computed as a polynomial.
+    """
     if is_double(t):
         shifted = t * 1.4426950408889634 + 6755399441055744.0  # 1.5 · 2^52: rounds to an integer, in the last bits
         k = shifted - 6755399441055744.0

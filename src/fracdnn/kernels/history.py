@@ -1,12 +1,12 @@
-"""The compiled operations of `fracdnn.memory.compiled`: rows of a history sum in few passes over memory.
+"""Rows of a history sum in few passes over memory. Needs Numba.
 
-Deep and wide networks wait for the operands of their memory more than for its arithmetic: a state has left the cache
-before the next layer is done. So each of the two operations reads a state once, for all that is made of it:
+In deep and wide networks, a history sum spends its time on reading states, not on arithmetic: a state has left the
+cache before the next layer is done. So each of the two operations reads a state once, for all that is made of it:
 
 `begin`  starts the rows of a block from the states before it, and brings the far states up to date
 `finish` adds the states of the block itself and the layer's step, and so writes a new state
 
-States lie anywhere and are given by addresses.
+States are given by their addresses, and may be anywhere in memory.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from fracdnn.kernels.compiling import inlined, kernel, merged
 from fracdnn.kernels.threads import numbers, take
 from fracdnn.kernels.vectors import filled, lanes_of, load, prefetch, spread, store, zeros
 
-# Threads take pieces of so many numbers. row_r = kept_r row_r + Σ_k weights[r, k] input_k; without `kept`, new rows.
+# Threads take pieces of `piece` numbers. row_r = kept_r row_r + Σ_k weights[r, k] input_k; without `kept`, new rows.
 # Then the far states, which are the first n_far inputs: far_i = decay_i far_i + Σ_k absorb[i, k] input_{n_far + k}.
 # `rows` and `inputs` are tables of addresses.
 BEGIN = np.dtype(
@@ -40,7 +40,7 @@ FINISH = np.dtype(
     ]
 )
 
-# How many numbers ahead memory is asked for.
+# How far ahead memory is asked for, in numbers.
 _AHEAD = 128
 
 
@@ -119,7 +119,7 @@ def all_rows(table, kept, weights, stride, inputs, i, vectors, kind):
 
 @inlined
 def fetch(table, i, kind):
-    """Have two vectors of each state of a table brought into cache, to be there when their turn comes."""
+    """Ask for two vectors of each state in a table to be brought into the cache, before they are needed."""
     for k in range(len(table)):
         state = numbers(table[k], i + 1, kind)
         prefetch(state, i)

@@ -1,35 +1,114 @@
-"""Import and compile the kernels, once: later uses find them in memory, later processes on disk."""
+"""Import and compile the kernels: once on a machine, as later processes find them on disk.
+
+Numba keeps them beside the source files, in `__pycache__`, or in the folder that NUMBA_CACHE_DIR names.
+"""
 
 import importlib
+import importlib.util
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
+from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.kernels.tensors import NUMPY_TYPES
 
+# The modules that hold kernels, and what they call them.
+KERNELS = {"small_network": ("run",), "history": ("begin", "finish")}
 
-@lru_cache
+_one_at_a_time = threading.Lock()
+
+
+class Loaded(NamedTuple):
+    """A module of kernels for a dtype: `state` is "compiled", "found on disk" or "not available" (no module then)."""
+
+    name: str
+    dtype: torch.dtype
+    module: ModuleType | None
+    state: str
+    seconds: float
+
+
 def small_network(dtype: torch.dtype) -> ModuleType | None:
-    """`fracdnn.kernels.small_network`, compiled for a dtype; None where there is no Numba."""
-    return _compiled("small_network", ("run",), dtype)
+    """`fracdnn.kernels.small_network`, compiled for a dtype; None where that cannot be.
+
+    Nothing is said where Numba is not installed, or the dtype is not one kernels are made for. Any other cause is
+    told in a `KernelWarning`, once.
+    """
+    return _load("small_network", dtype).module
 
 
-@lru_cache
 def history(dtype: torch.dtype) -> ModuleType | None:
     """`fracdnn.kernels.history` in the same way."""
-    return _compiled("history", ("begin", "finish"), dtype)
+    return _load("history", dtype).module
 
 
-def _compiled(name: str, entries: tuple[str, ...], dtype: torch.dtype) -> ModuleType | None:
-    if dtype not in NUMPY_TYPES:
-        return None
-    with interrupt_afterwards():
-        try:
-            module = importlib.import_module(f"fracdnn.kernels.{name}")
-        except ImportError:
-            return None
-        for entry in entries:
+def warmup() -> list[Loaded]:
+    """Load every kernel for every dtype, so that no later call has to wait for the compiler."""
+    return [_load(name, dtype) for name in KERNELS for dtype in NUMPY_TYPES]
+
+
+@lru_cache
+def _load(name: str, dtype: torch.dtype) -> Loaded:
+    """Load all kernels of a module; what fails once is not tried again."""
+    start = time.perf_counter()
+    module, state = None, "not available"
+    if dtype in NUMPY_TYPES and _numba_is_installed():
+        with _one_at_a_time, interrupt_afterwards():
+            try:
+                module, state = _compile(name, dtype)
+            except Exception as error:  # of any kind, as a compiler's are; there is a slower way to every result
+                warnings.warn(_failure(name, dtype, error), KernelWarning, stacklevel=4)
+    return Loaded(name, dtype, module, state, time.perf_counter() - start)
+
+
+def _numba_is_installed() -> bool:
+    try:
+        return importlib.util.find_spec("numba") is not None
+    except ImportError:
+        return False
+
+
+def _compile(name: str, dtype: torch.dtype) -> tuple[ModuleType, str]:
+    with _announced() as compiled:
+        module = importlib.import_module(f"fracdnn.kernels.{name}")
+        for entry in KERNELS[name]:
             getattr(module, entry)(NUMPY_TYPES[dtype])
-    return module
+    return module, "compiled" if compiled else "found on disk"
+
+
+@contextmanager
+def _announced() -> Iterator[list[Any]]:
+    """Log a line as soon as Numba compiles anything, which takes seconds; the list then is not empty."""
+    from numba.core import event
+
+    began: list[Any] = []
+
+    class Announcement(event.Listener):
+        def on_start(self, event: Any) -> None:
+            if not began:
+                # A warning, because that is what shows where nobody has set up logging.
+                logging.getLogger("fracdnn").warning("compiling kernels, once for this machine: a few seconds")
+            began.append(event)
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Announcement()):
+        yield began
+
+
+def _failure(name: str, dtype: torch.dtype, error: Exception) -> str:
+    cause = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    return (
+        f"the {name} kernels could not be compiled for {dtype}, so slower operations are used ({cause}); "
+        "`numba -s` shows whether Numba works here, and without Numba this warning goes away"
+    )

@@ -9,13 +9,13 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from fracdnn.kernels.compiling import compiled
-from fracdnn.kernels.vectors import Vector, _address, _spread, _sums, across, lanes_of, load, zeros
+from fracdnn.kernels.vectors import Vector, across, broadcast, element_pointer, lanes_of, load, sums_side_by_side, zeros
 
 
 def product_of_rows(n_rows: int) -> Any:
-    """A function that adds to so many rows of `out` Σ_{k<n} matrix[r, k] · rows_k, for two vectors of each row.
+    """Make the function out_r += Σ_{k<n} matrix[r, k] · rows_k for r < n_rows, on the first two vectors of each row.
 
-    The sums stay in registers. Each array comes with the flat offset where it begins and its steps.
+    The sums stay in registers. Each array is given with the flat offset of its first element, and with its strides.
     """
 
     @intrinsic
@@ -42,7 +42,7 @@ def product_of_rows(n_rows: int) -> Any:
 
             def place(array_type: Any, array: Any, *terms: Any) -> Any:
                 offset = functools.reduce(builder.add, terms)
-                return _address(context, builder, array_type, (array, offset), vector)
+                return element_pointer(context, builder, array_type, (array, offset), vector)
 
             def times(step: Any, k: int) -> Any:
                 return builder.mul(step, ir.Constant(step.type, k))
@@ -55,7 +55,7 @@ def product_of_rows(n_rows: int) -> Any:
                 m = builder.add(at, builder.mul(loop.index, along))
                 for r in range(n_rows):
                     where = builder.bitcast(place(matrix, matrix_, m, times(down, r)), vector.element.as_pointer())
-                    weight = _spread(builder, builder.load(where), vector)
+                    weight = broadcast(builder, builder.load(where), vector)
                     for total, value in zip(sums[2 * r : 2 * r + 2], values, strict=True):
                         product = builder.fmul(weight, value, flags=["contract"])
                         builder.store(builder.fadd(builder.load(total), product, flags=["contract"]), total)
@@ -70,7 +70,7 @@ def product_of_rows(n_rows: int) -> Any:
 
 
 def products_of_rows(count: int) -> Any:
-    """A function that adds to a part of a matrix, `count` × `count`, the scalar products of rows of left and right."""
+    """Make the function total[o, i] += left_o · right_i for o, i < count: scalar products of rows of `size` numbers."""
 
     @intrinsic
     def add(
@@ -97,7 +97,7 @@ def products_of_rows(count: int) -> Any:
 
                 def loaded(array_type: Any, array: Any, at: Any) -> list[Any]:
                     places = [builder.add(builder.add(at, m), builder.mul(size, size.type(k))) for k in range(count)]
-                    found = [_address(context, builder, array_type, (array, place), vector) for place in places]
+                    found = [element_pointer(context, builder, array_type, (array, place), vector) for place in places]
                     return [builder.load(each, align=number) for each in found]
 
                 pairs = itertools.product(loaded(left, left_, left_at), loaded(right, right_, right_at))
@@ -105,9 +105,9 @@ def products_of_rows(count: int) -> Any:
                     product = builder.fmul(x, y, flags=["contract"])
                     builder.store(builder.fadd(builder.load(each), product, flags=["contract"]), each)
             for r in range(count):
-                row = _sums(builder, [builder.load(each) for each in sums[r * count : (r + 1) * count]])
+                row = sums_side_by_side(builder, [builder.load(each) for each in sums[r * count : (r + 1) * count]])
                 offset = builder.add(total_at, builder.mul(total_step, total_step.type(r)))
-                place = _address(context, builder, total, (total_, offset), row.type)
+                place = element_pointer(context, builder, total, (total_, offset), row.type)
                 builder.store(builder.fadd(builder.load(place, align=number), row), place, align=number)
             return context.get_dummy_value()
 
@@ -123,9 +123,9 @@ _products_4, _products_2, _products_1 = (products_of_rows(count) for count in (4
 
 @compiled
 def multiply(out, out_at, matrix, at, down, along, n_rows, n, rows, rows_at, size):
-    """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows; each row is `size` numbers, a multiple of 2 vectors.
+    """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows, for rows of `size` numbers, an even number of vectors.
 
-    matrix[r, k] lies at `at` + r · `down` + k · `along`.
+    matrix[r, k] is at `at` + r · `down` + k · `along`.
     """
     for i in range(0, size, 2 * lanes_of(out)):
         o, x, m, r = out_at + i, rows_at + i, at, 0
@@ -146,7 +146,7 @@ def multiply(out, out_at, matrix, at, down, along, n_rows, n, rows, rows_at, siz
 def add_products(total, total_at, left, n_left, right, right_at, n_right, size):
     """total[o, i] += Σ over samples of left_o · right_i: what a tile adds to the gradient of a matrix.
 
-    As many as possible go in squares of four, what is left in squares of two, the rest one by one.
+    As many elements as possible are computed four by four, what is left two by two, and the rest one by one.
     """
     for o in range(0, n_left - 3, 4):
         for i in range(0, n_right - 3, 4):
@@ -161,7 +161,7 @@ def add_products(total, total_at, left, n_left, right, right_at, n_right, size):
 
 @compiled
 def add_sums(total, total_at, total_step, rows, n_rows, size):
-    """Add the sum of each row to the total, where it comes step by step: what a tile adds to the gradient of b."""
+    """total[r · total_step] += Σ over samples of rows_r: what a tile adds to the gradient of b."""
     for r in range(n_rows):
         found = zeros(rows)
         for m in range(r * size, (r + 1) * size, lanes_of(rows)):

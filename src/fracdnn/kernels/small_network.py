@@ -1,14 +1,14 @@
-"""The compiled passes of `fracdnn.nn.fused`: a tile of samples goes through all layers, and back, in cache.
+"""The kernel behind `fracdnn.kernels.tiles`: a tile of samples goes through all layers, and back, in cache.
 
-A tile holds its states as [layer, feature, sample]: samples side by side, so that one instruction serves several. All
-that is costly is σ and one small product, `multiply`: the layers' K y, the adjoint's Kᵀ q, the outputs W y, and the
-memory, where the rows are whole states. The memory is summed for blocks of eight layers, which reads the states before
-the block once for the eight; within the block each state is handed on to the later ones as soon as it is known.
+A tile holds its states as [layer, feature, sample], so that one instruction computes several samples. Nearly all of the
+time goes into σ and into one small product, `multiply`: K y of the layers, Kᵀ q of the adjoint, the outputs W y, and
+the memory, where the rows are whole states. The memory is summed for blocks of eight layers, so that the states before
+the block are read once for all eight; within the block, each state is added to the later ones as soon as it is known.
 
-Arrays are contiguous and addressed by flat offsets. The samples of a tile are a multiple of `tile_unit`.
-A `network` is (weights, adjoint weights, factors, K, b, steps of b from layer to layer and from feature to feature,
-activation); no weights at order 1, no steps without b. The gradients are one row: all of K, all of b, and W where there
-is a loss.
+Arrays are contiguous and addressed by flat offsets. The number of samples in a tile is a multiple of `tile_unit`.
+A `network` is (weights, adjoint weights, factors, K, b, strides of b from layer to layer and from feature to feature,
+activation). Weights are empty at order 1, and the strides are 0 without b. The gradients are one row: all of K, all of
+b, and W if there is a loss. Needs Numba.
 """
 
 import numpy as np
@@ -40,13 +40,13 @@ RECORD = np.dtype([(name, np.float64 if name == "smoothing" else np.int64) for n
 
 
 def tile_unit(item_size: int) -> int:
-    """Two vectors, of numbers of so many bytes."""
+    """Two vectors' worth of numbers, of `item_size` bytes each."""
     return 2 * lanes(item_size)
 
 
 @compiled
 def fill(out, first, size, number):
-    """Write a number to so many places, a multiple of a vector."""
+    """Write a number to `size` places, a whole number of vectors."""
     value = filled(zeros(out), number)
     for i in range(first, first + size, lanes_of(out)):
         store(out, i, value)
@@ -54,13 +54,13 @@ def fill(out, first, size, number):
 
 @compiled
 def later_in_block(j, n_layers):
-    """How many states after Y_j are in its block; the first block is the one that may be short."""
+    """How many states after Y_j are in the same block as Y_j. Only the first block may be shorter than the others."""
     return (n_layers - j) % _BLOCK if j else 0
 
 
 @compiled
 def remember(states, weights, n_layers, j, size):
-    """Begin Y_j, and all its block with it, with Σ_k H_jk Y_k over the states before the block."""
+    """Write what Y_j, and the rest of its block, remember of the states before the block: Σ_k H_jk Y_k."""
     if not len(weights):
         for i in range(j * size, (j + 1) * size, lanes_of(states)):
             store(states, i, load(states, i - size))
@@ -72,7 +72,7 @@ def remember(states, weights, n_layers, j, size):
 
 @compiled
 def hand_on(y, states, at, i, weights, n_layers, j, size):
-    """Add the vector y, a part of Y_j, to what the other states of its block remember."""
+    """Add the vector y, a part of Y_j, to what the later states of its block remember."""
     if len(weights):
         for r in range(later_in_block(j, n_layers)):
             o = at + (r + 1) * size + i
@@ -81,7 +81,7 @@ def hand_on(y, states, at, i, weights, n_layers, j, size):
 
 @compiled
 def activate(activation, z, values, values_at, states, weights, n_layers, j, factor):
-    """Write σ(z) to `values` and add factor · σ(z) to Y_j, which that completes."""
+    """Write σ(z) to `values`, and complete Y_j by adding factor · σ(z)."""
     nothing, at = zeros(z), j * len(z)
     for i in range(0, len(z), lanes_of(z)):
         value = load(z, i)
@@ -94,7 +94,7 @@ def activate(activation, z, values, values_at, states, weights, n_layers, j, fac
 
 @compiled
 def scale_by_slope(activation, out, values, values_at, q, weights, n_layers, n, factor):
-    """Write factor · σ'(z) · q to `out`, for row n of q, and values that hold σ(z)."""
+    """Write factor · σ'(z) · q to `out`, for row n of q; `values` holds σ(z), which is enough to know σ'(z)."""
     nothing, at = zeros(q), n * len(out)
     for i in range(0, len(out), lanes_of(q)):
         value, row = load(values, values_at + i), load(q, at + i)
@@ -107,7 +107,7 @@ def scale_by_slope(activation, out, values, values_at, q, weights, n_layers, n, 
 
 @compiled
 def gather(samples, first, tile, at, size):
-    """Samples as rows into a tile, zeros where there are none."""
+    """Copy samples into a tile, transposed, and fill the rest of the tile with zeros."""
     n, width = samples.shape
     for f in range(width):
         for i in range(size):
@@ -126,7 +126,7 @@ def scatter(tile, at, size, samples, first):
 
 @compiled
 def forward_tile(states, values, z, network, size):
-    """Y_1 … Y_N after Y_0 in `states`, and σ of each layer in `values`; z is room for one state."""
+    """Y_1 … Y_N after Y_0 in `states`, and σ of each layer in `values`; z has room for one state."""
     weights, _, factors, K, b, b_down, b_along, activation = network
     n_layers, whole, width = len(factors), len(z), len(z) // size
     for j in range(1, n_layers + 1):
@@ -211,7 +211,7 @@ def room_of(record, place, kind):
 
 @compiled
 def is_finite(array, first, size):
-    """Whether numbers are finite, as far as their sum can tell; they are a multiple of a vector."""
+    """Whether the sum of `size` numbers, a whole number of vectors, is finite: if so, all of them are."""
     total = zeros(array)
     for i in range(first, first + size, lanes_of(array)):
         total = total + load(array, i)

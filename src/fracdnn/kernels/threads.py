@@ -1,15 +1,21 @@
-"""Run a compiled function on the threads torch computes with.
+"""Run a compiled function on the threads torch computes with. Needs Numba.
 
-A pool of our own would compete with torch's: OpenMP's threads wait for their next work by spinning, so on as many cores
-as threads every switch between the two costs more than a small kernel takes. Torch's OpenMP is asked for its threads
-instead, through the entry that compilers use; a region then starts within microseconds.
+A pool of our own would compete with torch's. OpenMP's threads wait for their next work by spinning, so where there are
+as many threads as cores, switching between two pools takes longer than a small kernel runs. Torch's OpenMP is asked
+for its threads instead, through `GOMP_parallel`, the function that compilers call to start a parallel region. That
+takes microseconds.
+
+It works with torch for Linux, whose OpenMP is GNU's (libgomp) or has the same entries. On macOS and Windows torch comes
+with another one: there a kernel runs on one thread, and a `KernelWarning` says so, once.
 
 A kernel is a C function of one pointer, to a record of 64-bit numbers. It takes pieces of work by `take` until none are
-left, so any number of threads will do, one among them.
+left, so its result does not depend on how many threads run it.
 """
 
 import ctypes
 import struct
+import sys
+import warnings
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +26,7 @@ from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
+from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels.compiling import inlined
 
 
@@ -48,10 +55,17 @@ class Call:
 
 @lru_cache(maxsize=1)
 def _parallel_region() -> Any:
-    """OpenMP's entry; nothing where torch has another kind of threads."""
+    """Torch's `GOMP_parallel(function, argument, threads, flags)`, or None, with a warning, where it has none."""
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
-        entry = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).GOMP_parallel
+        entry = ctypes.CDLL(str(library)).GOMP_parallel  # its own, or that of a library it needs
     except (OSError, AttributeError):
+        warnings.warn(
+            f"compiled kernels run on one thread, as torch has no GNU OpenMP here ({sys.platform}); "
+            "torch for Linux has; torch.set_num_threads(1) turns this warning off",
+            KernelWarning,
+            stacklevel=4,
+        )
         return None
     entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     entry.restype = None
@@ -60,7 +74,7 @@ def _parallel_region() -> Any:
 
 @intrinsic
 def take(_: Any, arguments: Any, field: Any) -> Any:
-    """The number of the next piece of work: a field of the arguments, to which 1 is added, whoever else does."""
+    """Add 1 to a field of the record and give what it was before. Atomic: no two threads get the same number."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         numbers = builder.bitcast(values[0], ir.IntType(64).as_pointer())

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels import codes, loading
 from fracdnn.kernels.tensors import NUMPY_TYPES
 
@@ -178,7 +179,7 @@ class Tiles:
             b = self._plain("b", b, self._b_shape)
         elif self._b_shape is not None or b is not None:
             wanted = "None, as the bias is 'none'" if self._b_shape is None else f"a tensor {list(self._b_shape)}"
-            raise ValueError(f"b must be {wanted}, got {'None' if b is None else list(b.shape)}")
+            raise InvalidArgumentError(f"b must be {wanted}, got {'None' if b is None else list(b.shape)}")
         key = (min(torch.get_num_threads(), self._max_threads), n_outputs)
         free = self._free.setdefault(key, [])
         try:
@@ -220,7 +221,7 @@ class Tiles:
         if tensor.shape != shape or tensor.dtype is not (dtype or self._dtype) or not tensor.is_cpu:
             found = f"{list(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
             wanted = f"{list(shape)}, {dtype or self._dtype}, on the CPU"
-            raise ValueError(f"{name} must be {wanted}, got {found}; make a new Tiles for another size or dtype")
+            raise InvalidArgumentError(f"{name} must be {wanted}, got {found}; other sizes need a Tiles of their own")
         if tensor.is_contiguous() and not tensor.is_neg():
             return tensor
         return tensor.detach().contiguous().resolve_neg()

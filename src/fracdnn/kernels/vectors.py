@@ -1,8 +1,8 @@
-"""Vectors of samples as a Numba type: what fills a register of the processor, in its own instructions.
+"""A Numba type for vectors: as many numbers as fill a register of the processor. Needs Numba.
 
-Numba turns a loop into such instructions by itself, but reads and writes every sum once a term, and takes registers of
-half the size on many processors; here sums stay in registers of full size. Vectors add, subtract, multiply and divide
-as numbers do; a number stands for a vector of it. Needs Numba: import this module only where that is known to be there.
+Numba vectorises loops by itself, but it loads and stores a running sum at every term, and on many processors it uses
+registers of half the size. With this type, sums stay in registers of full size. Vectors can be added, subtracted,
+multiplied and divided, by each other and by numbers.
 """
 
 import operator
@@ -20,7 +20,7 @@ _INDEX = ir.IntType(32)
 
 
 def lanes(item_size: int) -> int:
-    """How many numbers of so many bytes a vector holds."""
+    """How many numbers a vector holds, if each has `item_size` bytes."""
     return _BYTES // item_size
 
 
@@ -37,19 +37,21 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, kind, ir.VectorType(number, _BYTES * 8 // kind.dtype.bitwidth))
 
 
-def _address(context: Any, builder: Any, array_type: Any, place: Any, target: Any) -> Any:
+def element_pointer(context: Any, builder: Any, array_type: Any, place: Any, target: Any) -> Any:
+    """Where a flat offset into an array points, as a pointer to an LLVM type; `place` is (array, offset)."""
     array, offset = place
     start = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(start, [offset]), target.as_pointer())
 
 
-def _spread(builder: Any, number: Any, vector: Any) -> Any:
+def broadcast(builder: Any, number: Any, vector: Any) -> Any:
+    """A vector of an LLVM type with the same number in every place."""
     single = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(_INDEX, 0))
     return builder.shuffle_vector(single, single, ir.Constant(ir.VectorType(_INDEX, vector.count), [0] * vector.count))
 
 
 def _called(builder: Any, name: str, *arguments: Any) -> Any:
-    """LLVM's own function of that name, for vectors like the arguments."""
+    """Call the LLVM intrinsic of that name on vectors."""
     vector = arguments[0].type
     letter = "f64" if vector.element == ir.DoubleType() else "f32"
     kind = ir.FunctionType(vector, [argument.type for argument in arguments])
@@ -59,32 +61,32 @@ def _called(builder: Any, name: str, *arguments: Any) -> Any:
 
 @intrinsic
 def lanes_of(_: Any, array: Any) -> Any:
-    """How many numbers of an array a vector holds, a constant for the compiler."""
+    """How many numbers of an array, or of a NumPy type, a vector holds: a constant to the compiler."""
     count = lanes(array.dtype.bitwidth // 8)
     return types.intp(array), lambda context, builder, signature, arguments: ir.Constant(ir.IntType(64), count)
 
 
 @intrinsic
 def item_size(_: Any, kind: Any) -> Any:
-    """The bytes of a number of a NumPy type, a constant for the compiler."""
+    """How many bytes a number of a NumPy type has: a constant to the compiler."""
     size = kind.dtype.bitwidth // 8
     return types.intp(kind), lambda context, builder, signature, arguments: ir.Constant(ir.IntType(64), size)
 
 
 @intrinsic
 def is_double(_: Any, vector: Any) -> Any:
-    """Whether a vector or an array holds float64, a constant for the compiler."""
+    """Whether a vector or an array holds float64: a constant to the compiler."""
     found = int(vector.dtype == types.float64)
     return types.boolean(vector), lambda context, builder, signature, arguments: ir.Constant(ir.IntType(1), found)
 
 
 @intrinsic
 def load(_: Any, array: Any, offset: Any) -> Any:
-    """The vector that begins at a flat offset into a contiguous array."""
+    """The vector of numbers that starts at a flat offset into a contiguous array."""
     kind = Vector(array.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, array, arguments, context.get_value_type(kind))
+        address = element_pointer(context, builder, array, arguments, context.get_value_type(kind))
         return builder.load(address, align=array.dtype.bitwidth // 8)
 
     return kind(array, types.intp), generate
@@ -95,7 +97,7 @@ def store(_: Any, array: Any, offset: Any, vector: Any) -> Any:
     """Write a vector at a flat offset into a contiguous array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, array, arguments[:2], arguments[2].type)
+        address = element_pointer(context, builder, array, arguments[:2], arguments[2].type)
         builder.store(arguments[2], address, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -104,7 +106,7 @@ def store(_: Any, array: Any, offset: Any, vector: Any) -> Any:
 
 @intrinsic
 def zeros(_: Any, array: Any) -> Any:
-    """A vector of zeros, of the array's numbers."""
+    """A vector of zeros, of the same type as the numbers of an array."""
     kind = Vector(array.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -115,11 +117,11 @@ def zeros(_: Any, array: Any) -> Any:
 
 @intrinsic
 def filled(_: Any, like: Any, number: Any) -> Any:
-    """A vector like another, with one number in every place."""
+    """A vector of the same type as another, with the same number in every place."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         value = context.cast(builder, arguments[1], found.args[1], like.dtype)
-        return _spread(builder, value, arguments[0].type)
+        return broadcast(builder, value, arguments[0].type)
 
     return like(like, number), generate
 
@@ -131,8 +133,8 @@ def spread(_: Any, array: Any, offset: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = context.get_value_type(kind)
-        number = builder.load(_address(context, builder, array, arguments, vector.element))
-        return _spread(builder, number, vector)
+        number = builder.load(element_pointer(context, builder, array, arguments, vector.element))
+        return broadcast(builder, number, vector)
 
     return kind(array, types.intp), generate
 
@@ -154,8 +156,8 @@ def _arithmetic(symbol: Callable[..., Any], instruction: str) -> None:
             if isinstance(kind, Vector):
                 both.append(value)
             else:
-                both.append(_spread(builder, context.cast(builder, value, kind, found.return_type.dtype), vector))
-        # A product and a sum become one instruction, and one rounding, where the processor can.
+                both.append(broadcast(builder, context.cast(builder, value, kind, found.return_type.dtype), vector))
+        # Lets a product and a sum become one instruction, with one rounding, where the processor has it.
         return getattr(builder, instruction)(*both, flags=["contract"])
 
     for kinds in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
@@ -190,7 +192,7 @@ def with_sign(_: Any, vector: Any, other: Any) -> Any:
 
 @intrinsic
 def where_above(_: Any, left: Any, right: Any, this: Any, other: Any) -> Any:
-    """Take `this` where left > right, `other` elsewhere and where either is NaN."""
+    """Elements of `this` where left > right, and of `other` elsewhere, also where left or right is NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         left, right, this, other = arguments
@@ -201,7 +203,7 @@ def where_above(_: Any, left: Any, right: Any, this: Any, other: Any) -> Any:
 
 @intrinsic
 def power_of_two(_: Any, shifted: Any) -> Any:
-    """2^k from 1.5 · 2^m + k, m the bits of a mantissa: k stands in the last bits and goes to those of the exponent."""
+    """2^k from 1.5 · 2^m + k, where m is the number of mantissa bits: moves k from the last bits to the exponent's."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (vector,) = arguments
@@ -214,12 +216,12 @@ def power_of_two(_: Any, shifted: Any) -> Any:
     return shifted(shifted), generate
 
 
-def _sums(builder: Any, vectors: list[Any]) -> Any:
-    """The sum of the numbers of each vector, side by side, in a fixed order: halves are added, of two vectors at once.
+def sums_side_by_side(builder: Any, vectors: list[Any]) -> Any:
+    """The sums over each of 1, 2 or 4 vectors, as one vector.
 
-    The vectors are 1, 2 or 4.
+    Each vector's upper half is added to its lower half until one number is left; two vectors are halved at a time.
     """
-    part = vectors[0].type.count  # so many numbers still belong to one sum
+    part = vectors[0].type.count  # how many numbers still belong to each sum
     while part > 1:
         half, size = part // 2, vectors[0].type.count
         n_sums = min(len(vectors), 2) * size // part
@@ -239,24 +241,26 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
 
 @intrinsic
 def across(_: Any, vector: Any) -> Any:
-    """The sum of the numbers in a vector, in a fixed order."""
+    """The sum of the numbers in a vector, always in the same order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.extract_element(_sums(builder, list(arguments)), ir.Constant(_INDEX, 0))
+        return builder.extract_element(sums_side_by_side(builder, list(arguments)), ir.Constant(_INDEX, 0))
 
     return vector.dtype(vector), generate
 
 
 @intrinsic
 def prefetch(_: Any, array: Any, offset: Any) -> Any:
-    """Have the memory around a flat offset brought into cache, without waiting for it."""
+    """Ask for the memory around a flat offset to be brought into the cache, without waiting for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, flag = ir.IntType(8), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), flag, flag, flag])
         function = builder.module.declare_intrinsic("llvm.prefetch", [byte.as_pointer()], kind)
         to_read, into_all_caches, data = (ir.Constant(flag, value) for value in (0, 3, 1))
-        builder.call(function, [_address(context, builder, array, arguments, byte), to_read, into_all_caches, data])
+        builder.call(
+            function, [element_pointer(context, builder, array, arguments, byte), to_read, into_all_caches, data]
+        )
         return context.get_dummy_value()
 
     return types.none(array, types.intp), generate

@@ -1,0 +1,125 @@
+"""Kernels are compiled once and found on disk later; what goes wrong is said once; no Numba is no news."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import fracdnn
+from fracdnn.exceptions import KernelWarning
+from fracdnn.kernels import loading
+
+NUMBA = pytest.mark.skipif(not loading._numba_is_installed(), reason="kernels need Numba")
+REPORT = """
+    import torch
+    from fracdnn.kernels import loading
+
+    print(loading._load("history", torch.float32).state)
+"""
+
+
+def run(code, *, package=None, **environment):
+    """A new process: what it prints, and what goes to stderr."""
+    root = Path(fracdnn.__file__).parents[1] if package is None else package
+    paths = os.pathsep.join([environment.pop("before", ""), str(root)]).strip(os.pathsep)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+    )
+    return done.stdout.strip(), done.stderr.strip()
+
+
+@pytest.fixture
+def fresh():
+    loading._load.cache_clear()
+    yield
+    loading._load.cache_clear()
+
+
+@NUMBA
+def test_every_kernel_is_there_after_warmup():
+    found = loading.warmup()
+    assert {(each.name, each.dtype) for each in found} == {
+        (name, dtype) for name in ("small_network", "history") for dtype in (torch.float32, torch.float64)
+    }
+    assert all(each.module is not None and each.state in ("compiled", "found on disk") for each in found)
+    assert all(each.seconds >= 0 for each in found)
+    assert loading.small_network(torch.float64).__name__ == "fracdnn.kernels.small_network"
+    assert loading.history(torch.float32).__name__ == "fracdnn.kernels.history"
+
+
+def test_other_dtypes_have_no_kernels():
+    assert loading.small_network(torch.bfloat16) is None
+    assert loading.history(torch.complex64) is None
+
+
+@NUMBA
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("name", loading.KERNELS)
+def test_a_kernel_that_fails_to_compile_is_named_once(monkeypatch, name):
+    monkeypatch.setitem(loading.KERNELS, name, ("missing",))
+    message = rf"the {name} kernels could not be compiled for torch.float32.*AttributeError: .*'missing'.*numba -s"
+    with pytest.warns(KernelWarning, match=message):
+        assert getattr(loading, name)(torch.float32) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert getattr(loading, name)(torch.float32) is None
+
+
+def test_a_missing_numba_is_silent():
+    code = """
+        import sys
+
+        class Blocker:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] in ("numba", "llvmlite"):
+                    raise ImportError(f"{name} is not here")
+
+        sys.meta_path.insert(0, Blocker())
+        from fracdnn.kernels import loading
+        print({each.state for each in loading.warmup()}, "numba" in sys.modules)
+    """
+    assert run(code, PYTHONWARNINGS="error") == ("{'not available'} False", "")
+
+
+def test_a_numba_that_cannot_be_imported_is_a_warning(tmp_path):
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs another NumPy')")
+    out, err = run(REPORT, before=str(tmp_path))
+    assert out == "not available"
+    assert err.count("KernelWarning") == 1
+    assert "ImportError: Numba needs another NumPy" in err
+
+
+@NUMBA
+def test_a_first_compile_is_announced_and_a_change_of_any_file_compiles_again(tmp_path):
+    package = tmp_path / "fracdnn"
+    shutil.copytree(Path(fracdnn.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    announced = ("compiled", "compiling kernels, once for this machine: a few seconds")
+    assert run(REPORT, package=tmp_path, **cache) == announced
+    assert run(REPORT, package=tmp_path, **cache) == ("found on disk", "")
+    with (package / "kernels" / "vectors.py").open("a") as file:
+        file.write("# changed\n")
+    assert run(REPORT, package=tmp_path, **cache) == announced
+
+
+@NUMBA
+def test_kernels_compile_where_no_folder_can_be_written_to():
+    code = """
+        import torch
+        from numba.core.caching import CacheImpl
+        from fracdnn.kernels import loading
+
+        CacheImpl._locator_classes = []
+        print(loading._load("history", torch.float32).state)
+    """
+    assert run(code)[0] == "compiled"
