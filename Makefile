@@ -35,6 +35,7 @@ $(READY): pyproject.toml constraints.txt
 		|| { echo "fracdnn needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(VENV)/bin/fracdnn warmup
 	@touch $@
 
 # About 20 minutes on two cores; BENCH="--only depth" or "--quick" for less, "--resume" to go on after Ctrl-C.

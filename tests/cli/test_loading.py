@@ -42,3 +42,11 @@ print("torch._dynamo" in before, {name for name in set(sys.modules) - before if 
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\nTrue set()\n"
+
+
+def test_warmup_names_every_kernel():
+    done = subprocess.run([sys.executable, "-m", "fracdnn", "warmup"], capture_output=True, text=True, check=True)
+    lines = [line.partition(" (")[0] for line in done.stdout.splitlines()]
+    kinds = [(name, dtype) for name in ("small_network", "history") for dtype in ("float32", "float64")]
+    assert [line.partition(":")[0] for line in lines] == [f"{name}, {dtype}" for name, dtype in kinds]
+    assert {line.partition(": ")[2] for line in lines} <= {"compiled", "found on disk"}

@@ -224,6 +224,16 @@ def demo(
 
 @app.command()
 @guarded
+def warmup() -> None:
+    """Compile the kernels now, once for this machine, so that no first training waits for them.
+
+    Example: fracdnn warmup
+    """
+    loaded("warmup").show_warmup()
+
+
+@app.command()
+@guarded
 def reproduce(
     parts: Annotated[list[str], typer.Argument(help="Which results: all, or names as `fracdnn reproduce list` shows.")],
     out: Annotated[Path, typer.Option(help="Folder for numbers (JSON) and figures (PNG, SVG).")] = Path("results"),
