@@ -490,3 +490,19 @@ def test_without_numba_it_runs_on_products():
 def test_numba_is_imported_only_when_it_is_used():
     code = "import sys, fracdnn, fracdnn.nn; fracdnn.nn.FractionalNetwork; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+@pytest.mark.parametrize("engine", ["operations", "products"])
+@pytest.mark.parametrize("options", [{}, {"order": 1.0}, {"learn_order": True}, {"n_layers": 200}], ids=str)
+def test_cuda_agrees_with_the_cpu(engine, options):
+    net, x = network(20, engine=engine, step_size=0.05, **options), batch(30, 20)
+    expected = [net(x), *gradients(net(x), net, x)]
+    net.cuda()
+    there = x.detach().cuda().requires_grad_()
+    result = net(there)
+    assert net.engine_ == engine
+    weights = torch.linspace(-1, 2, result.numel(), dtype=result.dtype, device="cuda").view_as(result)
+    found = [result, *torch.autograd.grad((result * weights).sum(), [there, *net.parameters()])]
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-7, atol=1e-9)
