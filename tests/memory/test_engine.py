@@ -328,7 +328,15 @@ def test_the_choice_on_another_device():
     assert choose_history("auto", 193, state, equal_steps=True) == "compressed"
 
 
-@pytest.mark.parametrize(("n_layers", "size", "kind"), [(70, 468, CompressedSum), (70, 469, CompiledCompressedSum)])
+@pytest.mark.parametrize(
+    ("n_layers", "size", "kind"),
+    [
+        (70, 468, CompressedSum),
+        (70, 469, CompiledCompressedSum),
+        (15, 2**15, CompressedSum),
+        (16, 2**11, CompiledCompressedSum),
+    ],
+)
 def test_the_choice_of_a_compressed_sum(n_layers, size, kind):
     order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
     plan = equal_steps_plan(order, step, n_layers, history="compressed", tolerance=1e-10, block=BLOCK)

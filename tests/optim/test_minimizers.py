@@ -133,6 +133,13 @@ def test_both_forms_of_bfgs_agree_while_the_memory_lasts():
     torch.testing.assert_close(full.direction(gradient), limited.direction(gradient))
 
 
+@pytest.mark.parametrize("kind", [BFGS, LBFGS])
+def test_a_step_without_curvature_teaches_nothing(kind):
+    _, optimizer, _ = run(kind, torch.sum, [1.0, 2.0], max_iter=3)
+    assert optimizer.result.iterations == 3
+    assert optimizer.state_dict()["direction"] == {}
+
+
 def test_it_stops_at_the_iteration_limit_and_says_so():
     _, optimizer, _ = run(BFGS, rosenbrock, [-1.2, 1.0], max_iter=3)
     assert optimizer.result.status is Status.ITERATION_LIMIT
