@@ -310,6 +310,7 @@ def test_a_layer_that_ignores_its_input(history):
         ("auto", 65, 500, {}, "exact"),  # a small history stays in cache …
         ("auto", 65, 505, {}, "compressed"),
         ("auto", 65, 500, {"learned": True}, "compressed"),  # … but the gradients of its weights do not
+        ("auto", 128, 2**8, {}, "compressed"),
         ("auto", 192, 100, {}, "exact"),
         ("auto", 193, 100, {}, "compressed"),
         ("auto", 1000, 10**6, {"equal_steps": False}, "exact"),
