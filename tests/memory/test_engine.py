@@ -540,6 +540,11 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(history, module
     assert most <= {"compressed": 6, "compiled": 40}[history]
 
 
+def test_the_tolerance_follows_the_precision():
+    assert default_tolerance(torch.float64) == 1e-10
+    assert default_tolerance(torch.float32) == default_tolerance(torch.bfloat16) == 1e-6
+
+
 def test_the_tolerance_is_heeded():
     problem = Problem(0.5, 300)
     exact = propagate(problem.plan("exact", learned=False), problem.step, problem.x)
