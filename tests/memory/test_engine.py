@@ -390,7 +390,7 @@ def test_layers_without_memory(skip, learned):
 
 @pytest.mark.parametrize("history", SUMS)
 @pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("use", ["forward", "backward", "partial", "second", "trajectory", "raises"])
+@pytest.mark.parametrize("use", ["forward", "backward", "partial", "second", "trajectory", "raises", "raises back"])
 def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monkeypatch):
     """By counting references alone: no cycle may wait for the garbage collector, still less hide from it."""
     tapes = []
@@ -406,14 +406,19 @@ def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monke
 
     def step(j, y):
         if use == "raises" and j == 40:
-            raise RuntimeError("a layer fails")
+            fail()
+        if use == "raises back" and j == 40:
+            y.register_hook(fail)
         return problem.step(j, y)
+
+    def fail(*_):
+        raise RuntimeError("a layer fails")
 
     gc.disable()
     try:
-        if use == "raises":
+        if use.startswith("raises"):
             with pytest.raises(RuntimeError, match="a layer fails"):
-                propagate(plan, step, problem.x)
+                problem.loss(propagate(plan, step, problem.x)).backward()
         else:
             result = propagate(plan, step, problem.x, trajectory=use == "trajectory")
             if use == "partial":
@@ -426,7 +431,7 @@ def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monke
                 problem.loss(result).backward()
             del result
         # pytest's record of the exception holds frames, these the states.
-        if use != "raises":
+        if not use.startswith("raises"):
             assert [tape() for tape in tapes] == [None]
     finally:
         gc.enable()

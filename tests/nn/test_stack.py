@@ -379,12 +379,13 @@ def test_layers_added_after_a_first_call(order):
         by_layer(x)
 
 
-@pytest.mark.parametrize("order", [0.5, 1.0])
+@pytest.mark.parametrize("order", [0.5, 1.0, [0.2, 0.5, 0.9, 0.4, 0.3, 0.7]])
 def test_layers_taken_away_after_a_first_call(order):
     stack, x = FractionalStack(dense(), order=order), batch(5, 4)
     stack(x)
     stack.layers = stack.layers[:4]
-    torch.testing.assert_close(stack(x), FractionalStack(stack.layers, order=order)(x), rtol=0, atol=0)
+    fewer = order[:4] if isinstance(order, list) else order
+    torch.testing.assert_close(stack(x), FractionalStack(stack.layers, order=fewer)(x), rtol=0, atol=0)
 
 
 def test_what_a_stack_says_of_itself():
