@@ -142,17 +142,18 @@ def flat_gradient(net, x, target):
     return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, [net.K, net.b])])
 
 
-@pytest.mark.parametrize("order", [0.1, 0.5, 0.9])
-def test_the_printed_adjoint_is_what_the_paper_prints(order):
+@pytest.mark.parametrize("bias", ["scalar", "vector"])
+@pytest.mark.parametrize("order", [0.1, 0.5, 0.9, 1.0])
+def test_the_printed_adjoint_is_what_the_paper_prints(order, bias):
     """Alg. 2 and the design equations written out, samples as columns like the paper."""
     n_layers = 7
-    net = random_biases(network(order=order, n_layers=n_layers, bias="scalar", adjoint="continuous"))
+    net = random_biases(network(order=order, n_layers=n_layers, bias=bias, adjoint="continuous"))
     x, target = batch(), torch.arange(6) % 3
     loss = cross_entropy(net(x), target)
     gradients = dict(
         zip((n for n, _ in net.named_parameters()), torch.autograd.grad(loss, list(net.parameters())), strict=True)
     )
-    K, b = net.K.detach(), net.b.detach()
+    K, b = net.K.detach(), net.b.detach().view(n_layers, -1, 1)
     Y = [state.T for state in net.trajectory(x).detach()]
     W = net.W.detach()
     S, C = torch.softmax(W @ Y[-1], dim=0), torch.nn.functional.one_hot(target, 3).T.double()
@@ -166,7 +167,7 @@ def test_the_printed_adjoint_is_what_the_paper_prints(order):
         slope = 1 - torch.tanh(K[j] @ Y[j] + b[j]) ** 2
         printed = -Y[j] @ (P[j + 1] * slope).T
         torch.testing.assert_close(gradients["K"][j], printed.T)
-        torch.testing.assert_close(gradients["b"][j], -(slope * P[j + 1]).sum())
+        torch.testing.assert_close(gradients["b"][j], -(slope * P[j + 1]).sum((0, 1) if bias == "scalar" else 1))
     torch.testing.assert_close(gradients["W"], (S - C) @ Y[-1].T / 6)
 
 
