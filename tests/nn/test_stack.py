@@ -473,8 +473,10 @@ def test_layers_with_a_skip_connection_of_their_own():
         return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True, dropout=0.0)
 
     x = batch(2, 5, 8, dtype=torch.float32)
-    with pytest.warns(UserWarning, match=r"leave the skip connection to the stack, got TransformerEncoderLayer, which"):
+    message = r"leave the skip connection to the stack, got TransformerEncoderLayer, which"
+    with pytest.warns(UserWarning, match=message) as warned:
         grown = FractionalStack([encoder() for _ in range(12)], order=0.5, step_size=1.0)
+    assert [each.filename for each in warned] == [__file__]
     wrapped = FractionalStack([WithoutSkip(encoder()) for _ in range(12)], order=0.5, step_size=1.0)
     assert grown(x).norm() > 100 * x.norm()
     assert wrapped(x).norm() < 5 * x.norm()

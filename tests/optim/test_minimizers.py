@@ -156,6 +156,12 @@ def test_it_stops_at_the_iteration_limit_and_says_so():
     assert optimizer.result.evaluations == 1 + optimizer.result.line_search_trials
 
 
+def test_options_are_as_described_where_none_are_given():
+    optimizer = BFGS([torch.zeros(2, requires_grad=True)])
+    assert (optimizer.max_iter, optimizer.tolerance) == (100, 1e-6)
+    assert optimizer.line_search == Armijo(decrease=1e-4, shortest=0.1, longest=0.5, max_trials=20)
+
+
 def test_losses_never_rise():
     losses = []
     run(LBFGS, rosenbrock, [-1.2, 1.0], callback=lambda iteration: losses.append(iteration.loss))
