@@ -310,6 +310,7 @@ def test_a_layer_that_ignores_its_input(history):
         ("auto", 65, 500, {}, "exact"),  # a small history stays in cache …
         ("auto", 65, 505, {}, "compressed"),
         ("auto", 65, 500, {"learned": True}, "compressed"),  # … but the gradients of its weights do not
+        ("auto", 128, 2**8, {}, "compressed"),
         ("auto", 192, 100, {}, "exact"),
         ("auto", 193, 100, {}, "compressed"),
         ("auto", 1000, 10**6, {"equal_steps": False}, "exact"),
@@ -328,7 +329,15 @@ def test_the_choice_on_another_device():
     assert choose_history("auto", 193, state, equal_steps=True) == "compressed"
 
 
-@pytest.mark.parametrize(("n_layers", "size", "kind"), [(70, 468, CompressedSum), (70, 469, CompiledCompressedSum)])
+@pytest.mark.parametrize(
+    ("n_layers", "size", "kind"),
+    [
+        (70, 468, CompressedSum),
+        (70, 469, CompiledCompressedSum),
+        (15, 2**15, CompressedSum),
+        (16, 2**11, CompiledCompressedSum),
+    ],
+)
 def test_the_choice_of_a_compressed_sum(n_layers, size, kind):
     order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
     plan = equal_steps_plan(order, step, n_layers, history="compressed", tolerance=1e-10, block=BLOCK)
@@ -529,6 +538,11 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(history, module
     # The far states, three blocks, and one that is about to go; or single states: the last 32, which are checked
     # together, and what the sum itself has.
     assert most <= {"compressed": 6, "compiled": 40}[history]
+
+
+def test_the_tolerance_follows_the_precision():
+    assert default_tolerance(torch.float64) == 1e-10
+    assert default_tolerance(torch.float32) == default_tolerance(torch.bfloat16) == 1e-6
 
 
 def test_the_tolerance_is_heeded():

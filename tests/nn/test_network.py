@@ -82,6 +82,14 @@ def test_width_adds_an_opening_map():
     assert network(bias="none").b is None
 
 
+@pytest.mark.parametrize(("n", "history"), [(23, "exact"), (24, "compressed")])
+def test_the_history_is_chosen_for_states_of_the_width(n, history):
+    """70 states of 20 features: 24 samples of them are more than 2¹⁵ numbers."""
+    net = network(width=20, n_layers=70)
+    net(batch(n))
+    assert net.history_ == history
+
+
 @pytest.mark.parametrize(("stencil", "points"), [("nine-point", 9), ("five-point", 5)])
 def test_a_stencil_is_a_matrix_on_the_grid(stencil, points):
     net = network(12, 2, operator="stencil", grid_shape=(3, 4), stencil=stencil)

@@ -87,6 +87,15 @@ def test_a_quadratic_in_both_precisions(kind, dtype):
     assert float(loss) < 10 * tolerance**2
 
 
+def test_steepest_descent_first_tries_length_one_then_twice_the_last():
+    """Length 1 is right for x²/2 and met at once; from a slope of 1 the lengths double."""
+    _, optimizer, _ = run(SteepestDescent, lambda x: 0.5 * (x**2).sum(), [3.0, 4.0])
+    assert optimizer.result.evaluations == 2
+    lengths = []
+    run(SteepestDescent, torch.sum, [0.0], max_iter=4, callback=lambda iteration: lengths.append(iteration.length))
+    assert lengths == [1.0, 2.0, 4.0, 8.0]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
 @pytest.mark.parametrize("kind", [BFGS, LBFGS])
 def test_on_a_gpu(kind):
@@ -131,6 +140,13 @@ def test_both_forms_of_bfgs_agree_while_the_memory_lasts():
             direction.update(each, each * 2.0, 2.0 * float(each @ each))
     gradient = torch.randn(3, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(full.direction(gradient), limited.direction(gradient))
+
+
+@pytest.mark.parametrize("kind", [BFGS, LBFGS])
+def test_a_step_without_curvature_teaches_nothing(kind):
+    _, optimizer, _ = run(kind, torch.sum, [1.0, 2.0], max_iter=3)
+    assert optimizer.result.iterations == 3
+    assert optimizer.state_dict()["direction"] == {}
 
 
 def test_it_stops_at_the_iteration_limit_and_says_so():

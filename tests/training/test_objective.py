@@ -67,6 +67,13 @@ def test_a_stencil_takes_the_place_of_the_operator():
     torch.testing.assert_close(Regularization(operator=1.0)(net), expected)
 
 
+def test_a_term_without_a_factor_is_left_alone():
+    net = network()
+    torch.nn.init.constant_(net.K, torch.inf)
+    for regularization in (Regularization(), Regularization(class_map=0.3), Regularization(bias=0.3)):
+        assert torch.isfinite(regularization(net))
+
+
 def test_nothing_is_added_by_default():
     assert float(Regularization()(network()).detach()) == 0.0
 
@@ -128,6 +135,8 @@ def test_batch_normalisation_by_feature_and_over_all():
     ("make", "message"),
     [
         (lambda: Objective("hinge"), "loss must be one of 'cross_entropy', 'squared_error', got 'hinge'"),
+        (lambda: Objective(label_smoothing=1), r"label_smoothing must lie in \[0, 1\), got 1; 0 takes the labels"),
+        (lambda: Objective(label_smoothing=-0.1), r"label_smoothing must lie in \[0, 1\), got -0.1"),
         (lambda: Regularization(laplacian="space"), "laplacian must be one of 'time', 'matrix', got 'space'"),
     ],
 )
