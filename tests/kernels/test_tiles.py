@@ -291,9 +291,7 @@ def test_unknown_networks_are_errors(n, activation, bias):
 
 def test_an_unknown_loss_is_an_error():
     case = Case(33, 3, 9, torch.float32)
-    with pytest.raises(
-        ValueError, match=r"kind of a loss must be one of \['cross_entropy', .*\], got 'l1'"
-    ):
+    with pytest.raises(ValueError, match=r"kind of a loss must be one of \['cross_entropy', .*\], got 'l1'"):
         case.tiles.loss(Loss("l1", case.y, None, 0.0), case.y, case.K, case.b, case.W, to_start=False)
 
 
