@@ -283,6 +283,18 @@ def test_a_wrong_target_is_an_error(kind, target):
         case.tiles.loss(Loss(kind, target, None, 0.0), case.y, case.K, case.b, case.W, to_start=False)
 
 
+@pytest.mark.parametrize(("n", "activation", "bias"), [(0, "tanh", "none"), (1, "gelu", "none"), (1, "tanh", "full")])
+def test_unknown_networks_are_errors(n, activation, bias):
+    with pytest.raises(ValueError, match=rf"Tiles takes at least one sample.*got {n}, '{activation}' and '{bias}'"):
+        Tiles(n, 2, torch.float32, weights=None, factors=[1.0], activation=activation, bias=bias)
+
+
+def test_an_unknown_loss_is_an_error():
+    case = Case(33, 3, 9, torch.float32)
+    with pytest.raises(ValueError, match=r"kind of a loss must be one of \['cross_entropy', .*\], got 'l1'"):
+        case.tiles.loss(Loss("l1", case.y, None, 0.0), case.y, case.K, case.b, case.W, to_start=False)
+
+
 def test_b_without_a_bias_is_an_error():
     case = Case(33, 3, 9, torch.float32, bias="none")
     with pytest.raises(ValueError, match=r"b must be None, as the bias is 'none', got \[0\]"):

@@ -14,14 +14,16 @@ import llvmlite
 import numpy as np
 from numba import cfunc, from_dtype, njit, types
 
-_options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# A product and a sum may become one instruction, with one rounding; division by 0 gives infinity.
+_arithmetic = {"fastmath": {"contract"}, "error_model": "numpy"}
+_options = {**_arithmetic, "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-# For functions that kernels are made of. A product and a sum may become one instruction, with one rounding.
-compiled = njit(fastmath={"contract"}, **_options)
+# For the functions that kernels are made of.
+compiled = njit(**_options)
 # The same, copied into every caller by LLVM: for what is called every few numbers, as a call has many arguments.
-inlined = njit(fastmath={"contract"}, forceinline=True, **_options)
+inlined = njit(forceinline=True, **_options)
 # The same, compiled as a part of its caller: for large functions called from one place, that LLVM would optimise twice.
-merged = njit(fastmath={"contract"}, inline="always", **_options)
+merged = njit(inline="always", **_options)
 
 
 def kernel(record: np.dtype) -> Callable[[Callable[..., Any]], Callable[[Any], Any]]:
@@ -38,11 +40,11 @@ def kernel(record: np.dtype) -> Callable[[Callable[..., Any]], Callable[[Any], A
             signature = types.void(types.CPointer(from_dtype(record)))
             function = make(kind, _version())
             try:
-                return cfunc(signature, cache=True)(function)
+                return cfunc(signature, cache=True, **_arithmetic)(function)
             except RuntimeError as error:
                 if "cannot cache" not in str(error):
                     raise
-                return cfunc(signature)(function)  # no folder can be written to: each process compiles for itself
+                return cfunc(signature, **_arithmetic)(function)  # no folder is writable: not kept
 
         return of_type
 

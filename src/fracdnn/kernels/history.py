@@ -126,7 +126,7 @@ def fetch(table, i, kind):
         prefetch(state, i + lanes_of(kind))
 
 
-@merged
+@inlined
 def begin_piece(record, first, last, kind):
     """What `begin` does, for numbers first … last − 1 of the states."""
     rows, inputs = numbers(record.rows, record.n_rows, np.int64), numbers(record.inputs, record.n_inputs, np.int64)

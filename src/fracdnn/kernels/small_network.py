@@ -24,9 +24,9 @@ from fracdnn.kernels.vectors import across, filled, item_size, lanes, lanes_of, 
 
 _BLOCK = 8
 
-# What is computed: addresses of contiguous arrays, their sizes, and what to do with them. `entered` counts the threads
-# that took work, each of which has a room of its own; each group of tiles has a row of `sums`.
-# `start` is the address of Y_N for `forward`, of the gradient of Y_0 for `gradients`.
+# What is computed: addresses of contiguous arrays, their sizes, and what to do with them. `kind` is one of `codes`.
+# `entered` counts the threads that took work, each of which has a room of its own; each group of tiles has a row of
+# `sums`. At `start` go Y_N if the kind is STATE, and the gradient of Y_0 otherwise, unless the address is 0.
 CALL = (
     *("taken", "entered", "fine", "samples", "K", "b", "W", "n_outputs"),
     *("cotangent", "start", "kind", "target", "shares", "outputs", "smoothing", "rooms", "room", "sums", "n_sums"),
@@ -256,7 +256,7 @@ def share(arguments, kind):
     n_tiles = -(-record.n // record.size)
     while group < record.n_groups:
         sums = numbers(record.sums + group * (record.n_sums + 1) * item_size(kind), record.n_sums + 1, kind)
-        for i in range(len(sums)):
+        for i in range(0 if record.kind == STATE else len(sums)):
             sums[i] = 0
         for tile in range(group * n_tiles // record.n_groups, (group + 1) * n_tiles // record.n_groups):
             if not pass_tile(record, network, tile * record.size, sums, room, kind):

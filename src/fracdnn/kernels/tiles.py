@@ -59,8 +59,9 @@ class LossGradients(NamedTuple):
 class Tiles:
     """A network of N layers, and n ≥ 1 samples, as the kernel takes them.
 
-    `weights` is None at order 1, else a pair of [N, N] tensors: the matrix of the forward history sum and that of the
-    adjoint one. `factors` are the N step factors, `activation` is one of `ACTIVATIONS` and `bias` one of `BIASES`.
+    `weights` is None at order 1, else a pair of [N, N] tensors: H of the forward history sum, and H_{N−k, N−n} in row n
+    and column k for the adjoint one. `factors` are the N step factors. `activation` is one of `ACTIVATIONS`, and `bias`
+    one of `BIASES`.
     The parameters come with each call: K [N, width, width], and b [N, width] for a "vector" bias, [N] for a "scalar"
     bias, None for "none". All tensors are on the CPU and of one dtype. They need not be contiguous.
 
@@ -82,6 +83,9 @@ class Tiles:
         kernel = loading.small_network(dtype)
         if kernel is None:
             raise RuntimeError(f"dtype {dtype} has no compiled kernel; ask kernels.loading.small_network(dtype) first")
+        if n < 1 or activation not in ACTIVATIONS or bias not in BIASES:
+            rule = f"at least one sample, an activation of {list(ACTIVATIONS)} and a bias of {list(BIASES)}"
+            raise InvalidArgumentError(f"Tiles takes {rule}, got {n}, {activation!r} and {bias!r}")
         n_layers = len(factors)
         self._kernel, self._dtype = kernel, dtype
         self._shape, self._K_shape = (n, width), (n_layers, width, width)
@@ -191,7 +195,7 @@ class Tiles:
         # In the order of the kernel's `RECORD`: `entered` and `fine` come first.
         work.call(0, 1, *parameters, *given, *work.fields, *self._network)
         self.threads_used, fine = work.call.read("entered"), bool(work.call.read("fine"))
-        row = np.add.reduce(work.sums, 0)
+        row = work.sums[0] if kind == codes.STATE else np.add.reduce(work.sums, 0)
         free.append(work)
         return row, fine
 
@@ -210,6 +214,8 @@ class Tiles:
 
     def _target(self, loss: Loss, n_outputs: int) -> torch.Tensor:
         n = self._shape[0]
+        if loss.kind not in LOSSES:
+            raise InvalidArgumentError(f"the kind of a loss must be one of {list(LOSSES)}, got {loss.kind!r}")
         if loss.kind == "cross_entropy":
             return self._plain("target", loss.target, (n,), torch.int64)
         return self._plain("target", loss.target, (n, n_outputs))
