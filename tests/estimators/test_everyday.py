@@ -298,3 +298,51 @@ def test_an_interrupted_fit_is_a_model(tmp_path):
 
 def test_regressor_beats_the_mean_by_cross_validation():
     assert cross_val_score(small(FractionalRegressor), *load_diabetes(return_X_y=True), cv=3).mean() > 0.3
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "message"),
+    [
+        (
+            {0: np.nan, 1: 1.0},
+            "class_weight must hold finite numbers not below 0, got nan for class 0; 0 leaves",
+        ),
+        ({0: -1.0, 1: 1.0}, "class_weight must hold finite numbers not below 0, got -1.0 for class 0"),
+        ({0: 0.0, 1: 0.0}, "sample_weight and class_weight must leave a sample with a weight above 0, got 0 for all"),
+    ],
+)
+def test_class_weights_that_cannot_be_are_refused(class_weight, message):
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    for method in ("fit", "partial_fit"):
+        estimator = FractionalClassifier(class_weight=class_weight, max_iter=2)
+        options = {"classes": [0, 1]} if method == "partial_fit" else {}
+        with pytest.raises(ValueError, match=message):
+            getattr(estimator, method)(X, y, **options)
+
+
+@pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])
+@pytest.mark.parametrize("scale", [1e38, 1e-300, 3.0])
+def test_only_the_ratios_of_weights_count(kind, scale):
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2
+    weight = 1.0 + np.arange(30)
+    plain, scaled = (kind(max_iter=3, random_state=0).fit(X, y, sample_weight=w) for w in (weight, scale * weight))
+    np.testing.assert_allclose(scaled.history_.column("loss"), plain.history_.column("loss"), rtol=1e-5)
+    np.testing.assert_allclose(scaled.predict(X), plain.predict(X), rtol=1e-3)
+
+
+def test_a_fit_leaves_the_callers_modes_and_random_state_alone():
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2
+    before = torch.random.get_rng_state()
+    plain = FractionalClassifier(max_iter=3, random_state=0).fit(X, y)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    with torch.no_grad():
+        again = FractionalClassifier(max_iter=3, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(again.predict_proba(X), plain.predict_proba(X))
+
+
+def test_a_warm_start_with_another_network_is_refused():
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2
+    estimator = FractionalClassifier(max_iter=2, warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="n_layers must be 3 as in the fit before with warm_start=True, got 5; set"):
+        estimator.set_params(n_layers=5).fit(X, y)
+    estimator.set_params(n_layers=3, max_iter=3).fit(X, y)

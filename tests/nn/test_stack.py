@@ -1,5 +1,6 @@
 import copy
 import io
+import math
 import os
 import subprocess
 import sys
@@ -657,3 +658,139 @@ def test_complex_layers_are_refused_by_name():
 class Turn(nn.Module):
     def forward(self, x):
         return x * 1j
+
+
+class Seen(nn.Module):
+    """A layer that lets others look at the state it is given."""
+
+    def __init__(self, layer, look):
+        super().__init__()
+        self.layer, self.look = layer, look
+
+    def forward(self, y):
+        self.look(y)
+        return self.layer(y)
+
+
+def by_definition(layers, x, order=0.5):
+    factors = l1_step_factor(order, 0.2).expand(len(layers))
+    return reference.propagate(memory_matrix(order, len(layers)), factors, lambda j, y: layers[j](y), x)
+
+
+@pytest.mark.parametrize("history", ["exact", "compressed"])
+def test_gradients_at_states_are_whole(history):
+    """What a layer sees carries all that the loss has from it: by the layer, and by the memory of all later ones."""
+    layers, x, seen = dense(n_layers=20), batch(5, 4).requires_grad_(), []
+    stack = FractionalStack([Seen(layer, seen.append) for layer in layers], order=0.5, history=history)
+    found = torch.autograd.grad(stack(x).pow(2).sum(), [*seen, x])
+    states = by_definition(layers, x)
+    expected = torch.autograd.grad(states[-1].pow(2).sum(), [*states[:-1], x])
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("history", ["exact", "compressed"])
+def test_hooks_on_states_change_what_goes_back(history):
+    """Clipping the cotangent of a state, and what `retain_grad` keeps, as in the definition."""
+    layers, x = dense(n_layers=12), batch(5, 4).requires_grad_()
+
+    def clip(gradient):
+        return gradient.clamp(-0.05, 0.05)
+
+    kept = []
+
+    def look(y):
+        if y.requires_grad:
+            y.register_hook(clip)
+            y.retain_grad()
+            kept.append(y)
+
+    stack = FractionalStack([Seen(layer, look) for layer in layers], order=0.5, history=history)
+    parameters = list(stack.parameters())
+    stack(x).pow(2).sum().backward()
+    found = [p.grad.clone() for p in parameters]
+    mine = [y.grad for y in kept]
+    stack.zero_grad()
+    states = by_definition([Seen(layer, look) for layer in layers], x * 1.0)
+    states[-1].pow(2).sum().backward()
+    for one, two in zip(found, (p.grad for p in parameters), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-10)
+    for one, two in zip(mine, (y.grad for y in kept[len(mine) :]), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("n_layers", [100, 400])
+@pytest.mark.parametrize("order", [0.9, 0.5])
+def test_half_precision_is_as_good_as_at_order_one(order, n_layers, dtype):
+    """State and gradient against double precision: never worse than the residual network of the same layers."""
+
+    def errors(order):
+        layers = dense(8, n_layers)
+        stack = FractionalStack(layers, order=order, step_size=0.05)
+        x = batch(16, 8)
+        result, slopes = stack(x), torch.cat([g.reshape(-1) for g in gradients(stack, x)])
+        stack.to(dtype)
+        half, half_slopes = stack(x.to(dtype)), torch.cat([g.reshape(-1) for g in gradients(stack, x.to(dtype))])
+        return [
+            float(((a.double() - b).norm() / b.norm()).detach()) for a, b in ((half, result), (half_slopes, slopes))
+        ]
+
+    for mine, residual in zip(errors(order), errors(1.0), strict=True):
+        assert mine <= residual
+
+
+def test_constants_are_made_outside_of_the_callers_hooks_and_modes():
+    """The first call decides what is kept for all others: nothing of it may be in there."""
+    from fracdnn.caputo import order_series
+
+    layers, x = dense(n_layers=7), batch(5, 4).requires_grad_()
+
+    def learned():
+        order_series._coefficients.cache_clear()
+        return FractionalStack(layers, order=0.7, learn_order=True)
+
+    expected = gradients(learned(), x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.to(torch.bfloat16), lambda t: t.double()):
+        stack = learned()
+        stack(x).sum().backward()
+    for mine, theirs in zip(gradients(stack, x), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    stack = learned()
+    again = torch.utils.checkpoint.checkpoint(stack, x, use_reentrant=False)
+    for mine, theirs in zip(torch.autograd.grad(again.pow(2).sum(), list(stack.parameters())), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+    fixed = FractionalStack(layers, order=0.3)
+    with torch.device("meta"), torch.autocast("cpu", torch.bfloat16):
+        fixed(x)
+    torch.testing.assert_close(fixed(x), FractionalStack(layers, order=0.3)(x), rtol=0, atol=0)
+
+
+def test_inference_mode_first_and_forward_mode_then():
+    stack, x = FractionalStack(dense(n_layers=70), order=0.5), batch(5, 4)
+    with torch.inference_mode():
+        stack(x)
+    _, tangent = jvp(stack, (x,), (torch.ones_like(x),))
+    assert torch.isfinite(tangent).all()
+    stack(x.requires_grad_()).sum().backward()
+
+
+def test_threads_with_other_dtypes_share_a_stack():
+    from concurrent.futures import ThreadPoolExecutor
+
+    stack = FractionalStack([nn.Tanh() for _ in range(20)], order=0.5)
+    many = [batch(3, 4, dtype=dtype, seed=seed) for seed in range(40) for dtype in (torch.float32, torch.float64)]
+    expected = [stack(x) for x in many]
+    with ThreadPoolExecutor(4) as pool:
+        for mine, theirs in zip(pool.map(stack, many * 5), expected * 5, strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def test_steps_of_very_different_size():
+    """The factor of a step is that of the step as it was given, and the weights those of the steps between."""
+    stack = FractionalStack([nn.Tanh(), nn.Tanh(), nn.Tanh()], order=0.5, step_size=[1.0, 1e-12, 1e-12])
+    plan = stack.plan(batch(1, 4))
+    expected = math.gamma(1.5) * 1e-6
+    assert plan.factor_numbers[1] == pytest.approx(expected, rel=1e-14)
+    equal = FractionalStack([nn.Tanh(), nn.Tanh()], order=0.5, step_size=[1e-12, 1e-12]).plan(batch(1, 4))
+    torch.testing.assert_close(equal.forward_matrix(batch(1)), memory_matrix(0.5, 2), rtol=1e-13, atol=1e-15)

@@ -284,7 +284,51 @@ def test_bad_calls():
     x = torch.zeros(2, requires_grad=True)
     with pytest.raises(InvalidArgumentError, match="closure must be given, got None"):
         BFGS([x]).step()
-    with pytest.raises(InvalidArgumentError, match="params must be one group, got 2"):
+    with pytest.raises(InvalidArgumentError, match="params must be one group, got another; the search"):
         BFGS([{"params": [x]}, {"params": [torch.zeros(1, requires_grad=True)]}])
     with pytest.raises(InvalidArgumentError, match="memory must be at least 1, got 0"):
         LBFGS([x], memory=0)
+
+
+def test_groups_added_later_are_refused():
+    optimizer = BFGS([torch.zeros(2, requires_grad=True)])
+    with pytest.raises(InvalidArgumentError, match="params must be one group, got another"):
+        optimizer.add_param_group({"params": [torch.zeros(2, requires_grad=True)]})
+
+
+def test_parameters_may_be_freed_and_frozen_between_steps():
+    """What requires a gradient when a step begins is what it moves."""
+    one, two = (torch.full((2,), 3.0, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    two.requires_grad_(False)
+    optimizer = BFGS([one, two], max_iter=50)
+
+    def closure():
+        one.grad = two.grad = None
+        loss = (one**2).sum() + (two - 1.0).pow(4).sum() + (one * two).sum() * 0.1
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert torch.equal(two, torch.full((2,), 3.0, dtype=torch.float64))
+    two.requires_grad_(True)
+    optimizer.step(closure)
+    assert optimizer.result.status == Status.CONVERGED
+    assert (two - 3.0).abs().min() > 1.0
+    assert two.grad.norm() < 1e-5
+
+
+def test_parameters_of_several_dtypes():
+    wide, narrow = torch.ones(2, dtype=torch.float64, requires_grad=True), torch.ones(2, requires_grad=True)
+    optimizer = BFGS([wide, narrow], max_iter=50, tolerance=1e-5)
+
+    def closure():
+        wide.grad = narrow.grad = None
+        loss = (wide - 2.0).square().sum() + (narrow.double() + wide).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert optimizer.result.status == Status.CONVERGED
+    assert (wide.dtype, narrow.dtype) == (torch.float64, torch.float32)
+    assert narrow.grad.dtype == torch.float32
+    torch.testing.assert_close(wide.detach(), torch.full((2,), 2.0, dtype=torch.float64), rtol=1e-4, atol=1e-4)

@@ -7,6 +7,7 @@ import torch
 import fracdnn
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.solver.fdeint import _is_uniform
 
 STEPS = (40, 80, 160, 320)
 
@@ -206,3 +207,93 @@ def test_very_many_steps_of_a_number():
     for coarse, fine in zip(*errors, strict=True):
         assert 1.9 < coarse / fine < 2.1
         assert fine < 2e-5
+
+
+@pytest.mark.parametrize("history", ["auto", "exact"])
+def test_forward_mode_sees_the_times_of_an_equal_grid(history):
+    """Derivatives by a time of an equal grid: nobody may take its steps for constants."""
+    t, direction = torch.linspace(0, 1, 11, dtype=torch.float64), torch.zeros(11, dtype=torch.float64)
+    direction[5] = 1.0
+
+    def end(t):
+        y0 = torch.ones(1, dtype=torch.float64)
+        return fdeint(decay, y0, t, order=0.5, trajectory=False, history=history).sum()
+
+    leaf = t.clone().requires_grad_()
+    expected = torch.autograd.grad(end(leaf), leaf)[0][5]
+    assert abs(float(expected)) > 1e-5
+    torch.testing.assert_close(torch.func.jvp(end, (t,), (direction,))[1], expected)
+    torch.testing.assert_close(torch.func.jacfwd(end)(t)[5], expected)
+    with torch.autograd.forward_ad.dual_level():
+        dual = end(torch.autograd.forward_ad.make_dual(t, direction))
+        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(dual).tangent, expected)
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        45000 + torch.tensor([0, 1, 2, 12, 13, 23, 24, 34.0]) / 256,
+        1.7e9 + torch.tensor([0, 1, 3, 4, 5, 11, 12], dtype=torch.float64) * 2.0**-21,
+    ],
+    ids=["single precision", "unix time"],
+)
+def test_unequal_steps_at_late_times_are_not_taken_for_equal(t):
+    """Both grids are exact in their dtype; shifted to 0 they must give the same."""
+    y0, scale = torch.ones(1, dtype=torch.float64), 1.0 / float(t[-1] - t[0])
+    early = (t.double() - t[0].double()) * scale
+
+    def late(time, u):
+        return -(scale**0.5) * u
+
+    expected = fdeint(decay, y0, early, order=0.5, trajectory=False)
+    torch.testing.assert_close(fdeint(late, y0, t, order=0.5, trajectory=False), expected, rtol=1e-9, atol=0)
+
+
+def test_equal_steps_up_to_rounding_are_equal():
+    """Else a long grid in single precision would take all pairs of its times."""
+    y0 = torch.ones(1)
+    for t in (torch.linspace(0, 1, 100_001), torch.arange(1000) * 0.1, torch.linspace(5, 6, 2001, dtype=torch.float64)):
+        assert _is_uniform(t, t.double())
+    assert fdeint(decay, y0, torch.linspace(0, 1, 20_001), order=0.5, trajectory=False).shape == (1,)
+
+
+def test_func_gets_the_times_in_their_own_dtype():
+    t = 1.7e9 + torch.arange(20, dtype=torch.float64)
+    seen = []
+
+    def slope(time, u):
+        seen.append(time)
+        return torch.sin(time - 1.7e9) * torch.ones_like(u)
+
+    single, double = (fdeint(slope, torch.zeros(1, dtype=d), t, order=0.5) for d in (torch.float32, torch.float64))
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
+    assert torch.equal(torch.stack(seen[:19]), t[:-1])
+
+
+def test_compiled_exported_and_batched_solves():
+    t = torch.linspace(0, 1, 9, dtype=torch.float64)
+
+    def solve(y0, t):
+        return fdeint(decay, y0, t, order=0.5)
+
+    y0 = torch.ones(2, dtype=torch.float64)
+    expected = solve(y0, t)
+    torch._dynamo.reset()
+    compiled = torch.compile(solve, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(y0, t), expected, rtol=1e-9, atol=1e-9)
+    several = torch.stack([t, 2 * t])
+    batched = torch.func.vmap(solve, in_dims=(None, 0))(y0, several)
+    torch.testing.assert_close(batched[1], solve(y0, 2 * t), rtol=1e-9, atol=1e-9)
+
+
+def test_the_first_state_that_func_sees_carries_the_whole_gradient():
+    seen = []
+
+    def slope(t, u):
+        seen.append(u)
+        return -u * u
+
+    y0 = torch.full((1,), 0.7, dtype=torch.float64, requires_grad=True)
+    u = fdeint(slope, y0, torch.linspace(0, 1, 30), order=0.5, trajectory=False)
+    first, start = torch.autograd.grad(u.sum(), [seen[0], y0])
+    torch.testing.assert_close(first, start)

@@ -143,3 +143,9 @@ def test_batch_normalisation_by_feature_and_over_all():
 def test_bad_options(make, message):
     with pytest.raises(InvalidArgumentError, match=message):
         make()
+
+
+def test_a_stencil_has_no_rows_and_columns():
+    net = FractionalNetwork(6, 2, n_layers=4, operator="stencil", grid_shape=(2, 3))
+    with pytest.raises(InvalidArgumentError, match="laplacian must be 'time' for operator='stencil', got 'matrix'"):
+        Regularization(operator=1.0, laplacian="matrix")(net)

@@ -10,6 +10,7 @@ from fracdnn.caputo.weights import (
     l1_weights_on_grid,
     memory_matrix,
     memory_weights,
+    memory_weights_of_steps,
     memory_weights_on_grid,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "l1_weights_on_grid",
     "memory_matrix",
     "memory_weights",
+    "memory_weights_of_steps",
     "memory_weights_on_grid",
     "mittag_leffler",
 ]

@@ -20,6 +20,7 @@ import torch
 
 from fracdnn.caputo.weights import Number, far_differences
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.tracing import carries_derivative, outside_of_modes
 from fracdnn.validation import check_count, check_one_order, check_positive
 
 _SMALLEST_TOLERANCE = 1e-11
@@ -81,7 +82,7 @@ def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tole
             f"tolerance must lie in [{_SMALLEST_TOLERANCE}, 1), got {tolerance}; "
             f"use the exact weights where more digits are needed"
         )
-    if order.requires_grad:
+    if carries_derivative(order):
         return _compress(order, min_lag, max_lag, tolerance)
     cached = _compress_cached(float(order), min_lag, max_lag, tolerance)
     return replace(
@@ -91,8 +92,7 @@ def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tole
 
 @lru_cache(maxsize=64)
 def _compress_cached(order: float, min_lag: int, max_lag: int, tolerance: float) -> ExponentialSum:
-    with torch.inference_mode(False):
-        return _compress(torch.tensor(order, dtype=torch.float64), min_lag, max_lag, tolerance)
+    return outside_of_modes(lambda: _compress(torch.tensor(order, dtype=torch.float64), min_lag, max_lag, tolerance))
 
 
 def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float) -> ExponentialSum:
@@ -102,7 +102,7 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float)
         return ExponentialSum(nothing, nothing, min_lag, max_lag, tolerance, 0.0)
     rates, spacing = _quadrature_rates(float(fixed), min_lag, max_lag, tolerance)
     amplitudes = _amplitudes(fixed, rates, spacing, min_lag)
-    directions = _dominant_directions(rates, amplitudes, max_lag - min_lag, with_derivative=order.requires_grad)
+    directions = _dominant_directions(rates, amplitudes, max_lag - min_lag, with_derivative=carries_derivative(order))
     lags = torch.logspace(math.log10(min_lag), math.log10(max_lag), _CHECKED_LAGS, dtype=torch.float64)
     lags = lags.round().clamp(min_lag, max_lag).unique()
     exact = far_differences(fixed, lags)
@@ -125,7 +125,7 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float)
     else:  # the quadrature itself is longer and safe
         new_rates, projection = rates, torch.eye(rates.numel(), dtype=torch.float64)
         error = relative_error(new_rates, amplitudes**2)
-    if order.requires_grad:
+    if carries_derivative(order):
         amplitudes = _amplitudes(order.cpu(), rates, spacing, min_lag)
     weights = (projection @ amplitudes) ** 2
     return ExponentialSum(new_rates.to(order.device), weights.to(order.device), min_lag, max_lag, tolerance, error)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fracdnn.caputo.weights import memory_matrix
+from fracdnn.tracing import outside_of_modes
 
 Weights = Callable[[torch.Tensor], torch.Tensor]
 
@@ -57,12 +58,15 @@ def _coefficients(n_layers: int, derivative: int) -> np.ndarray:
     """
     angles = np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1)
     weights = _derived(partial(memory_matrix, n_layers=n_layers), derivative)
-    with torch.inference_mode(False), torch.enable_grad():
+
+    @torch.enable_grad()
+    def sampled() -> np.ndarray:
         orders = torch.from_numpy((np.cos(angles) + 1.0) / 2.0).requires_grad_().unbind()
-        samples = torch.stack([weights(order) for order in orders]).detach()
+        return torch.stack([weights(order) for order in orders]).detach().flatten(1).numpy()
+
     cosines = np.cos(np.arange(_DEGREE + 1)[:, None] * angles)
     cosines[0] /= 2.0
-    return 2.0 / (_DEGREE + 1) * cosines @ samples.flatten(1).numpy()
+    return 2.0 / (_DEGREE + 1) * cosines @ outside_of_modes(sampled)
 
 
 def _derived(function: Weights, times: int) -> Weights:

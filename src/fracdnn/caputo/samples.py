@@ -101,7 +101,7 @@ def _slope_sum(values: torch.Tensor, times: torch.Tensor, exponent: torch.Tensor
     """Σ_k Δu_k/τ_k · [(t_j − t_{k−1})^e − (t_j − t_k)^e] / Γ(1+e) for every j, with 0 for j = 0."""
     steps = times.diff()
     slopes = (values.diff(dim=0) / _along_first(steps, values)).reshape(steps.numel(), -1)
-    if uniform and slopes.shape[0] > _DIRECT_SAMPLES:
+    if uniform and slopes.shape[0] > _DIRECT_SAMPLES and slopes.numel():
         step = (times[-1] - times[0]) / steps.numel()
         sums = _causal_convolution(step**exponent * lag_increments(exponent, steps.numel()), slopes)
     else:

@@ -130,11 +130,23 @@ def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
     """
     order = check_order(order)
     t = check_times(t).to(order.device)
-    _check_orders(order, t.numel() - 1)
+    return _grid_weights(order, t.diff(), t[1:].unsqueeze(-1) - t[1:])
+
+
+def _grid_weights(order: torch.Tensor, steps: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    _check_orders(order, steps.numel())
     row_order = order.unsqueeze(-1) if order.dim() else order
-    steps = t.diff()
-    weights = power_increments(t, 1.0 - row_order) / steps * steps.unsqueeze(-1) ** row_order
+    weights = _increments(steps, distance, 1.0 - row_order) / steps * steps.unsqueeze(-1) ** row_order
     return _with_unit_diagonal(weights)
+
+
+def memory_weights_of_steps(order: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    """`memory_weights_on_grid` for times that are given by their steps, however much these differ in size."""
+    order = check_order(order).to(steps.device)
+    # t_j − t_k as the sum of the steps between, from the later end: no time is rounded to a sum of all before it.
+    between = steps.expand(len(steps), -1).tril().flip(-1).cumsum(-1).flip(-1)
+    distance = torch.cat([between[:, 1:], torch.zeros_like(between[:, :1])], dim=-1)
+    return _differences_of_columns(_grid_weights(order, steps, distance))
 
 
 def memory_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
@@ -143,7 +155,10 @@ def memory_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
     Column 0 is w_j1 and column k ≥ 1 is w_{j,k+1} − w_jk; a row sums to 1 and is not negative, up to rounding:
     the subtraction leaves an absolute error of a few roundings of w, which is all that the sum over the history sees.
     """
-    weights = l1_weights_on_grid(order, t)
+    return _differences_of_columns(l1_weights_on_grid(order, t))
+
+
+def _differences_of_columns(weights: torch.Tensor) -> torch.Tensor:
     return torch.cat([weights[:, :1], weights.diff(dim=-1)], dim=-1).tril()
 
 
@@ -153,12 +168,16 @@ def power_increments(t: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     The kernel of both the L1 derivative (exponent 1 − order) and the product-trapezoidal integral
     (exponent 1 + order). As d^e · expm1(e · log1p(τ_k/d)), d = t_j − t_k, it does not cancel for old k.
     """
-    steps = t.diff()
+    return _increments(t.diff(), t[1:].unsqueeze(-1) - t[1:], exponent)
+
+
+def _increments(steps: torch.Tensor, distance: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """The same from steps τ_k and distances t_j − t_k."""
     n = steps.numel()
-    below = torch.ones(n, n, dtype=torch.bool, device=t.device).tril(-1)
-    distance = torch.where(below, t[1:].unsqueeze(-1) - t[1:], 1.0)
+    below = torch.ones(n, n, dtype=torch.bool, device=steps.device).tril(-1)
+    distance = torch.where(below, distance, 1.0)
     older = distance**exponent * torch.expm1(exponent * torch.log1p(steps / distance))
-    diagonal = torch.eye(n, dtype=torch.bool, device=t.device)
+    diagonal = torch.eye(n, dtype=torch.bool, device=steps.device)
     newest = (steps.unsqueeze(-1) ** exponent).expand(n, n)
     return torch.where(below, older, torch.where(diagonal, newest, 0.0))
 

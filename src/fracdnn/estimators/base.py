@@ -219,28 +219,38 @@ class FractionalEstimator(SharedParameters):
             generator,
         )
 
+    def _network_options(self) -> dict[str, Any]:
+        """What of a network the parameters say."""
+        return {
+            "n_layers": int(self.n_layers),
+            "order": float(self.order),
+            "width": None if self.width is None else int(self.width),
+            "step_size": float(self.step_size),
+            "activation": self.activation,
+            "bias": self.bias,
+            "learn_order": bool(self.learn_order),
+        }
+
     def _new_network(self, n_features: int, n_outputs: int, generator: torch.Generator) -> FractionalNetwork:
-        network = FractionalNetwork(
-            n_features,
-            n_outputs,
-            n_layers=int(self.n_layers),
-            order=float(self.order),
-            width=None if self.width is None else int(self.width),
-            activate_opening=True,
-            step_size=float(self.step_size),
-            activation=self.activation,
-            bias=self.bias,
-            learn_order=bool(self.learn_order),
-            generator=generator,
+        options = self._network_options()
+        return FractionalNetwork(n_features, n_outputs, activate_opening=True, generator=generator, **options).to(
+            self._device()
         )
-        return network.to(self._device())
 
     def _label_smoothing(self) -> float:
         return float(getattr(self, "label_smoothing", 0.0))
 
     def _goes_on(self) -> bool:
-        """Whether a fit starts from the network of the one before."""
-        return self.warm_start and hasattr(self, "network_")
+        """Whether a fit starts from the network of the one before, which must be such as the parameters say."""
+        if not self.warm_start or not hasattr(self, "network_"):
+            return False
+        for name, value in self._network_options().items():
+            if self.network_.options[name] != value:
+                raise ValueError(
+                    f"{name} must be {self.network_.options[name]!r} as in the fit before with warm_start=True, "
+                    f"got {value!r}; set warm_start=False to start anew"
+                )
+        return True
 
     def _training(self) -> Training:
         # Plain numbers: a search may hand in NumPy's, which JSON does not know.

@@ -43,7 +43,7 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         self.classes_: np.ndarray = classes
         labels, weight = self._labels(y), self._weights(sample_weight, X)
         if self.class_weight is not None:
-            by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+            by_class = compute_class_weight(self._checked_class_weight(), classes=self.classes_, y=y)
             weight = weight * by_class[labels]
         self._train(X, labels, len(self.classes_), "cross_entropy", weight)
         return self
@@ -62,7 +62,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
         if self.class_weight is not None:
-            weight = weight * np.array([self.class_weight.get(name, 1.0) for name in self.classes_])[labels]
+            given = self._checked_class_weight()
+            weight = weight * np.array([given.get(name, 1.0) for name in self.classes_])[labels]
         self._train_on(X, labels, len(self.classes_), "cross_entropy", weight)
         return self
 
@@ -79,6 +80,16 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         """The most probable class."""
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
+
+    def _checked_class_weight(self) -> Any:
+        if isinstance(self.class_weight, dict):
+            for name, weight in self.class_weight.items():
+                if not (np.isfinite(weight) and weight >= 0):
+                    raise ValueError(
+                        f"class_weight must hold finite numbers not below 0, got {weight} for class {name!r}; "
+                        f"0 leaves a class out"
+                    )
+        return self.class_weight
 
     def _labels(self, y: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.classes_, y)

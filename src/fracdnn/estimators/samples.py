@@ -19,10 +19,15 @@ def as_tensor(values: np.ndarray) -> torch.Tensor:
 def merge_repeated(X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Distinct samples in sorted order with their weights added up, those without weight left out.
 
-    The objective is the same and costs less; and a weight is then worth a repetition to the last bit.
+    The objective is the same and costs less; and a weight is then worth a repetition to the last bit. Only the ratios
+    of weights count: they are divided by a power of 2, so that in single precision none overflows and none is lost.
     """
     kept = weight > 0
-    X, target, weight = X[kept], target[kept], weight[kept]
+    if not kept.any():
+        raise ValueError(
+            "sample_weight and class_weight must leave a sample with a weight above 0, got 0 for all; raise one of them"
+        )
+    X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(weight.max())[1]))
     both = np.column_stack([X, target.reshape(len(target), -1).astype(np.float64)])
     _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
     return X[first], target[first], np.bincount(which.reshape(-1), weights=weight)

@@ -14,6 +14,7 @@ from fracdnn.memory.plan import (
     default_tolerance,
     equal_steps_plan,
     grid_plan,
+    steps_plan,
 )
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "equal_steps_plan",
     "grid_plan",
     "propagate",
+    "steps_plan",
 ]

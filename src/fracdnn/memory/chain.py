@@ -1,13 +1,14 @@
 """A chain of steps with memory, Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), whose backward pass is the exact adjoint.
 
 Each f_j is ordinary autograd; only the memory is not. A node of the graph adds it to a step, and instead of edges to
-all earlier states the nodes share a `Tape` with the history. Going back, node j receives from f_j the cotangent of
-Y_j, adds what the later layers' memory holds it to account for, and has the adjoint state
+all earlier states the nodes share a `Tape` with the history. Going back, Y_j receives
 
-    Q_j = ∂E/∂Y_j + c_{j+1} J_jᵀ Q_{j+1} + Σ_{i>j} H_ij Q_i.
+    Q_j = ∂E/∂Y_j + c_{j+1} J_jᵀ Q_{j+1} + Σ_{i>j} H_ij Q_i:
 
-The last sum is a causal sum again, in reversed order and with the transposed weights: the same code. So the graph has
-one node a layer, and what is held between the passes is one state a layer beside what the layers save themselves.
+the first two terms by autograd itself, and the last, what the later layers' memory holds it to account for, from the
+node of Y_{j+1}, which has Y_j as an input. So the cotangent of a state is whole wherever it is looked at, by hooks or
+`retain_grad`. The sum is a causal sum again, in reversed order and with the transposed weights: the same code. The
+graph has one node a layer, and what is held between the passes is one state a layer beside what the layers save.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import torch
 
 from fracdnn.memory.guard import CopyGuard, Guard, StateGuard, Step
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
+from fracdnn.memory.sums import wide
 from fracdnn.tracing import backward_task, being_transformed, is_batch_of_cotangents, when_backward_ends
 
 
@@ -56,7 +58,7 @@ class Tape:
     def __init__(self, plan: MemoryPlan, y0: torch.Tensor, *, plain: bool = False) -> None:
         self.plan = plan
         self.history = plan.plain_sum(y0) if plain else plan.forward_sum(y0)
-        factors = plan.factor_numbers or plan.factors.to(y0)
+        factors = plan.factor_numbers or plan.factors.to(y0.device, wide(y0.dtype))
         self.factors: Any = factors if plain or isinstance(factors, list) else factors.detach()
         self._passes: dict[int, BackwardPass] = {}
 
@@ -88,27 +90,31 @@ class BackwardPass:
     def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
         plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
         self._plan, self._top = plan, top
-        self._factors = plan.factors.to(cotangent) if plain else tape.factors
+        self._factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else tape.factors
         self._sum = plan.plain_adjoint_sum(top, cotangent) if plain else plan.adjoint_sum(top, cotangent)
         # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
 
-    def change_cotangent(self, j: int, cotangent: torch.Tensor, saved: Sequence[torch.Tensor]) -> torch.Tensor:
-        """c_j Q_j, what f_{j−1} receives: a tensor of its own, since callers may write into gradients."""
-        n, factor = self._top - j, self._factors[j - 1]
-        if n and not saved:
-            return self._sum.advance_scaled(n, cotangent, factor)
-        adjoint = self._sum.advance(n, cotangent, 1.0) if n else self._sum.first(cotangent)
+    def take(self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor]) -> None:
+        """Take Q_j, and where weights are learned, Y_{j−1} and f_{j−1}."""
+        n = self._top - j
+        if n:
+            self._sum.append(n, adjoint)
+        else:
+            self._sum.first(adjoint)
         if saved:
             previous, change = saved
             if not torch.is_grad_enabled():  # else second derivatives need the graph
                 previous, change = previous.detach(), change.detach()
             self._recorded[j] = (previous, adjoint, change)
-        return factor * adjoint
 
-    def input_cotangent(self, cotangent: torch.Tensor) -> torch.Tensor:
-        """Q_0."""
-        return cotangent + self._sum.row(self._top)
+    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
+        """c_j Q_j, what f_{j−1} receives: a tensor of its own, since callers may write into gradients."""
+        return (self._factors[j - 1] * adjoint).to(adjoint.dtype)
+
+    def memory_cotangent(self, j: int) -> torch.Tensor:
+        """Σ_{i≥j} H_{i,j−1} Q_i, the part of Q_{j−1} that comes by the memory; after `take(j, …)`."""
+        return self._sum.row(self._top - j + 1)
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
@@ -133,11 +139,11 @@ class _Start(torch.autograd.Function):
             return (None, cotangent, *[None] * len(ctx.devices))
         gradients = current.weight_gradients() if ctx.devices else ()
         at_home = [gradient.to(device) for gradient, device in zip(gradients, ctx.devices, strict=True)]
-        return (None, current.input_cotangent(cotangent), *at_home)
+        return (None, cotangent, *at_home)
 
 
 class _Step(torch.autograd.Function):
-    """Y_j from f_{j−1}(Y_{j−1}). Y_{j−1} itself is an input so that the nodes go back in order."""
+    """Y_j from f_{j−1}(Y_{j−1}) and, by the history, from Y_{j−1} and all states before it."""
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, j: int, previous: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
@@ -149,5 +155,6 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         current = ctx.tape.backward_pass(ctx.j, cotangent)
-        change_cotangent = current.change_cotangent(ctx.j, cotangent, ctx.saved_tensors)
-        return None, None, None, change_cotangent.to(ctx.dtype)
+        current.take(ctx.j, cotangent, ctx.saved_tensors)
+        memory = current.memory_cotangent(ctx.j) if ctx.needs_input_grad[2] else None
+        return None, None, memory, current.change_cotangent(ctx.j, cotangent).to(ctx.dtype)

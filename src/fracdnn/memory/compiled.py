@@ -80,6 +80,9 @@ class CompiledCompressedSum(HistorySum):
         self._write(n, row, 0, 0.0)
         return row
 
+    def append(self, n: int, state: torch.Tensor) -> None:
+        self._keep(n, self._readable(state))
+
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         step = self._readable(change)
         state = self._new_state()

@@ -112,7 +112,10 @@ class CompressedSum(BufferedSum):
         self._start_rows(0)
         return first
 
-    def row(self, n: int) -> torch.Tensor:
+    def append(self, n: int, state: torch.Tensor) -> None:
+        self._slots[n % self._weights.block].copy_(state)
+
+    def _slot(self, n: int) -> torch.Tensor:
         if n == self.n_rows and self._transposed:
             return self._last_transposed_row(n)
         within = n % self._weights.block

@@ -5,6 +5,8 @@ older states of the enclosing block is brought in for all its rows by one matrix
 older state is met on exactly one level.
 """
 
+from abc import abstractmethod
+
 import torch
 
 from fracdnn.memory.sums import HistorySum
@@ -25,10 +27,17 @@ class BufferedSum(HistorySum):
 
     n_rows: int
 
+    @abstractmethod
+    def _slot(self, n: int) -> torch.Tensor:
+        """Row n, in the place of x_n."""
+
+    def row(self, n: int) -> torch.Tensor:
+        return self._slot(n).clone()
+
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         if change.layout is not torch.strided:  # torch would add a sparse one at another place of the buffer
             change = change.to_dense()
-        row = self.row(n)
+        row = self._slot(n)
         if n == self.n_rows:  # apart, so that it does not keep the buffers alive
             return (row + factor * change).to(row.dtype)
         if isinstance(factor, float):
@@ -52,7 +61,10 @@ class ExactSum(BufferedSum):
     def first(self, state: torch.Tensor) -> torch.Tensor:
         return fresh_alias(self._slots[0]).copy_(state)
 
-    def row(self, n: int) -> torch.Tensor:
+    def append(self, n: int, state: torch.Tensor) -> None:
+        self._slots[n].copy_(state)
+
+    def _slot(self, n: int) -> torch.Tensor:
         start = 0
         for size in self._levels:
             if n % size == 0 and start < n:

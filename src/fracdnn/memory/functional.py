@@ -25,6 +25,9 @@ class FunctionalSum(HistorySum):
         self._block.append(state)
         return state
 
+    def append(self, n: int, state: torch.Tensor) -> None:
+        self._block.append(state)
+
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         row = self.row(n)
         state = row + (change if isinstance(factor, float) and factor == 1.0 else factor * change).to(row.dtype)

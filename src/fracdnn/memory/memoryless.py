@@ -19,6 +19,9 @@ class MemorylessSum(HistorySum):
     def row(self, n: int) -> torch.Tensor:
         return self._last if self._skip else torch.zeros_like(self._last)
 
+    def append(self, n: int, state: torch.Tensor) -> None:
+        self._last = state
+
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         change = change.to(self._last.dtype)
         if not self._skip:

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_of_steps, memory_weights_on_grid
 from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
 from fracdnn.memory.choose import choose_sum
 from fracdnn.memory.compressed import CompressedWeights, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.memoryless import MemorylessSum
-from fracdnn.memory.sums import HistorySum
-from fracdnn.tracing import being_traced, being_transformed
+from fracdnn.memory.sums import HistorySum, WideSum, wide
+from fracdnn.tracing import being_traced, being_transformed, carries_derivative, outside_of_modes
 
 # Batches of other sizes keep other things: not without end.
 _KEPT = 64
@@ -39,7 +39,7 @@ class MemoryPlan(ABC):
         self.learned = any(tensor.requires_grad for tensor in self.weight_tensors)
         # Numbers where they are constants: a Python float costs a layer nothing, on any device.
         self.factor_numbers: list[float] | None = None
-        if not self.learned and not being_traced():
+        if not being_traced() and not carries_derivative(factors):
             self.factor_numbers = factors.tolist()
         self._kept: dict[tuple[Any, ...], Any] = {}
 
@@ -71,8 +71,8 @@ class MemoryPlan(ABC):
     ) -> tuple[torch.Tensor, ...]:
         """Gradients for `weight_tensors` from Y_0 … Y_{N−1}, Q_1 … Q_N and f_0 … f_{N−1}."""
         # These sums cancel: never in less than single precision, whatever the layers use.
-        wide, kind = torch.promote_types(adjoints[0].dtype, torch.float32), adjoints[0].device.type
-        rows = [torch.stack([each.reshape(-1) for each in part]).to(wide) for part in (states, adjoints, changes)]
+        dtype, kind = wide(adjoints[0].dtype), adjoints[0].device.type
+        rows = [torch.stack([each.reshape(-1) for each in part]).to(dtype) for part in (states, adjoints, changes)]
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
             factors = (rows[1] * rows[2]).sum(1).to(torch.float64)
             return (*self.weight_gradients(rows[0], rows[1]), factors)
@@ -83,8 +83,7 @@ class MemoryPlan(ABC):
         if found is None:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            with torch.inference_mode(False), torch.no_grad():
-                found = self._kept[key] = make()
+            found = self._kept[key] = outside_of_modes(make)
         return found
 
 
@@ -119,17 +118,17 @@ class ExactPlan(MemoryPlan):
         self._matrix = matrix
 
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        return ExactSum(self.forward_matrix(state), state)
+        return _widened(state, lambda wide: ExactSum(self.forward_matrix(wide), wide))
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         skip = self.n_layers - top
-        return ExactSum(self.adjoint_matrix(state)[skip:, skip:], state)
+        return _widened(state, lambda wide: ExactSum(self.adjoint_matrix(wide)[skip:, skip:], wide))
 
     def plain_sum(self, state: torch.Tensor) -> HistorySum:
-        return FunctionalSum(self._matrix.to(state.device))
+        return _widened(state, lambda wide: FunctionalSum(self._matrix.to(wide.device)))
 
     def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return _transposed_sum(self._matrix, top, state.device)
+        return _transposed_sum(self._matrix, top, state)
 
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return ((adjoints @ states.T).tril().to(torch.float64),)
@@ -153,18 +152,20 @@ class CompressedPlan(MemoryPlan):
         self._weights, self._order, self._sums = weights, order, sums
 
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        kind = choose_sum(self._sums, self.n_layers, state)
-        return kind(self._cast_weights(state), state, self.n_layers, transposed=False)
+        return _widened(state, lambda wide: self._sum(wide, self.n_layers, transposed=False))
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        kind = choose_sum(self._sums, top, state)
-        return kind(self._cast_weights(state), state, top, transposed=True)
+        return _widened(state, lambda wide: self._sum(wide, top, transposed=True))
+
+    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
+        kind = choose_sum(self._sums, n_rows, state)
+        return kind(self._cast_weights(state), state, n_rows, transposed=transposed)
 
     def plain_sum(self, state: torch.Tensor) -> HistorySum:
-        return FunctionalSum(self._matrix().to(state.device))
+        return _widened(state, lambda wide: FunctionalSum(self._matrix().to(wide.device)))
 
     def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return _transposed_sum(self._matrix(), top, state.device)
+        return _transposed_sum(self._matrix(), top, state)
 
     def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return compressed_gradients(self._cast_weights(states), states, adjoints)
@@ -184,9 +185,16 @@ def _transposed(matrix: torch.Tensor) -> torch.Tensor:
     return matrix.T.flip(0, 1)
 
 
-def _transposed_sum(matrix: torch.Tensor, top: int, device: torch.device) -> HistorySum:
+def _transposed_sum(matrix: torch.Tensor, top: int, state: torch.Tensor) -> HistorySum:
     skip = len(matrix) - top
-    return FunctionalSum(_transposed(matrix)[skip:, skip:].to(device))
+    return _widened(state, lambda wide: FunctionalSum(_transposed(matrix)[skip:, skip:].to(wide.device)))
+
+
+def _widened(state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) -> HistorySum:
+    """The sum for states like this one; for those of 16 bits, in single precision."""
+    if wide(state.dtype) is state.dtype:
+        return make(state)
+    return WideSum(make(torch.empty_like(state, dtype=wide(state.dtype))), state.dtype)
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
@@ -218,6 +226,11 @@ def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
     if changing and not being_transformed():
         return memory_matrix_by_series(order, n_layers)
     return memory_matrix(order, n_layers)
+
+
+def steps_plan(order: torch.Tensor, steps: torch.Tensor) -> MemoryPlan:
+    """A plan for a step of each layer; always exact."""
+    return ExactPlan(l1_step_factor(order, steps), memory_weights_of_steps(order, steps))
 
 
 def grid_plan(order: torch.Tensor, t: torch.Tensor) -> MemoryPlan:

@@ -8,8 +8,8 @@ import torch
 class HistorySum(ABC):
     """A causal weighted sum over a growing sequence of states x_0, x_1, …: row n is Σ_{k<n} M_nk x_k.
 
-    Use: `first(x_0)`, then for n = 1, 2, … `advance(n, …)`, which makes x_n of row n. The last row may also be asked
-    for by itself.
+    Use: `first(x_0)`, then for n = 1, 2, … either `advance(n, …)`, which makes x_n of row n, or `row(n)`, after which
+    `append(n, x_n)` takes whatever was made of it. The last row may also be asked for by itself.
     """
 
     @abstractmethod
@@ -18,7 +18,11 @@ class HistorySum(ABC):
 
     @abstractmethod
     def row(self, n: int) -> torch.Tensor:
-        """The memory Σ_{k<n} M_nk x_k; rows come in order."""
+        """The memory Σ_{k<n} M_nk x_k, a tensor of its own; rows come in order."""
+
+    @abstractmethod
+    def append(self, n: int, state: torch.Tensor) -> None:
+        """Take x_n, which nobody may write into until the sum is done with."""
 
     @abstractmethod
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
@@ -27,3 +31,37 @@ class HistorySum(ABC):
     @abstractmethod
     def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
         """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
+
+
+class WideSum(HistorySum):
+    """A sum for states of less than single precision: weights, sums and states in it are float32.
+
+    Rounded to 16 bits, a hundred weights that should sum to 1 are some percent off.
+    """
+
+    def __init__(self, inner: HistorySum, dtype: torch.dtype) -> None:
+        self._inner, self._dtype = inner, dtype
+        self._lost: float | torch.Tensor = 0.0
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        return self._inner.first(state.to(torch.float32)).to(self._dtype)
+
+    def row(self, n: int) -> torch.Tensor:
+        row = self._inner.row(n)
+        rounded = row.to(self._dtype)
+        self._lost = row - rounded
+        return rounded
+
+    def append(self, n: int, state: torch.Tensor) -> None:
+        self._inner.append(n, state + self._lost)  # what the row, of which the state was made, lost on its way out
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        return self._inner.advance(n, change.to(torch.float32), factor).to(self._dtype)
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        return self._inner.advance_scaled(n, change.to(torch.float32), scale).to(self._dtype)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What memory is computed in: never less than single precision."""
+    return torch.promote_types(dtype, torch.float32)

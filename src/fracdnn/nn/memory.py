@@ -17,10 +17,10 @@ from fracdnn.memory import (
     choose_history,
     default_tolerance,
     equal_steps_plan,
-    grid_plan,
+    steps_plan,
 )
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
-from fracdnn.tracing import being_traced
+from fracdnn.tracing import being_traced, outside_of_modes
 from fracdnn.validation import check_choice, check_order, check_positive, check_step_size
 
 Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
@@ -130,9 +130,7 @@ class Memory(nn.Module):
         key = (n_layers, history, self._tolerance(state), state.is_cpu)
         plan = self._plans.get(key)
         if plan is None:
-            # A plan outlives the call that asks for it, which may be made in inference mode.
-            with torch.inference_mode(False), torch.no_grad():
-                plan = self._new_plan(state, n_layers, history)
+            plan = outside_of_modes(lambda: self._new_plan(state, n_layers, history))
             self._plans = {**(self._plans if len(self._plans) < 4 else {}), key: plan}
         return plan
 
@@ -141,8 +139,7 @@ class Memory(nn.Module):
         if self.is_residual:
             return MemorylessPlan(steps.expand(n_layers))
         if steps.dim():
-            times = torch.cat([torch.zeros_like(steps[:1]), steps.cumsum(0)])
-            return grid_plan(order.to(times.device), times)
+            return steps_plan(order.to(steps.device), steps)
         tolerance, block = self._tolerance(state), choose_block(state)
         return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block)
 

@@ -89,11 +89,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         callback: Callable[[Iteration], None] | None = None,
     ) -> None:
         super().__init__(params, {})
-        if len(self.param_groups) != 1:
-            raise InvalidArgumentError(
-                f"params must be one group, got {len(self.param_groups)}; the search treats all parameters alike"
-            )
-        self._parameters = [p for p in self.param_groups[0]["params"] if p.requires_grad]
+        self._parameters = self._trained()
         self.max_iter = check_count(max_iter, "max_iter", minimum=1)
         self.tolerance = float(tolerance)
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
@@ -112,6 +108,10 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         """
         if closure is None:
             raise InvalidArgumentError("closure must be given, got None; pass a function that returns the loss")
+        trained = self._trained()
+        if [id(p) for p in trained] != [id(p) for p in self._parameters]:
+            self._parameters = trained
+            self.reset()  # the curvature was that of others
         counts = {"evaluations": 0, "trials": 0}
 
         def value_at(position: torch.Tensor) -> _Point:
@@ -149,6 +149,18 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         evaluations, trials = counts["evaluations"], counts["trials"]
         self.result = Result(status, point.loss, point.gradient_norm, iterations, evaluations, trials)
         return torch.tensor(point.loss, dtype=x.dtype, device=x.device)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Once, for the group that it is made with; there is no other."""
+        if self.param_groups:
+            raise InvalidArgumentError(
+                "params must be one group, got another; the search treats all parameters alike, so pass them together"
+            )
+        super().add_param_group(param_group)
+
+    def _trained(self) -> list[torch.Tensor]:
+        """The parameters that require a gradient now: they may be frozen and freed between steps."""
+        return [p for p in self.param_groups[0]["params"] if p.requires_grad]
 
     def reset(self) -> None:
         """Forget the curvature learned so far, for another objective."""
@@ -217,7 +229,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 
     def _set_gradient(self, gradient: torch.Tensor) -> None:
         for parameter, part in zip(self._parameters, self._split(gradient), strict=True):
-            parameter.grad = part.clone()
+            parameter.grad = part.to(parameter.dtype, copy=True)
 
     def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         parts = flat.split([p.numel() for p in self._parameters])

@@ -7,8 +7,10 @@ from functools import lru_cache
 import torch
 from torch.linalg import vector_norm
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
+from fracdnn.tracing import outside_of_modes
 from fracdnn.validation import check_choice
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
@@ -37,6 +39,10 @@ class Regularization:
 
     def __call__(self, network: FractionalNetwork) -> torch.Tensor:
         weights = network.weights()
+        if self.operator and self.laplacian == "matrix" and network.architecture.operator == "stencil":
+            raise InvalidArgumentError(
+                "laplacian must be 'time' for operator='stencil', got 'matrix'; a stencil has no rows and columns"
+            )
         total = weights.W.new_zeros(())
         for factor, name, laplacian in self._terms(weights):
             parameter = getattr(weights, name)
@@ -82,15 +88,17 @@ class Regularization:
 def neumann_laplacian(n: int, exponent: float = 1.0) -> torch.Tensor:
     """(−Δ)^exponent on n points with reflecting ends, [n, n] float64: 2, −1 off the diagonal, 1 in the corners."""
     values, vectors = _spectrum(n)
-    with torch.inference_mode(False):
-        return vectors @ (values**exponent * vectors).T
+    return outside_of_modes(lambda: vectors @ (values**exponent * vectors).T)
 
 
 @lru_cache(maxsize=32)
 def _spectrum(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Eigenvalues and eigenvectors (cosines) of the second difference with reflecting ends."""
-    with torch.inference_mode(False):
+
+    def spectrum() -> tuple[torch.Tensor, torch.Tensor]:
         k = torch.arange(n, dtype=torch.float64)
         values = 4.0 * torch.sin(torch.pi * k / (2 * n)) ** 2
         vectors = torch.cos(torch.pi * k * (k.unsqueeze(-1) + 0.5) / n)
         return values, vectors / vectors.norm(dim=0)
+
+    return outside_of_modes(spectrum)

@@ -16,6 +16,7 @@ from torch.nn.functional import linear
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemoryPlan
+from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import operations
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
@@ -54,7 +55,7 @@ class ProductLayers(Layers):
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
         self._activation, self._slope = ACTIVATIONS[architecture.activation], SLOPES[architecture.activation]
         self._plan, self._K, self._b = plan, weights.operators, weights.b
-        self._factors: Any = plan.factor_numbers or plan.factors.detach().to(weights.W)
+        self._factors: Any = plan.factor_numbers or plan.factors.detach().to(weights.W.device, wide(weights.W.dtype))
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         keeps_value, activation, factors = self._slope.keeps_value, self._activation, self._factors
