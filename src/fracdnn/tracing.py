@@ -82,9 +82,12 @@ def has_module_hooks(module: nn.Module) -> bool:
     )
 
 
-def has_tensor_hooks(tensor: torch.Tensor) -> bool:
-    """Whether somebody wants to see a tensor's gradient before or after it is accumulated."""
-    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+def has_tensor_hooks(*tensors: torch.Tensor | None) -> bool:
+    """Whether somebody wants to see the gradient of one of these tensors before or after it is accumulated."""
+    for tensor in tensors:
+        if tensor is not None and (tensor._backward_hooks or tensor._post_accumulate_grad_hooks):
+            return True
+    return False
 
 
 def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:

@@ -83,7 +83,8 @@ class MemoryPlan(ABC):
         if found is None:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            found = self._kept[key] = outside_of_modes(make)
+            # A plan of learned weights lives for one pass: what is made for it may see the caller's modes.
+            found = self._kept[key] = torch.no_grad()(make)() if self.learned else outside_of_modes(make)
         return found
 
 
@@ -192,7 +193,7 @@ def _transposed_sum(matrix: torch.Tensor, top: int, state: torch.Tensor) -> Hist
 
 def _widened(state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) -> HistorySum:
     """The sum for states like this one; for those of 16 bits, in single precision."""
-    if wide(state.dtype) is state.dtype:
+    if state.dtype in (torch.float32, torch.float64):
         return make(state)
     return WideSum(make(torch.empty_like(state, dtype=wide(state.dtype))), state.dtype)
 

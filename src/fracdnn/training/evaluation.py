@@ -1,7 +1,9 @@
 """The objective and its gradients, evaluated: the one place that decides how.
 
-Usually a backward pass of autograd. Where a network runs on the small kernel, that computes loss and gradients in one
-pass, and they go to the parameters directly: autograd would take longer than the kernel.
+Usually a backward pass of autograd through loss and network, to which the gradients of the regularisation are added:
+they are known. Where a network runs on the small kernel, that computes loss and gradients in one pass, and they go to
+the parameters directly: autograd would take longer than the kernel. Whoever hooks parameters, or subclasses the
+objective, has it all by autograd.
 """
 
 import torch
@@ -23,41 +25,49 @@ def backward(
     weight: torch.Tensor | None = None,
 ) -> tuple[float, torch.Tensor]:
     """The objective as a number and the outputs; the gradients are added to those of the parameters."""
+    weights = network.weights()
+    plain = type(objective) is Objective and type(objective.regularization) is Regularization
     with torch.enable_grad():
-        found = _by_kernel(objective, network, x, target, weight) if network.may_run_on_kernel else None
+        if not plain or has_tensor_hooks(*weights):
+            outputs = network(x)
+            value = objective.of_outputs(network, outputs, target, weight)
+            value.backward()
+            return float(value.detach()), outputs.detach()
+        found = _by_kernel(objective, network, x, target, weight, weights) if network.may_run_on_kernel else None
         if found is not None:
             return found
         outputs = network(x)
-        value = objective.of_outputs(network, outputs, target, weight)
-        value.backward()
-        return float(value.detach()), outputs.detach()
+        loss = objective.data_loss(outputs, target, weight)
+        loss.backward()
+    with torch.no_grad():
+        return float(loss) + objective.regularization.add_to_gradients(weights), outputs.detach()
 
 
 def _by_kernel(
-    objective: Objective, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
+    objective: Objective,
+    network: FractionalNetwork,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    weights: Weights,
 ) -> tuple[float, torch.Tensor] | None:
     """The same with the loss inside the kernel; None where that cannot serve, or where autograd has to say what is
     wrong.
     """
-    # A subclass may compute something else.
-    if type(objective) is not Objective or type(objective.regularization) is not Regularization:
-        return None
     if type(network) is not FractionalNetwork or has_module_hooks(network):
         return None
     if not _kernel_takes(objective.loss, network.architecture.n_outputs, x, target, weight):
         return None
-    weights = network.weights()
     engine, plan = network.route(x, weights)
-    if engine != "kernel" or any(each is not None and has_tensor_hooks(each) for each in weights):
+    if engine != "kernel":
         return None
     loss = Loss(objective.loss, target, weight, objective.label_smoothing)
     found = loss_and_gradients(network.architecture, plan, x, weights, loss)
     if found is None:
         return None
     with torch.no_grad():
-        value = found.value + objective.regularization.add_gradients(weights, found.gradients)
         _add_gradients(weights, found.gradients)
-    return value, found.outputs
+        return found.value + objective.regularization.add_to_gradients(weights), found.outputs
 
 
 def _kernel_takes(

@@ -39,10 +39,6 @@ class Regularization:
 
     def __call__(self, network: FractionalNetwork) -> torch.Tensor:
         weights = network.weights()
-        if self.operator and self.laplacian == "matrix" and network.architecture.operator == "stencil":
-            raise InvalidArgumentError(
-                "laplacian must be 'time' for operator='stencil', got 'matrix'; a stencil has no rows and columns"
-            )
         total = weights.W.new_zeros(())
         for factor, name, laplacian in self._terms(weights):
             parameter = getattr(weights, name)
@@ -50,19 +46,27 @@ class Regularization:
             total = total + (0.5 * factor) * image.square().sum()
         return total
 
-    def add_gradients(self, weights: Weights, gradients: Weights) -> float:
-        """The same as a number, and its gradients added to `gradients`, in place."""
+    def add_to_gradients(self, weights: Weights) -> float:
+        """The same as a number; its gradients are added to those that the parameters have, in place."""
         total = 0.0
         for factor, name, laplacian in self._terms(weights):
             parameter = getattr(weights, name)
             image = parameter if laplacian is None else laplacian(parameter)
             total += 0.5 * factor * float(vector_norm(image)) ** 2
-            getattr(gradients, name).add_(image if laplacian is None else laplacian(image), alpha=factor)
+            if parameter.requires_grad:
+                gradient = image if laplacian is None else laplacian(image)
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                parameter.grad.add_(gradient, alpha=factor)
         return total
 
     def _terms(self, weights: Weights) -> list[tuple[float, str, Linear | None]]:
         """The terms ½ factor ‖A p‖², as the factor, the name of p and a symmetric A, None for the identity."""
         n_layers, laplacian = len(weights.operators), self._time if self.laplacian == "time" else self._matrix
+        if self.operator and self.laplacian == "matrix" and weights.operators.dim() < 3:
+            raise InvalidArgumentError(
+                "laplacian must be 'time' for operator='stencil', got 'matrix'; a stencil has no rows and columns"
+            )
         terms = (
             (self.class_map, "W", None),
             (self.operator / n_layers, "operators", laplacian),
