@@ -95,8 +95,14 @@ class BackwardPass:
         # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
 
-    def take(self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor]) -> None:
-        """Take Q_j, and where weights are learned, Y_{j−1} and f_{j−1}."""
+    def back(
+        self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor], *, to_previous: bool
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """From Q_j what Y_{j−1} receives by the memory, Σ_{i≥j} H_{i,j−1} Q_i, and what f_{j−1} receives, c_j Q_j.
+
+        Both are tensors of their own, since callers may write into gradients. `saved` is Y_{j−1} and f_{j−1} where
+        weights are learned.
+        """
         n = self._top - j
         if n:
             self._sum.append(n, adjoint)
@@ -107,14 +113,7 @@ class BackwardPass:
             if not torch.is_grad_enabled():  # else second derivatives need the graph
                 previous, change = previous.detach(), change.detach()
             self._recorded[j] = (previous, adjoint, change)
-
-    def change_cotangent(self, j: int, adjoint: torch.Tensor) -> torch.Tensor:
-        """c_j Q_j, what f_{j−1} receives: a tensor of its own, since callers may write into gradients."""
-        return (self._factors[j - 1] * adjoint).to(adjoint.dtype)
-
-    def memory_cotangent(self, j: int) -> torch.Tensor:
-        """Σ_{i≥j} H_{i,j−1} Q_i, the part of Q_{j−1} that comes by the memory; after `take(j, …)`."""
-        return self._sum.row(self._top - j + 1)
+        return self._sum.row(n + 1) if to_previous else None, self._factors[j - 1] * adjoint
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
@@ -155,6 +154,6 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         current = ctx.tape.backward_pass(ctx.j, cotangent)
-        current.take(ctx.j, cotangent, ctx.saved_tensors)
-        memory = current.memory_cotangent(ctx.j) if ctx.needs_input_grad[2] else None
-        return None, None, memory, current.change_cotangent(ctx.j, cotangent).to(ctx.dtype)
+        to_previous = ctx.needs_input_grad[2]
+        memory, change = current.back(ctx.j, cotangent, ctx.saved_tensors, to_previous=to_previous)
+        return None, None, memory, change.to(ctx.dtype)
