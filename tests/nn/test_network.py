@@ -313,3 +313,24 @@ def test_it_trains_in_an_ordinary_loop():
         nn.functional.cross_entropy(net(x - 0.5), target).backward()
         optimizer.step()
     assert (net(x - 0.5).argmax(1) == target).float().mean() > 0.95
+
+
+def test_a_refused_state_dict_changes_nothing():
+    net, other = network(order=0.9), network(order=0.3, seed=1)
+    before = net.K.clone()
+    with pytest.raises(FracdnnError, match="must be one of order and step"):
+        net.load_state_dict(other.state_dict())
+    assert torch.equal(net.K, before)
+
+
+def test_an_engine_may_be_asked_for_later():
+    net = network()
+    net(batch())
+    net.engine = "products"
+    net(batch())
+    assert net.engine_ == "products"
+    with pytest.raises(FracdnnError, match="engine must be one of 'auto', 'operations', .* got 'fast'"):
+        net.engine = "fast"
+    net.adjoint = "continuous"
+    net(batch())
+    assert net.engine_ == "printed"

@@ -794,3 +794,33 @@ def test_steps_of_very_different_size():
     assert plan.factor_numbers[1] == pytest.approx(expected, rel=1e-14)
     equal = FractionalStack([nn.Tanh(), nn.Tanh()], order=0.5, step_size=[1e-12, 1e-12]).plan(batch(1, 4))
     torch.testing.assert_close(equal.forward_matrix(batch(1)), memory_matrix(0.5, 2), rtol=1e-13, atol=1e-15)
+
+
+def test_a_refused_state_dict_changes_nothing():
+    stack, other = FractionalStack(dense(seed=0), order=0.9), FractionalStack(dense(seed=1), order=0.3)
+    before = [p.clone() for p in stack.parameters()]
+    with pytest.raises(FracdnnError, match="must be one of order and step"):
+        stack.load_state_dict(other.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(before, stack.parameters(), strict=True))
+
+
+def test_slices_have_their_own_hooks_and_may_go_backwards():
+    stack, seen = FractionalStack(dense(), order=[0.2, 0.3, 0.4, 0.5, 0.6, 0.7], learn_steps=True), []
+    part = stack[::-2]
+    assert list(part) == list(stack)[::-2]
+    assert part.order.tolist() == [0.7, 0.5, 0.3]
+    assert part.history_ is None
+    part.register_forward_hook(lambda *_: seen.append(1))
+    stack(batch(2, 4))
+    assert not seen
+    part(batch(2, 4))
+    assert seen
+
+
+def test_steps_of_layers_that_were_added_or_taken_away():
+    stack = FractionalStack(dense(), step_size=[0.1] * 6)
+    del stack.layers[5]
+    assert stack.step_sizes.tolist() == [0.1] * 5
+    stack.layers.extend(dense(n_layers=2))
+    with pytest.raises(FracdnnError, match="step_size must hold one number for each of the 7 layers, got 6"):
+        stack.step_sizes  # noqa: B018

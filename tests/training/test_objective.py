@@ -149,3 +149,9 @@ def test_a_stencil_has_no_rows_and_columns():
     net = FractionalNetwork(6, 2, n_layers=4, operator="stencil", grid_shape=(2, 3))
     with pytest.raises(InvalidArgumentError, match="laplacian must be 'time' for operator='stencil', got 'matrix'"):
         Regularization(operator=1.0, laplacian="matrix")(net)
+
+
+def test_targets_of_another_shape_are_not_broadcast():
+    net, x = FractionalNetwork(3, 1, n_layers=2).double(), batch(9)
+    with pytest.raises(InvalidArgumentError, match=r"target must have the shape of the outputs, \(9, 1\), got \(9,\)"):
+        Objective("squared_error")(net, x, torch.zeros(9, dtype=torch.float64))

@@ -105,14 +105,20 @@ class Memory(nn.Module):
 
     def part(self, index: slice) -> "Memory":
         """The memory of some of the layers: one for all is shared, values of single layers are copied."""
-        part = copy.copy(self)
-        part._modules, part._plans = dict(self._modules), {}
-        part._order, part._steps = (value[index] if value.dim() else value for value in (self._order, self._steps))
+        part = separate_copy(self)
+        part._plans, part.history_ = {}, None
+        part._order, part._steps = (
+            _taken(value, index) if value.dim() else value for value in (self._order, self._steps)
+        )
         for name, learned in (("learned_order", self.learned_order), ("learned_steps", self.learned_steps)):
             if learned is not None and learned.raw.dim():
                 part._modules[name] = copied = copy.deepcopy(learned)
-                copied.raw = nn.Parameter(learned.raw.detach()[index].clone())
+                copied.raw = nn.Parameter(_taken(learned.raw.detach(), index))
         return part
+
+    def step_sizes(self, n_layers: int) -> torch.Tensor:
+        """The step of each of so many layers."""
+        return self._for(n_layers, self.step_size, "step_size").expand(n_layers)
 
     def plan(self, state: torch.Tensor, n_layers: int, *, history: str | None = None) -> MemoryPlan:
         """The weights and factors for so many layers and states like this one; noted as what ran.
@@ -171,6 +177,11 @@ class Memory(nn.Module):
         return torch.cat([order.reshape(-1), steps.reshape(-1)])
 
     def set_extra_state(self, state: Any) -> None:
+        """Nothing to set: what is fixed has to be the same."""
+        self.check_extra_state(state)
+
+    def check_extra_state(self, state: Any) -> None:
+        """Refuse what `get_extra_state` gives for other orders or steps."""
         here = self.get_extra_state()
         if not isinstance(state, torch.Tensor) or state.shape != here.shape:
             got = tuple(state.shape) if isinstance(state, torch.Tensor) else type(state).__name__
@@ -206,6 +217,18 @@ class Memory(nn.Module):
         order += "" if self.learned_order is None else " (learned)"
         steps += "" if self.learned_steps is None else " (learned)"
         return f"order={order}, step_size={steps}, history={self.history!r}"
+
+
+def separate_copy(module: Any) -> Any:
+    """A shallow copy of a module that shares what it holds, but not the dicts it is held in, nor those of its hooks."""
+    copied = copy.copy(module)
+    copied.__dict__.update({name: copy.copy(value) for name, value in vars(copied).items() if isinstance(value, dict)})
+    return copied
+
+
+def _taken(values: torch.Tensor, index: slice) -> torch.Tensor:
+    """A copy of some of the values; torch has no slices that go backwards."""
+    return values[list(range(len(values))[index])]
 
 
 def _shown(values: torch.Tensor) -> str:

@@ -104,10 +104,9 @@ class FractionalNetwork(nn.Module):
         )
         self.memory = Memory(n_layers, **memory)
         self.adjoint = check_choice(adjoint, "adjoint", ADJOINTS)
-        self.engine = check_choice(engine, "engine", ENGINES)
+        self.engine = engine
         self.engine_: str | None = None
         self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
-        self.may_run_on_kernel = fits_kernel(self.engine, self.architecture, self.memory)
         self._check_combination()
         self._draw(generator)
 
@@ -158,13 +157,23 @@ class FractionalNetwork(nn.Module):
         """How the last pass summed over earlier layers: "exact", "compressed", or "none" at order 1."""
         return self.memory.history_
 
+    @property
+    def engine(self) -> str:
+        """What was asked for: "auto" or the name of an engine."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: str) -> None:
+        self._engine = check_choice(engine, "engine", ENGINES)
+        self.may_run_on_kernel = fits_kernel(engine, self.architecture, self.memory)
+
     def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
         """What a pass of x takes: the engine, which `engine_` then names, and the memory's weights.
 
         Decided once for batches that are alike, where order and steps are fixed and nobody watches the operations.
         """
         self._check_input(x)
-        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.memory.history)
+        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.adjoint, self.memory.history)
         key = (x.shape, x.dtype, x.device, *kinds)
         found = None if operations_are_watched(x.device.type) else self._routes.get(key)
         if found is None:
@@ -230,6 +239,9 @@ class FractionalNetwork(nn.Module):
                 "a state dict must hold whole tensors K, b and W, got one with a module for each layer, as "
                 "earlier versions wrote them; stack its K and b over the layers, or train the network anew"
             )
+        key = f"{prefix}memory._extra_state"
+        if key in state_dict:  # before any parameter is taken
+            self.memory.check_extra_state(state_dict[key])
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:

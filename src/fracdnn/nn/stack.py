@@ -1,8 +1,7 @@
 """Any shape-keeping modules as a network with memory."""
 
-import copy
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, overload
 
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import MemoryPlan, propagate
-from fracdnn.nn.memory import Memory
+from fracdnn.nn.memory import Memory, separate_copy
 from fracdnn.nn.signature import takes_options_of
 from fracdnn.tracing import being_traced
 
@@ -27,7 +26,8 @@ class FractionalStack(nn.Module):
 
     Options (`order`, `step_size`, `learn_order`, `learn_steps`, `history`, `tolerance`) as in `fracdnn.nn.Memory`,
     which `stack.memory` is; `order`, `step_sizes` and `history_` give the current values. `len(stack)`, `stack[j]` and
-    iteration give the layers; `stack[a:b]` is a stack of these layers, which it shares.
+    iteration give the layers; `stack[a:b]` is a stack of these layers, which it shares, with copies of what is learned
+    for single layers.
 
     Shapes: x [...] as the layers take it; `stack(x)` gives Y_N, `stack(x, trajectory=True)` all Y_0 … Y_N,
     [N + 1, ...]. Further arguments go to every layer: `stack(x, src_mask=mask)`. Gradients are those of the exact
@@ -51,7 +51,7 @@ class FractionalStack(nn.Module):
     @property
     def step_sizes(self) -> torch.Tensor:
         """The step of each layer, float64, [N]."""
-        return self.memory.step_size.expand(len(self.layers))
+        return self.memory.step_sizes(len(self.layers))
 
     @property
     def history_(self) -> str | None:
@@ -75,9 +75,15 @@ class FractionalStack(nn.Module):
             raise InvalidArgumentError(
                 f"a slice must hold at least one of the {len(self)} layers, got {index}; take a larger part"
             )
-        part = copy.copy(self)
-        part._modules = {**self._modules, "layers": self.layers[index], "memory": self.memory.part(index)}
+        part = separate_copy(self)
+        part._modules.update(layers=self.layers[index], memory=self.memory.part(index))
         return part
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        key = f"{prefix}memory._extra_state"
+        if key in state_dict:  # before any parameter is taken
+            self.memory.check_extra_state(state_dict[key])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
         self._check_input(x)

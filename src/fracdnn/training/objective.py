@@ -45,6 +45,11 @@ class Objective:
 
     def data_loss(self, outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         if self.loss == "squared_error":
+            if target.shape != outputs.shape:
+                raise InvalidArgumentError(
+                    f"target must have the shape of the outputs, {tuple(outputs.shape)}, got {tuple(target.shape)}; "
+                    f"for one output pass target.unsqueeze(1)"
+                )
             losses = 0.5 * (outputs - target).square().mean(1)
             return losses.mean() if weight is None else (losses @ weight) / weight.sum()
         smoothing = self.label_smoothing
