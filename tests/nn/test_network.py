@@ -329,7 +329,7 @@ def test_an_engine_may_be_asked_for_later():
     net.engine = "products"
     net(batch())
     assert net.engine_ == "products"
-    with pytest.raises(FracdnnError, match="engine must be one of 'auto', 'operations', .* got 'fast'"):
+    with pytest.raises(FracdnnError, match=r"engine must be one of 'auto', 'operations', .* got 'fast'"):
         net.engine = "fast"
     net.adjoint = "continuous"
     net(batch())
