@@ -1,7 +1,7 @@
 """The memory of a network's layers as torch sees it: order, steps, what of them is learned, and the plan they make."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -177,11 +177,7 @@ class Memory(nn.Module):
         return torch.cat([order.reshape(-1), steps.reshape(-1)])
 
     def set_extra_state(self, state: Any) -> None:
-        """Nothing to set: what is fixed has to be the same."""
-        self.check_extra_state(state)
-
-    def check_extra_state(self, state: Any) -> None:
-        """Refuse what `get_extra_state` gives for other orders or steps."""
+        """Nothing to set: what is fixed has to be the same, else it is refused."""
         here = self.get_extra_state()
         if not isinstance(state, torch.Tensor) or state.shape != here.shape:
             got = tuple(state.shape) if isinstance(state, torch.Tensor) else type(state).__name__
@@ -195,6 +191,11 @@ class Memory(nn.Module):
                 f"a state dict must be one of order and step {self._described(here)}, got one of "
                 f"{self._described(state)}; build the network with the order and step_size that it was made with"
             )
+
+    def check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
+        """Refuse one of other orders or steps, for a module that is about to take its own parameters from it."""
+        if f"{prefix}_extra_state" in state_dict:
+            self.set_extra_state(state_dict[f"{prefix}_extra_state"])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)

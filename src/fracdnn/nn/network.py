@@ -215,8 +215,8 @@ class FractionalNetwork(nn.Module):
         if weights.opening_weight is not None:
             parts["opening"] = _linear(weights.opening_weight, weights.opening_bias)
             parts["activation"] = _Activation(a.opening_activation)
-        operators = weights.operators.detach().clone().unbind()
-        biases = [None] * a.n_layers if weights.b is None else weights.b.detach().clone().unbind()
+        operators = weights.operators.detach().unbind()
+        biases = [None] * a.n_layers if weights.b is None else weights.b.detach().unbind()
         layers: list[nn.Module] = [self._layer(*pair) for pair in zip(operators, biases, strict=True)]
         parts["stack"] = self._stack(layers) if a.has_skip else nn.Sequential(*layers)
         parts["W"] = _linear(weights.W, None)
@@ -239,9 +239,7 @@ class FractionalNetwork(nn.Module):
                 "a state dict must hold whole tensors K, b and W, got one with a module for each layer, as "
                 "earlier versions wrote them; stack its K and b over the layers, or train the network anew"
             )
-        key = f"{prefix}memory._extra_state"
-        if key in state_dict:  # before any parameter is taken
-            self.memory.check_extra_state(state_dict[key])
+        self.memory.check_state_dict(state_dict, f"{prefix}memory.")  # before any parameter is taken
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:

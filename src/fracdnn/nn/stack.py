@@ -80,9 +80,7 @@ class FractionalStack(nn.Module):
         return part
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        key = f"{prefix}memory._extra_state"
-        if key in state_dict:  # before any parameter is taken
-            self.memory.check_extra_state(state_dict[key])
+        self.memory.check_state_dict(state_dict, f"{prefix}memory.")  # before any parameter is taken
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
