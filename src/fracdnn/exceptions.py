@@ -17,6 +17,10 @@ class NotFiniteError(FracdnnError, ArithmeticError):
     """A state became NaN or infinite."""
 
 
+class NotConvergedError(FracdnnError, ArithmeticError):
+    """An iteration for an implicit step, or the choice of a step's length, came to no end."""
+
+
 class StateChangedError(FracdnnError, RuntimeError):
     """A layer wrote into the state it was given, which later layers remember."""
 

@@ -18,25 +18,26 @@ def _remedy(name: str) -> str:
     return _ORDER_REMEDY.get(name, "; choose a number above 0 and not above 1")
 
 
-def check_order(order: Any, name: str = "order") -> torch.Tensor:
-    """The order as a float64 tensor (still attached to the caller's graph), each entry in (0, 1]."""
+def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy: str | None = None) -> torch.Tensor:
+    """The order as a float64 tensor (still attached to the caller's graph), each entry in (0, largest]."""
+    interval, remedy = f"(0, {largest:g}]", _remedy(name) if remedy is None else remedy
     if isinstance(order, np.ndarray):
         order = _tensor_from(order, name)
     if isinstance(order, torch.Tensor):
         if not order.is_floating_point():
             raise InvalidArgumentError(
-                f"{name} must be a floating-point tensor in (0, 1], got dtype {order.dtype}; "
+                f"{name} must be a floating-point tensor in {interval}, got dtype {order.dtype}; "
                 f"convert it with .to(torch.float64)"
             )
         value = order.to(torch.float64)
     elif isinstance(order, Real) and not isinstance(order, bool):
         value = torch.tensor(float(order), dtype=torch.float64, device="cpu")
     else:
-        raise InvalidTypeError(f"{name} must be a number or a tensor in (0, 1], got {_described(order)}{_remedy(name)}")
-    inside = (value > 0) & (value <= 1)
+        raise InvalidTypeError(f"{name} must be a number or a tensor in {interval}, got {_described(order)}{remedy}")
+    inside = (value > 0) & (value <= largest)
     if not being_traced() and not bool(inside.all()):
         worst = float(value.detach()[~inside].reshape(-1)[0])
-        raise InvalidArgumentError(f"{name} must lie in (0, 1], got {worst}{_remedy(name)}")
+        raise InvalidArgumentError(f"{name} must lie in {interval}, got {worst}{remedy}")
     return value
 
 
@@ -142,6 +143,13 @@ def check_numbers(value: Any, name: str) -> np.ndarray:
             f"{name} must be finite, got {numbers[~np.isfinite(numbers)].flat[0]}; remove NaN and inf"
         )
     return numbers
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """True or False, and nothing that merely counts as such."""
+    if not isinstance(value, bool):
+        raise InvalidTypeError(f"{name} must be True or False, got {_described(value)}; pass a bool")
+    return value
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:

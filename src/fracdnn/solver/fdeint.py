@@ -1,121 +1,152 @@
 """Solve d_t^order u = func(t, u) with memory, differentiably."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.memory import (
-    HISTORIES,
-    MemoryPlan,
-    choose_block,
-    choose_history,
-    default_tolerance,
-    equal_steps_plan,
-    grid_plan,
-    propagate,
-)
-from fracdnn.tracing import being_traced, carries_derivative
-from fracdnn.validation import check_choice, check_floating, check_one_order, check_positive, check_times
+from fracdnn.memory import HISTORIES
+from fracdnn.solver.adaptive import find_grid
+from fracdnn.solver.grids import Spacing, make_grid
+from fracdnn.solver.l1_chain import l1_chain
+from fracdnn.solver.march import Grid, Wanted, interpolated, march
+from fracdnn.solver.methods import METHODS, Method, Options
+from fracdnn.solver.methods.l1 import L1
+from fracdnn.solver.problem import Problem, posed_problem
+from fracdnn.validation import check_choice, check_count, check_flag, check_positive, check_times
 
-METHODS = ("l1",)
-# Of steps that are taken for equal, in mean steps.
-_LARGEST_DEVIATION = 0.05
+# Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
+_TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-7}
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What `fdeint(..., info=True)` gives: the states, and how they came about.
+
+    `grid` holds the times of the nodes, `n_rejected` counts the steps that an adaptive grid tried and gave up, and
+    `n_evaluations` the calls of func, those for finding the grid among them.
+    """
+
+    states: Any
+    method: str
+    grid: torch.Tensor
+    n_accepted: int
+    n_rejected: int
+    n_evaluations: int
 
 
 def fdeint(
-    func: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    y0: torch.Tensor,
+    func: Callable[[torch.Tensor, Any], Any],
+    y0: Any,
     t: Any,
     *,
-    order: float | torch.Tensor,
-    method: str = "l1",
+    order: Any,
+    method: str = "auto",
+    stiff: bool = False,
+    grid: str | None = None,
+    step_size: float | None = None,
+    n_steps: int | None = None,
+    grading: float | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    corrections: int = 1,
     history: str = "auto",
     tolerance: float | None = None,
+    checkpoint: bool = False,
     trajectory: bool = True,
-) -> torch.Tensor:
+    info: bool = False,
+) -> Any:
     """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
 
-    With `trajectory=False` only at the last one, in the shape of y0: in less time and memory. `t` is also the grid: any
-    increasing times, equal or not (see `graded_mesh`). The method "l1" is the explicit L1 scheme of the paper (eq.
-    disc_cCaputo), for unequal steps as in `l1_weights_on_grid`.
+    Args:
+        func: Called as func(t, y) with a time and a state like y0; returns a tensor (or tuple) like the state.
+        y0: A tensor of any shape, or a tuple of tensors. For orders above 1 a pair of such: the value and its slope.
+        t: Increasing times, at least two. The first is the initial time; the solution is given at all of them.
+        order: In (0, 2]. One number; or a tensor that broadcasts against the state, an order for each component; or,
+            for a tuple state, a sequence of one for each tensor.
+        method: "auto" is "adams", and "trapezoidal" where `stiff`; see docs/solver.md for all of them.
+        grid: Where the solver's own nodes lie. "adaptive", the default: steps of a length such that errors stay about
+            `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`
+            is given; "graded": N steps, finer toward the begin like (j/N)^`grading` (2/order unless given), which
+            keeps second order for solutions like t^order. "given": `t` itself is the grid.
+        step_size, n_steps: The longest step, or the number of steps, of a uniform or graded grid.
+        corrections: Of the predicted state, for "pece" and "adams".
+        history: "exact" for all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
+            `tolerance` (1e-12 in float64, else 1e-7), in O(N) time.
+        checkpoint: Compute parts of the forward pass again in the backward pass: memory like √N instead of N.
+        trajectory: False gives the solution at the last time alone, in the shape of y0.
+        info: True gives a `Solution`: the states, the grid that was used, and counts.
 
-    Order of convergence in the step at the final time T = 1, measured over 40 … 320 steps: 0.93 to 1.01 for orders
-    0.1 … 1, uniform and quadratically graded grids, for d_t^γ u = −u (whose solution behaves like t^γ at 0) and for a
-    forced smooth solution t². Next to t = 0 the error of the first is O(τ^γ); a graded mesh mends that.
-
-    Explicit, so only conditionally stable: for u' = −λu it needs Γ(2−order) τ^order λ below 1.1 at order 0.1, 1.5 at
-    order 0.5 and 2 at order 1. Smaller orders call for far smaller steps.
-
-    The gradient is the exact discrete adjoint: with respect to y0, order, t and whatever func closes over. The memory
-    is summed by the engine of `fracdnn.memory`: `history="exact"` for all pairs of times, "compressed" (equal steps
-    only) with far weights to the relative `tolerance` (1e-10 in float64, else 1e-6) in O(N) time, "auto" by length.
+    The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
+    whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
     """
-    check_choice(method, "method", METHODS)
+    check_choice(method, "method", ("auto", *METHODS))
     check_choice(history, "history", HISTORIES)
+    for flag, name in ((stiff, "stiff"), (checkpoint, "checkpoint"), (trajectory, "trajectory"), (info, "info")):
+        check_flag(flag, name)
     if not callable(func):
         raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
-    if not isinstance(trajectory, bool):
-        raise InvalidTypeError(f"trajectory must be True or False, got {trajectory!r}; False gives the last time alone")
-    order = check_one_order(order)
     times = check_times(t)
-    if not isinstance(y0, torch.Tensor):
-        raise InvalidTypeError(
-            f"y0 must be a torch tensor, got {type(y0).__name__}; pass torch.as_tensor(y0, dtype=torch.float64)"
-        )
-    check_floating(y0, "y0")
-    plan = _plan(order, times, _is_uniform(t, times), history, _tolerance(tolerance, y0), y0)
+    problem = posed_problem(func, y0, order)
+    scheme = _method(method, stiff, problem, Options(corrections=check_count(corrections, "corrections", minimum=1)))
+    spacing = Spacing.asked_for(scheme, grid, step_size, n_steps, grading, rtol, atol)
+    times = times.to(problem.value.device)
     # In their own dtype: rounded to that of the state, late times would be others.
-    clock = (t if isinstance(t, torch.Tensor) and t.is_floating_point() else times).to(y0.device).unbind(0)
+    clock = (t if isinstance(t, torch.Tensor) and t.is_floating_point() else times).to(problem.value.device)
+    elapsed = (times - times[0]) if trajectory else (times - times[0])[-1:]
+    shares, rejected = None, 0
+    if spacing.kind == "adaptive":
+        found = find_grid(scheme, times, clock, first_output=float(elapsed[elapsed > 0][0]), spacing=spacing)
+        shares, rejected = found.shares, found.n_rejected
+    nodes = make_grid(spacing, t, times, clock, problem.orders, shares)
+    if tolerance is not None:
+        check_positive(tolerance, "tolerance")
+    packed = _solved(scheme, nodes, elapsed, spacing, history, tolerance, checkpoint=checkpoint, trajectory=trajectory)
+    states = problem.states.unpack(packed)
+    if not info:
+        return states
+    return Solution(states, scheme.name, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
 
-    def slope(j: int, y: torch.Tensor) -> torch.Tensor:
-        return _checked_slope(func(clock[j], y), y)
 
-    return propagate(plan, slope, y0, trajectory=trajectory, name=lambda j: f"func at t[{j}]")
-
-
-def _tolerance(tolerance: float | None, y0: torch.Tensor) -> float:
-    return default_tolerance(y0.dtype) if tolerance is None else check_positive(tolerance, "tolerance")
-
-
-def _plan(
-    order: torch.Tensor, times: torch.Tensor, uniform: bool, history: str, tolerance: float, y0: torch.Tensor
-) -> MemoryPlan:
-    n_steps = times.numel() - 1
-    history = choose_history(history, n_steps, y0, equal_steps=uniform, learned=carries_derivative(order))
-    if uniform:
-        step_size = (times[-1] - times[0]) / n_steps
-        return equal_steps_plan(order, step_size, n_steps, history=history, tolerance=tolerance, block=choose_block(y0))
-    if history == "compressed":
+def _method(name: str, stiff: bool, problem: Problem, options: Options) -> Method:
+    if name == "auto":
+        name = "trapezoidal" if stiff else "adams"
+    method = METHODS[name]
+    if stiff and not method.implicit:
         raise InvalidArgumentError(
-            "history must be 'exact' or 'auto' for unequal or learned steps, got 'compressed'; "
-            "its exponentials need equal steps"
+            f"method must be an implicit one where stiff=True, got {name!r}; leave it out, or pass 'trapezoidal'"
         )
-    return grid_plan(order.to(times.device), times)
-
-
-def _checked_slope(slope: Any, y: torch.Tensor) -> torch.Tensor:
-    if not isinstance(slope, torch.Tensor) or slope.shape != y.shape:
-        shape = tuple(slope.shape) if isinstance(slope, torch.Tensor) else type(slope).__name__
+    largest = problem.largest_order
+    if largest is not None and largest > method.largest_order:
         raise InvalidArgumentError(
-            f"func must return a tensor of the state's shape {tuple(y.shape)}, got {shape}; "
-            f"check what func(t, y) returns"
+            f"order must not exceed {method.largest_order:g} for method {name!r}, got {largest:g}; "
+            f"use 'adams', 'pece' or 'trapezoidal'"
         )
-    if slope.dtype != y.dtype and not torch.is_autocast_enabled(y.device.type):
-        raise InvalidArgumentError(
-            f"func must return the state's dtype {y.dtype}, got {slope.dtype}; convert its constants, or y0"
-        )
-    return slope
+    return method(problem, options)
 
 
-def _is_uniform(given: Any, times: torch.Tensor) -> bool:
-    """Whether the steps are equal up to the rounding of the times as they were given."""
-    if being_traced() or carries_derivative(times):
-        return False
-    precise = not (isinstance(given, torch.Tensor) and given.is_floating_point() and given.dtype != torch.float64)
-    rounding = torch.finfo(torch.float64).eps if precise else torch.finfo(given.dtype).eps
-    steps = times.diff()
-    deviation = (steps - steps.mean()).abs().max()
-    # Steps as short as the rounding of late times may differ by their own size.
-    return bool(deviation <= 4 * rounding * times.abs().max() and deviation <= _LARGEST_DEVIATION * steps.mean())
+def _solved(
+    scheme: Method,
+    nodes: Grid,
+    elapsed: torch.Tensor,
+    spacing: Spacing,
+    history: str,
+    tolerance: float | None,
+    *,
+    checkpoint: bool,
+    trajectory: bool,
+) -> torch.Tensor:
+    """[len(t), groups, components], or the last of these."""
+    problem = scheme.problem
+    whole = spacing.kind == "given" and trajectory
+    if isinstance(scheme, L1) and len(problem.orders) == 1 and not checkpoint:
+        only_last = not trajectory
+        states = l1_chain(problem, nodes, history, tolerance, trajectory=not only_last)
+        return states if whole or only_last else interpolated(states, nodes, elapsed)
+    wanted = None if whole else Wanted.on(nodes, elapsed)
+    if tolerance is None:
+        tolerance = _TOLERANCES.get(problem.value.dtype, 1e-7)
+    packed = march(scheme, nodes, wanted, exact=history == "exact", tolerance=tolerance, checkpoint=checkpoint)
+    return packed if trajectory else packed[-1]

@@ -1,0 +1,53 @@
+"""Weights that integrate (t − s)^(order−1) / Γ(order) exactly against functions given at nodes, for any times.
+
+The fractional integral of a function that is constant or linear between nodes t_0 < t_1 < …, with u = t − t_k,
+v = t − t_{k+1} and τ = t_{k+1} − t_k (u and v not below 0):
+
+    over [t_k, t_{k+1}] of 1:              (u^γ − v^γ) / Γ(γ+1)
+    of (s − t_k)/τ, the later node's part: (u^(γ+1) − v^(γ+1)) / (τ Γ(γ+2)) − v^γ / Γ(γ+1).
+
+Source: Diethelm, Ford, Freed, "Detailed error analysis for a fractional Adams method", 2004, for uniform nodes.
+Orders have shape [G], rows [R], nodes [M]; weights have shape [G, R, M−1], one for each interval. float64, and
+differentiable in all three. An interval that begins after a row's time has weight 0; one that ends after it counts as
+far as that time.
+"""
+
+import torch
+
+from fracdnn.caputo.weights import gamma
+
+
+def constant_weights(order: torch.Tensor, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """The weights of values that hold from node to node; orders from 0 on, where only the newest interval counts."""
+    begin, end, _ = _distances(rows, nodes)
+    exponent = order.view(-1, 1, 1)
+    return _power_difference(begin, end, exponent) / gamma(exponent + 1.0)
+
+
+def linear_weights(order: torch.Tensor, rows: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights of an interval's earlier and later node, between which values are linear."""
+    begin, end, steps = _distances(rows, nodes)
+    exponent = order.view(-1, 1, 1)
+    whole = _power_difference(begin, end, exponent) / gamma(exponent + 1.0)
+    slope = _power_difference(begin, end, exponent + 1.0) / (steps * gamma(exponent + 2.0))
+    later = slope - _power(end, exponent) / gamma(exponent + 1.0)
+    return whole - later, later
+
+
+def _distances(rows: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    distance = (rows.unsqueeze(-1) - nodes).clamp(min=0.0)
+    return distance[:, :-1], distance[:, 1:], nodes.diff()
+
+
+def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """0 at 0, whatever the exponent, and with derivatives there."""
+    positive = base > 0
+    return torch.where(positive, torch.where(positive, base, 1.0) ** exponent, 0.0)
+
+
+def _power_difference(larger: torch.Tensor, smaller: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """larger^exponent − smaller^exponent without cancellation."""
+    positive = smaller > 0
+    base = torch.where(positive, smaller, 1.0)
+    growth = torch.where(positive, larger - smaller, 1.0) / base
+    return torch.where(positive, base**exponent * torch.expm1(exponent * torch.log1p(growth)), _power(larger, exponent))

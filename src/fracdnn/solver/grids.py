@@ -1,0 +1,140 @@
+"""Which grid a solve walks over: the given times, equal steps, steps graded toward the begin, or adaptive ones."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.march import Grid
+from fracdnn.solver.mesh import graded_mesh
+from fracdnn.solver.methods import Method
+from fracdnn.tracing import being_traced, carries_derivative
+from fracdnn.validation import check_choice, check_count, check_positive
+
+GRIDS = ("adaptive", "given", "graded", "uniform")
+# Tolerances of an adaptive grid.
+RTOL, ATOL = 1e-5, 1e-8
+# Of steps that are taken for equal, in mean steps.
+_LARGEST_DEVIATION = 0.05
+# Finer at the begin than this, the first steps would be lost in rounding before they pay.
+_LARGEST_GRADING = 8.0
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """What a user asked for."""
+
+    kind: str
+    step_size: float | None
+    n_steps: int | None
+    grading: float | None
+    rtol: float
+    atol: float
+
+    @classmethod
+    def asked_for(
+        cls, method: Method, grid: Any, step_size: Any, n_steps: Any, grading: Any, rtol: Any, atol: Any
+    ) -> "Spacing":
+        """Checked, with the kind of grid that follows from what was given."""
+        if grid is not None:
+            kind = check_choice(grid, "grid", GRIDS)
+        elif grading is not None:
+            kind = "graded"
+        else:
+            kind = "adaptive" if step_size is None and n_steps is None else "uniform"
+        if step_size is not None and n_steps is not None:
+            raise InvalidArgumentError(
+                f"step_size and n_steps must not be given both, got {step_size} and {n_steps}; leave out one of them"
+            )
+        fixed = kind in ("uniform", "graded")
+        _check_use("step_size", step_size, kind, fixed)
+        _check_use("n_steps", n_steps, kind, fixed)
+        _check_use("grading", grading, kind, kind == "graded")
+        _check_use("rtol", rtol, kind, kind == "adaptive")
+        _check_use("atol", atol, kind, kind == "adaptive")
+        if fixed and step_size is None and n_steps is None:
+            raise InvalidArgumentError(
+                f"n_steps or step_size must be given for grid={kind!r}, got neither; pass n_steps="
+            )
+        if kind == "adaptive" and not method.adaptive:
+            raise InvalidArgumentError(
+                f"grid must be 'given', 'uniform' or 'graded' for method {method.name!r}, got 'adaptive'; "
+                f"pass grid='given' to take t itself, or n_steps="
+            )
+        if kind != "uniform" and method.only_uniform:
+            raise InvalidArgumentError(
+                f"grid must be 'uniform' for method {method.name!r}, got {kind!r}; pass n_steps= or step_size="
+            )
+        return cls(
+            kind,
+            None if step_size is None else check_positive(step_size, "step_size", remedy="the longest step"),
+            None if n_steps is None else check_count(n_steps, "n_steps", minimum=1),
+            None if grading is None else check_positive(grading, "grading"),
+            RTOL if rtol is None else check_positive(rtol, "rtol", remedy="1e-5 is usual"),
+            ATOL if atol is None else check_positive(atol, "atol", remedy="1e-8 is usual"),
+        )
+
+
+def _check_use(name: str, value: Any, kind: str, used: bool) -> None:
+    if value is not None and not used:
+        raise InvalidArgumentError(f"{name} must not be given for grid={kind!r}, got {value}; leave it out")
+
+
+def make_grid(
+    spacing: Spacing,
+    given: Any,
+    times: torch.Tensor,
+    clock: torch.Tensor,
+    orders: torch.Tensor,
+    shares: torch.Tensor | None,
+) -> Grid:
+    """The grid from the first to the last time; `shares` of the time between where it is adaptive."""
+    if spacing.kind == "given":
+        elapsed = times - times[0]
+        return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_uniform(given, times) else None)
+    if shares is not None:
+        return _between_ends(times, clock, shares, uniform=False)
+    count = _count_of_steps(times, spacing)
+    grading = 1.0
+    if spacing.kind == "graded":
+        grading = _natural_grading(orders) if spacing.grading is None else spacing.grading
+    return _between_ends(times, clock, graded_mesh(1.0, count, grading), uniform=grading == 1.0)
+
+
+def _natural_grading(orders: torch.Tensor) -> float:
+    """2/order: slopes behave like t^order at 0, and second order is kept there by nodes like j^(2/order)."""
+    smallest = float(orders.detach().min())
+    return min(2.0 / smallest, _LARGEST_GRADING) if smallest < 1.0 else 1.0
+
+
+def _count_of_steps(times: torch.Tensor, spacing: Spacing) -> int:
+    if spacing.n_steps is not None:
+        return spacing.n_steps
+    count = float(times[-1] - times[0]) / spacing.step_size
+    if count > 1e9:
+        raise InvalidArgumentError(
+            f"step_size must leave at most 1e9 steps from t[0] to t[-1], got {spacing.step_size}; pass a longer one"
+        )
+    return max(math.ceil(count * (1.0 - 1e-12)), 1)
+
+
+def is_uniform(given: Any, times: torch.Tensor) -> bool:
+    """Whether the steps are equal up to the rounding of the times as they were given."""
+    if being_traced() or carries_derivative(times):
+        return False
+    precise = not (isinstance(given, torch.Tensor) and given.is_floating_point() and given.dtype != torch.float64)
+    rounding = torch.finfo(torch.float64).eps if precise else torch.finfo(given.dtype).eps
+    steps = times.diff()
+    deviation = (steps - steps.mean()).abs().max()
+    # Steps as short as the rounding of late times may differ by their own size.
+    return bool(deviation <= 4 * rounding * times.abs().max() and deviation <= _LARGEST_DEVIATION * steps.mean())
+
+
+def _between_ends(times: torch.Tensor, clock: torch.Tensor, shares: torch.Tensor, *, uniform: bool) -> Grid:
+    shares = shares.to(times.device)
+    span = times[-1] - times[0]
+    elapsed = span * shares
+    step = span / (len(shares) - 1) if uniform else None
+    return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), step)

@@ -1,0 +1,186 @@
+"""The history of a solve on a known grid, block by block: near nodes by their weights, far ones through modes.
+
+A block is some tens of steps. What its rows remember of all nodes before it comes in with a few matrix products when
+it begins; within it, rows are cut into short runs in the same way. So a step reads a few states, not all of them. All
+in plain operations: derivatives of any kind and order are autograd's.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fracdnn.caputo.modes import Modes, kernel_modes
+from fracdnn.solver.rules import Rule, advance
+from fracdnn.tracing import being_traced
+
+BLOCK = 64
+_RUN = 8
+# Up to so many steps all nodes are near.
+_ALL_NEAR = 256
+
+Advance = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass
+class Carry:
+    """What a block hands to the next: nodes m … n_0 of the window [G, M, d], and the far modes of each rule."""
+
+    begin: int
+    window: torch.Tensor
+    far: tuple[torch.Tensor, ...]
+
+
+class History:
+    """Weights of rules on nodes t_0 = 0, …, t_N; `step` where these are equal steps of that length."""
+
+    def __init__(
+        self, rules: Sequence[Rule], nodes: torch.Tensor, step: torch.Tensor | None, *, exact: bool, tolerance: float
+    ) -> None:
+        self.rules, self.nodes, self._step = tuple(rules), nodes, step
+        self.n_steps = len(nodes) - 1
+        self.modes = None if exact else _modes_for(nodes.detach(), tolerance)
+        self._kept: dict[tuple[str, int, int], torch.Tensor] = {}
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """First and last node of each block; the first is the last of the block before."""
+        for begin in range(0, self.n_steps, BLOCK):
+            yield begin, min(begin + BLOCK, self.n_steps)
+
+    def window_begin(self, begin: int) -> int:
+        """The first node of the window in the block that begins with a node."""
+        return 0 if self.modes is None else max(begin - BLOCK, 0)
+
+    def prepare(self) -> None:
+        """Make the weights that blocks share, so that none of them is made inside of a segment computed again."""
+        if self._step is None:
+            return
+        for begin, end in list(self.blocks())[:3] + list(self.blocks())[-1:]:
+            window = self.window_begin(begin)
+            self._near(window, begin, end)
+            self._far_weights(window, begin, end)
+            self._absorbing(window, begin)
+
+    def start(self, first: torch.Tensor) -> Carry:
+        """With node 0 alone."""
+        nothing = (
+            ()
+            if self.modes is None
+            else tuple(first.new_zeros(first.shape[0], len(self.modes.rates) + 1, first.shape[1]) for _ in self.rules)
+        )
+        return Carry(0, first.unsqueeze(1), nothing)
+
+    def run(self, carry: Carry, begin: int, end: int, step: Advance) -> torch.Tensor:
+        """Nodes begin + 1 … end [G, B, d]: `step(n, rows, newest)` makes n of rows [G, R, d] and newest weights [G, R, 1].
+
+        Row r is the sum of rule r over the nodes before n, the newest weight that of node n itself.
+        """
+        known = begin - carry.begin + 1
+        weights = self._near(carry.begin, begin, end).to(carry.window.dtype)
+        older = _product(weights[..., :known], carry.window) + self._far(carry, begin, end)
+        made: list[torch.Tensor] = []
+        for first in range(0, end - begin, _RUN):
+            last = min(first + _RUN, end - begin)
+            sums = older[:, :, first:last]
+            if first:
+                sums = sums + _product(weights[:, :, first:last, known : known + first], torch.stack(made, dim=1))
+            rows = sums.unbind(2)
+            for n in range(first, last):
+                row = rows[n - first]
+                if n > first:
+                    recent = weights[:, :, n, known + first : known + n]
+                    row = row + torch.bmm(recent, torch.stack(made[first:], dim=1))
+                made.append(step(begin + n + 1, row, weights[:, :, n, known + n].unsqueeze(-1)))
+        return torch.stack(made, dim=1)
+
+    def between(self, carry: Carry, made: torch.Tensor, rule: int, times: torch.Tensor) -> torch.Tensor:
+        """Sums of one rule at any times [T] up to the last node made; [G, T, d]."""
+        window = torch.cat([carry.window, made], dim=1)
+        nodes = self.nodes[carry.begin : carry.begin + window.shape[1]]
+        total = torch.bmm(self.rules[rule].near(times, nodes).to(window.dtype), window)
+        if self.modes is None or not carry.begin:
+            return total
+        return total + torch.bmm(self.rules[rule].far(self.modes, times - nodes[0]).to(window.dtype), carry.far[rule])
+
+    def close(self, carry: Carry, begin: int, made: torch.Tensor) -> Carry:
+        """What the next block needs."""
+        if self.modes is None or begin == 0:
+            return Carry(carry.begin, torch.cat([carry.window, made], dim=1), carry.far)
+        # The window moves on to the block just made; the nodes before it become far.
+        duration = self._times(carry.begin, begin)[-1] - self._times(carry.begin, begin)[0]
+        far = tuple(
+            advance(self.modes, old, duration) + torch.matmul(absorb.to(old.dtype), carry.window)
+            for old, absorb in zip(carry.far, self._absorbing(carry.begin, begin), strict=True)
+        )
+        return Carry(begin, torch.cat([carry.window[:, -1:], made], dim=1), far)
+
+    def _near(self, window: int, begin: int, end: int) -> torch.Tensor:
+        """[G, R, rows, M] for nodes window … end."""
+
+        def made() -> torch.Tensor:
+            nodes = self._times(window, end)
+            rows = nodes[begin - window + 1 :]
+            return torch.stack([rule.near(rows, nodes) for rule in self.rules], dim=1)
+
+        return self._cached("near", begin - window, end - begin, made)
+
+    def _far(self, carry: Carry, begin: int, end: int) -> torch.Tensor | float:
+        """[G, R, rows, d]."""
+        weights = self._far_weights(carry.begin, begin, end)
+        if weights is None:
+            return 0.0
+        weights = weights.to(carry.window.dtype)
+        return torch.stack([torch.bmm(weights[:, r], far) for r, far in enumerate(carry.far)], dim=1)
+
+    def _far_weights(self, window: int, begin: int, end: int) -> torch.Tensor | None:
+        """[G, R, rows, K + 1]."""
+        if self.modes is None or not window:
+            return None
+        modes = self.modes
+
+        def made() -> torch.Tensor:
+            times = self._times(window, end)
+            distance = times[begin - window + 1 :] - times[0]
+            return torch.stack([rule.far(modes, distance) for rule in self.rules], dim=1)
+
+        return self._cached("far", begin - window, end - begin, made)
+
+    def _absorbing(self, window: int, begin: int) -> torch.Tensor:
+        """[R, K + 1, M] for nodes window … begin."""
+        if self.modes is None or begin == window:
+            return self.nodes.new_zeros(0)
+        modes = self.modes
+
+        def made() -> torch.Tensor:
+            return torch.stack([rule.absorb(modes, self._times(window, begin)) for rule in self.rules])
+
+        return self._cached("absorb", begin - window, 0, made)
+
+    def _times(self, first: int, last: int) -> torch.Tensor:
+        """Of nodes first … last, for equal steps the same for all windows of a length."""
+        if self._step is None:
+            return self.nodes[first : last + 1]
+        return self._step * torch.arange(last - first + 1, dtype=torch.float64, device=self.nodes.device)
+
+    def _cached(self, kind: str, first: int, second: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        if self._step is None:
+            return make()
+        key = (kind, first, second)
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+def _product(weights: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """[G, R, rows, M] by [G, M, d]."""
+    groups, rules, rows, n_nodes = weights.shape
+    return torch.bmm(weights.reshape(groups, rules * rows, n_nodes), nodes).view(groups, rules, rows, -1)
+
+
+def _modes_for(nodes: torch.Tensor, tolerance: float) -> Modes | None:
+    n_steps = len(nodes) - 1
+    if n_steps <= _ALL_NEAR or being_traced():
+        return None
+    starts = nodes[::BLOCK]
+    shortest = float((starts[1:] - starts[:-1]).min())
+    return kernel_modes(shortest, float(nodes[-1] - nodes[0]), tolerance).to(nodes.device)

@@ -1,0 +1,199 @@
+"""Solve u = known + weight · func(t, u) for an implicit stage, with the exact derivative of its solution.
+
+Newton's method with a dense Jacobian for small states, Anderson's accelerated fixed point for large ones. The iteration
+is not differentiated: by the implicit function theorem one more step from the solution, attached to the graph, has the
+solution's first derivatives as its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from fracdnn.exceptions import NotConvergedError
+from fracdnn.tracing import being_transformed
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+# Components up to which a dense Jacobian is taken, and up to which its rows come one by one.
+_DENSE, _ROW_BY_ROW = 256, 8
+_DEPTH = 5  # of Anderson's memory
+_SLOW = 0.1  # a Jacobian that reduces the residual less than this is made anew
+
+
+@dataclass
+class StageEquation:
+    """u = known + weight · slope(u) for states [groups, components]; `name` is what messages call the stage."""
+
+    slope: Function
+    known: torch.Tensor
+    weight: torch.Tensor
+    name: str
+
+    def residual(self, state: torch.Tensor) -> torch.Tensor:
+        return state - self.known - self.weight * self.slope(state)
+
+
+class StageSolver:
+    """Solves the stages of one solve; a Jacobian serves as many of them as it can."""
+
+    def __init__(self, max_iterations: int = 50) -> None:
+        self._max_iterations = max_iterations
+        self._jacobian: torch.Tensor | None = None
+
+    def solve(self, equation: StageEquation, guess: torch.Tensor) -> torch.Tensor:
+        """The solution, attached to the graph of what the equation depends on."""
+        dense = guess.numel() <= _DENSE or being_transformed()
+        with torch.no_grad():
+            detached = StageEquation(equation.slope, equation.known.detach(), equation.weight.detach(), equation.name)
+            solution = (self._newton if dense else self._anderson)(detached, guess.detach())
+        if dense:
+            return _attached_by_newton(equation, solution)
+        return _attached_by_fixed_point(equation, solution, self._max_iterations)
+
+    def _newton(self, equation: StageEquation, state: torch.Tensor) -> torch.Tensor:
+        residual = equation.residual(state)
+        fresh = False
+        for _ in range(self._max_iterations):
+            size = _norm(residual)
+            if self._jacobian is None or self._jacobian.shape[0] != state.numel():
+                self._jacobian, fresh = jacobian(equation.slope, state), True
+            step = _newton_step(self._jacobian, equation.weight, residual)
+            trial, trial_residual = _damped(equation, state, step, size, halvings=8 if fresh else 0)
+            if trial is None or (not fresh and _norm(trial_residual) > _SLOW * size and not _done(step, state)):
+                if fresh:
+                    break
+                self._jacobian = None
+                continue
+            if _norm(trial_residual) > _SLOW * size:
+                self._jacobian = None  # an old one from the next iteration on
+            state, residual, fresh = trial, trial_residual, False
+            if _done(step, state):
+                return state
+        raise _not_converged(equation, "Newton's method", self._max_iterations, residual)
+
+    def _anderson(self, equation: StageEquation, state: torch.Tensor) -> torch.Tensor:
+        return _accelerated(
+            lambda u: equation.known + equation.weight * equation.slope(u),
+            state,
+            self._max_iterations,
+            lambda residual: _not_converged(equation, "the fixed-point iteration", self._max_iterations, residual),
+        )
+
+
+def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
+    """∂function/∂state, [n, n] for a state of n components."""
+    n = state.numel()
+    if being_transformed() or n > _ROW_BY_ROW:
+        return torch.func.jacrev(function)(state).reshape(n, n)
+    with torch.enable_grad():
+        at = state.detach().requires_grad_()
+        value = function(at).reshape(-1)
+        if not value.requires_grad:  # func does not look at the state
+            return state.new_zeros(n, n)
+        rows = [torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0] for each in value]
+    return torch.stack([torch.zeros_like(at) if row is None else row for row in rows]).reshape(n, n).detach()
+
+
+def _newton_step(slope_jacobian: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+    n = residual.numel()
+    rows = weight.expand_as(residual).reshape(n, 1)
+    matrix = torch.eye(n, dtype=residual.dtype, device=residual.device) - rows * slope_jacobian
+    return torch.linalg.solve(matrix, residual.reshape(n, 1)).reshape(residual.shape)
+
+
+def _damped(
+    equation: StageEquation, state: torch.Tensor, step: torch.Tensor, size: float, *, halvings: int
+) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """Newton's step, or the first of its halves, quarters, … after which the residual is smaller."""
+    trial = state - step
+    residual = equation.residual(trial)
+    for _ in range(halvings):
+        if _norm(residual) <= size or _done(step, state):
+            return trial, residual
+        step = step / 2.0
+        trial = state - step
+        residual = equation.residual(trial)
+    finite = bool(torch.isfinite(residual).all())
+    return (trial, residual) if finite else (None, residual)
+
+
+def _attached_by_newton(equation: StageEquation, solution: torch.Tensor) -> torch.Tensor:
+    if not torch.is_grad_enabled() and not being_transformed():
+        return solution
+    at_solution = jacobian(equation.slope, solution).detach()
+    return solution - _newton_step(at_solution, equation.weight.detach(), equation.residual(solution))
+
+
+def _attached_by_fixed_point(equation: StageEquation, solution: torch.Tensor, max_iterations: int) -> torch.Tensor:
+    if not torch.is_grad_enabled():
+        return solution
+    attached = equation.known + equation.weight * equation.slope(solution)
+    if not attached.requires_grad:
+        return attached
+    weight = equation.weight.detach()
+    with torch.enable_grad():
+        at = solution.detach().requires_grad_()
+        slope = equation.slope(at)
+
+    def whole(cotangent: torch.Tensor) -> torch.Tensor:
+        """λ = cotangent + (weight · ∂slope/∂u)ᵀ λ."""
+        if not slope.requires_grad:
+            return cotangent
+
+        def pulled(adjoint: torch.Tensor) -> torch.Tensor:
+            (back,) = torch.autograd.grad(slope, at, weight * adjoint, retain_graph=True, allow_unused=True)
+            return cotangent if back is None else cotangent + back
+
+        return _accelerated(
+            pulled,
+            cotangent,
+            max_iterations,
+            lambda residual: _not_converged(equation, "the adjoint's fixed-point iteration", max_iterations, residual),
+        )
+
+    attached.register_hook(whole)
+    return attached
+
+
+def _accelerated(
+    function: Function, state: torch.Tensor, max_iterations: int, error: Callable[[torch.Tensor], Exception]
+) -> torch.Tensor:
+    """A fixed point of the function, by Anderson's method."""
+    shape = state.shape
+    states: list[torch.Tensor] = []
+    residuals: list[torch.Tensor] = []
+    for _ in range(max_iterations):
+        image = function(state)
+        residual = (image - state).reshape(-1)
+        if not bool(torch.isfinite(residual).all()):
+            break
+        if _done(residual, state.reshape(-1)):
+            return image
+        states = [*states[-_DEPTH:], image.reshape(-1)]
+        residuals = [*residuals[-_DEPTH:], residual]
+        if len(states) == 1:
+            state = image
+            continue
+        changes = torch.stack([each - residual for each in residuals[:-1]], dim=1)
+        mixing = torch.linalg.lstsq(changes, -residual.unsqueeze(-1)).solution.squeeze(-1)
+        images = torch.stack([each - states[-1] for each in states[:-1]], dim=1)
+        state = (states[-1] + images @ mixing).reshape(shape)
+    raise error(residual)
+
+
+def _norm(values: torch.Tensor) -> float:
+    size = float(values.abs().max()) if values.numel() else 0.0
+    return size if size == size else float("inf")
+
+
+def _done(step: torch.Tensor, state: torch.Tensor) -> bool:
+    rounding = 8.0 * torch.finfo(state.dtype).eps
+    return _norm(step) <= rounding * max(_norm(state), torch.finfo(state.dtype).tiny / rounding)
+
+
+def _not_converged(equation: StageEquation, what: str, iterations: int, residual: torch.Tensor) -> NotConvergedError:
+    return NotConvergedError(
+        f"{what} did not converge in {iterations} iterations {equation.name}: the residual is {_norm(residual):.3g}; "
+        f"use smaller steps (step_size, n_steps), or check that func is smooth there"
+    )

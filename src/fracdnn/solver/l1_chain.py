@@ -1,0 +1,46 @@
+"""The explicit L1 scheme with one order as a chain of layers: the paper's network is its solver (`fracdnn.memory`)."""
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.memory import (
+    MemoryPlan,
+    choose_block,
+    choose_history,
+    default_tolerance,
+    equal_steps_plan,
+    grid_plan,
+    propagate,
+)
+from fracdnn.solver.march import Grid
+from fracdnn.solver.problem import Problem
+from fracdnn.tracing import carries_derivative
+
+
+def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float | None, *, trajectory: bool) -> torch.Tensor:
+    """The states at all nodes, [N + 1, 1, components], or at the last one, [1, components]."""
+    clock = grid.clock.unbind(0)
+    plan = _plan(problem, grid, history, tolerance)
+    return propagate(
+        plan,
+        lambda j, y: problem.slope(clock[j], y),
+        problem.value,
+        trajectory=trajectory,
+        name=lambda j: f"func at t[{j}]",
+    )
+
+
+def _plan(problem: Problem, grid: Grid, history: str, tolerance: float | None) -> MemoryPlan:
+    order, state = problem.orders[0], problem.value
+    uniform = grid.step is not None
+    history = choose_history(history, grid.n_steps, state, equal_steps=uniform, learned=carries_derivative(order))
+    if grid.step is not None:
+        tolerance = default_tolerance(state.dtype) if tolerance is None else tolerance
+        block = choose_block(state)
+        return equal_steps_plan(order, grid.step, grid.n_steps, history=history, tolerance=tolerance, block=block)
+    if history == "compressed":
+        raise InvalidArgumentError(
+            "history must be 'exact' or 'auto' for unequal or learned steps, got 'compressed'; "
+            "its exponentials need equal steps"
+        )
+    return grid_plan(order.to(grid.elapsed.device), grid.elapsed)

@@ -1,0 +1,198 @@
+"""Walk a method over a known grid and hand out the solution at the times that were asked for.
+
+Between nodes the solution is what the method's own integral makes of the slopes, plus the difference from the nodes'
+states in a straight line: of the method's order, next to the singular begin, too. Where the history is one of states
+(L1), it is linear between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from fracdnn.exceptions import NotFiniteError
+from fracdnn.solver.history import BLOCK, Carry, History
+from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.tracing import being_traced, carries_derivative
+
+# A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
+_GRAPH_TO_CARRY = 12
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal."""
+
+    elapsed: torch.Tensor
+    clock: torch.Tensor
+    step: torch.Tensor | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """N, for N + 1 nodes."""
+        return len(self.elapsed) - 1
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Times [M] at which the solution is asked for, increasing, from the grid's begin; None: at all nodes."""
+
+    elapsed: torch.Tensor
+    nodes: list[int]  # of each: the last node that is not later
+    at_node: list[bool]
+
+    @classmethod
+    def on(cls, grid: Grid, elapsed: torch.Tensor) -> "Wanted":
+        """Where the times lie on a grid; those next to a node, up to rounding, are at the node."""
+        times, nodes = elapsed.detach(), grid.elapsed.detach()
+        nearest = torch.searchsorted(nodes, times).clamp(max=grid.n_steps)
+        before = (nearest - 1).clamp(min=0)
+        nearest = torch.where(times - nodes[before] < nodes[nearest] - times, before, nearest)
+        rounding = 8.0 * torch.finfo(torch.float64).eps * nodes[-1]
+        close = (times - nodes[nearest]).abs() <= rounding
+        if carries_derivative(elapsed):  # a node does not move with the time that is asked for, but begin and end
+            close &= (nearest == 0) | (nearest == grid.n_steps)
+        earlier = torch.searchsorted(nodes, times, right=True) - 1
+        return cls(elapsed, torch.where(close, nearest, earlier.clamp(0, grid.n_steps - 1)).tolist(), close.tolist())
+
+
+def interpolated(states: torch.Tensor, grid: Grid, elapsed: torch.Tensor) -> torch.Tensor:
+    """At any times, linear between the states at all nodes [N + 1, groups, components]."""
+    left = (torch.searchsorted(grid.elapsed.detach(), elapsed.detach(), right=True) - 1).clamp(0, grid.n_steps - 1)
+    before, after = grid.elapsed[left], grid.elapsed[left + 1]
+    share = ((elapsed - before) / (after - before)).to(states.dtype)[:, None, None]
+    return torch.lerp(states[left], states[left + 1], share)
+
+
+class _Position(NamedTuple):
+    """Where a walk stands after a block: all tensors, so that a segment can be computed again from it."""
+
+    window: torch.Tensor
+    far: tuple[torch.Tensor, ...]
+    last: Node
+    before: Node | None
+
+
+def march(
+    method: Method, grid: Grid, wanted: Wanted | None, *, exact: bool, tolerance: float, checkpoint: bool = False
+) -> torch.Tensor:
+    """The states at the wanted times; [M, groups, components]."""
+    walk = _Walk(method, grid, wanted, exact=exact, tolerance=tolerance)
+    blocks = list(walk.history.blocks())
+    length = _segment_length(grid.n_steps) if checkpoint else len(blocks)
+    position, found = walk.start()
+    for first in range(0, len(blocks), length):
+        segment = blocks[first : first + length]
+        if checkpoint:
+            walk.history.prepare()
+            position, more = recomputed(walk.over, segment, position, use_reentrant=False)
+        else:
+            position, more = walk.over(segment, position)
+        found.extend(more)
+    return torch.stack(found)
+
+
+def _segment_length(n_steps: int) -> int:
+    """In blocks: as many as keep the sum of carried positions and one segment's graph smallest."""
+    return max(round((n_steps * _GRAPH_TO_CARRY) ** 0.5 / BLOCK), 1)
+
+
+class _Walk:
+    def __init__(self, method: Method, grid: Grid, wanted: Wanted | None, *, exact: bool, tolerance: float) -> None:
+        self.history = History(method.rules(), grid.elapsed, grid.step, exact=exact, tolerance=tolerance)
+        self._method, self._grid, self._wanted = method, grid, wanted
+        self._clock = grid.clock.unbind(0)
+        self._steps = grid.elapsed.diff().to(method.problem.value.dtype).unbind(0)
+
+    def start(self) -> tuple[_Position, list[torch.Tensor]]:
+        first = self._method.first(self._clock[0])
+        at_begin = (
+            [node == 0 and at for node, at in zip(self._wanted.nodes, self._wanted.at_node, strict=True)]
+            if self._wanted
+            else [True]
+        )
+        carry = self.history.start(first.entry)
+        return _Position(carry.window, carry.far, first, None), [first.state for at in at_begin if at]
+
+    def over(self, blocks: Sequence[tuple[int, int]], position: _Position) -> tuple[_Position, list[torch.Tensor]]:
+        """Some blocks on; with the states asked for on the way."""
+        found: list[torch.Tensor] = []
+        for begin, end in blocks:
+            carry = Carry(self.history.window_begin(begin), position.window, position.far)
+            last, before = position.last, position.before
+            states: list[torch.Tensor] = [last.state]
+            without_memory = self._method.problem.without_memory(self._grid.elapsed[begin + 1 : end + 1]).unbind(0)
+
+            def step(n: int, sums: torch.Tensor, newest: torch.Tensor) -> torch.Tensor:
+                nonlocal last, before
+                stage = Stage(
+                    number=n,
+                    time=self._clock[n],
+                    last_time=self._clock[n - 1],
+                    step=self._steps[n - 1],
+                    last_step=self._steps[n - 2] if n > 1 else None,
+                    without_memory=without_memory[n - begin - 1],  # noqa: B023
+                    sums=sums,
+                    newest=newest,
+                )
+                last, before = self._method.step(stage, last, before), last
+                states.append(last.state)  # noqa: B023
+                return last.entry
+
+            made = self.history.run(carry, begin, end, step)
+            self._check(begin, states)
+            found.extend(self._found(carry, begin, end, states, made))
+            closed = self.history.close(carry, begin, made)
+            position = _Position(closed.window, closed.far, last, before)
+        return position, found
+
+    def _found(
+        self, carry: Carry, begin: int, end: int, states: list[torch.Tensor], made: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """The wanted states after node begin, up to node end."""
+        if self._wanted is None:
+            return states[1:]
+        chosen = [
+            number
+            for number, (node, at) in enumerate(zip(self._wanted.nodes, self._wanted.at_node, strict=True))
+            if (begin < node <= end if at else begin <= node < end)
+        ]
+        inside = [number for number in chosen if not self._wanted.at_node[number]]
+        between = iter(self._between(carry, begin, states, made, inside)) if inside else iter(())
+        return [
+            states[self._wanted.nodes[number] - begin] if self._wanted.at_node[number] else next(between)
+            for number in chosen
+        ]
+
+    def _between(
+        self, carry: Carry, begin: int, states: list[torch.Tensor], made: torch.Tensor, numbers: list[int]
+    ) -> tuple[torch.Tensor, ...]:
+        times = self._wanted.elapsed[numbers]
+        left = torch.tensor([self._wanted.nodes[number] for number in numbers])
+        before, after = self._grid.elapsed[left], self._grid.elapsed[left + 1]
+        known = torch.stack(states)
+        dtype = known.dtype
+        share = ((times - before) / (after - before)).to(dtype)[:, None, None]
+        earlier, later = known[left - begin], known[left + 1 - begin]
+        rule = self._method.between
+        if rule is None:
+            return torch.lerp(earlier, later, share).unbind(0)
+        # The integral at the time itself, and at the nodes around it, where it may differ from the states.
+        moments = torch.cat([times, before, after])
+        sums = self.history.between(carry, made, rule, moments).transpose(0, 1)
+        integral, at_before, at_after = (self._method.problem.without_memory(moments) + sums).chunk(3)
+        return (integral + torch.lerp(earlier - at_before, later - at_after, share)).unbind(0)
+
+    def _check(self, begin: int, states: list[torch.Tensor]) -> None:
+        if being_traced() or bool(torch.isfinite(states[-1].detach()).all()):
+            return
+        for number, state in enumerate(states):
+            bad = ~torch.isfinite(state.detach())
+            if bool(bad.any()):
+                raise NotFiniteError(
+                    f"the solution is not finite at t = {float(self._clock[begin + number]):.6g} "
+                    f"(step {begin + number}) in {self._method.problem.states.describe(bad)}; "
+                    f"use smaller steps, a stiff method (stiff=True), or check func there"
+                )

@@ -1,0 +1,18 @@
+"""Methods by name: each is a small file with its formula, order and source."""
+
+from fracdnn.solver.methods.adams import Adams, Pece
+from fracdnn.solver.methods.base import Method, Options
+from fracdnn.solver.methods.euler import Euler
+from fracdnn.solver.methods.l1 import L1, ImplicitL1
+from fracdnn.solver.methods.trapezoidal import Trapezoidal
+
+METHODS: dict[str, type[Method]] = {
+    "adams": Adams,
+    "euler": Euler,
+    "l1": L1,
+    "l1-implicit": ImplicitL1,
+    "pece": Pece,
+    "trapezoidal": Trapezoidal,
+}
+
+__all__ = ["METHODS", "Method", "Options"]

@@ -1,0 +1,89 @@
+"""What a method is: rules for its history, and a stage that makes a node of their sums.
+
+A method keeps a history of one quantity x_n, mostly the slope func(t_n, u_n). At step n it is given the sums of its
+rules over x_0 … x_{n−1} and makes u_n and x_n of them.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fracdnn.solver.implicit import StageEquation, StageSolver
+from fracdnn.solver.problem import Problem
+from fracdnn.solver.rules import Rule
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user can set of a method."""
+
+    corrections: int = 1
+    max_iterations: int = 50
+
+
+@dataclass
+class Node:
+    """u_n and x_n, at t_n."""
+
+    state: torch.Tensor
+    entry: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Stage:
+    """All that step n has to work with: the sums [groups, rules, components], the newest weights [groups, rules, 1]."""
+
+    number: int
+    time: torch.Tensor  # as func sees it
+    last_time: torch.Tensor
+    step: torch.Tensor  # t_n − t_{n−1}
+    last_step: torch.Tensor | None  # the one before
+    without_memory: torch.Tensor
+    sums: torch.Tensor
+    newest: torch.Tensor
+
+    def memory(self, rule: int = 0) -> torch.Tensor:
+        """What a rule remembers of the nodes before."""
+        return self.without_memory + self.sums[:, rule]
+
+    def weight(self, rule: int = 0) -> torch.Tensor:
+        """Of node n itself."""
+        return self.newest[:, rule]
+
+
+class Method(ABC):
+    """One scheme for a problem."""
+
+    # Order of convergence for a smooth solution on a uniform grid, as a function of the fractional order.
+    name: ClassVar[str]
+    implicit: ClassVar[bool] = False
+    largest_order: ClassVar[float] = 2.0
+    adaptive: ClassVar[bool] = True
+    only_uniform: ClassVar[bool] = False
+    # The rule that gives the solution between nodes, where the history is one of slopes; None: linear between states.
+    between: ClassVar[int | None] = 0
+
+    def __init__(self, problem: Problem, options: Options) -> None:
+        self.problem, self.options = problem, options
+        self._stages = StageSolver(options.max_iterations)
+
+    @abstractmethod
+    def rules(self) -> list[Rule]:
+        """The rules whose sums it needs."""
+
+    def first(self, time: torch.Tensor) -> Node:
+        """u_0 and x_0."""
+        return Node(self.problem.value, self.problem.slope(time, self.problem.value))
+
+    @abstractmethod
+    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+        """u_n and x_n, after nodes n − 1 and n − 2."""
+
+    def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> torch.Tensor:
+        """u_n = known + weight · func(t_n, u_n)."""
+        equation = StageEquation(
+            lambda state: self.problem.slope(stage.time, state), known, weight, f"in step {stage.number}"
+        )
+        return self._stages.solve(equation, guess)

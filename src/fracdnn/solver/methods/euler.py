@@ -1,0 +1,20 @@
+"""The rectangle rule for the integral equation: u_n = u_0 + Σ_{k<n} w_nk func(t_k, u_k).
+
+Explicit, of first order. Source: Diethelm, "The Analysis of Fractional Differential Equations", 2010, appendix C.
+"""
+
+from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.rules import ConstantRule, Rule
+
+
+class Euler(Method):
+    """Slopes hold from node to node."""
+
+    name = "euler"
+
+    def rules(self) -> list[Rule]:
+        return [ConstantRule(self.problem.orders)]
+
+    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+        state = stage.memory()
+        return Node(state, self.problem.slope(stage.time, state))

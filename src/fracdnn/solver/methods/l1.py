@@ -1,0 +1,53 @@
+"""The L1 scheme: the derivative of what is linear between nodes; see `fracdnn.caputo.weights`.
+
+With x_k = (u_k − u_{k−1})/τ_k the derivative at t_n is Σ_{k≤n} w_nk x_k, so that
+
+    u_n = u_{n−1} + τ_n/w_nn · (f − Σ_{k<n} w_nk x_k):
+
+explicit with f = func(t_{n−1}, u_{n−1}), the paper's, of first order; implicit with f = func(t_n, u_n), of order
+2 − order for smooth solutions. Source: Lin, Xu, "Finite difference/spectral approximations for the time-fractional
+diffusion equation", 2007.
+"""
+
+import torch
+
+from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.rules import ConstantRule, Rule
+
+
+class _L1(Method):
+    largest_order = 1.0
+    adaptive = False
+    between = None
+
+    def rules(self) -> list[Rule]:
+        return [ConstantRule(1.0 - self.problem.orders, of_later=True)]
+
+    def first(self, time: torch.Tensor) -> Node:
+        return Node(self.problem.value, torch.zeros_like(self.problem.value))
+
+
+class L1(_L1):
+    """Explicit."""
+
+    name = "l1"
+
+    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+        slope = self.problem.slope(stage.last_time, last.state)
+        entry = (slope - stage.sums[:, 0]) / stage.weight().to(slope.dtype)
+        return Node(last.state + stage.step.to(slope.dtype) * entry, entry)
+
+
+class ImplicitL1(_L1):
+    """With the slope at the newest node."""
+
+    name = "l1-implicit"
+    implicit = True
+
+    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+        dtype = last.state.dtype
+        step = stage.step.to(dtype)
+        factor = step / stage.weight().to(dtype)
+        known = last.state - factor * stage.sums[:, 0]
+        state = self.solve(stage, known, factor, guess=last.state)
+        return Node(state, (state - last.state) / step)

@@ -1,0 +1,133 @@
+"""A fractional initial value problem in packed form: what a method sees of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.states import State, States, check_state
+from fracdnn.tracing import being_traced, carries_derivative
+from fracdnn.validation import check_order
+
+_ORDER_REMEDY = "; order=1 is an ordinary differential equation, a smaller order has a longer memory"
+
+
+class Problem:
+    """d_t^order u = func(t, u) with u and, for orders above 1, its slope at t_0; states are [groups, components]."""
+
+    def __init__(
+        self, func: Callable[[torch.Tensor, Any], Any], states: States, value: State, slope: State | None
+    ) -> None:
+        self.states = states
+        self._func = func
+        self.n_evaluations = 0
+        self.value = states.pack(value)
+        self.velocity = None
+        if slope is not None:
+            above_one = (states.orders > 1.0).unsqueeze(-1).to(self.value.device)
+            packed = states.pack(slope)
+            self.velocity = torch.where(above_one, packed, torch.zeros_like(packed))
+
+    @property
+    def orders(self) -> torch.Tensor:
+        """[groups], float64."""
+        return self.states.orders
+
+    @property
+    def largest_order(self) -> float | None:
+        """None where a transformation hides the numbers."""
+        return _largest(self.orders)
+
+    def without_memory(self, elapsed: torch.Tensor) -> torch.Tensor:
+        """u_0 + elapsed · u_0', the solution were func zero; [..., groups, components] for elapsed [...]."""
+        if self.velocity is None:
+            return self.value.expand(*elapsed.shape, *self.value.shape)
+        return self.value + elapsed.to(self.value.dtype)[..., None, None] * self.velocity
+
+    def slope(self, time: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+        """func(t, u)."""
+        self.n_evaluations += 1
+        state = self.states.unpack(packed)
+        return self.states.pack(self._checked(self._func(time, state), state, time))
+
+    def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
+        if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
+            raise InvalidArgumentError(
+                f"func must return a tuple of {len(state)} tensors, as y0 is, got {type(slope).__name__} "
+                f"at t = {_number(time)}; check what func(t, y) returns"
+            )
+        given, expected = self.states.parts(slope), self.states.parts(state)
+        for number, (part, like) in enumerate(zip(given, expected, strict=True)):
+            if not isinstance(part, torch.Tensor) or part.shape != like.shape:
+                shape = tuple(part.shape) if isinstance(part, torch.Tensor) else type(part).__name__
+                place = f" in place {number}" if self.states.is_tuple else ""
+                raise InvalidArgumentError(
+                    f"func must return a tensor of the state's shape {tuple(like.shape)}{place}, got {shape} "
+                    f"at t = {_number(time)}; check what func(t, y) returns"
+                )
+            if part.dtype != like.dtype and not torch.is_autocast_enabled(like.device.type):
+                raise InvalidArgumentError(
+                    f"func must return the state's dtype {like.dtype}, got {part.dtype} at t = {_number(time)}; "
+                    f"convert its constants, or y0"
+                )
+        return tuple(given) if self.states.is_tuple else slope
+
+
+def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any) -> Problem:
+    """The problem of checked arguments as `fdeint` takes them."""
+    if isinstance(order, tuple | list):
+        orders: Any = [_checked_order(each, f"order[{place}]") for place, each in enumerate(order)]
+        largest = _largest(torch.stack([each.reshape(()) for each in orders]))
+    else:
+        orders = _checked_order(order, "order")
+        largest = _largest(orders)
+    slope = None
+    if _is_pair(y0) if largest is None else largest > 1.0:
+        if not _is_pair(y0):
+            raise InvalidArgumentError(
+                f"y0 must be a pair (value, slope) for an order above 1, got {_kind(y0)}; "
+                f"pass (y0, torch.zeros_like(y0)) for a start at rest"
+            )
+        y0, slope = check_state(y0[0], "y0[0]"), check_state(y0[1], "y0[1]")
+        shapes = [
+            [tuple(part.shape) for part in (each if isinstance(each, tuple) else (each,))] for each in (y0, slope)
+        ]
+        if shapes[0] != shapes[1]:
+            raise InvalidArgumentError(
+                f"y0[1], the slope, must have the shape of y0[0], {shapes[0]}, got {shapes[1]}; pass one like the value"
+            )
+    value = check_state(y0, "y0")
+    if isinstance(orders, list):
+        if not isinstance(value, tuple) or len(orders) != len(value):
+            raise InvalidArgumentError(
+                f"order must be one number, a tensor, or one for each tensor of a tuple state, got {len(orders)} "
+                f"for {_kind(value)}; pass as many orders as y0 has tensors"
+            )
+        orders = [each.reshape(()) for each in orders]
+    return Problem(func, States(value, orders), value, slope)
+
+
+def _checked_order(order: Any, name: str) -> torch.Tensor:
+    return check_order(order, name, largest=2.0, remedy=_ORDER_REMEDY)
+
+
+def _largest(orders: torch.Tensor) -> float | None:
+    if being_traced() and carries_derivative(orders):
+        return None
+    return float(orders.detach().max())
+
+
+def _is_pair(y0: Any) -> bool:
+    return isinstance(y0, tuple | list) and len(y0) == 2
+
+
+def _kind(value: Any) -> str:
+    return f"a tuple of {len(value)} tensors" if isinstance(value, tuple | list) else f"one {type(value).__name__}"
+
+
+def _number(time: torch.Tensor) -> str:
+    try:
+        return f"{float(time):.6g}"
+    except RuntimeError:  # inside a transformation a time has no number
+        return "some time"

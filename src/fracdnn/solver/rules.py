@@ -1,0 +1,109 @@
+"""Rules that integrate a history: weights by nodes, near ones as numbers, far ones through modes.
+
+A rule cuts the history at a node, the window's begin. What is later is near: `near` gives its weights. What is earlier
+is far: it is kept as modes Z (see `fracdnn.caputo.modes`), into which `absorb` puts nodes, which `advance` brings to a
+later time, and which `far` weights. So a row costs the same however long the history, on any grid.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+
+from fracdnn.caputo.modes import Modes
+from fracdnn.caputo.product_integration import constant_weights, linear_weights
+
+_SERIES_TERMS = 14
+_SERIES_BELOW = 0.5
+
+
+class Rule(ABC):
+    """Weights for orders [G]; times count from the solve's begin."""
+
+    def __init__(self, orders: torch.Tensor) -> None:
+        self.orders = orders
+
+    @abstractmethod
+    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+        """[G, R, M]: the weights of the nodes of a window that begins with the first, in the rows at these times."""
+
+    @abstractmethod
+    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
+        """[K + 1, M]: what the nodes of a window add to the modes at its end, where the next window begins."""
+
+    def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
+        """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's begin."""
+        weights = modes.weights(self.orders).unsqueeze(1)
+        decay = torch.exp(-modes.rates * distance.unsqueeze(-1))
+        # The mode t is its integral of (distance + what is older): the distance times the constant mode, and itself.
+        constant = weights[..., :1] + weights[..., -1:] * distance.unsqueeze(-1)
+        return torch.cat([constant, weights[..., 1:-1] * decay[:, 1:], weights[..., -1:].expand_as(constant)], dim=-1)
+
+
+def advance(modes: Modes, far: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
+    """Modes Z [G, K + 1, d] at a later time."""
+    decay = torch.exp(-modes.rates * duration).to(far.dtype).unsqueeze(-1)
+    return torch.cat([far[:, :-1] * decay, far[:, -1:] + duration.to(far.dtype) * far[:, :1]], dim=1)
+
+
+class ConstantRule(Rule):
+    """Values hold over an interval: from its earlier node on, or, `of_later`, those of its later node."""
+
+    def __init__(self, orders: torch.Tensor, *, of_later: bool = False) -> None:
+        super().__init__(orders)
+        self._of_later = of_later
+
+    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+        return self._at_nodes(constant_weights(self.orders, rows, nodes))
+
+    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
+        earlier, later = _absorbed(modes, nodes)
+        return self._at_nodes(earlier + later)
+
+    def _at_nodes(self, weights: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(weights, (1, 0) if self._of_later else (0, 1))
+
+
+class LinearRule(Rule):
+    """Values are linear between nodes."""
+
+    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+        return _joined(*linear_weights(self.orders, rows, nodes))
+
+    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
+        return _joined(*_absorbed(modes, nodes))
+
+
+def _joined(earlier: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
+    pad = torch.nn.functional.pad
+    return pad(earlier, (0, 1)) + pad(later, (1, 0))
+
+
+def _absorbed(modes: Modes, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """∫ of a mode, seen from the last node, times the linear functions of an interval; [K + 1, M − 1] each.
+
+    For e^(−s·distance), with x = sτ: e^(−s·rest) τ φ_2(x) for the later node's, and φ_1 − φ_2 for the earlier one's.
+    """
+    steps, rest = nodes.diff(), nodes[-1] - nodes[1:]
+    rates = modes.rates.unsqueeze(-1)
+    first, second = _phi(rates * steps)
+    scale = torch.exp(-rates * rest) * steps
+    later_of_t = steps * (rest / 2.0 + steps / 6.0)
+    earlier_of_t = steps * (rest / 2.0 + steps / 3.0)
+    return (
+        torch.cat([scale * (first - second), earlier_of_t.unsqueeze(0)]),
+        torch.cat([scale * second, later_of_t.unsqueeze(0)]),
+    )
+
+
+def _phi(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """φ_1 = (1 − e^(−x))/x and φ_2 = (1 − φ_1)/x, for x ≥ 0; next to 0 by their series."""
+    small = x < _SERIES_BELOW
+    safe = torch.where(small, 1.0, x)
+    first = -torch.expm1(-safe) / safe
+    second = (1.0 - first) / safe
+    near = torch.where(small, x, 0.0)
+    series = torch.zeros_like(near)
+    for k in range(_SERIES_TERMS, 1, -1):  # 1/2! − x/3! + x²/4! − …, by Horner's scheme
+        series = (1.0 - near * series) / k
+    second = torch.where(small, series, second)
+    return torch.where(small, 1.0 - near * series, first), second

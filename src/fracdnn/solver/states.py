@@ -1,0 +1,114 @@
+"""States of any shape, or tuples of them, as one tensor [groups, components] whose groups have an order each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.validation import check_floating
+
+State = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+class States:
+    """How the states of a problem are laid out: which components share an order.
+
+    One order: all components are one group. A tensor of orders that broadcasts against the state: a group for each of
+    its entries. A tuple of tensors with an order each: a group for each, filled up with zeros to the longest.
+    """
+
+    def __init__(self, example: State, orders: torch.Tensor | Sequence[torch.Tensor]) -> None:
+        self.is_tuple = not isinstance(example, torch.Tensor)
+        self.shapes = [part.shape for part in example] if self.is_tuple else [example.shape]
+        self.dtype = self.parts(example)[0].dtype
+        self._dims: tuple[int, ...] | None = None
+        if not isinstance(orders, torch.Tensor):
+            self.orders = torch.stack(list(orders))
+        elif orders.numel() == 1:
+            self.orders = orders.reshape(1)
+        else:
+            self.orders = self._lay_out(orders)
+        self._length = max(shape.numel() for shape in self.shapes)
+
+    def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
+        """A state as a tuple."""
+        return tuple(state) if self.is_tuple else (state,)
+
+    def pack(self, state: State) -> torch.Tensor:
+        """[groups, components]."""
+        parts = self.parts(state)
+        if self._dims is not None:
+            return parts[0].permute(self._dims).reshape(len(self.orders), -1)
+        if len(parts) == 1:
+            return parts[0].reshape(1, -1)
+        if len(self.orders) == 1:
+            return torch.cat([part.reshape(-1) for part in parts]).unsqueeze(0)
+        rows = [torch.nn.functional.pad(part.reshape(-1), (0, self._length - part.numel())) for part in parts]
+        return torch.stack(rows)
+
+    def unpack(self, packed: torch.Tensor) -> State:
+        """The state again, from [..., groups, components]."""
+        lead = packed.shape[:-2]
+        if self._dims is not None:
+            shape = [self.shapes[0][dim] for dim in self._dims]
+            back = [len(lead) + self._dims.index(dim) for dim in range(len(self._dims))]
+            return packed.reshape((*lead, *shape)).permute(*range(len(lead)), *back)
+        if not self.is_tuple:
+            return packed.reshape((*lead, *self.shapes[0]))
+        if len(self.orders) == 1:
+            pieces = packed.squeeze(-2).split([shape.numel() for shape in self.shapes], dim=-1)
+        else:
+            pieces = tuple(packed[..., group, : shape.numel()] for group, shape in enumerate(self.shapes))
+        return tuple(piece.reshape((*lead, *shape)) for piece, shape in zip(pieces, self.shapes, strict=True))
+
+    def describe(self, where: torch.Tensor) -> str:
+        """The first component of a packed state of truth values that is True, in the words of the state itself."""
+        flags = self.unpack(where)
+        for number, part in enumerate(self.parts(flags)):
+            if bool(part.any()):
+                index = tuple(int(i) for i in part.nonzero()[0])
+                place = f"y[{number}]" if self.is_tuple else "y"
+                return f"{place}[{', '.join(map(str, index))}]" if index else place
+        return "y"
+
+    def _lay_out(self, orders: torch.Tensor) -> torch.Tensor:
+        shape = self.shapes[0]
+        if self.is_tuple or orders.dim() > len(shape):
+            raise InvalidArgumentError(
+                "order must be one number or, for a tuple state, a sequence of one for each of its tensors, "
+                f"got a tensor of shape {tuple(orders.shape)}; pass a tuple of orders"
+                if self.is_tuple
+                else f"order must broadcast against the state's shape {tuple(shape)}, got shape {tuple(orders.shape)}; "
+                f"pass one number, or one for each component"
+            )
+        aligned = orders.reshape((1,) * (len(shape) - orders.dim()) + tuple(orders.shape))
+        if any(of_order not in (1, of_state) for of_order, of_state in zip(aligned.shape, shape, strict=True)):
+            raise InvalidArgumentError(
+                f"order must broadcast against the state's shape {tuple(shape)}, got shape {tuple(orders.shape)}; "
+                f"pass one number, or one for each component"
+            )
+        own = [dim for dim, size in enumerate(aligned.shape) if size > 1]
+        shared = [dim for dim, size in enumerate(aligned.shape) if size == 1]
+        self._dims = (*own, *shared)
+        return aligned.permute(self._dims).reshape(-1)
+
+
+def check_state(state: Any, name: str) -> State:
+    """A floating-point tensor, or a tuple of such of one dtype and device."""
+    parts = state if isinstance(state, tuple | list) else (state,)
+    for part in parts:
+        if not isinstance(part, torch.Tensor):
+            raise InvalidTypeError(
+                f"{name} must be a torch tensor or a tuple of tensors, got {type(part).__name__}; "
+                f"pass torch.as_tensor({name}, dtype=torch.float64)"
+            )
+        check_floating(part, name)
+    if not parts:
+        raise InvalidArgumentError(f"{name} must hold at least one tensor, got an empty tuple; pass a tensor")
+    kinds = {(part.dtype, part.device) for part in parts}
+    if len(kinds) > 1:
+        raise InvalidArgumentError(
+            f"{name} must have one dtype and device, got {sorted(str(kind) for kind in kinds)}; convert its tensors"
+        )
+    return tuple(parts) if isinstance(state, tuple | list) else state
