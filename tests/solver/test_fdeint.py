@@ -7,7 +7,13 @@ import torch
 import fracdnn
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint, graded_mesh
-from fracdnn.solver.fdeint import _is_uniform
+from fracdnn.solver.grids import is_uniform as _is_uniform
+
+
+def on_grid(func, y0, t, **options):
+    """The paper's scheme, with the times themselves as the grid."""
+    return fdeint(func, y0, t, method="l1", grid="given", **options)
+
 
 STEPS = (40, 80, 160, 320)
 
@@ -20,7 +26,7 @@ def convergence(order, grading, exact_of, func, initial):
     errors = []
     for n in STEPS:
         t = graded_mesh(1.0, n, grading)
-        u = fdeint(func, torch.tensor(initial, dtype=torch.float64), t, order=order)
+        u = on_grid(func, torch.tensor(initial, dtype=torch.float64), t, order=order)
         errors.append(abs(float(u[-1]) - exact_of(1.0)))
     return -np.polyfit(np.log(STEPS), np.log(errors), 1)[0]
 
@@ -46,7 +52,7 @@ def test_a_constant_field_gives_t_to_the_order(order):
     errors = []
     for n in STEPS:
         t = graded_mesh(2.0, n)
-        u = fdeint(lambda t, u: torch.ones_like(u), torch.tensor(0.5, dtype=torch.float64), t, order=order)
+        u = on_grid(lambda t, u: torch.ones_like(u), torch.tensor(0.5, dtype=torch.float64), t, order=order)
         errors.append(abs(float(u[-1]) - (0.5 + 2.0**order / math.gamma(1 + order))))
     assert errors[-1] < 2e-3
     assert errors[-1] <= errors[0] + 1e-13
@@ -54,14 +60,14 @@ def test_a_constant_field_gives_t_to_the_order(order):
 
 def test_the_papers_example():
     t = graded_mesh(1.0, 200)
-    u = fdeint(lambda t, u: -4 * u, torch.tensor(0.5, dtype=torch.float64), t, order=0.5)
+    u = on_grid(lambda t, u: -4 * u, torch.tensor(0.5, dtype=torch.float64), t, order=0.5)
     exact = 0.5 * mittag_leffler(-4 * t.numpy() ** 0.5, 0.5)
     assert abs(float(u[-1]) - exact[-1]) < 2.5e-4
 
 
 def test_order_one_is_eulers_method():
     t = torch.tensor([0.0, 0.1, 0.4, 0.5], dtype=torch.float64)
-    u = fdeint(lambda t, u: t - u, torch.ones(2, dtype=torch.float64), t, order=1.0)
+    u = on_grid(lambda t, u: t - u, torch.ones(2, dtype=torch.float64), t, order=1.0)
     y = torch.ones(2, dtype=torch.float64)
     for start, step in zip(t, t.diff(), strict=False):
         y = y + step * (start - y)
@@ -71,18 +77,18 @@ def test_order_one_is_eulers_method():
 def test_equal_steps_given_as_times_agree_with_the_unequal_formula():
     t = torch.linspace(0, 1, 31, dtype=torch.float64)
     y0 = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    equal = fdeint(decay, y0, t, order=0.4)
-    unequal = fdeint(decay, y0, t.clone().requires_grad_(), order=0.4)
+    equal = on_grid(decay, y0, t, order=0.4)
+    unequal = on_grid(decay, y0, t.clone().requires_grad_(), order=0.4)
     torch.testing.assert_close(equal, unequal.detach(), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_and_shape_follow_the_initial_state(dtype):
     t = torch.linspace(0, 1, 11, dtype=dtype)
-    u = fdeint(decay, torch.ones(3, 2, dtype=dtype), t, order=0.5)
+    u = on_grid(decay, torch.ones(3, 2, dtype=dtype), t, order=0.5)
     assert u.dtype == dtype
     assert u.shape == (11, 3, 2)
-    exact = fdeint(decay, torch.ones(3, 2, dtype=torch.float64), np.linspace(0, 1, 11), order=0.5)
+    exact = on_grid(decay, torch.ones(3, 2, dtype=torch.float64), np.linspace(0, 1, 11), order=0.5)
     torch.testing.assert_close(u.double(), exact, rtol=1e-5, atol=1e-5)
 
 
@@ -94,7 +100,7 @@ def test_gradients_with_respect_to_everything():
     t = torch.tensor([0.0, 0.1, 0.3, 0.35], dtype=torch.float64, requires_grad=True)
 
     def solve(weight, y0, order, t):
-        return fdeint(lambda s, u: torch.tanh(u @ weight) * s.cos(), y0, t, order=order)
+        return on_grid(lambda s, u: torch.tanh(u @ weight) * s.cos(), y0, t, order=order)
 
     assert torch.autograd.gradcheck(solve, (weight, y0, order, t))
 
@@ -112,7 +118,7 @@ def test_graded_mesh_mends_the_error_next_to_zero():
     for grading, found in errors.items():
         for n in STEPS:
             t = graded_mesh(1.0, n, grading)
-            u = fdeint(decay, torch.tensor(1.0, dtype=torch.float64), t, order=0.5)
+            u = on_grid(decay, torch.tensor(1.0, dtype=torch.float64), t, order=0.5)
             found.append(np.abs(u.numpy() - mittag_leffler(-(t.numpy() ** 0.5), 0.5)).max())
     rates = {grading: -np.polyfit(np.log(STEPS), np.log(found), 1)[0] for grading, found in errors.items()}
     assert abs(rates[2.0] - 1) < 0.15
@@ -124,23 +130,23 @@ def test_a_later_start_and_the_clock(steps):
     """Only differences of times matter to the memory, while func sees the times as given."""
     t = torch.tensor(steps, dtype=torch.float64)
     y0 = torch.tensor(1.0, dtype=torch.float64)
-    early = fdeint(lambda s, u: torch.cos(s + 3.0) - u, y0, t, order=0.4)
-    late = fdeint(lambda s, u: torch.cos(s) - u, y0, t + 3.0, order=0.4)
+    early = on_grid(lambda s, u: torch.cos(s + 3.0) - u, y0, t, order=0.4)
+    late = on_grid(lambda s, u: torch.cos(s) - u, y0, t + 3.0, order=0.4)
     torch.testing.assert_close(early, late, rtol=1e-12, atol=1e-12)
 
 
 def test_times_in_single_precision_count_as_equal_steps():
     single = torch.linspace(0, 1, 201, dtype=torch.float32)
     y0 = torch.tensor(1.0, dtype=torch.float64)
-    expected = fdeint(decay, y0, torch.linspace(0, 1, 201, dtype=torch.float64), order=0.5)
-    torch.testing.assert_close(fdeint(decay, y0, single, order=0.5), expected, rtol=1e-7, atol=0)
-    assert fdeint(decay, y0, single, order=0.5, history="compressed").shape == (201,)
+    expected = on_grid(decay, y0, torch.linspace(0, 1, 201, dtype=torch.float64), order=0.5)
+    torch.testing.assert_close(on_grid(decay, y0, single, order=0.5), expected, rtol=1e-7, atol=0)
+    assert on_grid(decay, y0, single, order=0.5, history="compressed").shape == (201,)
 
 
 def test_gradient_of_the_times_on_an_equal_grid():
     y0 = torch.tensor(1.0, dtype=torch.float64)
     t = torch.linspace(0, 1, 5, dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: fdeint(decay, y0, t, order=0.5), t)
+    assert torch.autograd.gradcheck(lambda t: on_grid(decay, y0, t, order=0.5), t)
 
 
 def test_derivatives_of_the_papers_example_with_respect_to_rate_and_order():
@@ -150,7 +156,7 @@ def test_derivatives_of_the_papers_example_with_respect_to_rate_and_order():
         rate = torch.tensor(-4.0, dtype=torch.float64, requires_grad=True)
         order = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
         y0 = torch.tensor(0.5, dtype=torch.float64)
-        u = fdeint(lambda t, u, rate=rate: rate * u, y0, graded_mesh(1.0, n), order=order)
+        u = on_grid(lambda t, u, rate=rate: rate * u, y0, graded_mesh(1.0, n), order=order)
         found.append(torch.stack(torch.autograd.grad(u[-1], (rate, order))))
     extrapolated = 2 * found[1] - found[0]
     expected = torch.tensor([0.0161918, -0.082304], dtype=torch.float64)
@@ -164,7 +170,7 @@ def test_compressed_history_agrees_with_exact(n):
     results = []
     for history in ("exact", "compressed"):
         order = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-        u = fdeint(decay, y0, t, order=order, history=history)
+        u = on_grid(decay, y0, t, order=order, history=history)
         results.append((u.detach(), *torch.autograd.grad(u.sum(), order)))
     for exact, compressed in zip(*results, strict=True):
         torch.testing.assert_close(compressed, exact, rtol=1e-9, atol=1e-10)
@@ -179,7 +185,7 @@ def test_the_last_time_alone(history, dtype):
         rate = torch.tensor(-0.7, dtype=dtype, requires_grad=True)
         found = []
         for trajectory in (True, False):
-            u = fdeint(
+            u = on_grid(
                 lambda t, u, rate=rate: rate * u,
                 y0,
                 graded_mesh(1.0, 90),
@@ -200,7 +206,7 @@ def test_very_many_steps_of_a_number():
     errors = []
     for n in (20_000, 40_000):
         t = torch.linspace(0, 1, n + 1, dtype=torch.float64)
-        u = fdeint(lambda t, u: rate * u, torch.tensor(0.5, dtype=torch.float64), t, order=0.5, trajectory=False)
+        u = on_grid(lambda t, u: rate * u, torch.tensor(0.5, dtype=torch.float64), t, order=0.5, trajectory=False)
         (slope,) = torch.autograd.grad(u, rate)
         erfcx = float(mittag_leffler(-4.0, 0.5))  # u = 0.5 erfcx(4); its derivative by the rate
         errors.append((abs(u.item() / (0.5 * erfcx) - 1), abs(slope.item() / (math.pi**-0.5 - 4 * erfcx) - 1)))
@@ -217,7 +223,7 @@ def test_forward_mode_sees_the_times_of_an_equal_grid(history):
 
     def end(t):
         y0 = torch.ones(1, dtype=torch.float64)
-        return fdeint(decay, y0, t, order=0.5, trajectory=False, history=history).sum()
+        return on_grid(decay, y0, t, order=0.5, trajectory=False, history=history).sum()
 
     leaf = t.clone().requires_grad_()
     expected = torch.autograd.grad(end(leaf), leaf)[0][5]
@@ -245,8 +251,8 @@ def test_unequal_steps_at_late_times_are_not_taken_for_equal(t):
     def late(time, u):
         return -(scale**0.5) * u
 
-    expected = fdeint(decay, y0, early, order=0.5, trajectory=False)
-    torch.testing.assert_close(fdeint(late, y0, t, order=0.5, trajectory=False), expected, rtol=1e-9, atol=0)
+    expected = on_grid(decay, y0, early, order=0.5, trajectory=False)
+    torch.testing.assert_close(on_grid(late, y0, t, order=0.5, trajectory=False), expected, rtol=1e-9, atol=0)
 
 
 def test_equal_steps_up_to_rounding_are_equal():
@@ -254,7 +260,7 @@ def test_equal_steps_up_to_rounding_are_equal():
     y0 = torch.ones(1)
     for t in (torch.linspace(0, 1, 100_001), torch.arange(1000) * 0.1, torch.linspace(5, 6, 2001, dtype=torch.float64)):
         assert _is_uniform(t, t.double())
-    assert fdeint(decay, y0, torch.linspace(0, 1, 20_001), order=0.5, trajectory=False).shape == (1,)
+    assert on_grid(decay, y0, torch.linspace(0, 1, 20_001), order=0.5, trajectory=False).shape == (1,)
 
 
 def test_func_gets_the_times_in_their_own_dtype():
@@ -265,7 +271,7 @@ def test_func_gets_the_times_in_their_own_dtype():
         seen.append(time)
         return torch.sin(time - 1.7e9) * torch.ones_like(u)
 
-    single, double = (fdeint(slope, torch.zeros(1, dtype=d), t, order=0.5) for d in (torch.float32, torch.float64))
+    single, double = (on_grid(slope, torch.zeros(1, dtype=d), t, order=0.5) for d in (torch.float32, torch.float64))
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
     assert torch.equal(torch.stack(seen[:19]), t[:-1])
 
@@ -274,7 +280,7 @@ def test_compiled_exported_and_batched_solves():
     t = torch.linspace(0, 1, 9, dtype=torch.float64)
 
     def solve(y0, t):
-        return fdeint(decay, y0, t, order=0.5)
+        return on_grid(decay, y0, t, order=0.5)
 
     y0 = torch.ones(2, dtype=torch.float64)
     expected = solve(y0, t)
@@ -294,6 +300,6 @@ def test_the_first_state_that_func_sees_carries_the_whole_gradient():
         return -u * u
 
     y0 = torch.full((1,), 0.7, dtype=torch.float64, requires_grad=True)
-    u = fdeint(slope, y0, torch.linspace(0, 1, 30), order=0.5, trajectory=False)
+    u = on_grid(slope, y0, torch.linspace(0, 1, 30), order=0.5, trajectory=False)
     first, start = torch.autograd.grad(u.sum(), [seen[0], y0])
     torch.testing.assert_close(first, start)

@@ -14,7 +14,7 @@ accuracy. Relative error for t in [shortest, longest], measured for orders 0.02 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -65,8 +65,12 @@ class Modes:
 
     def to(self, device: torch.device) -> "Modes":
         """The same on a device."""
-        moved = (tensor.to(device) for tensor in (self.rates, self.quadrature, self.moments_to_weights))
-        return Modes(*moved, self.cut, self.top)
+        return replace(
+            self,
+            rates=self.rates.to(device),
+            quadrature=self.quadrature.to(device),
+            moments_to_weights=self.moments_to_weights.to(device),
+        )
 
 
 def kernel_modes(shortest: float, longest: float, tolerance: float) -> Modes:

@@ -15,7 +15,7 @@ from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.solver.rules import advance
+from fracdnn.solver.rules import Rule, advance
 
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 2.5
 _FORGETTING = 0.75  # the power of time with which errors count up to the first output
@@ -40,88 +40,129 @@ def find_grid(
 ) -> FoundGrid:
     """A grid from the first to the last time; `first_output` counts from the first one."""
     span = float(times[-1] - times[0])
-    begin = times[0].detach()
-    history = _GrowingHistory(method, span)
-    mass = (span ** method.problem.orders.detach() / gamma(method.problem.orders.detach() + 1.0)).unsqueeze(-1)
-    last, before = method.first(clock[0].detach()), None
-    history.append(0.0, last.entry)
-    now, step, last_step, rejected = 0.0, min(first_output, 0.01 * span), 0.0, 0
-    accepted_in_a_row = True
-    while now < span:
-        rest = span - now
-        step = rest if step > 0.9 * rest else min(step, rest / 2.0) if step > 0.5 * rest else step
+    search = _Search(method, times[0].detach(), clock, span, first_output, spacing)
+    step, rejected, growth = min(first_output, 0.01 * span), 0, _GROW
+    while search.now < span:
+        rest = span - search.now
+        if step > 0.9 * rest:
+            step = rest
+        elif step > 0.5 * rest:
+            step = rest / 2.0
         if step < _SMALLEST * span:
             raise NotConvergedError(
-                f"the step became shorter than {_SMALLEST:g} of the span at t = {float(begin) + now:.6g} "
-                f"after {len(history.times) - 1} steps; the solution may end there: "
+                f"the step became shorter than {_SMALLEST:g} of the span at t = {search.clock_time():.6g} "
+                f"after {len(search.history.times) - 1} steps; the solution may end there: "
                 f"ask for earlier times only, or for larger rtol and atol"
             )
-        trial = span if step == rest else now + step
-        node = _trial(method, history, begin, clock, now, trial, last, before, last_step)
-        error = math.inf
-        if node is not None:
-            error = _error(method, node, last, before, step, last_step, mass, min(trial / first_output, 1.0), spacing)
-        exponent = 0.5 if before is not None else 1.0 / (_FORGETTING + float(method.problem.orders.min()))
-        factor = _SAFETY * error**-exponent if error > 0 else _GROW
+        error = search.attempt(span if step == rest else search.now + step)
+        factor = _SAFETY * error**-search.exponent if error > 0 else _GROW
         if error <= 1.0:
-            history.append(trial, node.entry)
-            now, last_step = trial, step
-            last, before = node, last
-            step *= min(max(factor, _SHRINK), _GROW if accepted_in_a_row else 1.0)
-            accepted_in_a_row = True
+            search.accept()
+            step *= min(max(factor, _SHRINK), growth)
+            growth = _GROW
         else:
             rejected += 1
-            accepted_in_a_row = False
-            step *= min(max(factor if math.isfinite(error) else 0.0, _SHRINK if before is not None else 1e-3), 0.9)
-    shares = torch.tensor(history.times, dtype=torch.float64, device=times.device) / span
+            growth = 1.0
+            step *= min(max(factor, search.largest_cut), 0.9)
+    shares = torch.tensor(search.history.times, dtype=torch.float64, device=times.device) / span
     shares[-1] = 1.0
     return FoundGrid(shares, len(shares) - 1, rejected)
 
 
-def _trial(method, history, begin, clock, now, trial, last, before, last_step) -> Node | None:
-    """The node a step would make, or None where it is not finite or cannot be solved for."""
-    sums, newest = history.row(trial)
-    elapsed = begin.new_tensor(trial)
-    dtype = last.state.dtype
-    stage = Stage(
-        number=len(history.times),
-        time=(begin + trial).to(clock.dtype),
-        last_time=(begin + now).to(clock.dtype),
-        step=elapsed.new_tensor(trial - now).to(dtype),
-        last_step=None if before is None else elapsed.new_tensor(last_step).to(dtype),
-        without_memory=method.problem.without_memory(elapsed),
-        sums=sums,
-        newest=newest,
-    )
-    try:
-        node = method.step(stage, last, before)
-    except NotConvergedError:
-        return None
-    return node if bool(torch.isfinite(node.entry).all()) else None
+class _Search:
+    """Where the search stands: the nodes so far, and the one being tried."""
+
+    def __init__(
+        self,
+        method: Method,
+        begin: torch.Tensor,
+        clock: torch.Tensor,
+        span: float,
+        first_output: float,
+        spacing: Spacing,
+    ) -> None:
+        orders = method.problem.orders.detach()
+        self._method, self._begin, self._clock, self._spacing = method, begin, clock, spacing
+        self._first_output = first_output
+        self._mass = (span**orders / gamma(orders + 1.0)).unsqueeze(-1)
+        self._smallest_order = float(orders.min())
+        self._last = method.first(clock[0].detach())
+        self._before: Node | None = None
+        self._trial, self._node = 0.0, self._last
+        self.now, self._last_step = 0.0, 0.0
+        self.history = _GrowingHistory(method.rules(None), span)
+        self.history.append(0.0, self._last.entry)
+
+    @property
+    def exponent(self) -> float:
+        """Of the error, for the factor of a step."""
+        return 0.5 if self._before is not None else 1.0 / (_FORGETTING + self._smallest_order)
+
+    @property
+    def largest_cut(self) -> float:
+        """Of a step at once; the first one may have to become much shorter."""
+        return _SHRINK if self._before is not None else 1e-3
+
+    def clock_time(self) -> float:
+        return float(self._begin) + self.now
+
+    def attempt(self, trial: float) -> float:
+        """The error of a step to that time, in tolerances; infinite where it cannot be made."""
+        self._trial = trial
+        step, dtype = self._begin.new_tensor(trial - self.now), self._last.state.dtype
+        sums, newest = self.history.row(trial)
+        stage = Stage(
+            number=len(self.history.times),
+            time=(self._begin + trial).to(self._clock.dtype),
+            last_time=(self._begin + self.now).to(self._clock.dtype),
+            step=step.to(dtype),
+            last_step=None if self._before is None else step.new_tensor(self._last_step).to(dtype),
+            without_memory=self._method.problem.without_memory(step.new_tensor(trial)),
+            sums=sums,
+            newest=newest,
+        )
+        try:
+            self._node = self._method.step(stage, self._last, self._before)
+        except NotConvergedError:
+            return math.inf
+        if not bool(torch.isfinite(self._node.entry).all()):
+            return math.inf
+        return self._error(trial - self.now) * min(trial / self._first_output, 1.0) ** _FORGETTING
+
+    def accept(self) -> None:
+        """Take the node that was tried last."""
+        self.history.append(self._trial, self._node.entry)
+        self.now, self._last_step = self._trial, self._trial - self.now
+        self._last, self._before = self._node, self._last
+
+    def _error(self, step: float) -> float:
+        node, last, before = self._node, self._last, self._before
+        largest = torch.maximum(node.state.abs(), last.state.abs()).to(torch.float64)
+        scale = self._spacing.atol + self._spacing.rtol * largest
+        if before is None:
+            slopes, states = (_FIRST * (new - old) for new, old in _pairs(node, last))
+        else:
+            # The line misses by u''/2 · τ (τ + τ'), the interpolation on average by u''/12 · τ².
+            ratio, part = step / self._last_step, step / (6.0 * (step + self._last_step))
+            slopes, states = (
+                part * (new - old - ratio * (old - older))
+                for (new, old), (_, older) in zip(_pairs(node, last), _pairs(last, before), strict=True)
+            )
+        error = self._mass * slopes.abs().to(torch.float64)
+        if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
+            error = torch.minimum(error, states.abs().to(torch.float64))
+        return float((error / scale).max())
 
 
-def _error(method, node, last, before, step, last_step, mass, share, spacing) -> float:
-    """The error a step leaves, in tolerances."""
-    scale = spacing.atol + spacing.rtol * torch.maximum(node.state.abs(), last.state.abs()).to(torch.float64)
-    if before is None:
-        slopes = _FIRST * (node.entry - last.entry).abs()
-        states = _FIRST * (node.state - last.state).abs()
-    else:
-        # The line misses by u''/2 · τ (τ + τ'), the interpolation on average by u''/12 · τ².
-        ratio, part = step / last_step, step / (6.0 * (step + last_step))
-        slopes = part * (node.entry - last.entry - ratio * (last.entry - before.entry)).abs()
-        states = part * (node.state - last.state - ratio * (last.state - before.state)).abs()
-    error = mass * slopes.to(torch.float64)
-    if method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
-        error = torch.minimum(error, states.to(torch.float64))
-    return float((error / scale).max()) * share**_FORGETTING
+def _pairs(node: Node, other: Node) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    return (node.entry, other.entry), (node.state, other.state)
 
 
 class _GrowingHistory:
     """Nodes and entries so far; sums over them at any later time."""
 
-    def __init__(self, method: Method, span: float) -> None:
-        self._rules = method.rules()
+    def __init__(self, rules: list[Rule], span: float) -> None:
+        self._rules = rules
         self._span = span
         self.times: list[float] = []
         self._entries: list[torch.Tensor] = []
@@ -143,7 +184,7 @@ class _GrowingHistory:
         window = torch.stack(self._entries, dim=1)
         weights = torch.cat([rule.near(nodes[-1:], nodes) for rule in self._rules], dim=1).to(window.dtype)
         sums = torch.bmm(weights[..., :-1], window)
-        if self._far:
+        if self._modes is not None:
             distance = nodes[-1:] - nodes[0]
             far = [rule.far(self._modes, distance).to(window.dtype) for rule in self._rules]
             sums = sums + torch.cat([torch.bmm(each, old) for each, old in zip(far, self._far, strict=True)], dim=1)

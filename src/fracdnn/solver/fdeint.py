@@ -11,7 +11,8 @@ from fracdnn.memory import HISTORIES
 from fracdnn.solver.adaptive import find_grid
 from fracdnn.solver.grids import Spacing, make_grid
 from fracdnn.solver.l1_chain import l1_chain
-from fracdnn.solver.march import Grid, Wanted, interpolated, march
+from fracdnn.solver.march import Wanted, interpolated, march
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods import METHODS, Method, Options
 from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.problem import Problem, posed_problem
@@ -60,24 +61,25 @@ def fdeint(
 ) -> Any:
     """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
 
-    Args:
-        func: Called as func(t, y) with a time and a state like y0; returns a tensor (or tuple) like the state.
-        y0: A tensor of any shape, or a tuple of tensors. For orders above 1 a pair of such: the value and its slope.
-        t: Increasing times, at least two. The first is the initial time; the solution is given at all of them.
-        order: In (0, 2]. One number; or a tensor that broadcasts against the state, an order for each component; or,
-            for a tuple state, a sequence of one for each tensor.
-        method: "auto" is "adams", and "trapezoidal" where `stiff`; see docs/solver.md for all of them.
-        grid: Where the solver's own nodes lie. "adaptive", the default: steps of a length such that errors stay about
-            `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`
-            is given; "graded": N steps, finer toward the begin like (j/N)^`grading` (2/order unless given), which
-            keeps second order for solutions like t^order. "given": `t` itself is the grid.
-        step_size, n_steps: The longest step, or the number of steps, of a uniform or graded grid.
-        corrections: Of the predicted state, for "pece" and "adams".
-        history: "exact" for all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
-            `tolerance` (1e-12 in float64, else 1e-7), in O(N) time.
-        checkpoint: Compute parts of the forward pass again in the backward pass: memory like √N instead of N.
-        trajectory: False gives the solution at the last time alone, in the shape of y0.
-        info: True gives a `Solution`: the states, the grid that was used, and counts.
+    `func(t, y)` is given a time and a state like y0 and returns a tensor, or tuple, like it. `y0` is a tensor of any
+    shape or a tuple of tensors; for orders above 1 a pair of such, the value and its slope. `t` are increasing times,
+    the first of them the initial one.
+
+    `order` lies in (0, 2]: one number; or a tensor that broadcasts against the state, an order for each component; or,
+    for a tuple state, a sequence of one for each tensor.
+
+    `method="auto"` is "adams", explicit and of second order, and "trapezoidal" where `stiff`; docs/solver.md has all.
+    `corrections` is how often "adams" and "pece" correct their prediction.
+
+    `grid` says where the solver's own nodes lie. "adaptive", the default: steps of such lengths that the error stays
+    about `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`, the
+    longest step, is given; "graded": finer toward the begin, like (j/N)^`grading` (2/order unless given), which keeps
+    second order for solutions like t^order. "given": `t` itself.
+
+    `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
+    `tolerance` (1e-12 in float64, else 1e-7), in O(N) time. `checkpoint=True` computes parts of the forward pass again
+    in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at the last time alone, in
+    the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and counts.
 
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
@@ -141,7 +143,8 @@ def _solved(
     """[len(t), groups, components], or the last of these."""
     problem = scheme.problem
     whole = spacing.kind == "given" and trajectory
-    if isinstance(scheme, L1) and len(problem.orders) == 1 and not checkpoint:
+    one_tensor = len(problem.orders) == 1 and not problem.states.is_tuple
+    if isinstance(scheme, L1) and one_tensor and not checkpoint:
         only_last = not trajectory
         states = l1_chain(problem, nodes, history, tolerance, trajectory=not only_last)
         return states if whole or only_last else interpolated(states, nodes, elapsed)

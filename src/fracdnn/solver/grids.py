@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.march import Grid
-from fracdnn.solver.mesh import graded_mesh
+from fracdnn.solver.mesh import Grid, graded_mesh
 from fracdnn.solver.methods import Method
 from fracdnn.tracing import being_traced, carries_derivative
 from fracdnn.validation import check_choice, check_count, check_positive
@@ -110,8 +109,8 @@ def _natural_grading(orders: torch.Tensor) -> float:
 
 
 def _count_of_steps(times: torch.Tensor, spacing: Spacing) -> int:
-    if spacing.n_steps is not None:
-        return spacing.n_steps
+    if spacing.step_size is None:
+        return spacing.n_steps or 1
     count = float(times[-1] - times[0]) / spacing.step_size
     if count > 1e9:
         raise InvalidArgumentError(

@@ -71,9 +71,9 @@ class History:
         return Carry(0, first.unsqueeze(1), nothing)
 
     def run(self, carry: Carry, begin: int, end: int, step: Advance) -> torch.Tensor:
-        """Nodes begin + 1 … end [G, B, d]: `step(n, rows, newest)` makes n of rows [G, R, d] and newest weights [G, R, 1].
+        """Nodes begin + 1 … end [G, B, d]: `step(n, sums, newest)` makes n of sums [G, R, d], newest weights [G, R, 1].
 
-        Row r is the sum of rule r over the nodes before n, the newest weight that of node n itself.
+        Sum r is that of rule r over the nodes before n, newest weight r its weight of node n itself.
         """
         known = begin - carry.begin + 1
         weights = self._near(carry.begin, begin, end).to(carry.window.dtype)

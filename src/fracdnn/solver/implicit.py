@@ -83,6 +83,12 @@ class StageSolver:
 
 def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     """∂function/∂state, [n, n] for a state of n components."""
+    # Hooks of the caller's on saved tensors, such as those of a checkpoint, are not for these: they are used up here.
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        return _jacobian(function, state)
+
+
+def _jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     n = state.numel()
     if being_transformed() or n > _ROW_BY_ROW:
         return torch.func.jacrev(function)(state).reshape(n, n)
@@ -93,6 +99,30 @@ def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
             return state.new_zeros(n, n)
         rows = [torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0] for each in value]
     return torch.stack([torch.zeros_like(at) if row is None else row for row in rows]).reshape(n, n).detach()
+
+
+def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iterations: int = 50) -> torch.Tensor:
+    """A root of a function of a few components, attached to the graph of what the function depends on."""
+
+    def step(state: torch.Tensor) -> torch.Tensor:
+        value = residual(state)
+        return torch.linalg.solve(jacobian(residual, state.detach()).detach(), value.reshape(-1, 1)).reshape(
+            state.shape
+        )
+
+    with torch.no_grad():
+        state = guess.detach()
+        for _ in range(max_iterations):
+            change = step(state)
+            state = state - change
+            if _done(change, state):
+                break
+        else:
+            raise NotConvergedError(
+                f"Newton's method did not converge in {max_iterations} iterations {name}: the last change is "
+                f"{_norm(change):.3g}; use smaller steps (step_size, n_steps), or check that func is smooth there"
+            )
+    return state - step(state) if torch.is_grad_enabled() or being_transformed() else state
 
 
 def _newton_step(slope_jacobian: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:

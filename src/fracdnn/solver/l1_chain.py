@@ -12,7 +12,7 @@ from fracdnn.memory import (
     grid_plan,
     propagate,
 )
-from fracdnn.solver.march import Grid
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import carries_derivative
 
@@ -20,14 +20,16 @@ from fracdnn.tracing import carries_derivative
 def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float | None, *, trajectory: bool) -> torch.Tensor:
     """The states at all nodes, [N + 1, 1, components], or at the last one, [1, components]."""
     clock = grid.clock.unbind(0)
-    plan = _plan(problem, grid, history, tolerance)
-    return propagate(
-        plan,
+    start = problem.states.unpack(problem.value)
+    assert isinstance(start, torch.Tensor)
+    states = propagate(
+        _plan(problem, grid, history, tolerance),
         lambda j, y: problem.slope(clock[j], y),
-        problem.value,
+        start,
         trajectory=trajectory,
         name=lambda j: f"func at t[{j}]",
     )
+    return states.reshape(-1, *problem.value.shape) if trajectory else states.reshape(problem.value.shape)
 
 
 def _plan(problem: Problem, grid: Grid, history: str, tolerance: float | None) -> MemoryPlan:

@@ -14,25 +14,12 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.solver.history import BLOCK, Carry, History
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.tracing import being_traced, carries_derivative
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
 _GRAPH_TO_CARRY = 12
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal."""
-
-    elapsed: torch.Tensor
-    clock: torch.Tensor
-    step: torch.Tensor | None = None
-
-    @property
-    def n_steps(self) -> int:
-        """N, for N + 1 nodes."""
-        return len(self.elapsed) - 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +88,7 @@ def _segment_length(n_steps: int) -> int:
 
 class _Walk:
     def __init__(self, method: Method, grid: Grid, wanted: Wanted | None, *, exact: bool, tolerance: float) -> None:
-        self.history = History(method.rules(), grid.elapsed, grid.step, exact=exact, tolerance=tolerance)
+        self.history = History(method.rules(grid), grid.elapsed, grid.step, exact=exact, tolerance=tolerance)
         self._method, self._grid, self._wanted = method, grid, wanted
         self._clock = grid.clock.unbind(0)
         self._steps = grid.elapsed.diff().to(method.problem.value.dtype).unbind(0)
@@ -152,25 +139,29 @@ class _Walk:
         self, carry: Carry, begin: int, end: int, states: list[torch.Tensor], made: torch.Tensor
     ) -> list[torch.Tensor]:
         """The wanted states after node begin, up to node end."""
-        if self._wanted is None:
+        wanted = self._wanted
+        if wanted is None:
             return states[1:]
         chosen = [
             number
-            for number, (node, at) in enumerate(zip(self._wanted.nodes, self._wanted.at_node, strict=True))
+            for number, (node, at) in enumerate(zip(wanted.nodes, wanted.at_node, strict=True))
             if (begin < node <= end if at else begin <= node < end)
         ]
-        inside = [number for number in chosen if not self._wanted.at_node[number]]
-        between = iter(self._between(carry, begin, states, made, inside)) if inside else iter(())
-        return [
-            states[self._wanted.nodes[number] - begin] if self._wanted.at_node[number] else next(between)
-            for number in chosen
-        ]
+        inside = [number for number in chosen if not wanted.at_node[number]]
+        between = iter(self._between(wanted, carry, begin, states, made, inside)) if inside else iter(())
+        return [states[wanted.nodes[number] - begin] if wanted.at_node[number] else next(between) for number in chosen]
 
     def _between(
-        self, carry: Carry, begin: int, states: list[torch.Tensor], made: torch.Tensor, numbers: list[int]
+        self,
+        wanted: Wanted,
+        carry: Carry,
+        begin: int,
+        states: list[torch.Tensor],
+        made: torch.Tensor,
+        numbers: list[int],
     ) -> tuple[torch.Tensor, ...]:
-        times = self._wanted.elapsed[numbers]
-        left = torch.tensor([self._wanted.nodes[number] for number in numbers])
+        times = wanted.elapsed[numbers]
+        left = torch.tensor([wanted.nodes[number] for number in numbers])
         before, after = self._grid.elapsed[left], self._grid.elapsed[left + 1]
         known = torch.stack(states)
         dtype = known.dtype

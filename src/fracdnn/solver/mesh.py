@@ -1,9 +1,25 @@
 """Time grids."""
 
+from dataclasses import dataclass
+
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.validation import check_count, check_positive
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal."""
+
+    elapsed: torch.Tensor
+    clock: torch.Tensor
+    step: torch.Tensor | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """N, for N + 1 nodes."""
+        return len(self.elapsed) - 1
 
 
 def graded_mesh(T: float, n: int, grading: float = 1.0) -> torch.Tensor:

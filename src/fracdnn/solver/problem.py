@@ -45,11 +45,16 @@ class Problem:
             return self.value.expand(*elapsed.shape, *self.value.shape)
         return self.value + elapsed.to(self.value.dtype)[..., None, None] * self.velocity
 
-    def slope(self, time: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-        """func(t, u)."""
-        self.n_evaluations += 1
+    def evaluate(self, time: torch.Tensor, packed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The state as func saw it, and func(t, u); what is made of the former has its gradient at what func saw."""
         state = self.states.unpack(packed)
-        return self.states.pack(self._checked(self._func(time, state), state, time))
+        slope = self.states.pack(self.slope(time, state))
+        return self.states.pack(state), slope
+
+    def slope(self, time: torch.Tensor, state: Any) -> Any:
+        """func(t, u) of a state that is not packed."""
+        self.n_evaluations += 1
+        return self._checked(self._func(time, state), state, time)
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
@@ -116,6 +121,10 @@ def _largest(orders: torch.Tensor) -> float | None:
     if being_traced() and carries_derivative(orders):
         return None
     return float(orders.detach().max())
+
+
+def _shapes(state: State) -> list[tuple[int, ...]]:
+    return [tuple(part.shape) for part in (state if isinstance(state, tuple) else (state,))]
 
 
 def _is_pair(y0: Any) -> bool:

@@ -20,8 +20,7 @@ class States:
 
     def __init__(self, example: State, orders: torch.Tensor | Sequence[torch.Tensor]) -> None:
         self.is_tuple = not isinstance(example, torch.Tensor)
-        self.shapes = [part.shape for part in example] if self.is_tuple else [example.shape]
-        self.dtype = self.parts(example)[0].dtype
+        self.shapes = [part.shape for part in self.parts(example)]
         self._dims: tuple[int, ...] | None = None
         if not isinstance(orders, torch.Tensor):
             self.orders = torch.stack(list(orders))

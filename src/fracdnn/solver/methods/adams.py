@@ -5,17 +5,18 @@ u_n = u_0 + Σ_{k<n} a_nk f_k + a_nn func(t_n, prediction)
 
 import torch
 
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import ConstantRule, LinearRule, Rule
 
 
 class _Corrected(Method):
     def _corrected(self, stage: Stage, rule: int, slope: torch.Tensor) -> Node:
-        memory, weight = stage.memory(rule), stage.weight(rule).to(slope.dtype)
+        memory, weight = stage.memory(rule), stage.weight(rule)
         for _ in range(self.options.corrections):
-            state = memory + weight * slope
-            slope = self.problem.slope(stage.time, state)
-        return Node(state, slope)
+            node = self.node(stage.time, memory + weight * slope)
+            slope = node.entry
+        return node
 
 
 class Pece(_Corrected):
@@ -28,11 +29,11 @@ class Pece(_Corrected):
     name = "pece"
     between = 1
 
-    def rules(self) -> list[Rule]:
+    def rules(self, grid: Grid | None) -> list[Rule]:
         return [ConstantRule(self.problem.orders), LinearRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        return self._corrected(stage, 1, self.problem.slope(stage.time, stage.memory(0)))
+        return self._corrected(stage, 1, self.node(stage.time, stage.memory(0)).entry)
 
 
 class Adams(_Corrected):
@@ -44,15 +45,13 @@ class Adams(_Corrected):
 
     name = "adams"
 
-    def rules(self) -> list[Rule]:
+    def rules(self, grid: Grid | None) -> list[Rule]:
         return [LinearRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         if before is None or stage.last_step is None:
-            state = stage.memory() + stage.weight().to(last.entry.dtype) * last.entry
-            continued = self.problem.slope(stage.time, state)
+            continued = self.node(stage.time, stage.memory() + stage.weight() * last.entry).entry
         else:
-            ratio = 1.0 + (stage.step / stage.last_step).to(last.entry.dtype)
-            continued = torch.lerp(before.entry, last.entry, ratio)
-        state = stage.memory() + stage.weight().to(continued.dtype) * continued
-        return self._corrected(stage, 0, self.problem.slope(stage.time, state))
+            continued = torch.lerp(before.entry, last.entry, 1.0 + stage.step / stage.last_step)
+        predicted = self.node(stage.time, stage.memory() + stage.weight() * continued)
+        return self._corrected(stage, 0, predicted.entry)

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 
 from fracdnn.solver.implicit import StageEquation, StageSolver
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.problem import Problem
 from fracdnn.solver.rules import Rule
 
@@ -70,12 +71,18 @@ class Method(ABC):
         self._stages = StageSolver(options.max_iterations)
 
     @abstractmethod
-    def rules(self) -> list[Rule]:
-        """The rules whose sums it needs."""
+    def rules(self, grid: Grid | None) -> list[Rule]:
+        """The rules whose sums it needs, on a grid that is known or, None, on one yet to be found."""
 
     def first(self, time: torch.Tensor) -> Node:
         """u_0 and x_0."""
-        return Node(self.problem.value, self.problem.slope(time, self.problem.value))
+        node = self.node(time, self.problem.value)
+        self.problem.value = node.state
+        return node
+
+    def node(self, time: torch.Tensor, state: torch.Tensor) -> Node:
+        """A state with its slope."""
+        return Node(*self.problem.evaluate(time, state))
 
     @abstractmethod
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
@@ -84,6 +91,6 @@ class Method(ABC):
     def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> torch.Tensor:
         """u_n = known + weight · func(t_n, u_n)."""
         equation = StageEquation(
-            lambda state: self.problem.slope(stage.time, state), known, weight, f"in step {stage.number}"
+            lambda state: self.problem.evaluate(stage.time, state)[1], known, weight, f"in step {stage.number}"
         )
         return self._stages.solve(equation, guess)

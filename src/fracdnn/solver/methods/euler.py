@@ -3,6 +3,7 @@
 Explicit, of first order. Source: Diethelm, "The Analysis of Fractional Differential Equations", 2010, appendix C.
 """
 
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import ConstantRule, Rule
 
@@ -12,9 +13,9 @@ class Euler(Method):
 
     name = "euler"
 
-    def rules(self) -> list[Rule]:
+    def rules(self, grid: Grid | None) -> list[Rule]:
         return [ConstantRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         state = stage.memory()
-        return Node(state, self.problem.slope(stage.time, state))
+        return self.node(stage.time, state)

@@ -11,6 +11,7 @@ diffusion equation", 2007.
 
 import torch
 
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import ConstantRule, Rule
 
@@ -20,7 +21,7 @@ class _L1(Method):
     adaptive = False
     between = None
 
-    def rules(self) -> list[Rule]:
+    def rules(self, grid: Grid | None) -> list[Rule]:
         return [ConstantRule(1.0 - self.problem.orders, of_later=True)]
 
     def first(self, time: torch.Tensor) -> Node:
@@ -33,9 +34,9 @@ class L1(_L1):
     name = "l1"
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        slope = self.problem.slope(stage.last_time, last.state)
-        entry = (slope - stage.sums[:, 0]) / stage.weight().to(slope.dtype)
-        return Node(last.state + stage.step.to(slope.dtype) * entry, entry)
+        seen, slope = self.problem.evaluate(stage.last_time, last.state)
+        entry = (slope - stage.sums[:, 0]) / stage.weight()
+        return Node(seen + stage.step * entry, entry)
 
 
 class ImplicitL1(_L1):
@@ -45,9 +46,7 @@ class ImplicitL1(_L1):
     implicit = True
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        dtype = last.state.dtype
-        step = stage.step.to(dtype)
-        factor = step / stage.weight().to(dtype)
+        factor = stage.step / stage.weight()
         known = last.state - factor * stage.sums[:, 0]
         state = self.solve(stage, known, factor, guess=last.state)
-        return Node(state, (state - last.state) / step)
+        return Node(state, (state - last.state) / stage.step)

@@ -4,6 +4,7 @@ Of second order where slopes are smooth. Source: Garrappa, "Numerical solution o
 survey and a software tutorial", 2018.
 """
 
+from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import LinearRule, Rule
 
@@ -14,10 +15,8 @@ class Trapezoidal(Method):
     name = "trapezoidal"
     implicit = True
 
-    def rules(self) -> list[Rule]:
+    def rules(self, grid: Grid | None) -> list[Rule]:
         return [LinearRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        weight = stage.weight().to(last.state.dtype)
-        state = self.solve(stage, stage.memory(), weight, guess=last.state)
-        return Node(state, self.problem.slope(stage.time, state))
+        return self.node(stage.time, self.solve(stage, stage.memory(), stage.weight(), guess=last.state))
