@@ -157,7 +157,16 @@ BAD_CALLS = [
         lambda: compress_differences(0.5, max_lag=50, tolerance=1e-16),
         r"tolerance must lie in \[1e-11, 1\), got 1e-16",
     ),
-    (lambda: mittag_leffler(1.0, 1.5), r"alpha must lie in \(0, 1\], got 1.5"),
+    (
+        lambda: mittag_leffler(1.0, 2.5),
+        r"alpha must lie in \(0, 2\], got 2.5; choose a number above 0 and not above 2",
+    ),
+    (lambda: mittag_leffler(1.0, "half"), r"alpha must be a number or a tensor in \(0, 2\], got 'half' of type str"),
+    (lambda: mittag_leffler(1.0, torch.tensor(1)), r"alpha must be a floating-point tensor in \(0, 2\], got dtype"),
+    (
+        lambda: mittag_leffler(1.0, 0.5, torch.tensor([1.0, -1.0])),
+        "beta must be positive and finite, got -1.0; pass a positive number",
+    ),
     (
         lambda: mittag_leffler(1.0, 0.5, 0.0),
         "beta must be positive and finite, got 0.0; pass a positive number",
