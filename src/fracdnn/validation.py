@@ -42,9 +42,9 @@ def check_order(order: Any, name: str = "order", *, largest: int = 1) -> torch.T
     return value
 
 
-def check_one_order(order: Any, name: str = "order") -> torch.Tensor:
+def check_one_order(order: Any, name: str = "order", *, largest: int = 1) -> torch.Tensor:
     """`check_order` for functions that take a single order."""
-    value = check_order(order, name)
+    value = check_order(order, name, largest=largest)
     if value.dim():
         raise InvalidArgumentError(
             f"{name} must be one number here, got shape {tuple(value.shape)}; call once for each"
