@@ -21,11 +21,11 @@ def mittag_leffler(z: Any, alpha: float | torch.Tensor, beta: float | torch.Tens
     tensor. Computed in float64, and differentiable in z, alpha and beta any number of times: `backward`,
     forward mode, `torch.func`.
 
-    Relative error against mpmath, with P = |z|^(1/alpha) ≤ 60, alpha ≥ 0.03 and beta ≤ 4, also around alpha = 1 and 2:
-    at most 1e-12 for values, first derivatives and the second by z; half are right to 3e-16. Where E is much smaller
-    than its own parts, near its zeros, the error is relative to these. For larger P it grows like 1e-15·P where
-    exp(z^(1/alpha)) is a part of E, as does what the last digit of z decides; below alpha = 0.03 like 1e-17/alpha
-    where beta is as small. Values beyond the range of float64 come out as inf.
+    Relative error against mpmath for |z|^(1/alpha) ≤ 60, alpha ≥ 0.03 and beta ≤ 4, also around alpha = 1 and 2: at
+    most 2.4e-13 at 2,500 random points, half below 3e-16; first derivatives and the second by z at most 6e-13. Where
+    exp(z^(1/alpha)) is a part of E, the error grows like 1e-15·|z|^(1/alpha) beyond, as does what the last digit of z
+    decides; where alpha and beta are both small, like 1e-16/max(alpha, beta). Near a zero of E the error is relative
+    to E's parts. Values beyond the range of float64 come out as inf.
 
     Cost: 113 complex powers for a real value, 225 for a complex one; about 50 and 90 µs.
     """
