@@ -92,7 +92,7 @@ def test_a_jordan_block_holds_the_derivative():
 @pytest.mark.parametrize("name", ["general", "symmetric", "repeated", "defective", "complex"])
 def test_gradients_pass_gradcheck(name):
     matrix = torch.from_numpy(MATRICES[name])[:3, :3].clone().requires_grad_()
-    numbers = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.7, 1.2, [0.5, 1.3])]
+    numbers = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.7, 1.2, [1.3])]
     assert torch.autograd.gradcheck(
         lambda matrix, alpha, beta, scale: mittag_leffler_matrix(matrix, alpha, beta, scale=scale),
         (matrix, *numbers),
