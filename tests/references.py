@@ -21,7 +21,7 @@ def mittag_leffler(z: complex, alpha: float, beta: float) -> mpmath.mpc:
     if alpha == beta == 1:
         return mpmath.exp(z)
     radius = abs(z) ** (1 / alpha)
-    if radius < 30:
+    if radius < 30 or (alpha > 0.5 and radius < 120):
         return _by_series(z, alpha, beta, radius)
     return _by_branch_cut(z, alpha, beta)
 
@@ -36,6 +36,27 @@ def _by_series(z: complex, alpha: float, beta: float, radius: float) -> mpmath.m
             if a * k > 1.5 * radius + 10 and abs(term) < mpmath.eps * abs(total):
                 return +total
             k, power = k + 1, power * z_exact
+
+
+def mittag_leffler_derivatives(z: complex, alpha: float, beta: float) -> list[mpmath.mpc]:
+    """By z, alpha and beta, and twice by z: the power series term by term."""
+    radius = abs(z) ** (1 / alpha)
+    with mpmath.workdps(int(30 + radius)):
+        a, b, z_exact = mpmath.mpf(alpha), mpmath.mpf(beta), mpmath.mpmathify(z)
+        totals, k = [mpmath.mpf(0)] * 4, 0
+        while True:
+            x = a * k + b
+            coefficient = mpmath.rgamma(x)
+            power = z_exact**k * coefficient
+            slope = -mpmath.psi(0, x) * power
+            by_z = k * z_exact ** (k - 1) * coefficient if k else 0
+            twice = k * (k - 1) * z_exact ** (k - 2) * coefficient if k > 1 else 0
+            terms = [by_z, k * slope, slope, twice]
+            totals = [total + term for total, term in zip(totals, terms, strict=True)]
+            small = all(abs(term) <= mpmath.eps * abs(total) for term, total in zip(terms, totals, strict=True))
+            if a * k > 1.5 * radius + 10 and small:
+                return totals
+            k += 1
 
 
 def _by_branch_cut(z: complex, alpha: float, beta: float) -> mpmath.mpc:

@@ -16,6 +16,7 @@ from fracdnn.caputo import (
     memory_weights,
     memory_weights_on_grid,
     mittag_leffler,
+    mittag_leffler_matrix,
 )
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, InvalidTypeError
 from fracdnn.solver import fdeint, graded_mesh
@@ -157,12 +158,35 @@ BAD_CALLS = [
         lambda: compress_differences(0.5, max_lag=50, tolerance=1e-16),
         r"tolerance must lie in \[1e-11, 1\), got 1e-16",
     ),
-    (lambda: mittag_leffler(1.0, 1.5), r"alpha must lie in \(0, 1\], got 1.5"),
+    (
+        lambda: mittag_leffler(1.0, 2.5),
+        r"alpha must lie in \(0, 2\], got 2.5; choose a number above 0 and not above 2",
+    ),
+    (lambda: mittag_leffler(1.0, "half"), r"alpha must be a number or a tensor in \(0, 2\], got 'half' of type str"),
+    (lambda: mittag_leffler(1.0, torch.tensor(1)), r"alpha must be a floating-point tensor in \(0, 2\], got dtype"),
+    (
+        lambda: mittag_leffler(1.0, 0.5, torch.tensor([1.0, -1.0])),
+        "beta must be positive and finite, got -1.0; pass a positive number",
+    ),
     (
         lambda: mittag_leffler(1.0, 0.5, 0.0),
         "beta must be positive and finite, got 0.0; pass a positive number",
     ),
     (lambda: mittag_leffler(float("nan"), 0.5), "z must be finite, got nan; remove NaN and inf"),
+    (
+        lambda: mittag_leffler_matrix(torch.ones(2, 3), 0.5),
+        r"A must be square in its last two dimensions, got shape \(2, 3\); pass",
+    ),
+    (lambda: mittag_leffler_matrix([[float("inf")]], 0.5), "A must be finite, got inf; remove NaN and inf"),
+    (lambda: mittag_leffler_matrix(torch.eye(2), 0.0), r"alpha must lie in \(0, 2\], got 0.0"),
+    (
+        lambda: mittag_leffler_matrix(torch.eye(2), 0.5, torch.ones(2)),
+        r"beta must be one number here, got shape \(2,\); call once for each",
+    ),
+    (
+        lambda: mittag_leffler_matrix(torch.eye(2), 0.5, scale=1j),
+        "scale must hold real numbers, got complex ones; multiply A by them instead",
+    ),
     (lambda: mittag_leffler("1", 0.5), "z must be numbers, got '1' of type str"),
 ]
 

@@ -14,13 +14,13 @@ from fracdnn.tracing import being_traced
 _ORDER_REMEDY = {"order": "; order=1 is a plain residual network, a smaller order has a longer memory"}
 
 
-def _remedy(name: str) -> str:
-    return _ORDER_REMEDY.get(name, "; choose a number above 0 and not above 1")
+def _remedy(name: str, largest: float) -> str:
+    return _ORDER_REMEDY.get(name, f"; choose a number above 0 and not above {largest:g}")
 
 
 def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy: str | None = None) -> torch.Tensor:
     """The order as a float64 tensor (still attached to the caller's graph), each entry in (0, largest]."""
-    interval, remedy = f"(0, {largest:g}]", _remedy(name) if remedy is None else remedy
+    interval, remedy = f"(0, {largest:g}]", _remedy(name, largest) if remedy is None else remedy
     if isinstance(order, np.ndarray):
         order = _tensor_from(order, name)
     if isinstance(order, torch.Tensor):

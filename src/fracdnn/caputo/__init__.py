@@ -2,6 +2,7 @@
 
 from fracdnn.caputo.exponentials import ExponentialSum, compress_differences
 from fracdnn.caputo.mittag_leffler import mittag_leffler
+from fracdnn.caputo.mittag_leffler_matrix import mittag_leffler_matrix
 from fracdnn.caputo.samples import caputo_derivative, fractional_integral
 from fracdnn.caputo.weights import (
     l1_differences,
@@ -28,4 +29,5 @@ __all__ = [
     "memory_weights_of_steps",
     "memory_weights_on_grid",
     "mittag_leffler",
+    "mittag_leffler_matrix",
 ]

@@ -1,0 +1,115 @@
+"""A function of a matrix without good eigenvectors: the block recurrence of Parlett on a Schur form.
+
+T = Qᴴ A Q is triangular, ordered so that close eigenvalues make one diagonal block. F = f(T) commutes with T, which
+gives its blocks off the diagonal (Davies and Higham, SIAM J. Matrix Anal. Appl. 25, 2003):
+
+    T_ii F_ij − F_ij T_jj = F_ii T_ij − T_ij F_jj + Σ_{i<k<j} (F_ik T_kj − T_ik F_kj)
+
+and F_ii is a Taylor series around the block's mean eigenvalue, whose coefficients are the Fourier coefficients of f on
+a circle: f is entire. The equation stays as it is if T is scaled, so all scales share one form.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+# Eigenvalues closer than this, relative to their size, or than that, relative to the matrix, share a block.
+_CLOSE, _CLOSE_IN_MATRIX = 0.1, 1e-5
+_CIRCLE = 64
+_TERMS = 40
+
+
+def schur_parlett(
+    matrix: torch.Tensor, scales: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """f(scale·A) for each scale, [t, n, n], of one complex matrix; f is entire."""
+    form, vectors, ends = _ordered_schur(matrix.detach().cpu().numpy())
+    n_blocks = len(ends) - 1
+    blocks = [slice(ends[i], ends[i + 1]) for i in range(n_blocks)]
+    triangle = torch.from_numpy(form)
+    times = scales.detach().cpu()
+    result = torch.zeros(len(times), *triangle.shape, dtype=triangle.dtype)
+    for i in blocks:
+        result[:, i, i] = _atomic(triangle[i, i], times, function)
+    for distance in range(1, n_blocks):
+        for i, j in zip(blocks, blocks[distance:], strict=False):
+            between = slice(i.stop, j.start)
+            right = result[:, i, i] @ triangle[i, j] - triangle[i, j] @ result[:, j, j]
+            right = right + result[:, i, between] @ triangle[between, j] - triangle[i, between] @ result[:, between, j]
+            result[:, i, j] = _sylvester(triangle[i, i], triangle[j, j], right)
+    q = torch.from_numpy(vectors)
+    return (q @ result @ q.mH).to(matrix.device)
+
+
+def _ordered_schur(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """T, Q and where the diagonal blocks begin and end."""
+    # Imported late: SciPy would add a fifth to the time that importing fracdnn takes.
+    from scipy.linalg import lapack, schur
+
+    form, vectors = schur(matrix, output="complex")
+    labels = _clusters(np.diag(form).copy(), float(np.abs(form).max()))
+    ends = [0]
+    for label in sorted(set(labels), key=labels.index):
+        for at in [place for place, other in enumerate(labels) if other == label]:
+            target = ends[-1] + labels[ends[-1] : at].count(label)
+            form, vectors, _ = lapack.ztrexc(form, vectors, at + 1, target + 1)
+            labels.insert(target, labels.pop(at))
+        ends.append(ends[-1] + labels.count(label))
+    return np.triu(form), vectors, ends
+
+
+def _clusters(eigenvalues: np.ndarray, size: float) -> list[int]:
+    labels = list(range(len(eigenvalues)))
+    for i, one in enumerate(eigenvalues):
+        for j, other in enumerate(eigenvalues[:i]):
+            near = max(_CLOSE * max(abs(one), abs(other)), _CLOSE_IN_MATRIX * size)
+            if abs(one - other) <= near:
+                labels = [labels[j] if label == labels[i] else label for label in labels]
+    return labels
+
+
+def _atomic(
+    block: torch.Tensor, scales: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    n = len(block)
+    centre = block.diagonal().mean()
+    if n == 1:
+        return function(scales * centre).reshape(-1, 1, 1)
+    rest = block - centre * torch.eye(n, dtype=block.dtype)
+    spread = float(rest.diagonal().abs().max())
+    angles = torch.exp(2j * np.pi * torch.arange(_CIRCLE, dtype=torch.float64) / _CIRCLE)
+    coefficients, radius = _coefficients(scales * centre, scales.abs() * spread, angles, function)
+    result = torch.zeros(len(scales), n, n, dtype=block.dtype)
+    eye = torch.eye(n, dtype=block.dtype)
+    scaled = (scales / radius)[:, None, None] * rest
+    for k in range(_TERMS - 1, -1, -1):
+        result = result @ scaled + coefficients[:, k, None, None] * eye
+    return result
+
+
+def _coefficients(
+    centres: torch.Tensor,
+    spreads: torch.Tensor,
+    angles: torch.Tensor,
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Taylor coefficients of r ↦ f(centre + radius·r), and the radius: the largest on which f grows little."""
+    radius = torch.maximum(0.5 * (centres.abs() + 1), 4 * spreads)
+    values = function(centres[:, None] + radius[:, None] * angles)
+    middle = function(centres).abs()
+    for _ in range(16):
+        wild = (values.abs().amax(1) > 8 * middle) & (radius > 4 * spreads) & (radius > 1e-3)
+        if not bool(wild.any()):
+            break
+        radius = torch.where(wild, torch.maximum(0.5 * radius, 4 * spreads), radius)
+        values[wild] = function(centres[wild, None] + radius[wild, None] * angles)
+    return torch.fft.fft(values, dim=1) / _CIRCLE, radius
+
+
+def _sylvester(left: torch.Tensor, right: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
+    """X with left·X − X·right = side, for every side [t, p, q]."""
+    p, q = sides.shape[-2:]
+    by_left = torch.kron(left.contiguous(), torch.eye(q, dtype=left.dtype))
+    system = by_left - torch.kron(torch.eye(p, dtype=left.dtype), right.mT.contiguous())
+    return torch.linalg.solve(system, sides.reshape(-1, p * q).mT).mT.reshape(sides.shape)
