@@ -41,9 +41,9 @@ def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy
     return value
 
 
-def check_one_order(order: Any, name: str = "order") -> torch.Tensor:
+def check_one_order(order: Any, name: str = "order", *, largest: float = 1.0) -> torch.Tensor:
     """`check_order` for functions that take a single order."""
-    value = check_order(order, name)
+    value = check_order(order, name, largest=largest)
     if value.dim():
         raise InvalidArgumentError(
             f"{name} must be one number here, got shape {tuple(value.shape)}; call once for each"
@@ -74,12 +74,18 @@ def check_positive(value: Any, name: str, *, remedy: str = "pass a positive numb
 
 def check_step_size(step_size: Any, name: str = "step_size") -> torch.Tensor:
     """The step size as a float64 tensor (still attached to the caller's graph), finite and above zero."""
-    remedy = "the step is the time between two samples or layers"
-    if not isinstance(step_size, torch.Tensor):
-        return torch.tensor(check_positive(step_size, name, remedy=remedy), dtype=torch.float64, device="cpu")
-    if not step_size.is_floating_point():
-        raise InvalidArgumentError(f"{name} must be floating-point, got dtype {step_size.dtype}; pass a float")
-    value = step_size.to(torch.float64)
+    return check_positive_tensor(step_size, name, remedy="the step is the time between two samples or layers")
+
+
+def check_positive_tensor(number: Any, name: str, *, remedy: str = "pass a positive number") -> torch.Tensor:
+    """`check_positive` for one number or a tensor: float64, still attached to the caller's graph."""
+    if isinstance(number, np.ndarray):
+        number = _tensor_from(number, name)
+    if not isinstance(number, torch.Tensor):
+        return torch.tensor(check_positive(number, name, remedy=remedy), dtype=torch.float64, device="cpu")
+    if not number.is_floating_point():
+        raise InvalidArgumentError(f"{name} must be floating-point, got dtype {number.dtype}; pass a float")
+    value = number.to(torch.float64)
     good = torch.isfinite(value) & (value > 0)
     if not being_traced() and not bool(good.all()):
         worst = float(value.detach()[~good].reshape(-1)[0])
@@ -129,19 +135,21 @@ def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
     return samples
 
 
-def check_numbers(value: Any, name: str) -> np.ndarray:
-    """Real or complex numbers (a number, a sequence, NumPy or torch) as a float64 or complex128 array, no NaN."""
+def check_numbers(value: Any, name: str) -> torch.Tensor:
+    """Finite real or complex numbers (a number, a sequence, NumPy or torch) as float64 or complex128.
+
+    A tensor stays attached to the caller's graph.
+    """
     if isinstance(value, torch.Tensor):
-        wide = value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
-        numbers = wide.cpu().resolve_conj().numpy()
+        numbers = value.to(torch.complex128 if value.is_complex() else torch.float64)
     elif isinstance(value, str):
         raise InvalidTypeError(f"{name} must be numbers, got {_described(value)}; pass floats or an array of floats")
     else:
-        numbers = _tensor_from(value, name).numpy()
-    if not np.isfinite(numbers).all():
-        raise InvalidArgumentError(
-            f"{name} must be finite, got {numbers[~np.isfinite(numbers)].flat[0]}; remove NaN and inf"
-        )
+        numbers = _tensor_from(value, name)
+    finite = torch.isfinite(numbers.detach())
+    if not being_traced() and not bool(finite.all()):
+        worst = numbers.detach()[~finite].reshape(-1)[0].item()
+        raise InvalidArgumentError(f"{name} must be finite, got {worst}; remove NaN and inf")
     return numbers
 
 
