@@ -55,25 +55,25 @@ class StageSolver:
         residual = equation.residual(state)
         fresh = False
         for _ in range(self._max_iterations):
-            size = _norm(residual)
+            size = norm(residual)
             if self._jacobian is None or self._jacobian.shape[0] != state.numel():
                 self._jacobian, fresh = jacobian(equation.slope, state), True
             step = _newton_step(self._jacobian, equation.weight, residual)
             trial, trial_residual = _damped(equation, state, step, size, halvings=8 if fresh else 0)
-            if trial is None or (not fresh and _norm(trial_residual) > _SLOW * size and not _done(step, state)):
+            if trial is None or (not fresh and norm(trial_residual) > _SLOW * size and not done(step, state)):
                 if fresh:
                     break
                 self._jacobian = None
                 continue
-            if _norm(trial_residual) > _SLOW * size:
+            if norm(trial_residual) > _SLOW * size:
                 self._jacobian = None  # an old one from the next iteration on
             state, residual, fresh = trial, trial_residual, False
-            if _done(step, state):
+            if done(step, state):
                 return state
         raise _not_converged(equation, "Newton's method", self._max_iterations, residual)
 
     def _anderson(self, equation: StageEquation, state: torch.Tensor) -> torch.Tensor:
-        return _accelerated(
+        return accelerated(
             lambda u: equation.known + equation.weight * equation.slope(u),
             state,
             self._max_iterations,
@@ -115,12 +115,12 @@ def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iteration
         for _ in range(max_iterations):
             change = step(state)
             state = state - change
-            if _done(change, state):
+            if done(change, state):
                 break
         else:
             raise NotConvergedError(
                 f"Newton's method did not converge in {max_iterations} iterations {name}: the last change is "
-                f"{_norm(change):.3g}; use smaller steps (step_size, n_steps), or check that func is smooth there"
+                f"{norm(change):.3g}; use smaller steps (step_size, n_steps), or check that func is smooth there"
             )
     return state - step(state) if torch.is_grad_enabled() or being_transformed() else state
 
@@ -139,7 +139,7 @@ def _damped(
     trial = state - step
     residual = equation.residual(trial)
     for _ in range(halvings):
-        if _norm(residual) <= size or _done(step, state):
+        if norm(residual) <= size or done(step, state):
             return trial, residual
         step = step / 2.0
         trial = state - step
@@ -175,7 +175,7 @@ def _attached_by_fixed_point(equation: StageEquation, solution: torch.Tensor, ma
             (back,) = torch.autograd.grad(slope, at, weight * adjoint, retain_graph=True, allow_unused=True)
             return cotangent if back is None else cotangent + back
 
-        return _accelerated(
+        return accelerated(
             pulled,
             cotangent,
             max_iterations,
@@ -186,7 +186,7 @@ def _attached_by_fixed_point(equation: StageEquation, solution: torch.Tensor, ma
     return attached
 
 
-def _accelerated(
+def accelerated(
     function: Function, state: torch.Tensor, max_iterations: int, error: Callable[[torch.Tensor], Exception]
 ) -> torch.Tensor:
     """A fixed point of the function, by Anderson's method."""
@@ -198,7 +198,7 @@ def _accelerated(
         residual = (image - state).reshape(-1)
         if not bool(torch.isfinite(residual).all()):
             break
-        if _done(residual, state.reshape(-1)):
+        if done(residual, state.reshape(-1)):
             return image
         states = [*states[-_DEPTH:], image.reshape(-1)]
         residuals = [*residuals[-_DEPTH:], residual]
@@ -212,18 +212,18 @@ def _accelerated(
     raise error(residual)
 
 
-def _norm(values: torch.Tensor) -> float:
+def norm(values: torch.Tensor) -> float:
     size = float(values.abs().max()) if values.numel() else 0.0
     return size if size == size else float("inf")
 
 
-def _done(step: torch.Tensor, state: torch.Tensor) -> bool:
+def done(step: torch.Tensor, state: torch.Tensor) -> bool:
     rounding = 8.0 * torch.finfo(state.dtype).eps
-    return _norm(step) <= rounding * max(_norm(state), torch.finfo(state.dtype).tiny / rounding)
+    return norm(step) <= rounding * max(norm(state), torch.finfo(state.dtype).tiny / rounding)
 
 
 def _not_converged(equation: StageEquation, what: str, iterations: int, residual: torch.Tensor) -> NotConvergedError:
     return NotConvergedError(
-        f"{what} did not converge in {iterations} iterations {equation.name}: the residual is {_norm(residual):.3g}; "
+        f"{what} did not converge in {iterations} iterations {equation.name}: the residual is {norm(residual):.3g}; "
         f"use smaller steps (step_size, n_steps), or check that func is smooth there"
     )

@@ -35,11 +35,16 @@ class Rule(ABC):
 
     def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
         """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's begin."""
-        weights = modes.weights(self.orders).unsqueeze(1)
-        decay = torch.exp(-modes.rates * distance.unsqueeze(-1))
-        # The mode t is its integral of (distance + what is older): the distance times the constant mode, and itself.
-        constant = weights[..., :1] + weights[..., -1:] * distance.unsqueeze(-1)
-        return torch.cat([constant, weights[..., 1:-1] * decay[:, 1:], weights[..., -1:].expand_as(constant)], dim=-1)
+        return far_weights(modes, self.orders, distance)
+
+
+def far_weights(modes: Modes, orders: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    """[G, R, K + 1]: the kernel's weights of modes that were brought to a time so long before."""
+    weights = modes.weights(orders).unsqueeze(1)
+    decay = torch.exp(-modes.rates * distance.unsqueeze(-1))
+    # The mode t at a later time is itself and the distance times the constant mode.
+    constant = weights[..., :1] + weights[..., -1:] * distance.unsqueeze(-1)
+    return torch.cat([constant, weights[..., 1:-1] * decay[:, 1:], weights[..., -1:].expand_as(constant)], dim=-1)
 
 
 def advance(modes: Modes, far: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
