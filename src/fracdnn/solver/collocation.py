@@ -1,22 +1,25 @@
 """The method "collocation": panels of Radau's points, solved one after the other; see `panels`."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import Modes, kernel_modes
-from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError
+from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
-from fracdnn.solver.implicit import accelerated, done, jacobian, norm
+from fracdnn.solver.implicit import accelerated, attached_by_iteration, done, jacobian, norm
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Points, points
 from fracdnn.solver.problem import Problem
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.tracing import being_transformed
 
+_POINTS = 8  # of a panel on a grid that was asked for
+MODES_TOLERANCE = 1e-12
+_SHORTEST = 1e-13  # of panels that a search may try, in spans
 # Unknowns up to which a panel is solved by Newton's method with a dense matrix.
 _DENSE = 512
 _MAX_ITERATIONS = 40
@@ -45,14 +48,15 @@ class Panel:
 class Collocation:
     """Panels of one problem, with m points each."""
 
-    def __init__(self, problem: Problem, count: int, modes: Modes, clock_begin: torch.Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self, problem: Problem, count: int, modes: Modes, clock_begin: torch.Tensor, dtype: torch.dtype
+    ) -> None:
         device = problem.value.device
         self.problem = problem
         self.points: Points = points(count).to(device)
         self._modes = modes.to(device)
-        self._begin, self._clock_dtype = clock_begin, dtype
+        self._begin, self._clock_dtype = clock_begin.to(torch.float64), dtype
         self._own = self.points.own_weights(problem.orders, self.points.places)
-        self._jacobian: torch.Tensor | None = None
 
     def remembered(self, memory: Memory, begin: torch.Tensor, elapsed: torch.Tensor) -> torch.Tensor:
         """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
@@ -157,33 +161,15 @@ class Collocation:
         if known.numel() <= _DENSE or being_transformed():
             matrix = _matrix(weights.detach(), self._jacobians(clock, solution, everywhere=True)).detach()
             return solution - _by_points(torch.linalg.solve(matrix, _flat(solution - image)), solution)
-        if not image.requires_grad:
-            return image
-        return _attached_by_iteration(
-            image, weights.detach(), solution, lambda states: self._evaluate(clock, states)[1], name
+        transposed = weights.detach().transpose(1, 2)
+        return attached_by_iteration(
+            image,
+            solution,
+            lambda states: self._evaluate(clock, states)[1],
+            lambda adjoint: torch.bmm(transposed, adjoint),
+            _MAX_ITERATIONS,
+            lambda residual: _not_converged(name, residual),
         )
-
-
-def _attached_by_iteration(image, weights, solution, slopes_of, name):
-    with torch.enable_grad():
-        at = solution.detach().requires_grad_()
-        slopes = slopes_of(at)
-
-    def whole(cotangent: torch.Tensor) -> torch.Tensor:
-        """λ = cotangent + (weights · ∂slopes/∂states)ᵀ λ."""
-        if not slopes.requires_grad:
-            return cotangent
-
-        def pulled(adjoint: torch.Tensor) -> torch.Tensor:
-            back = torch.autograd.grad(
-                slopes, at, torch.bmm(weights.transpose(1, 2), adjoint), retain_graph=True, allow_unused=True
-            )[0]
-            return cotangent if back is None else cotangent + back
-
-        return accelerated(pulled, cotangent, _MAX_ITERATIONS, lambda residual: _not_converged(name, residual))
-
-    image.register_hook(whole)
-    return image
 
 
 def _matrix(weights: torch.Tensor, jacobians: torch.Tensor) -> torch.Tensor:
@@ -218,101 +204,84 @@ def _number(time: torch.Tensor) -> str:
         return "some time"
 
 
-# --- finding panels, and walking over them ---
-
-_SAFETY, _SHRINK, _GROW = 0.8, 0.2, 3.0
-_FORGETTING = 0.75
-_SMALLEST = 1e-14
-_MODES_TOLERANCE = 1e-12
-
-
-def count_for(rtol: float) -> int:
-    """Points of a panel for a tolerance: more of them where it is small."""
-    return min(max(round(1.0 - math.log10(rtol)), 3), 12)
-
-
-@dataclass(frozen=True)
-class FoundPanels:
-    shares: torch.Tensor
-    n_accepted: int
-    n_rejected: int
-
-
-@torch.no_grad()
-def find_panels(problem, times, clock, *, count, first_output, spacing: Spacing) -> FoundPanels:
-    span = float(times[-1] - times[0])
-    modes = kernel_modes(1e-13 * span, span, _MODES_TOLERANCE)
-    begin_time = times[0].detach()
-    scheme = Collocation(problem, count, modes, begin_time, clock.dtype)
-    orders = problem.orders.detach()
-    mass = (span**orders / gamma(orders + 1.0)).view(-1, 1)
-    memory, last = Memory(None, None, None), problem.value.detach()
-    now, step, rejected, growth = 0.0, min(first_output, 0.05 * span), 0, _GROW
-    ends = [0.0]
-    while now < span:
-        rest = span - now
-        if step > 0.9 * rest:
-            step = rest
-        elif step > 0.5 * rest:
-            step = rest / 2.0
-        if step < _SMALLEST * span:
-            raise NotConvergedError(
-                f"the step became shorter than {_SMALLEST:g} of the span at t = {float(begin_time) + now:.6g} "
-                f"after {len(ends) - 1} steps; the solution may end there: "
-                f"ask for earlier times only, or for larger rtol and atol"
-            )
-        first = len(ends) == 1
-        try:
-            panel = scheme.solve(memory, begin_time.new_tensor(now), begin_time.new_tensor(step), last)
-            error = _panel_error(scheme, panel, mass, spacing) * min((now + step) / first_output, 1.0) ** _FORGETTING
-        except NotConvergedError:
-            error = math.inf
-        if not math.isfinite(error):
-            error = math.inf
-        exponent = 1.0 / (_FORGETTING + float(orders.min())) if first else 1.0 / count
-        factor = _SAFETY * error**-exponent if error > 0 else _GROW
-        if error <= 1.0:
-            memory = scheme.close(memory, panel)
-            last = panel.states[:, -1]
-            now = span if step == rest else now + step
-            ends.append(now)
-            step *= min(max(factor, _SHRINK), growth)
-            growth = _GROW
-        else:
-            rejected += 1
-            growth = 1.0
-            step *= min(max(factor, 1e-3 if first else _SHRINK), 0.9)
-    shares = torch.tensor(ends, dtype=torch.float64, device=times.device) / span
-    shares[-1] = 1.0
-    return FoundPanels(shares, len(ends) - 1, rejected)
-
-
-def _panel_error(scheme: Collocation, panel: Panel, mass: torch.Tensor, spacing: Spacing) -> float:
-    scale = spacing.atol + spacing.rtol * panel.states.abs().amax(1).to(torch.float64)
-    slopes, states = (_tail(scheme.points, values) for values in (panel.slopes, panel.states))
-    return float((torch.minimum(mass * slopes, states) / scale).max())
-
-
-def _tail(points: Points, values: torch.Tensor) -> torch.Tensor:
-    """What a polynomial through the points misses, from the decay of its Legendre coefficients; [G, d]."""
-    coefficients = torch.matmul(points.to_legendre, values.to(torch.float64)).abs()
-    last, before = coefficients[:, -1], coefficients[:, -3]
-    ratio = (last / before.clamp(min=1e-300)).sqrt().clamp(max=1.0)
-    return last * ratio
-
-
-def walk(scheme: Collocation, grid: Grid, elapsed: torch.Tensor) -> torch.Tensor:
-    """The solution at times [M] from 0 on; [M, G, d]."""
+def walk(scheme: Collocation, grid: Grid, elapsed: torch.Tensor, *, checkpoint: bool) -> torch.Tensor:
+    """The solution at increasing times [M] from 0 on, for panels between the nodes of a grid; [M, G, d]."""
+    wanted = elapsed.detach()
+    panel_of = (torch.searchsorted(grid.elapsed.detach(), wanted) - 1).clamp(0, grid.n_steps - 1).tolist()
     memory, last = Memory(None, None, None), scheme.problem.value
-    found = []
-    wanted, ends = elapsed.detach(), grid.elapsed.detach()
-    numbers = (torch.searchsorted(ends, wanted) - 1).clamp(0, grid.n_steps - 1).tolist()
-    found = [last] * int((wanted <= 0).sum())
-    for p in range(grid.n_steps):
-        begin = grid.elapsed[p]
-        panel = scheme.solve(memory, begin, grid.elapsed[p + 1] - begin, last)
-        mine = [i for i, number in enumerate(numbers) if number == p and float(wanted[i]) > 0]
-        if mine:
-            found.extend(scheme.between(memory, panel, elapsed[mine]).unbind(0))
-        memory, last = scheme.close(memory, panel), panel.states[:, -1]
+    at_begin = int((wanted <= 0.0).sum())
+    found = [last] * at_begin
+
+    def over(numbers: range, memory: Memory, last: torch.Tensor) -> tuple[Memory, torch.Tensor, list[torch.Tensor]]:
+        states: list[torch.Tensor] = []
+        for number in numbers:
+            begin = grid.elapsed[number]
+            panel = scheme.solve(memory, begin, grid.elapsed[number + 1] - begin, last)
+            mine = [place for place in range(at_begin, len(panel_of)) if panel_of[place] == number]
+            if mine:
+                states.extend(scheme.between(memory, panel, elapsed[mine]).unbind(0))
+            memory, last = scheme.close(memory, panel), panel.states[:, -1]
+        return memory, last, states
+
+    length = max(round(grid.n_steps**0.5), 1) if checkpoint else grid.n_steps
+    for first in range(0, grid.n_steps, length):
+        numbers = range(first, min(first + length, grid.n_steps))
+        if checkpoint:
+            memory, last, states = recomputed(over, numbers, memory, last, use_reentrant=False)
+        else:
+            memory, last, states = over(numbers, memory, last)
+        found.extend(states)
     return torch.stack(found)
+
+
+class PanelSearch(Search):
+    """Panels of such lengths that the Legendre coefficients of the slopes on them have died out."""
+
+    growth = 3.0
+
+    def __init__(
+        self, problem: Problem, count: int, times: torch.Tensor, clock: torch.Tensor, spacing: Spacing
+    ) -> None:
+        span = float(times[-1] - times[0])
+        super().__init__(problem, times[0].detach(), span, spacing)
+        modes = kernel_modes(_SHORTEST * span, span, MODES_TOLERANCE)
+        self._scheme = Collocation(problem, count, modes, times[0].detach(), clock.dtype)
+        self._memory, self._last = Memory(None, None, None), problem.value
+        self._panel: Panel | None = None
+
+    @property
+    def power(self) -> float:
+        return float(self._scheme.points.count)
+
+    def attempt(self, end: float) -> float:
+        begin = self.begin.new_tensor(self.now)
+        try:
+            self._panel = self._scheme.solve(self._memory, begin, begin.new_tensor(end - self.now), self._last)
+        except NotConvergedError:
+            return math.inf
+        slopes, states = (self._tail(values) for values in (self._panel.slopes, self._panel.states))
+        # Where old errors die out, that of a state is the one of its own interpolation.
+        error = torch.minimum(self.mass * slopes, states)
+        return float((error / self.scale(*self._panel.states.unbind(1))).max())
+
+    def accept(self) -> None:
+        if self._panel is not None:
+            self._memory = self._scheme.close(self._memory, self._panel)
+            self._last = self._panel.states[:, -1]
+
+    def _tail(self, values: torch.Tensor) -> torch.Tensor:
+        """What a polynomial through the points misses, by the last Legendre coefficients and how they decay; [G, d]."""
+        coefficients = torch.matmul(self._scheme.points.to_legendre, values.to(torch.float64)).abs()
+        last, before = coefficients[:, -1], coefficients[:, -3]
+        return last * (last / before.clamp(min=torch.finfo(torch.float64).tiny)).sqrt().clamp(max=1.0)
+
+
+def count_for(spacing: Spacing) -> int:
+    """Points of a panel: more of them where the tolerance is small."""
+    return min(max(round(1.0 - math.log10(spacing.rtol)), 3), 12) if spacing.kind == "adaptive" else _POINTS
+
+
+def modes_for(grid: Grid, tolerance: float) -> Modes:
+    """The modes that panels between the nodes of a grid need."""
+    nodes = grid.elapsed.detach()
+    return kernel_modes(float(nodes.diff().min()), float(nodes[-1]), tolerance)

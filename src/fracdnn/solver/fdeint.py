@@ -9,6 +9,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import HISTORIES
 from fracdnn.solver.adaptive import find_grid
+from fracdnn.solver.collocation import Collocation, PanelSearch, count_for, modes_for, walk
 from fracdnn.solver.grids import Spacing, make_grid
 from fracdnn.solver.l1_chain import l1_chain
 from fracdnn.solver.march import Wanted, interpolated, march
@@ -16,6 +17,7 @@ from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods import METHODS, Method, Options
 from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.problem import Problem, posed_problem
+from fracdnn.solver.step_search import StepSearch
 from fracdnn.validation import check_choice, check_count, check_flag, check_positive, check_times
 
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
@@ -45,7 +47,6 @@ def fdeint(
     *,
     order: Any,
     method: str = "auto",
-    stiff: bool = False,
     grid: str | None = None,
     step_size: float | None = None,
     n_steps: int | None = None,
@@ -68,8 +69,9 @@ def fdeint(
     `order` lies in (0, 2]: one number; or a tensor that broadcasts against the state, an order for each component; or,
     for a tuple state, a sequence of one for each tensor.
 
-    `method="auto"` is "adams", explicit and of second order, and "trapezoidal" where `stiff`; docs/solver.md has all.
-    `corrections` is how often "adams" and "pece" correct their prediction.
+    `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, and "adams", explicit and of
+    second order, on any other; docs/solver.md has them all. `corrections` is how often "adams" and "pece" correct their
+    prediction.
 
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps of such lengths that the error stays
     about `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`, the
@@ -84,72 +86,133 @@ def fdeint(
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
     """
-    check_choice(method, "method", ("auto", *METHODS))
+    check_choice(method, "method", ("auto", "collocation", *METHODS))
     check_choice(history, "history", HISTORIES)
-    for flag, name in ((stiff, "stiff"), (checkpoint, "checkpoint"), (trajectory, "trajectory"), (info, "info")):
+    for flag, name in ((checkpoint, "checkpoint"), (trajectory, "trajectory"), (info, "info")):
         check_flag(flag, name)
     if not callable(func):
         raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
+    options = Options(corrections=check_count(corrections, "corrections", minimum=1))
+    spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol)
+    if method == "auto":
+        method = "collocation" if spacing.kind == "adaptive" else "adams"
     times = check_times(t)
     problem = posed_problem(func, y0, order)
-    scheme = _method(method, stiff, problem, Options(corrections=check_count(corrections, "corrections", minimum=1)))
-    spacing = Spacing.asked_for(scheme, grid, step_size, n_steps, grading, rtol, atol)
-    times = times.to(problem.value.device)
-    # In their own dtype: rounded to that of the state, late times would be others.
-    clock = (t if isinstance(t, torch.Tensor) and t.is_floating_point() else times).to(problem.value.device)
-    elapsed = (times - times[0]) if trajectory else (times - times[0])[-1:]
-    shares, rejected = None, 0
-    if spacing.kind == "adaptive":
-        found = find_grid(scheme, times, clock, first_output=float(elapsed[elapsed > 0][0]), spacing=spacing)
-        shares, rejected = found.shares, found.n_rejected
-    nodes = make_grid(spacing, t, times, clock, problem.orders, shares)
-    if tolerance is not None:
-        check_positive(tolerance, "tolerance")
-    packed = _solved(scheme, nodes, elapsed, spacing, history, tolerance, checkpoint=checkpoint, trajectory=trajectory)
-    states = problem.states.unpack(packed)
+    if tolerance is None:
+        tolerance = _TOLERANCES.get(problem.value.dtype, 1e-7)
+    precision = _Precision(history, check_positive(tolerance, "tolerance"), checkpoint)
+    request = _Request(spacing, t, times.to(problem.value.device), problem, trajectory)
+    if method == "collocation":
+        packed, nodes, rejected = _by_panels(request, precision)
+    else:
+        packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+    states = problem.states.unpack(packed if trajectory else packed[-1])
     if not info:
         return states
-    return Solution(states, scheme.name, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
+    return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
 
 
-def _method(name: str, stiff: bool, problem: Problem, options: Options) -> Method:
-    if name == "auto":
-        name = "trapezoidal" if stiff else "adams"
+@dataclass(frozen=True)
+class _Precision:
+    """How the history is summed and held."""
+
+    history: str
+    tolerance: float
+    checkpoint: bool
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Which problem is to be solved where."""
+
+    spacing: Spacing
+    given: Any
+    times: torch.Tensor
+    problem: Problem
+    trajectory: bool
+
+    @property
+    def clock(self) -> torch.Tensor:
+        """The times in their own dtype: rounded to that of the state, late ones would be others."""
+        floating = isinstance(self.given, torch.Tensor) and self.given.is_floating_point()
+        return (self.given if floating else self.times).to(self.times.device)
+
+    @property
+    def elapsed(self) -> torch.Tensor:
+        """What is asked for, from the begin on."""
+        elapsed = self.times - self.times[0]
+        return elapsed if self.trajectory else elapsed[-1:]
+
+    @property
+    def span(self) -> float:
+        """From first to last time."""
+        return float(self.times[-1] - self.times[0])
+
+    @property
+    def first_output(self) -> float:
+        """The first time after the begin that is asked for."""
+        return float(self.elapsed[1 if self.trajectory else 0])
+
+    def grid(self, shares: torch.Tensor | None) -> Grid:
+        """What was asked for, or nodes at shares of the span."""
+        return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, shares)
+
+
+def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method:
     method = METHODS[name]
-    if stiff and not method.implicit:
+    if spacing.kind == "adaptive" and not method.adaptive:
         raise InvalidArgumentError(
-            f"method must be an implicit one where stiff=True, got {name!r}; leave it out, or pass 'trapezoidal'"
+            f"grid must be 'given', 'uniform' or 'graded' for method {name!r}, got 'adaptive'; "
+            f"pass grid='given' to take t itself, or n_steps="
+        )
+    if spacing.kind != "uniform" and method.only_uniform:
+        raise InvalidArgumentError(
+            f"grid must be 'uniform' for method {name!r}, got {spacing.kind!r}; pass n_steps= or step_size="
         )
     largest = problem.largest_order
     if largest is not None and largest > method.largest_order:
         raise InvalidArgumentError(
             f"order must not exceed {method.largest_order:g} for method {name!r}, got {largest:g}; "
-            f"use 'adams', 'pece' or 'trapezoidal'"
+            f"use 'collocation', 'adams' or 'trapezoidal'"
         )
     return method(problem, options)
 
 
-def _solved(
-    scheme: Method,
-    nodes: Grid,
-    elapsed: torch.Tensor,
-    spacing: Spacing,
-    history: str,
-    tolerance: float | None,
-    *,
-    checkpoint: bool,
-    trajectory: bool,
-) -> torch.Tensor:
-    """[len(t), groups, components], or the last of these."""
-    problem = scheme.problem
-    whole = spacing.kind == "given" and trajectory
+def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+    shares, rejected, count = None, 0, count_for(request.spacing)
+    if request.spacing.kind == "adaptive":
+        search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing)
+        found = find_grid(search, request.span, request.first_output)
+        shares, rejected = found.shares, found.n_rejected
+    nodes = request.grid(shares)
+    scheme = Collocation(
+        request.problem, count, modes_for(nodes, precision.tolerance), request.times[0], nodes.clock.dtype
+    )
+    return walk(scheme, nodes, request.elapsed, checkpoint=precision.checkpoint), nodes, rejected
+
+
+def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+    problem, spacing = request.problem, request.spacing
+    shares, rejected = None, 0
+    if spacing.kind == "adaptive":
+        search = StepSearch(method, request.times[0].detach(), request.clock, request.span, spacing)
+        found = find_grid(search, request.span, request.first_output)
+        shares, rejected = found.shares, found.n_rejected
+    nodes = request.grid(shares)
+    whole = spacing.kind == "given" and request.trajectory
     one_tensor = len(problem.orders) == 1 and not problem.states.is_tuple
-    if isinstance(scheme, L1) and one_tensor and not checkpoint:
-        only_last = not trajectory
-        states = l1_chain(problem, nodes, history, tolerance, trajectory=not only_last)
-        return states if whole or only_last else interpolated(states, nodes, elapsed)
-    wanted = None if whole else Wanted.on(nodes, elapsed)
-    if tolerance is None:
-        tolerance = _TOLERANCES.get(problem.value.dtype, 1e-7)
-    packed = march(scheme, nodes, wanted, exact=history == "exact", tolerance=tolerance, checkpoint=checkpoint)
-    return packed if trajectory else packed[-1]
+    if isinstance(method, L1) and one_tensor and not precision.checkpoint:
+        states = l1_chain(problem, nodes, precision.history, precision.tolerance, trajectory=request.trajectory)
+        if request.trajectory and not whole:
+            states = interpolated(states, nodes, request.elapsed)
+        return states if request.trajectory else states.unsqueeze(0), nodes, rejected
+    wanted = None if whole else Wanted.on(nodes, request.elapsed)
+    states = march(
+        method,
+        nodes,
+        wanted,
+        exact=precision.history == "exact",
+        tolerance=precision.tolerance,
+        checkpoint=precision.checkpoint,
+    )
+    return states, nodes, rejected

@@ -8,7 +8,6 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.mesh import Grid, graded_mesh
-from fracdnn.solver.methods import Method
 from fracdnn.tracing import being_traced, carries_derivative
 from fracdnn.validation import check_choice, check_count, check_positive
 
@@ -33,9 +32,7 @@ class Spacing:
     atol: float
 
     @classmethod
-    def asked_for(
-        cls, method: Method, grid: Any, step_size: Any, n_steps: Any, grading: Any, rtol: Any, atol: Any
-    ) -> "Spacing":
+    def asked_for(cls, grid: Any, step_size: Any, n_steps: Any, grading: Any, rtol: Any, atol: Any) -> "Spacing":
         """Checked, with the kind of grid that follows from what was given."""
         if grid is not None:
             kind = check_choice(grid, "grid", GRIDS)
@@ -56,15 +53,6 @@ class Spacing:
         if fixed and step_size is None and n_steps is None:
             raise InvalidArgumentError(
                 f"n_steps or step_size must be given for grid={kind!r}, got neither; pass n_steps="
-            )
-        if kind == "adaptive" and not method.adaptive:
-            raise InvalidArgumentError(
-                f"grid must be 'given', 'uniform' or 'graded' for method {method.name!r}, got 'adaptive'; "
-                f"pass grid='given' to take t itself, or n_steps="
-            )
-        if kind != "uniform" and method.only_uniform:
-            raise InvalidArgumentError(
-                f"grid must be 'uniform' for method {method.name!r}, got {kind!r}; pass n_steps= or step_size="
             )
         return cls(
             kind,

@@ -6,6 +6,7 @@ solution's first derivatives as its own.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -49,7 +50,17 @@ class StageSolver:
             solution = (self._newton if dense else self._anderson)(detached, guess.detach())
         if dense:
             return _attached_by_newton(equation, solution)
-        return _attached_by_fixed_point(equation, solution, self._max_iterations)
+        if not torch.is_grad_enabled():
+            return solution
+        weight = equation.weight.detach()
+        return attached_by_iteration(
+            equation.known + equation.weight * equation.slope(solution),
+            solution,
+            equation.slope,
+            lambda adjoint: weight * adjoint,
+            self._max_iterations,
+            lambda residual: _not_converged(equation, "the adjoint's iteration", self._max_iterations, residual),
+        )
 
     def _newton(self, equation: StageEquation, state: torch.Tensor) -> torch.Tensor:
         residual = equation.residual(state)
@@ -83,9 +94,13 @@ class StageSolver:
 
 def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     """∂function/∂state, [n, n] for a state of n components."""
-    # Hooks of the caller's on saved tensors, such as those of a checkpoint, are not for these: they are used up here.
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+    with unhooked():
         return _jacobian(function, state)
+
+
+def unhooked() -> AbstractContextManager[None]:
+    """Keep hooks of the caller's on saved tensors, such as those of a checkpoint, off a graph that is used up here."""
+    return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
 
 
 def _jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
@@ -155,35 +170,40 @@ def _attached_by_newton(equation: StageEquation, solution: torch.Tensor) -> torc
     return solution - _newton_step(at_solution, equation.weight.detach(), equation.residual(solution))
 
 
-def _attached_by_fixed_point(equation: StageEquation, solution: torch.Tensor, max_iterations: int) -> torch.Tensor:
-    if not torch.is_grad_enabled():
-        return solution
-    attached = equation.known + equation.weight * equation.slope(solution)
-    if not attached.requires_grad:
-        return attached
-    weight = equation.weight.detach()
-    with torch.enable_grad():
-        at = solution.detach().requires_grad_()
-        slope = equation.slope(at)
+def attached_by_iteration(
+    image: torch.Tensor,
+    solution: torch.Tensor,
+    slope: Function,
+    weighted: Function,
+    max_iterations: int,
+    error: Callable[[torch.Tensor], Exception],
+) -> torch.Tensor:
+    """A fixed point's image, known + W · slope(solution), given the derivatives of the fixed point itself.
 
-    def whole(cotangent: torch.Tensor) -> torch.Tensor:
-        """λ = cotangent + (weight · ∂slope/∂u)ᵀ λ."""
-        if not slope.requires_grad:
+    A hook completes its cotangent to λ = cotangent + (W ∂slope/∂u)ᵀ λ; `weighted` is Wᵀ.
+    """
+    if not image.requires_grad:
+        return image
+
+    def whole(cotangent: torch.Tensor | None) -> torch.Tensor | None:
+        if cotangent is None:
+            return None
+        # Made here, so that nothing is held between the passes.
+        with torch.enable_grad(), unhooked():
+            at = solution.detach().requires_grad_()
+            value = slope(at)
+        if not value.requires_grad:
             return cotangent
 
-        def pulled(adjoint: torch.Tensor) -> torch.Tensor:
-            (back,) = torch.autograd.grad(slope, at, weight * adjoint, retain_graph=True, allow_unused=True)
+        def pulled(adjoint: torch.Tensor, cotangent: torch.Tensor = cotangent) -> torch.Tensor:
+            (back,) = torch.autograd.grad(value, at, weighted(adjoint), retain_graph=True, allow_unused=True)
             return cotangent if back is None else cotangent + back
 
-        return accelerated(
-            pulled,
-            cotangent,
-            max_iterations,
-            lambda residual: _not_converged(equation, "the adjoint's fixed-point iteration", max_iterations, residual),
-        )
+        with torch.no_grad():
+            return accelerated(pulled, cotangent, max_iterations, error)
 
-    attached.register_hook(whole)
-    return attached
+    image.register_hook(whole)
+    return image
 
 
 def accelerated(

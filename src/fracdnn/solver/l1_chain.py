@@ -7,7 +7,6 @@ from fracdnn.memory import (
     MemoryPlan,
     choose_block,
     choose_history,
-    default_tolerance,
     equal_steps_plan,
     grid_plan,
     propagate,
@@ -17,7 +16,7 @@ from fracdnn.solver.problem import Problem
 from fracdnn.tracing import carries_derivative
 
 
-def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float | None, *, trajectory: bool) -> torch.Tensor:
+def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float, *, trajectory: bool) -> torch.Tensor:
     """The states at all nodes, [N + 1, 1, components], or at the last one, [1, components]."""
     clock = grid.clock.unbind(0)
     start = problem.states.unpack(problem.value)
@@ -32,12 +31,11 @@ def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float | None
     return states.reshape(-1, *problem.value.shape) if trajectory else states.reshape(problem.value.shape)
 
 
-def _plan(problem: Problem, grid: Grid, history: str, tolerance: float | None) -> MemoryPlan:
+def _plan(problem: Problem, grid: Grid, history: str, tolerance: float) -> MemoryPlan:
     order, state = problem.orders[0], problem.value
     uniform = grid.step is not None
     history = choose_history(history, grid.n_steps, state, equal_steps=uniform, learned=carries_derivative(order))
     if grid.step is not None:
-        tolerance = default_tolerance(state.dtype) if tolerance is None else tolerance
         block = choose_block(state)
         return equal_steps_plan(order, grid.step, grid.n_steps, history=history, tolerance=tolerance, block=block)
     if history == "compressed":

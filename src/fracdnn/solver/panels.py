@@ -35,7 +35,7 @@ class Points:
 
     @property
     def count(self) -> int:
-        """m."""
+        """M."""
         return len(self.places)
 
     def own_weights(self, orders: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

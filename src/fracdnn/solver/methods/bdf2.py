@@ -95,8 +95,8 @@ def starting_weights(orders: torch.Tensor, coefficients: torch.Tensor) -> torch.
 
 def _powers(orders: torch.Tensor) -> torch.Tensor:
     """[G, S]: of the numbers i + j · order the smallest, as many as reach 1 for the smallest order; ascending."""
-    lists = []
-    for order in orders.detach().tolist():
+    lists, numbers = [], orders.detach().tolist()
+    for order in numbers:
         pairs = [(i, j) for i in range(3) for j in range(_MOST_POWERS + 1) if not (i and j and order == 1.0)]
         distinct = {round(i + j * order, 9): (i, j) for i, j in reversed(pairs)}
         lists.append([distinct[value] for value in sorted(distinct)])

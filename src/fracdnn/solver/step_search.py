@@ -1,0 +1,130 @@
+"""Steps of such lengths that a method's error meets a tolerance: the slope at a new node is held against a line."""
+
+import math
+
+import torch
+
+from fracdnn.caputo.modes import Modes, kernel_modes
+from fracdnn.exceptions import NotConvergedError
+from fracdnn.solver.adaptive import Search
+from fracdnn.solver.grids import Spacing
+from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.rules import Rule, advance
+
+_FIRST = 0.2  # of a first interval's change of slope that is error, for slopes like t^order
+_WINDOW = 128  # nodes before the older half of them becomes far
+_TOLERANCE = 1e-12
+
+
+class StepSearch(Search):
+    """Nodes of a method, one by one."""
+
+    growth = 2.5
+    power = 2.0
+
+    def __init__(self, method: Method, begin: torch.Tensor, clock: torch.Tensor, span: float, spacing: Spacing) -> None:
+        super().__init__(method.problem, begin, span, spacing)
+        self._method, self._clock = method, clock
+        self._last = method.first(clock[0].detach())
+        self._before: Node | None = None
+        self._end, self._node, self._last_step = 0.0, self._last, 0.0
+        self._history = _GrowingHistory(method.rules(None), span)
+        self._history.append(0.0, self._last.entry)
+
+    def attempt(self, end: float) -> float:
+        self._end = end
+        step, dtype = self.begin.new_tensor(end - self.now), self._last.state.dtype
+        sums, newest = self._history.row(end)
+        stage = Stage(
+            number=len(self._history.times),
+            time=(self.begin + end).to(self._clock.dtype),
+            last_time=(self.begin + self.now).to(self._clock.dtype),
+            step=step.to(dtype),
+            last_step=None if self._before is None else step.new_tensor(self._last_step).to(dtype),
+            without_memory=self.problem.without_memory(step.new_tensor(end)),
+            sums=sums,
+            newest=newest,
+        )
+        try:
+            self._node = self._method.step(stage, self._last, self._before)
+        except NotConvergedError:
+            return math.inf
+        return self._error(end - self.now)
+
+    def accept(self) -> None:
+        self._history.append(self._end, self._node.entry)
+        self._last_step = self._end - self.now
+        self._last, self._before = self._node, self._last
+
+    def _error(self, step: float) -> float:
+        node, last, before = self._node, self._last, self._before
+        if before is None:
+            slopes, states = (_FIRST * (new - old) for new, old in _pairs(node, last))
+        else:
+            # The line misses by u''/2 · τ (τ + τ'), the interpolation on average by u''/12 · τ².
+            ratio, part = step / self._last_step, step / (6.0 * (step + self._last_step))
+            slopes, states = (
+                part * (new - old - ratio * (old - older))
+                for (new, old), (_, older) in zip(_pairs(node, last), _pairs(last, before), strict=True)
+            )
+        error = self.mass * slopes.abs().to(torch.float64)
+        if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
+            error = torch.minimum(error, states.abs().to(torch.float64))
+        return float((error / self.scale(node.state, last.state)).max())
+
+
+def _pairs(node: Node, other: Node) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    return (node.entry, other.entry), (node.state, other.state)
+
+
+class _GrowingHistory:
+    """Nodes and entries so far; sums over them at any later time."""
+
+    def __init__(self, rules: list[Rule], span: float) -> None:
+        self._rules = rules
+        self._span = span
+        self.times: list[float] = []
+        self._entries: list[torch.Tensor] = []
+        self._begin = 0
+        self._modes: Modes | None = None
+        self._shortest = 0.0
+        self._far: list[torch.Tensor] = []
+
+    def append(self, time: float, entry: torch.Tensor) -> None:
+        """One more node."""
+        self.times.append(time)
+        self._entries.append(entry)
+        if len(self._entries) > _WINDOW:
+            self._absorb()
+
+    def row(self, time: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums [G, R, d] over the nodes so far at a time, and the weights [G, R, 1] of the node there."""
+        nodes = torch.tensor([*self.times[self._begin :], time], dtype=torch.float64, device=self._entries[0].device)
+        window = torch.stack(self._entries, dim=1)
+        weights = torch.cat([rule.near(nodes[-1:], nodes) for rule in self._rules], dim=1).to(window.dtype)
+        sums = torch.bmm(weights[..., :-1], window)
+        if self._modes is not None:
+            distance = nodes[-1:] - nodes[0]
+            far = [rule.far(self._modes, distance).to(window.dtype) for rule in self._rules]
+            sums = sums + torch.cat([torch.bmm(each, old) for each, old in zip(far, self._far, strict=True)], dim=1)
+        return sums, weights[..., -1:]
+
+    def _absorb(self) -> None:
+        """Make the older half of the window far, unless it is nearer than the modes can tell."""
+        half = len(self._entries) // 2
+        distance = self.times[-1] - self.times[self._begin + half]
+        if self._modes is None:
+            self._shortest = distance
+            self._modes = kernel_modes(distance, self._span, _TOLERANCE).to(self._entries[0].device)
+        elif distance < self._shortest:
+            return
+        device = self._entries[0].device
+        nodes = torch.tensor(self.times[self._begin : self._begin + half + 1], dtype=torch.float64, device=device)
+        window = torch.stack(self._entries[: half + 1], dim=1)
+        fresh = [torch.matmul(rule.absorb(self._modes, nodes).to(window.dtype), window) for rule in self._rules]
+        duration = nodes[-1] - nodes[0]
+        if self._far:
+            fresh = [new + advance(self._modes, old, duration) for new, old in zip(fresh, self._far, strict=True)]
+        self._far = fresh
+        self._entries = self._entries[half:]
+        self._begin += half
