@@ -23,6 +23,10 @@ _SHORTEST = 1e-13  # of panels that a search may try, in spans
 # Unknowns up to which a panel is solved by Newton's method with a dense matrix.
 _DENSE = 512
 _MAX_ITERATIONS = 40
+_ENOUGH = 1e-3  # of the tolerance, for the iterates of a search
+# What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
+# left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
+_OF_SLOPES, _OF_STATES = 0.05, 10.0
 _SLOW = 0.3  # a matrix that reduces the change of an iterate less than this is made anew
 
 
@@ -49,13 +53,22 @@ class Collocation:
     """Panels of one problem, with m points each."""
 
     def __init__(
-        self, problem: Problem, count: int, modes: Modes, clock_begin: torch.Tensor, dtype: torch.dtype
+        self,
+        problem: Problem,
+        count: int,
+        modes: Modes,
+        clock_begin: torch.Tensor,
+        dtype: torch.dtype,
+        *,
+        enough: float = 0.0,
     ) -> None:
         device = problem.value.device
         self.problem = problem
         self.points: Points = points(count).to(device)
         self._modes = modes.to(device)
+        self._enough = enough  # a change of an iterate after which it is taken as it is
         self._begin, self._clock_dtype = clock_begin.to(torch.float64), dtype
+        self._kernel = self._modes.weights(problem.orders)
         self._own = self.points.own_weights(problem.orders, self.points.places)
 
     def remembered(self, memory: Memory, begin: torch.Tensor, elapsed: torch.Tensor) -> torch.Tensor:
@@ -67,12 +80,12 @@ class Collocation:
             total = total + torch.bmm(weights.to(total.dtype), memory.slopes)
         if memory.far is not None and memory.length is not None:
             distance = elapsed - (begin - memory.length)
-            weights = far_weights(self._modes, self.problem.orders, distance)
+            weights = far_weights(self._modes, self._kernel, distance)
             total = total + torch.bmm(weights.to(total.dtype), memory.far)
         return total
 
     def solve(self, memory: Memory, begin: torch.Tensor, length: torch.Tensor, guess: torch.Tensor) -> Panel:
-        """The panel that begins at `begin`; `guess` is a state [G, d]."""
+        """The panel that begins at `begin`; `guess` is a state [G, d], or one for each point [G, m, d]."""
         elapsed = begin + length * self.points.places
         known = self.remembered(memory, begin, elapsed)
         weights = (self._own * length ** self.problem.orders.view(-1, 1, 1)).to(known.dtype)
@@ -116,21 +129,23 @@ class Collocation:
         def image(states: torch.Tensor) -> torch.Tensor:
             return known + torch.bmm(weights, self._evaluate(clock, states)[1])
 
-        states = guess.unsqueeze(1).expand_as(known).contiguous()
+        states = (guess if guess.dim() == known.dim() else guess.unsqueeze(1).expand_as(known)).contiguous()
         if known.numel() > _DENSE and not being_transformed():
             return accelerated(image, states, _MAX_ITERATIONS, lambda residual: _not_converged(name, residual))
         # Newton's method with one Jacobian for all points, at the end of the panel before; anew where that is slow.
         matrix, size, fresh = None, math.inf, False
         for _ in range(_MAX_ITERATIONS):
+            residual = states - image(states)
+            if done(residual, states):
+                return states
             if matrix is None:
                 jacobians = self._jacobians(clock, states, everywhere=fresh)
                 matrix = torch.linalg.lu_factor(_matrix(weights, jacobians))
-            residual = states - image(states)
             change = _by_points(torch.linalg.lu_solve(*matrix, _flat(residual)), states)
             if not bool(torch.isfinite(change).all()):
                 break
             states = states - change
-            if done(change, states):
+            if norm(change) <= self._enough or done(change, states):
                 return states
             if norm(change) > _SLOW * size:
                 matrix, fresh = None, True
@@ -158,6 +173,8 @@ class Collocation:
     ) -> torch.Tensor:
         """The solution with its derivatives, by one more step of Newton's."""
         image = known + torch.bmm(weights, self._evaluate(clock, solution)[1])
+        if not image.requires_grad and not being_transformed():
+            return solution
         if known.numel() <= _DENSE or being_transformed():
             matrix = _matrix(weights.detach(), self._jacobians(clock, solution, everywhere=True)).detach()
             return solution - _by_points(torch.linalg.solve(matrix, _flat(solution - image)), solution)
@@ -204,8 +221,13 @@ def _number(time: torch.Tensor) -> str:
         return "some time"
 
 
-def walk(scheme: Collocation, grid: Grid, elapsed: torch.Tensor, *, checkpoint: bool) -> torch.Tensor:
-    """The solution at increasing times [M] from 0 on, for panels between the nodes of a grid; [M, G, d]."""
+def walk(
+    scheme: Collocation, grid: Grid, elapsed: torch.Tensor, guesses: list[torch.Tensor], *, checkpoint: bool
+) -> torch.Tensor:
+    """The solution at increasing times [M] from 0 on, for panels between the nodes of a grid; [M, G, d].
+
+    `guesses` are the states of each panel, where these are known roughly; empty where they are not.
+    """
     wanted = elapsed.detach()
     panel_of = (torch.searchsorted(grid.elapsed.detach(), wanted) - 1).clamp(0, grid.n_steps - 1).tolist()
     memory, last = Memory(None, None, None), scheme.problem.value
@@ -216,7 +238,8 @@ def walk(scheme: Collocation, grid: Grid, elapsed: torch.Tensor, *, checkpoint: 
         states: list[torch.Tensor] = []
         for number in numbers:
             begin = grid.elapsed[number]
-            panel = scheme.solve(memory, begin, grid.elapsed[number + 1] - begin, last)
+            guess = guesses[number] if guesses else last
+            panel = scheme.solve(memory, begin, grid.elapsed[number + 1] - begin, guess)
             mine = [place for place in range(at_begin, len(panel_of)) if panel_of[place] == number]
             if mine:
                 states.extend(scheme.between(memory, panel, elapsed[mine]).unbind(0))
@@ -245,7 +268,9 @@ class PanelSearch(Search):
         span = float(times[-1] - times[0])
         super().__init__(problem, times[0].detach(), span, spacing)
         modes = kernel_modes(_SHORTEST * span, span, MODES_TOLERANCE)
-        self._scheme = Collocation(problem, count, modes, times[0].detach(), clock.dtype)
+        enough = _ENOUGH * (spacing.atol + spacing.rtol * norm(problem.value))
+        self._scheme = Collocation(problem, count, modes, times[0].detach(), clock.dtype, enough=enough)
+        self.states: list[torch.Tensor] = []
         self._memory, self._last = Memory(None, None, None), problem.value
         self._panel: Panel | None = None
 
@@ -261,13 +286,14 @@ class PanelSearch(Search):
             return math.inf
         slopes, states = (self._tail(values) for values in (self._panel.slopes, self._panel.states))
         # Where old errors die out, that of a state is the one of its own interpolation.
-        error = torch.minimum(self.mass * slopes, states)
+        error = torch.minimum(_OF_SLOPES * self.mass * slopes, _OF_STATES * states)
         return float((error / self.scale(*self._panel.states.unbind(1))).max())
 
     def accept(self) -> None:
         if self._panel is not None:
             self._memory = self._scheme.close(self._memory, self._panel)
             self._last = self._panel.states[:, -1]
+            self.states.append(self._panel.states)
 
     def _tail(self, values: torch.Tensor) -> torch.Tensor:
         """What a polynomial through the points misses, by the last Legendre coefficients and how they decay; [G, d]."""

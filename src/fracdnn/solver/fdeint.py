@@ -180,15 +180,16 @@ def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> 
 
 def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
     shares, rejected, count = None, 0, count_for(request.spacing)
+    guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
         search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing)
         found = find_grid(search, request.span, request.first_output)
-        shares, rejected = found.shares, found.n_rejected
+        shares, rejected, guesses = found.shares, found.n_rejected, search.states
     nodes = request.grid(shares)
     scheme = Collocation(
         request.problem, count, modes_for(nodes, precision.tolerance), request.times[0], nodes.clock.dtype
     )
-    return walk(scheme, nodes, request.elapsed, checkpoint=precision.checkpoint), nodes, rejected
+    return walk(scheme, nodes, request.elapsed, guesses, checkpoint=precision.checkpoint), nodes, rejected
 
 
 def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:

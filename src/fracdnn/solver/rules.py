@@ -35,12 +35,12 @@ class Rule(ABC):
 
     def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
         """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's begin."""
-        return far_weights(modes, self.orders, distance)
+        return far_weights(modes, modes.weights(self.orders), distance)
 
 
-def far_weights(modes: Modes, orders: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
-    """[G, R, K + 1]: the kernel's weights of modes that were brought to a time so long before."""
-    weights = modes.weights(orders).unsqueeze(1)
+def far_weights(modes: Modes, weights: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    """[G, R, K + 1]: the kernel's weights [G, K + 1] for modes that were brought to a time so long before."""
+    weights = weights.unsqueeze(1)
     decay = torch.exp(-modes.rates * distance.unsqueeze(-1))
     # The mode t at a later time is itself and the distance times the constant mode.
     constant = weights[..., :1] + weights[..., -1:] * distance.unsqueeze(-1)
