@@ -38,7 +38,8 @@ class Relaxation:
 
     def _ours(self, grading: float, history: str) -> float:
         t = graded_mesh(1.0, self.n, grading)
-        return float(fdeint(lambda t, u: RATE * u, self.y0, t, order=ORDER, history=history)[-1])
+        solution = fdeint(lambda t, u: RATE * u, self.y0, t, order=ORDER, method="l1", grid="given", history=history)
+        return float(solution[-1])
 
     def _pycaputo(self, method: str) -> float:
         found = peers.pycaputo_solution(method, lambda t, u: RATE * u, np.array([START]), 1.0, self.n, ORDER)

@@ -65,7 +65,8 @@ class Linear:
 
     def _ours(self, history: str, *, all_times: bool = False) -> torch.Tensor:
         t = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
-        return fdeint(self.field, self.y0, t, order=ORDER, history=history, trajectory=all_times)
+        way = {"method": "l1", "grid": "given", "history": history}
+        return fdeint(self.field, self.y0, t, order=ORDER, trajectory=all_times, **way)
 
     def run(self, name: str) -> None:
         (self.solve[name]() * self.c).sum().backward()
@@ -115,7 +116,8 @@ class LongSolve:
         t = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
         y0 = torch.tensor(0.5, dtype=torch.float64)
         with torch.set_grad_enabled(backward):
-            end = fdeint(lambda t, u: self.rate * u, y0, t, order=0.5, history="compressed", trajectory=False)
+            way = {"method": "l1", "grid": "given", "history": "compressed"}
+            end = fdeint(lambda t, u: self.rate * u, y0, t, order=0.5, trajectory=False, **way)
         self.rate.grad = None
         if backward:
             end.backward()

@@ -43,7 +43,7 @@ def solve(example: Example, step_size: float) -> Solution:
     """The explicit L1 solution for one step size."""
     t = graded_mesh(example.final_time, round(example.final_time / step_size))
     y0 = torch.tensor(example.initial, dtype=torch.float64)
-    numerical = fdeint(lambda t, u: example.rate * u, y0, t, order=example.order)
+    numerical = fdeint(lambda t, u: example.rate * u, y0, t, order=example.order, method="l1", grid="given")
     exact = example.initial * mittag_leffler(example.rate * t**example.order, example.order)
     return Solution(step_size, t, numerical, exact)
 

@@ -54,9 +54,9 @@ class StateGuard(Guard):
         """f_j(Y_j), having checked that Y_j is as it was."""
         if j == 0:
             self._unchecked.append(y)
-        version = _version(y)
+        before = version(y)
         change = step(j, y)
-        if _version(y) != version:
+        if version(y) != before:
             raise StateChangedError(
                 f"{self._name(j)} must not change the state it is given, but it wrote into it; "
                 f"later layers remember that state: use an operation that is not in place"
@@ -87,6 +87,6 @@ class StateGuard(Guard):
         )
 
 
-def _version(y: torch.Tensor) -> int:
+def version(y: torch.Tensor) -> int:
     """How often a tensor was written into; tensors made in inference mode do not count that."""
     return 0 if y.is_inference() else y._version

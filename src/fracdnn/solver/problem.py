@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.exceptions import InvalidArgumentError, StateChangedError
+from fracdnn.memory.guard import version
 from fracdnn.solver.states import State, States, check_state
-from fracdnn.tracing import being_traced, carries_derivative
+from fracdnn.tracing import being_traced, being_transformed, carries_derivative
 from fracdnn.validation import check_order
 
 _ORDER_REMEDY = "; order=1 is an ordinary differential equation, a smaller order has a longer memory"
@@ -54,7 +55,17 @@ class Problem:
     def slope(self, time: torch.Tensor, state: Any) -> Any:
         """func(t, u) of a state that is not packed."""
         self.n_evaluations += 1
-        return self._checked(self._func(time, state), state, time)
+        if being_transformed():  # where versions cannot be seen
+            given = self.states.copied(state)
+            return self._checked(self._func(time, given), state, time)
+        before = [version(part) for part in self.states.parts(state)]
+        slope = self._func(time, state)
+        if [version(part) for part in self.states.parts(state)] != before:
+            raise StateChangedError(
+                f"func must not change the state it is given, but it wrote into it at t = {_number(time)}; "
+                f"later steps remember that state: use an operation that is not in place"
+            )
+        return self._checked(slope, state, time)
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):

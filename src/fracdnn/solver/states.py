@@ -34,6 +34,10 @@ class States:
         """A state as a tuple."""
         return tuple(state) if self.is_tuple else (state,)
 
+    def copied(self, state: Any) -> Any:
+        """One that may be written into."""
+        return tuple(part.clone() for part in state) if self.is_tuple else state.clone()
+
     def pack(self, state: State) -> torch.Tensor:
         """[groups, components]."""
         parts = self.parts(state)
