@@ -30,7 +30,8 @@ class FunctionalSum(HistorySum):
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         row = self.row(n)
-        state = row + (change if isinstance(factor, float) and factor == 1.0 else factor * change).to(row.dtype)
+        step = (change if isinstance(factor, float) and factor == 1.0 else factor * change).to(row.dtype)
+        state = step + row  # the first of two decides on the memory format, and that of a block's first row is lost
         self._block.append(state)
         return state
 
@@ -44,7 +45,7 @@ class FunctionalSum(HistorySum):
         total = self._started[n - start]
         for k, state in enumerate(self._block, start):
             term = self._matrix[n - 1, k].to(state.dtype) * state
-            total = term if total is None else total + term
+            total = term if total is None else term + total
         assert total is not None
         return total
 

@@ -59,10 +59,10 @@ def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: W
     """Why going back by hand cannot serve a batch; None where it can."""
     if architecture.operator != "dense":
         return "its operator is a stencil, no dense matrix"
-    if x.dim() != 2 or not len(x):
-        return f"x has shape {tuple(x.shape)}, no batch of rows"
     if operations_are_watched(x.device.type):
         return "operations are traced, transformed or observed here"
+    if x.dim() != 2 or not len(x):
+        return f"x has shape {tuple(x.shape)}, no batch of rows"
     for tensor in (x, *weights):
         if tensor is not None and (type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.dtype is not x.dtype):
             return f"a tensor is a {type(tensor).__name__} of {tensor.dtype}, no plain one of {x.dtype}"
