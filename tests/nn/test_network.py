@@ -283,7 +283,10 @@ BAD = [
     (lambda: network(activation="swish"), "activation must be one of 'tanh', 'relu'.*got 'swish'"),
     (lambda: network(bias="yes"), "bias must be one of 'vector', 'scalar', 'none', got 'yes'"),
     (lambda: network(operator="sparse"), "operator must be one of 'dense', 'stencil', got 'sparse'"),
-    (lambda: network(operator="stencil"), r"grid_shape must be two numbers whose product is the width 2.*got None"),
+    (
+        lambda: network(operator="stencil"),
+        r"grid_shape must be two whole numbers above 0 whose product is the width 2.*got None",
+    ),
     (lambda: network(6, operator="stencil", grid_shape=(2, 2)), r"grid_shape must be.*width 6.*got \(2, 2\)"),
     (lambda: network(adjoint="discrete"), "adjoint must be one of 'exact', 'continuous', got 'discrete'"),
     (lambda: network(adjoint="continuous", activation="relu"), "adjoint='continuous' must go with operator='dense'"),

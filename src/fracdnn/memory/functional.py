@@ -30,8 +30,7 @@ class FunctionalSum(HistorySum):
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         row = self.row(n)
-        step = (change if isinstance(factor, float) and factor == 1.0 else factor * change).to(row.dtype)
-        state = step + row  # the first of two decides on the memory format, and that of a block's first row is lost
+        state = row + (change if isinstance(factor, float) and factor == 1.0 else factor * change).to(row.dtype)
         self._block.append(state)
         return state
 
@@ -51,9 +50,12 @@ class FunctionalSum(HistorySum):
 
     def _older(self, n: int) -> Sequence[torch.Tensor]:
         """What the states of all blocks so far, now that the last is full, bring to the rows of the next."""
+        latest = self._block[-1]
         self._full_blocks.append(torch.stack(self._block))
         self._block = []
         states = torch.cat(self._full_blocks)
         weights = self._matrix[n - 1 : n - 1 + _BLOCK, :n].to(states.dtype)
         with torch.autocast(states.device.type, enabled=False):
-            return torch.tensordot(weights, states, dims=1).unbind(0)
+            first, *others = torch.tensordot(weights, states, dims=1).unbind(0)
+        # In the memory format of the states, that of the first term; to the other rows, states are added anyway.
+        return [torch.zeros_like(latest) + first, *others]
