@@ -23,6 +23,9 @@ class LearnedOrder(nn.Module):
         self.raw = single.parameter(torch.logit(initial).to(torch.get_default_dtype()))
         self.register_load_state_dict_pre_hook(single.take_without_axes)
 
+    def extra_repr(self) -> str:
+        return "one for each layer" if self.by_layer else "one for all layers"
+
     def forward(self) -> torch.Tensor:
         order = torch.sigmoid(self.raw.to(torch.float64))
         return order if self.by_layer else order.reshape(())

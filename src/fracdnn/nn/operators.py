@@ -79,6 +79,10 @@ class DenseLayer(nn.Module):
         self.register_load_state_dict_pre_hook(single.take_without_axes)
         self.activation = activation
 
+    def extra_repr(self) -> str:
+        bias = "none" if self.b is None else "scalar" if self.b.shape != self.K.shape[:1] else "vector"
+        return f"{self.K.shape[1]} → {self.K.shape[0]}, activation={self.activation!r}, bias={bias!r}"
+
     def forward(self, y: torch.Tensor) -> torch.Tensor:
         return ACTIVATIONS[self.activation](affine(y, self.K, self.b))
 
