@@ -335,6 +335,30 @@ def test_modules_keep_what_is_frozen_and_the_mode(linear):
     assert frozen == {"opening.bias", *layers}
 
 
+def test_an_engine_that_can_serve_no_batch_is_refused_at_once():
+    with pytest.raises(FracdnnError, match="got 'kernel', but its activation is 'gelu'"):
+        network(engine="kernel", activation="gelu")
+    with pytest.raises(FracdnnError, match="got 'products', but its operator is a stencil"):
+        network(4, operator="stencil", grid_shape=(2, 2), engine="products")
+    net = network(learn_order=True)
+    with pytest.raises(FracdnnError, match="got 'kernel', but its order or steps are learned"):
+        net.engine = "kernel"
+    assert net.engine == "auto"
+    net(batch())
+
+
+def test_a_trajectory_says_what_it_ran_on():
+    net = network()
+    net.trajectory(batch())
+    assert (net.engine_, net.history_) == ("operations", "exact")
+
+
+def test_layers_and_learned_orders_describe_themselves():
+    shown = repr(network(bias="scalar", learn_order=True).as_modules())
+    assert "DenseLayer(2 → 2, activation='tanh', bias='scalar')" in shown
+    assert "LearnedOrder(one for all layers)" in shown
+
+
 def test_it_trains_in_an_ordinary_loop():
     net = FractionalNetwork(2, 2, n_layers=10, order=0.3, generator=torch.Generator().manual_seed(0))
     x = torch.rand(200, 2, generator=torch.Generator().manual_seed(1))

@@ -15,7 +15,7 @@ from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import operations
 from fracdnn.nn.engines.by_hand import run
-from fracdnn.nn.engines.choose import ENGINES, LAYERS, choose, fits_kernel
+from fracdnn.nn.engines.choose import ENGINES, LAYERS, choose, fits_kernel, refuse_impossible
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.signature import options_of, takes_options_of
@@ -143,7 +143,10 @@ class FractionalNetwork(nn.Module):
     def trajectory(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
         self._check_input(x)
-        return operations.states(self.architecture, self._plan(x, None), x, self.weights(), trajectory=True)
+        plan = self._plan(x, None)
+        if not torch.compiler.is_compiling():
+            self.engine_, self.memory.history_ = "operations", plan.history
+        return operations.states(self.architecture, plan, x, self.weights(), trajectory=True)
 
     def weights(self) -> Weights:
         """All parameters but those of the memory."""
@@ -157,7 +160,7 @@ class FractionalNetwork(nn.Module):
 
     @property
     def history_(self) -> str | None:
-        """How the last pass summed over earlier layers: "exact", "compressed", or "none" at order 1."""
+        """How the last pass summed over earlier layers; "none" at order 1 and without skip connections."""
         return self.memory.history_
 
     @property
@@ -167,7 +170,8 @@ class FractionalNetwork(nn.Module):
 
     @engine.setter
     def engine(self, engine: str) -> None:
-        self._engine = check_choice(engine, "engine", ENGINES)
+        refuse_impossible(check_choice(engine, "engine", ENGINES), self.architecture, self.memory)
+        self._engine = engine
         self.may_run_on_kernel = fits_kernel(engine, self.architecture, self.memory)
 
     def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
