@@ -4,6 +4,7 @@ Torch has no public way to ask these questions. A new version of torch that move
 and `tests/test_tracing.py` has a test for each.
 """
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
+from torch.utils import checkpoint as torch_checkpoint
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+_SELECTIVE = (torch_checkpoint._CachingTorchDispatchMode, torch_checkpoint._CachedTorchDispatchMode)
 _BATCHED, _FUNCTIONAL_BATCHED = (torch._C._dispatch_key_parse(kind) for kind in ("Batched", "FuncTorchBatched"))
 
 
@@ -28,8 +32,36 @@ def being_traced() -> bool:
 
 
 def being_transformed() -> bool:
-    """Whether operations have to be plain ones: they are traced, or forward-mode derivatives go along."""
-    return being_traced() or torch.autograd.forward_ad._current_level >= 0
+    """Whether operations have to be plain ones.
+
+    They are traced, forward-mode derivatives go along, the backward pass will be traced, or results are kept one by
+    one, which nobody may write into then.
+    """
+    return (
+        being_traced()
+        or torch.autograd.forward_ad._current_level >= 0
+        or backward_will_be_compiled()
+        or being_checkpointed_selectively()
+    )
+
+
+def backward_will_be_compiled() -> bool:
+    """Whether compiled autograd is on, which traces a backward pass with all Python code in it."""
+    compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")  # not there, it is not on: import nothing
+    return compiled_autograd is not None and compiled_autograd.compiled_autograd_enabled
+
+
+def backward_is_compiled() -> bool:
+    """Whether compiled autograd runs, or traces, the backward pass under way."""
+    compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
+    return compiled_autograd is not None and compiled_autograd.in_compiled_autograd_region
+
+
+def being_checkpointed_selectively() -> bool:
+    """Whether the results of some operations are kept for a second run, or this is the second run."""
+    if not torch._C._len_torch_dispatch_stack():
+        return False
+    return any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
 
 
 def carries_derivative(tensor: torch.Tensor) -> bool:
@@ -65,6 +97,7 @@ def operations_are_watched(device: str = "cpu") -> bool:
         or torch._C._len_torch_function_stack()
         or torch.is_autocast_enabled(device)
         or torch.is_anomaly_enabled()
+        or backward_will_be_compiled()
         or torch_modules._has_any_global_hook()
     )
 

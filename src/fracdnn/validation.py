@@ -153,11 +153,20 @@ def check_numbers(value: Any, name: str) -> torch.Tensor:
     return numbers
 
 
+def check_real_tensor(x: Any, name: str) -> torch.Tensor:
+    """A tensor of floating-point numbers, which are not looked at."""
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
+        remedy = f"{name}.float()" if isinstance(x, torch.Tensor) else f"torch.as_tensor({name}, dtype=torch.float32)"
+        raise InvalidTypeError(f"{name} must be a floating-point tensor, got {kind}; convert it, say with {remedy}")
+    return x
+
+
 def check_flag(value: Any, name: str) -> bool:
-    """True or False, and nothing that merely counts as such."""
-    if not isinstance(value, bool):
+    """True or False, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool | np.bool_):
         raise InvalidTypeError(f"{name} must be True or False, got {_described(value)}; pass a bool")
-    return value
+    return bool(value)
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:

@@ -283,7 +283,27 @@ BAD = [
     (lambda: network(activation="swish"), "activation must be one of 'tanh', 'relu'.*got 'swish'"),
     (lambda: network(bias="yes"), "bias must be one of 'vector', 'scalar', 'none', got 'yes'"),
     (lambda: network(operator="sparse"), "operator must be one of 'dense', 'stencil', got 'sparse'"),
-    (lambda: network(operator="stencil"), r"grid_shape must be two numbers whose product is the width 2.*got None"),
+    (lambda: network(operator="stencil"), r"grid_shape must be two whole numbers above 0.*is the width 2.*got None"),
+    (lambda: network(4, operator="stencil", grid_shape=(-2, -2)), r"grid_shape must be.*got \(-2, -2\)"),
+    (lambda: network(4, operator="stencil", grid_shape=(1.6, 2.5)), r"grid_shape must be.*got \(1.6, 2.5\)"),
+    (lambda: network(4, operator="stencil", grid_shape=4), "grid_shape must be.*got 4"),
+    (lambda: network(residual="no"), "residual must be True or False, got 'no' of type str; pass a bool"),
+    (lambda: network(activate_opening=1), "activate_opening must be True or False, got 1"),
+    (lambda: network(learn_steps="no"), "learn_steps must be True or False, got 'no'"),
+    (lambda: network(tolerance=1.0), "tolerance must lie below 1, got 1.0; it is a relative error"),
+    (lambda: network()([[1.0, 2.0]]), r"x must be a floating-point tensor, got list; .*torch.as_tensor\(x, dtype="),
+    (lambda: network()(batch().numpy()), "x must be a floating-point tensor, got ndarray"),
+    (lambda: network()(batch().long()), r"x must be a floating-point tensor, got torch.int64; .*x.float\(\)"),
+    (lambda: network().trajectory(batch().long()), "x must be a floating-point tensor, got torch.int64"),
+    (
+        lambda: network()(batch().to("meta")),
+        r"x must be on the device of the network, cpu, got meta; use x.to\('cpu'\)",
+    ),
+    (lambda: network(adjoint="continuous").as_modules(), "adjoint must be 'exact' for modules, got 'continuous'"),
+    (
+        lambda: network(learn_order=True).load_state_dict(network().state_dict()),
+        "a state dict must be one of learned order and fixed steps, got one of fixed order and fixed steps; build",
+    ),
     (lambda: network(6, operator="stencil", grid_shape=(2, 2)), r"grid_shape must be.*width 6.*got \(2, 2\)"),
     (lambda: network(adjoint="discrete"), "adjoint must be one of 'exact', 'continuous', got 'discrete'"),
     (lambda: network(adjoint="continuous", activation="relu"), "adjoint='continuous' must go with operator='dense'"),
@@ -301,6 +321,42 @@ BAD = [
 def test_bad_input(call, message):
     with pytest.raises(FracdnnError, match=message):
         call()
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_modules_keep_what_is_frozen_and_the_mode(linear):
+    net = network(width=3).eval()
+    net.K.requires_grad_(False)
+    net.opening_bias.requires_grad_(False)
+    modules = net.as_modules(linear=linear)
+    assert not any(module.training for module in modules.modules())
+    frozen = {name for name, each in modules.named_parameters() if not each.requires_grad}
+    layers = {f"stack.layers.{j}.{'0.weight' if linear else 'K'}" for j in range(net.architecture.n_layers)}
+    assert frozen == {"opening.bias", *layers}
+
+
+def test_an_engine_that_can_serve_no_batch_is_refused_at_once():
+    with pytest.raises(FracdnnError, match="got 'kernel', but its activation is 'gelu'"):
+        network(engine="kernel", activation="gelu")
+    with pytest.raises(FracdnnError, match="got 'products', but its operator is a stencil"):
+        network(4, operator="stencil", grid_shape=(2, 2), engine="products")
+    net = network(learn_order=True)
+    with pytest.raises(FracdnnError, match="got 'kernel', but its order or steps are learned"):
+        net.engine = "kernel"
+    assert net.engine == "auto"
+    net(batch())
+
+
+def test_a_trajectory_says_what_it_ran_on():
+    net = network()
+    net.trajectory(batch())
+    assert (net.engine_, net.history_) == ("operations", "exact")
+
+
+def test_layers_and_learned_orders_describe_themselves():
+    shown = repr(network(bias="scalar", learn_order=True).as_modules())
+    assert "DenseLayer(2 → 2, activation='tanh', bias='scalar')" in shown
+    assert "LearnedOrder(one for all layers)" in shown
 
 
 def test_it_trains_in_an_ordinary_loop():

@@ -16,10 +16,17 @@ from typing import Any
 
 import torch
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory.guard import CopyGuard, Guard, StateGuard, Step
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
 from fracdnn.memory.sums import wide
-from fracdnn.tracing import backward_task, being_transformed, is_batch_of_cotangents, when_backward_ends
+from fracdnn.tracing import (
+    backward_is_compiled,
+    backward_task,
+    being_transformed,
+    is_batch_of_cotangents,
+    when_backward_ends,
+)
 
 
 def propagate(
@@ -68,6 +75,11 @@ class Tape:
 
     def backward_pass(self, top: int, cotangent: torch.Tensor) -> "BackwardPass":
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
+        if backward_is_compiled():
+            raise InvalidArgumentError(
+                "compiled autograd must be on for the forward pass too, got a backward pass alone; compile the forward "
+                "pass with torch.compile, or enable compiled autograd around both"
+            )
         task = backward_task()
         if task not in self._passes:
             self._passes[task] = BackwardPass(self, top, cotangent)

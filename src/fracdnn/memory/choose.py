@@ -9,7 +9,7 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import compiled
 from fracdnn.memory.compiled import CompiledCompressedSum
 from fracdnn.memory.compressed import CompressedSum
-from fracdnn.tracing import being_traced
+from fracdnn.tracing import being_transformed
 
 HISTORIES = ("auto", "exact", "compressed")
 SUMS = ("auto", "torch", "compiled")
@@ -29,8 +29,8 @@ _BLOCK_DEVICE = 32
 
 def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_steps: bool, learned: bool = False) -> str:
     """Either "exact" or "compressed", for so many layers and states like this one."""
-    if being_traced():
-        return "exact"  # what is traced runs on plain operations, see `functional`
+    if being_transformed():
+        return "exact"  # what is traced or transformed runs on plain operations, see `functional`
     if asked != "auto":
         return asked
     if not equal_steps or n_layers <= _EXACT_LAYERS:

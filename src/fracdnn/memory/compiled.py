@@ -13,7 +13,7 @@ from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.exact import buffer, fresh_alias
-from fracdnn.memory.sums import HistorySum
+from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states
 from fracdnn.tracing import in_dispatch_mode
 
 # Smaller states are not worth a second thread.
@@ -42,6 +42,7 @@ class CompiledCompressedSum(HistorySum):
         kernel: Any = loading.history(state.dtype)
         self.n_rows = n_rows
         self._dtype, self._shape, self._size = state.dtype, state.shape, state.numel()
+        self._format = memory_format(state)
         self._like = state.new_empty(0)
         kind, threads = NUMPY_TYPES[state.dtype], torch.get_num_threads() if self._size >= _SMALLEST_SHARED else 1
         # One piece a thread, as torch itself divides a state: what a thread has in its cache stays its own.
@@ -72,7 +73,7 @@ class CompiledCompressedSum(HistorySum):
         first = self._new_state().copy_(state)
         self._keep(0, fresh_alias(first))
         if not self._transposed:
-            self._far[-1].copy_(first.view(-1))
+            self._as_state(self._far[-1:]).copy_(first)
         return first
 
     def row(self, n: int) -> torch.Tensor:
@@ -142,7 +143,12 @@ class CompiledCompressedSum(HistorySum):
         self._begin(self._size, self._piece, *rows, *sources, n_far, absorb.ctypes.data, self._decay.data_ptr())
 
     def _new_state(self) -> torch.Tensor:
-        return buffer(self._like, *self._shape)
+        if self._format is torch.contiguous_format:
+            return buffer(self._like, *self._shape)
+        return self._as_state(buffer(self._like, 1, self._size))
+
+    def _as_state(self, row: torch.Tensor) -> torch.Tensor:
+        return rows_as_states(row, self._shape, self._format)[0]
 
     def _rows_apart(self, n: int) -> torch.Tensor:
         """Room for n states, a little apart: at distances that are powers of 2 they would meet in the cache."""
@@ -152,9 +158,9 @@ class CompiledCompressedSum(HistorySum):
         """The same numbers where the operations can read them."""
         if not is_readable(change):
             change = torch.zeros(self._shape, dtype=self._dtype) + change
-        if change.dtype is self._dtype and change.is_contiguous() and not change.is_neg():
+        if change.dtype is self._dtype and change.is_contiguous(memory_format=self._format) and not change.is_neg():
             return change
-        return change.detach().to(self._dtype).contiguous().resolve_neg()
+        return change.detach().to(self._dtype).contiguous(memory_format=self._format).resolve_neg()
 
 
 class _Table:

@@ -15,6 +15,7 @@ import torch
 
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
 from fracdnn.memory.exact import BufferedSum, buffer, fresh_alias
+from fracdnn.memory.sums import memory_format, rows_as_states
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class CompressedSum(BufferedSum):
         self._weights = weights
         self.n_rows = n_rows
         self._transposed = transposed
-        self._shape = state.shape
+        self._shape, self._format = state.shape, memory_format(state)
         n_terms = len(weights.decay)
         # One more row of far state: the first state of a forward sum, the running sum of a transposed one.
         self._far = buffer(state, n_terms + 1, state.numel()).zero_()
@@ -106,7 +107,7 @@ class CompressedSum(BufferedSum):
         self._open_block(0)
         if self._transposed:
             return fresh_alias(self._slots[0]).copy_(state)
-        first = fresh_alias(self._far[-1].view(self._shape))
+        first = fresh_alias(self._states_of(self._far[-1:])[0])
         first.copy_(state)
         self._blocks[-1][0].zero_()  # its weight is not h_m: it counts through the far states
         self._start_rows(0)
@@ -130,13 +131,16 @@ class CompressedSum(BufferedSum):
             block[within : within + 1].addmm_(own[within : within + 1, :within], block[:within])
         return fresh_alias(self._slots[within])
 
+    def _states_of(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows_as_states(rows, self._shape, self._format)
+
     def _open_block(self, n: int) -> None:
         rows = min(self._weights.block, self.n_rows + 1 - n)
         block = buffer(self._far, rows, self._far.shape[1])
         self._blocks.append(block)
         if len(self._blocks) > 3:
             self._blocks.pop(0)
-        self._slots = block.view(rows, *self._shape).unbind(0)
+        self._slots = self._states_of(block).unbind(0)
 
     def _bring_in_older(self, n: int) -> None:
         """Start the rows of a new block with all that is older than it."""
@@ -168,4 +172,4 @@ class CompressedSum(BufferedSum):
     def _last_transposed_row(self, n: int) -> torch.Tensor:
         start = (n - 1) - (n - 1) % self._weights.block
         self._add_to_running_sum(start, self._blocks[-1][: n - start])
-        return self._far[-1].view(self._shape)
+        return self._states_of(self._far[-1:])[0]

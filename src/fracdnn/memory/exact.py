@@ -9,7 +9,7 @@ from abc import abstractmethod
 
 import torch
 
-from fracdnn.memory.sums import HistorySum
+from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -56,7 +56,7 @@ class ExactSum(BufferedSum):
         self.n_rows = len(matrix)
         self._levels = levels_for(self.n_rows, state)
         self._flat = buffer(state, self.n_rows + 1, state.numel())
-        self._slots = self._flat.view(self.n_rows + 1, *state.shape).unbind(0)
+        self._slots = rows_as_states(self._flat, state.shape, memory_format(state)).unbind(0)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         return fresh_alias(self._slots[0]).copy_(state)

@@ -44,15 +44,18 @@ class FunctionalSum(HistorySum):
         total = self._started[n - start]
         for k, state in enumerate(self._block, start):
             term = self._matrix[n - 1, k].to(state.dtype) * state
-            total = term if total is None else total + term
+            total = term if total is None else term + total
         assert total is not None
         return total
 
     def _older(self, n: int) -> Sequence[torch.Tensor]:
         """What the states of all blocks so far, now that the last is full, bring to the rows of the next."""
+        latest = self._block[-1]
         self._full_blocks.append(torch.stack(self._block))
         self._block = []
         states = torch.cat(self._full_blocks)
         weights = self._matrix[n - 1 : n - 1 + _BLOCK, :n].to(states.dtype)
         with torch.autocast(states.device.type, enabled=False):
-            return torch.tensordot(weights, states, dims=1).unbind(0)
+            first, *others = torch.tensordot(weights, states, dims=1).unbind(0)
+        # In the memory format of the states, that of the first term; to the other rows, states are added anyway.
+        return [torch.zeros_like(latest) + first, *others]

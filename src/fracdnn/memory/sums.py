@@ -62,6 +62,23 @@ class WideSum(HistorySum):
         return self._inner.advance_scaled(n, change.to(torch.float32), scale).to(self._dtype)
 
 
+def memory_format(state: torch.Tensor) -> torch.memory_format:
+    """Channels last where a state is so, which later layers can then count on; else contiguous."""
+    if not state.is_contiguous():
+        for n_axes, channels_last in ((4, torch.channels_last), (5, torch.channels_last_3d)):
+            if state.dim() == n_axes and state.is_contiguous(memory_format=channels_last):
+                return channels_last
+    return torch.contiguous_format
+
+
+def rows_as_states(rows: torch.Tensor, shape: torch.Size, layout: torch.memory_format) -> torch.Tensor:
+    """A matrix of states, one a row, as [rows, *shape]; the numbers of a row are in the order of the memory format."""
+    if layout is torch.contiguous_format:
+        return rows.view(len(rows), *shape)
+    n, channels, *space = shape
+    return rows.view(len(rows), n, *space, channels).movedim(-1, 2)
+
+
 def wide(dtype: torch.dtype) -> torch.dtype:
     """What memory is computed in: never less than single precision."""
     return torch.promote_types(dtype, torch.float32)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn import single
 
 
 class LearnedOrder(nn.Module):
@@ -18,14 +19,22 @@ class LearnedOrder(nn.Module):
             raise InvalidArgumentError(
                 "order must lie in (0, 1) to be learned, got 1.0; start from 0.9, say, or set learn_order=False"
             )
-        self.raw = nn.Parameter(torch.logit(initial).to(torch.get_default_dtype()))
+        self.by_layer = initial.dim() > 0
+        self.raw = single.parameter(torch.logit(initial).to(torch.get_default_dtype()))
+        self.register_load_state_dict_pre_hook(single.take_without_axes)
+
+    def extra_repr(self) -> str:
+        return "one for each layer" if self.by_layer else "one for all layers"
 
     def forward(self) -> torch.Tensor:
-        return torch.sigmoid(self.raw.to(torch.float64))
+        order = torch.sigmoid(self.raw.to(torch.float64))
+        return order if self.by_layer else order.reshape(())
 
 
 class LearnedSteps(nn.Module):
     """A positive step for each layer, the exponential of a parameter."""
+
+    by_layer = True
 
     def __init__(self, initial: torch.Tensor) -> None:
         super().__init__()

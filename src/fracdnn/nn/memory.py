@@ -21,7 +21,7 @@ from fracdnn.memory import (
 )
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
 from fracdnn.tracing import being_traced, outside_of_modes
-from fracdnn.validation import check_choice, check_order, check_positive, check_step_size
+from fracdnn.validation import check_choice, check_flag, check_order, check_positive, check_step_size
 
 Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
 
@@ -67,6 +67,7 @@ class Memory(nn.Module):
             raise InvalidArgumentError(
                 f"learn_order must be True, False or 'layer', got {learn_order!r}; 'layer' learns one for each layer"
             )
+        check_flag(learn_steps, "learn_steps")
         self.learned_order = (
             LearnedOrder(orders.expand(n_layers) if learn_order == "layer" else orders) if learn_order else None
         )
@@ -81,6 +82,8 @@ class Memory(nn.Module):
                 "its exponentials need one order and equal steps"
             )
         self.tolerance = None if tolerance is None else check_positive(tolerance, "tolerance")
+        if self.tolerance is not None and self.tolerance >= 1:
+            raise InvalidArgumentError(f"tolerance must lie below 1, got {tolerance}; it is a relative error, 1e-6 say")
         self.history_: str | None = None
         self._plans: dict[tuple[Any, ...], MemoryPlan] = {}
 
@@ -111,7 +114,7 @@ class Memory(nn.Module):
             _taken(value, index) if value.dim() else value for value in (self._order, self._steps)
         )
         for name, learned in (("learned_order", self.learned_order), ("learned_steps", self.learned_steps)):
-            if learned is not None and learned.raw.dim():
+            if learned is not None and learned.by_layer:
                 part._modules[name] = copied = copy.deepcopy(learned)
                 copied.raw = nn.Parameter(_taken(learned.raw.detach(), index))
         return part
@@ -160,7 +163,7 @@ class Memory(nn.Module):
 
     @property
     def _is_compressible(self) -> bool:
-        per_layer = self.learned_order is not None and self.learned_order.raw.dim() > 0
+        per_layer = self.learned_order is not None and self.learned_order.by_layer
         return self.learned_steps is None and not self._steps.dim() and not self._order.dim() and not per_layer
 
     def _choice(self, state: torch.Tensor, n_layers: int) -> str:
@@ -185,6 +188,11 @@ class Memory(nn.Module):
                 f"a state dict must hold {len(here)} orders and steps for this memory, got {got}; "
                 f"build the network with the order and step_size that the state dict was made with"
             )
+        if not torch.equal(here.isnan(), state.isnan()):
+            raise InvalidArgumentError(
+                f"a state dict must be one of {self._kinds(here)}, got one of {self._kinds(state)}; "
+                f"build the network with the learn_order and learn_steps that it was made with"
+            )
         # In the precision of what came: a state dict may have been cast.
         if not torch.equal(torch.nan_to_num(here.to(state)), torch.nan_to_num(state)):
             raise InvalidArgumentError(
@@ -204,10 +212,16 @@ class Memory(nn.Module):
         if key in missing:
             missing[missing.index(key)] = f"{key} (the order and steps it was made with; earlier versions had none)"
 
+    def _kinds(self, values: torch.Tensor) -> str:
+        order, steps = ("learned" if part.isnan().any() else "fixed" for part in self._split(values))
+        return f"{order} order and {steps} steps"
+
+    def _split(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return values[: self._order.numel()], values[self._order.numel() :]
+
     def _described(self, values: torch.Tensor) -> str:
-        n = self._order.numel()
-        order, steps = values[:n].tolist(), values[n:].tolist()
-        return f"{order[0] if n == 1 else order} and {steps[0] if len(steps) == 1 else steps}"
+        order, steps = (part.tolist() for part in self._split(values))
+        return f"{order[0] if len(order) == 1 else order} and {steps[0] if len(steps) == 1 else steps}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""

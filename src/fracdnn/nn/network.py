@@ -3,6 +3,7 @@
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import operations
 from fracdnn.nn.engines.by_hand import run
-from fracdnn.nn.engines.choose import ENGINES, LAYERS, choose, fits_kernel
+from fracdnn.nn.engines.choose import ENGINES, LAYERS, choose, fits_kernel, refuse_impossible
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.signature import options_of, takes_options_of
 from fracdnn.nn.stack import FractionalStack
 from fracdnn.tracing import operations_are_watched
-from fracdnn.validation import check_choice, check_count
+from fracdnn.validation import check_choice, check_count, check_flag, check_real_tensor
 
 OPERATORS = ("dense", "stencil")
 ADJOINTS = ("exact", "continuous")
@@ -86,6 +87,8 @@ class FractionalNetwork(nn.Module):
         self.options = {name: _plain(value) for name, value in given.items()}
         check_choice(activation, "activation", tuple(ACTIVATIONS))
         check_choice(operator, "operator", OPERATORS)
+        check_flag(activate_opening, "activate_opening")
+        check_flag(residual, "residual")
         n_features = check_count(n_features, "n_features", minimum=1)
         size = n_features if width is None else check_count(width, "width", minimum=1)
         self.architecture = Architecture(
@@ -140,7 +143,10 @@ class FractionalNetwork(nn.Module):
     def trajectory(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
         self._check_input(x)
-        return operations.states(self.architecture, self._plan(x, None), x, self.weights(), trajectory=True)
+        plan = self._plan(x, None)
+        if not torch.compiler.is_compiling():
+            self.engine_, self.memory.history_ = "operations", plan.history
+        return operations.states(self.architecture, plan, x, self.weights(), trajectory=True)
 
     def weights(self) -> Weights:
         """All parameters but those of the memory."""
@@ -154,7 +160,7 @@ class FractionalNetwork(nn.Module):
 
     @property
     def history_(self) -> str | None:
-        """How the last pass summed over earlier layers: "exact", "compressed", or "none" at order 1."""
+        """How the last pass summed over earlier layers; "none" at order 1 and without skip connections."""
         return self.memory.history_
 
     @property
@@ -164,7 +170,8 @@ class FractionalNetwork(nn.Module):
 
     @engine.setter
     def engine(self, engine: str) -> None:
-        self._engine = check_choice(engine, "engine", ENGINES)
+        refuse_impossible(check_choice(engine, "engine", ENGINES), self.architecture, self.memory)
+        self._engine = engine
         self.may_run_on_kernel = fits_kernel(engine, self.architecture, self.memory)
 
     def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
@@ -205,28 +212,48 @@ class FractionalNetwork(nn.Module):
         """Without the memory's weights, which are quickly made again."""
         return {**self.__dict__, "_routes": {}}
 
-    def as_modules(self) -> nn.Sequential:
+    def as_modules(self, *, linear: bool = False) -> nn.Sequential:
         """The same network as modules with parameters of their own: "opening" (where there is one), "stack" and "W".
 
-        "stack" is a `FractionalStack` of one module a layer; without skip connections, an `nn.Sequential`.
+        "stack" is a `FractionalStack` of one module a layer; without skip connections, an `nn.Sequential`. What is
+        frozen and evaluation mode go along. With `linear=True` a layer is an `nn.Linear` and its activation, which
+        tools for linear layers find, such as `quantize_dynamic`; a scalar bias is then one number for each feature.
         """
         a, weights = self.architecture, self.weights()
+        if self.adjoint != "exact":
+            raise InvalidArgumentError(
+                f"adjoint must be 'exact' for modules, got {self.adjoint!r}; modules have the true gradient, so set "
+                f"network.adjoint = 'exact' first"
+            )
+        if check_flag(linear, "linear") and a.operator != "dense":
+            raise InvalidArgumentError(
+                f"linear must be False for operator='stencil', got {linear}; a stencil is no nn.Linear"
+            )
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         if weights.opening_weight is not None:
             parts["opening"] = _linear(weights.opening_weight, weights.opening_bias)
             parts["activation"] = _Activation(a.opening_activation)
-        operators = weights.operators.detach().unbind()
-        biases = [None] * a.n_layers if weights.b is None else weights.b.detach().unbind()
-        layers: list[nn.Module] = [self._layer(*pair) for pair in zip(operators, biases, strict=True)]
+        operators = weights.operators.unbind()
+        biases = [None] * a.n_layers if weights.b is None else weights.b.unbind()
+        make = self._linear_layer if linear else self._layer
+        layers: list[nn.Module] = [make(*pair) for pair in zip(operators, biases, strict=True)]
         parts["stack"] = self._stack(layers) if a.has_skip else nn.Sequential(*layers)
         parts["W"] = _linear(weights.W, None)
-        return nn.Sequential(parts)
+        return nn.Sequential(parts).train(self.training)
 
     def _layer(self, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
-        a, b = self.architecture, None if b is None else b.clone()
+        a, copies = self.architecture, (_copied(operator), None if b is None else _copied(b))
         if a.grid_shape is None:
-            return DenseLayer(operator.clone(), b, a.activation)
-        return StencilLayer(operator.clone(), b, a.activation, grid_shape=a.grid_shape, stencil=a.stencil)
+            layer: nn.Module = DenseLayer(*copies, a.activation)
+        else:
+            layer = StencilLayer(*copies, a.activation, grid_shape=a.grid_shape, stencil=a.stencil)
+        for parameter, original in zip(layer.parameters(), (operator, b), strict=False):
+            parameter.requires_grad_(original is not None and original.requires_grad)
+        return layer
+
+    def _linear_layer(self, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
+        bias = b if b is None else b.expand(self.architecture.width)
+        return nn.Sequential(_linear(operator, bias), _Activation(self.architecture.activation))
 
     def _stack(self, layers: list[nn.Module]) -> FractionalStack:
         stack = FractionalStack(layers)
@@ -249,6 +276,7 @@ class FractionalNetwork(nn.Module):
         return ", ".join([*described, f"engine={self.engine!r}"])
 
     def _check_input(self, x: torch.Tensor) -> None:
+        check_real_tensor(x, "x")
         n_features = self.architecture.n_features
         if x.shape[-1:] != (n_features,):
             raise InvalidArgumentError(
@@ -258,6 +286,11 @@ class FractionalNetwork(nn.Module):
             raise InvalidArgumentError(
                 f"x must have the dtype of the network, {self.W.dtype}, got {x.dtype}; "
                 f"use x.to({self.W.dtype}) or network.to({x.dtype})"
+            )
+        if x.device != self.W.device:
+            raise InvalidArgumentError(
+                f"x must be on the device of the network, {self.W.device}, got {x.device}; "
+                f"use x.to({str(self.W.device)!r}) or network.to({str(x.device)!r})"
             )
 
     def _check_combination(self) -> None:
@@ -290,16 +323,21 @@ class _Activation(nn.Module):
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
     """A linear map with copies of these parameters."""
     linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], bias=bias is not None)
-    linear.weight = nn.Parameter(weight.detach().clone())
+    linear.weight = nn.Parameter(_copied(weight), requires_grad=weight.requires_grad)
     if bias is not None:
-        linear.bias = nn.Parameter(bias.detach().clone())
+        linear.bias = nn.Parameter(_copied(bias), requires_grad=bias.requires_grad)
     return linear
 
 
+def _copied(values: torch.Tensor) -> torch.Tensor:
+    return values.detach().clone(memory_format=torch.contiguous_format)
+
+
 def _checked_grid(grid_shape: tuple[int, int] | None, width: int) -> tuple[int, int]:
-    if grid_shape is None or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != width:
+    whole = isinstance(grid_shape, tuple | list) and all(isinstance(n, Integral) and n > 0 for n in grid_shape)
+    if grid_shape is None or not whole or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != width:
         raise InvalidArgumentError(
-            f"grid_shape must be two numbers whose product is the width {width} for operator='stencil', "
+            f"grid_shape must be two whole numbers above 0 whose product is the width {width} for operator='stencil', "
             f"got {grid_shape}; pass for example grid_shape=(rows, columns)"
         )
     return (int(grid_shape[0]), int(grid_shape[1]))

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from fracdnn.nn import single
+
 
 def identity(y: torch.Tensor) -> torch.Tensor:
     return y
@@ -50,7 +52,7 @@ def uniform_bound(fan_in: int, activation: str) -> float:
 
 def affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
     """K y + b for each row y, b a vector, a number or nothing."""
-    if b is None or b.dim():
+    if b is None or b.shape[-1:] == K.shape[:1]:
         return nn.functional.linear(y, K, b)
     return nn.functional.linear(y, K) + b
 
@@ -73,8 +75,13 @@ class DenseLayer(nn.Module):
     def __init__(self, K: torch.Tensor, b: torch.Tensor | None, activation: str) -> None:
         super().__init__()
         self.K = nn.Parameter(K)
-        self.b = None if b is None else nn.Parameter(b)
+        self.b = None if b is None else single.parameter(b)
+        self.register_load_state_dict_pre_hook(single.take_without_axes)
         self.activation = activation
+
+    def extra_repr(self) -> str:
+        bias = "none" if self.b is None else "scalar" if self.b.shape != self.K.shape[:1] else "vector"
+        return f"{self.K.shape[1]} → {self.K.shape[0]}, activation={self.activation!r}, bias={bias!r}"
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
         return ACTIVATIONS[self.activation](affine(y, self.K, self.b))
@@ -94,7 +101,8 @@ class StencilLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.psi = nn.Parameter(psi)
-        self.b = None if b is None else nn.Parameter(b)
+        self.b = None if b is None else single.parameter(b)
+        self.register_load_state_dict_pre_hook(single.take_without_axes)
         self.activation, self.grid_shape, self.stencil = activation, grid_shape, stencil
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,8 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import MemoryPlan, propagate
 from fracdnn.nn.memory import Memory, separate_copy
 from fracdnn.nn.signature import takes_options_of
-from fracdnn.tracing import being_traced
+from fracdnn.tracing import being_traced, has_module_hooks
+from fracdnn.validation import check_real_tensor
 
 # Torch's layers that add their input to what they compute.
 _WITH_SKIP = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.TransformerEncoder, nn.TransformerDecoder)
@@ -122,11 +123,11 @@ class FractionalStack(nn.Module):
         return change
 
     def _check_input(self, x: Any) -> None:
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-            kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
-            raise InvalidTypeError(f"x must be a floating-point tensor, got {kind}; convert it, say with x.float()")
+        check_real_tensor(x, "x")
         parameter = next((p for p in self.layers.parameters() if p.is_floating_point()), None)
         if parameter is None or parameter.dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
+            return
+        if any(map(has_module_hooks, self.layers.modules())):  # which may cast, as those of `fully_shard` do
             return
         raise InvalidArgumentError(
             f"x must have the dtype of the layers' parameters, {parameter.dtype}, got {x.dtype}; "

@@ -49,6 +49,16 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     return "products" if obstacle is None else "operations"
 
 
+def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
+    """Refuse an engine that could serve no batch of this network."""
+    if asked in ("products", "kernel"):
+        obstacle = _obstacle_in(architecture)
+        if obstacle is None and asked == "kernel":
+            obstacle = obstacle_to_kernel(architecture, memory)
+        if obstacle is not None:
+            _refuse(asked, obstacle)
+
+
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
     """Whether some batch may run on the kernel: it is asked for, or "auto" would take it."""
     small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
@@ -57,16 +67,21 @@ def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
 
 def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: Weights) -> str | None:
     """Why going back by hand cannot serve a batch; None where it can."""
-    if architecture.operator != "dense":
-        return "its operator is a stencil, no dense matrix"
-    if x.dim() != 2 or not len(x):
-        return f"x has shape {tuple(x.shape)}, no batch of rows"
+    obstacle = _obstacle_in(architecture)
+    if obstacle is not None:
+        return obstacle
     if operations_are_watched(x.device.type):
         return "operations are traced, transformed or observed here"
+    if x.dim() != 2 or not len(x):
+        return f"x has shape {tuple(x.shape)}, no batch of rows"
     for tensor in (x, *weights):
         if tensor is not None and (type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.dtype is not x.dtype):
             return f"a tensor is a {type(tensor).__name__} of {tensor.dtype}, no plain one of {x.dtype}"
     return None
+
+
+def _obstacle_in(architecture: Architecture) -> str | None:
+    return None if architecture.operator == "dense" else "its operator is a stencil, no dense matrix"
 
 
 def obstacle_to_kernel(architecture: Architecture, memory: Memory) -> str | None:
