@@ -86,30 +86,13 @@ def fdeint(
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
     """
-    check_choice(method, "method", ("auto", "collocation", *METHODS))
-    check_choice(history, "history", HISTORIES)
-    for flag, name in ((checkpoint, "checkpoint"), (trajectory, "trajectory"), (info, "info")):
-        check_flag(flag, name)
-    if not callable(func):
-        raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
-    options = Options(corrections=check_count(corrections, "corrections", minimum=1))
     spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol)
-    if method == "auto":
-        method = "collocation" if spacing.kind == "adaptive" else "adams"
-    times = check_times(t)
-    problem = posed_problem(func, y0, order)
-    if tolerance is None:
-        tolerance = _TOLERANCES.get(problem.value.dtype, 1e-7)
-    precision = _Precision(history, check_positive(tolerance, "tolerance"), checkpoint)
-    request = _Request(spacing, t, times.to(problem.value.device), problem, trajectory)
-    if method == "collocation":
-        packed, nodes, rejected = _by_panels(request, precision)
-    else:
-        packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
-    states = problem.states.unpack(packed if trajectory else packed[-1])
-    if not info:
-        return states
-    return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
+    options = Options(corrections=check_count(corrections, "corrections", minimum=1))
+    request = _Request.asked_for(func, y0, t, order, spacing, trajectory)
+    precision = _Precision.asked_for(history, tolerance, checkpoint, request.problem.value.dtype)
+    check_flag(info, "info")
+    solution = _solved(method, request, precision, options)
+    return solution if info else solution.states
 
 
 @dataclass(frozen=True)
@@ -119,6 +102,16 @@ class _Precision:
     history: str
     tolerance: float
     checkpoint: bool
+
+    @classmethod
+    def asked_for(cls, history: Any, tolerance: Any, checkpoint: Any, dtype: torch.dtype) -> "_Precision":
+        """Checked."""
+        default = _TOLERANCES.get(dtype, 1e-7)
+        return cls(
+            check_choice(history, "history", HISTORIES),
+            default if tolerance is None else check_positive(tolerance, "tolerance"),
+            check_flag(checkpoint, "checkpoint"),
+        )
 
 
 @dataclass(frozen=True)
@@ -130,6 +123,16 @@ class _Request:
     times: torch.Tensor
     problem: Problem
     trajectory: bool
+
+    @classmethod
+    def asked_for(cls, func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, trajectory: Any) -> "_Request":
+        """Checked."""
+        if not callable(func):
+            raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
+        times = check_times(t)
+        problem = posed_problem(func, y0, order)
+        check_flag(trajectory, "trajectory")
+        return cls(spacing, t, times.to(problem.value.device), problem, trajectory)
 
     @property
     def clock(self) -> torch.Tensor:
@@ -156,6 +159,19 @@ class _Request:
     def grid(self, shares: torch.Tensor | None) -> Grid:
         """What was asked for, or nodes at shares of the span."""
         return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, shares)
+
+
+def _solved(method: str, request: _Request, precision: _Precision, options: Options) -> Solution:
+    check_choice(method, "method", ("auto", "collocation", *METHODS))
+    problem, spacing = request.problem, request.spacing
+    if method == "auto":
+        method = "collocation" if spacing.kind == "adaptive" else "adams"
+    if method == "collocation":
+        packed, nodes, rejected = _by_panels(request, precision)
+    else:
+        packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+    states = problem.states.unpack(packed if request.trajectory else packed[-1])
+    return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
 
 
 def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method:
