@@ -28,6 +28,7 @@ class States:
             self.orders = orders.reshape(1)
         else:
             self.orders = self._lay_out(orders)
+        self.orders = self.orders.to(self.parts(example)[0].device)
         self._length = max(shape.numel() for shape in self.shapes)
 
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
