@@ -2,5 +2,6 @@
 
 from fracdnn.solver.fdeint import Solution, fdeint
 from fracdnn.solver.mesh import graded_mesh
+from fracdnn.solver.multi_term import MultiTerm
 
-__all__ = ["Solution", "fdeint", "graded_mesh"]
+__all__ = ["MultiTerm", "Solution", "fdeint", "graded_mesh"]

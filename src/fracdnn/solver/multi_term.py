@@ -1,0 +1,165 @@
+"""Equations with several derivatives of one unknown, as a system with an order for each component.
+
+    Σ_i c_i D^(γ_i) y = right_side(t, lower derivatives of y)
+
+With all orders below the highest and all whole numbers below it, sorted, 0 = β_0 < β_1 < … < β_n, and y_j = D^(β_j) y,
+
+    D^(β_{j+1} − β_j) y_j = y_{j+1},   y_j(0) = y^(β_j)(0) where β_j is a whole number, else 0,
+
+and the last of these equations is the given one, solved for the highest derivative. No whole number lies between
+neighbours, so D^ε D^β y = D^(β+ε) y there. The two problems have the same solutions among the y with ⌈β_n⌉ continuous
+derivatives. Source: Diethelm, "The Analysis of Fractional Differential Equations", 2010, lemma 3.13 and theorem 8.1;
+Edwards, Ford, Simpson, "The numerical solution of linear multi-term fractional differential equations", 2002.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.states import check_state
+from fracdnn.tracing import carries_derivative
+
+RightSide = Callable[[torch.Tensor, tuple[torch.Tensor, ...]], Any]
+
+
+class MultiTerm:
+    """Σ_i coefficients[i] · D^(orders[i]) y = right_side(t, lower).
+
+    `lower` are the derivatives of `orders`, as listed there, without the highest; order 0 is y itself. For
+    y″ + D^1.5 y + y = cos t + y³, with y(0) = 1 and y′(0) = 0:
+
+        equation = MultiTerm([2.0, 1.5, 0.0], [1.0, 1.0, 1.0], lambda t, lower: torch.cos(t) + lower[1] ** 3)
+        y = equation.solve((torch.ones(()), torch.zeros(())), t, n_steps=200)
+
+    Orders and coefficients are numbers or tensors, and gradients go to them; coefficients broadcast against y. Orders
+    that are learned must not be whole numbers: another system holds there. A coefficient of 0 makes a derivative known
+    to right_side that is no linear term.
+
+    A term of fractional order makes slopes that behave like powers of t at the begin: grid="graded" and adaptive grids
+    keep second order there, equal steps do not.
+    """
+
+    def __init__(self, orders: Sequence[Any], coefficients: Sequence[Any], right_side: RightSide) -> None:
+        self._orders = _checked_orders(orders)
+        self._coefficients = _checked_coefficients(coefficients, len(self._orders))
+        if not callable(right_side):
+            raise InvalidTypeError(
+                f"right_side must be callable as right_side(t, lower), got {type(right_side).__name__}; pass a function"
+            )
+        self._right_side = right_side
+        values = [float(order.detach()) for order in self._orders]
+        self._highest = values.index(max(values))
+        leading = self._coefficients[self._highest].detach()
+        if bool((leading == 0).any()):
+            raise InvalidArgumentError(
+                f"coefficients must not be 0 for the highest order, got {leading.tolist()} for order {max(values):g}; "
+                f"leave that term out"
+            )
+        whole = {float(k): torch.tensor(float(k), dtype=torch.float64) for k in range(math.ceil(max(values)))}
+        chain = {**whole, **dict(zip(values, self._orders, strict=True))}
+        self._chain = sorted(chain)[:-1]  # of the components
+        steps = [chain[value] for value in sorted(chain)]
+        self.order = [later - earlier for earlier, later in pairwise(steps)]
+        self._places = [self._chain.index(value) for value in values if value != max(values)]
+
+    @property
+    def n_initial(self) -> int:
+        """How many initial values the equation needs: y(0), y′(0), …"""
+        return sum(value.is_integer() for value in self._chain)
+
+    def start(self, *initial: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The state of the system at the begin, of y(0), y′(0), …, all of one shape."""
+        if len(initial) != self.n_initial:
+            names = ", ".join("y" + "′" * k + "(0)" for k in range(self.n_initial))
+            raise InvalidArgumentError(
+                f"initial must hold {self.n_initial} tensors for these orders, {names}, got {len(initial)}; "
+                f"pass as many"
+            )
+        for number, value in enumerate(initial):
+            check_state(value, f"initial[{number}]")
+            if not isinstance(value, torch.Tensor) or value.shape != initial[0].shape:
+                raise InvalidArgumentError(
+                    f"initial[{number}] must be a tensor of the shape of initial[0], {tuple(initial[0].shape)}, got "
+                    f"{tuple(value.shape) if isinstance(value, torch.Tensor) else 'a tuple'}; pass tensors of one shape"
+                )
+        zero = torch.zeros_like(initial[0])
+        return tuple(initial[int(value)] if value.is_integer() else zero for value in self._chain)
+
+    def func(self, t: torch.Tensor, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """The system's right-hand side, as `fdeint` takes it with `order=equation.order`."""
+        y = state[0]
+        lower = tuple(state[place] for place in self._places)
+        rest = torch.as_tensor(self._right_side(t, lower)).to(y)
+        coefficients = [each.to(y) for each in self._coefficients]
+        highest = coefficients.pop(self._highest)
+        for coefficient, derivative in zip(coefficients, lower, strict=True):
+            rest = rest - coefficient * derivative
+        slope = rest / highest
+        if torch.broadcast_shapes(slope.shape, y.shape) != y.shape:
+            raise InvalidArgumentError(
+                f"right_side and coefficients must broadcast against y's shape {tuple(y.shape)}, got "
+                f"{tuple(slope.shape)} for their sum; check what right_side(t, lower) returns"
+            )
+        return (*state[1:], slope.expand_as(y))
+
+    def solve(self, initial: Sequence[torch.Tensor], t: Any, **options: Any) -> Any:
+        """The solution y at the times t; `initial` is (y(0), y′(0), …), and `options` are those of `fdeint`."""
+        if not isinstance(initial, tuple | list):
+            raise InvalidTypeError(
+                f"initial must be a tuple of tensors, y(0) and its derivatives, got {type(initial).__name__}; "
+                f"pass (y0,) for one"
+            )
+        found = fdeint(self.func, self.start(*initial), t, order=self.order, **options)
+        return replace(found, states=found.states[0]) if isinstance(found, Solution) else found[0]
+
+
+def _checked_orders(orders: Sequence[Any]) -> list[torch.Tensor]:
+    checked = []
+    for place, order in enumerate(_listed(orders, "orders")):
+        value = _number(order, f"orders[{place}]")
+        if value.dim() or not bool(torch.isfinite(value) & (value >= 0)):
+            raise InvalidArgumentError(
+                f"orders[{place}] must be one number, not below 0, got {order}; 0 stands for y itself"
+            )
+        if carries_derivative(value) and float(value.detach()).is_integer():
+            raise InvalidArgumentError(
+                f"orders[{place}] must not be a whole number where it is learned, got {float(value.detach())}; "
+                f"start beside it, or pass a plain number"
+            )
+        checked.append(value)
+    values = [float(value.detach()) for value in checked]
+    if len(set(values)) < len(values) or max(values) == 0:
+        raise InvalidArgumentError(
+            f"orders must differ, and one be above 0, got {values}; add up the coefficients of equal orders"
+        )
+    return checked
+
+
+def _checked_coefficients(coefficients: Sequence[Any], count: int) -> list[torch.Tensor]:
+    given = _listed(coefficients, "coefficients")
+    if len(given) != count:
+        raise InvalidArgumentError(
+            f"coefficients must hold one for each order, {count}, got {len(given)}; pass as many as orders"
+        )
+    return [_number(each, f"coefficients[{place}]") for place, each in enumerate(given)]
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    if isinstance(values, torch.Tensor) and values.dim() == 1:
+        values = values.unbind(0)
+    if not isinstance(values, tuple | list) or not values:
+        raise InvalidTypeError(f"{name} must be a list with one entry for each term, got {values!r}; pass a list")
+    return list(values)
+
+
+def _number(value: Any, name: str) -> torch.Tensor:
+    """In float64, still attached to the caller's graph."""
+    if isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
+        raise InvalidTypeError(f"{name} must be a number or a tensor, got {type(value).__name__}; pass a float")
+    return torch.as_tensor(value, dtype=torch.float64)
