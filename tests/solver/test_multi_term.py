@@ -85,6 +85,17 @@ def test_gradients_by_coefficients_orders_and_initial_values():
     assert torch.autograd.gradcheck(solve, (coefficients, order, y0, slope0))
 
 
+def test_an_equation_sees_its_parameters_as_they_are_now():
+    coefficient, order = torch.tensor(1.0, requires_grad=True), torch.tensor(1.4, requires_grad=True)
+    equation = bagley_torvik([1.0, coefficient, 1.0], [2.0, order, 0.0])
+    with torch.no_grad():
+        coefficient.copy_(2.0)
+        order.copy_(1.25)
+    found = equation.solve((ONE, ONE), [0.0, 1.0], n_steps=8)
+    expected = bagley_torvik([1.0, 2.0, 1.0], [2.0, 1.25, 0.0]).solve((ONE, ONE), [0.0, 1.0], n_steps=8)
+    torch.testing.assert_close(found.detach(), expected)
+
+
 def test_single_precision_stays_single():
     y = bagley_torvik().solve((torch.zeros(2), torch.zeros(2)), [0.0, 1.0], n_steps=80, grid="graded")
     assert y.dtype == torch.float32

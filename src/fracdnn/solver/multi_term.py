@@ -38,8 +38,8 @@ class MultiTerm:
         y = equation.solve((torch.ones(()), torch.zeros(())), t, n_steps=200)
 
     Orders and coefficients are numbers or tensors, and gradients go to them; coefficients broadcast against y. Orders
-    that are learned must not be whole numbers: another system holds there. A coefficient of 0 makes a derivative known
-    to right_side that is no linear term.
+    that are learned must not become whole numbers or pass one another: another system holds there. A coefficient of 0
+    makes a derivative known to right_side that is no linear term.
 
     A term of fractional order makes slopes that behave like powers of t at the begin: grid="graded" and adaptive grids
     keep second order there, equal steps do not.
@@ -64,9 +64,14 @@ class MultiTerm:
         whole = {float(k): torch.tensor(float(k), dtype=torch.float64) for k in range(math.ceil(max(values)))}
         chain = {**whole, **dict(zip(values, self._orders, strict=True))}
         self._chain = sorted(chain)[:-1]  # of the components
-        steps = [chain[value] for value in sorted(chain)]
-        self.order = [later - earlier for earlier, later in pairwise(steps)]
+        self._ladder = [chain[value] for value in sorted(chain)]
         self._places = [self._chain.index(value) for value in values if value != max(values)]
+
+    @property
+    def order(self) -> list[torch.Tensor]:
+        """Of each component, as `fdeint` takes them."""
+        ladder = [each.to(torch.float64) for each in self._ladder]
+        return [later - earlier for earlier, later in pairwise(ladder)]
 
     @property
     def n_initial(self) -> int:
@@ -159,7 +164,7 @@ def _listed(values: Any, name: str) -> list[Any]:
 
 
 def _number(value: Any, name: str) -> torch.Tensor:
-    """In float64, still attached to the caller's graph."""
+    """The caller's own tensor where it is one, so that a learned one is seen as it is now."""
     if isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
         raise InvalidTypeError(f"{name} must be a number or a tensor, got {type(value).__name__}; pass a float")
-    return torch.as_tensor(value, dtype=torch.float64)
+    return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
