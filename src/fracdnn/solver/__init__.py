@@ -1,7 +1,8 @@
 """fdeint: solve fractional differential equations, differentiably."""
 
 from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.interpolation import cubic_input, linear_input
 from fracdnn.solver.mesh import graded_mesh
 from fracdnn.solver.multi_term import MultiTerm
 
-__all__ = ["MultiTerm", "Solution", "fdeint", "graded_mesh"]
+__all__ = ["MultiTerm", "Solution", "cubic_input", "fdeint", "graded_mesh", "linear_input"]
