@@ -15,6 +15,7 @@ from fracdnn.solver.l1_chain import l1_chain
 from fracdnn.solver.march import Wanted, interpolated, march
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods import METHODS, Method, Options
+from fracdnn.solver.methods.exponential import Exponential
 from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.problem import Problem, posed_problem
 from fracdnn.solver.step_search import StepSearch
@@ -54,6 +55,7 @@ def fdeint(
     rtol: float | None = None,
     atol: float | None = None,
     corrections: int = 1,
+    linear: torch.Tensor | None = None,
     history: str = "auto",
     tolerance: float | None = None,
     checkpoint: bool = False,
@@ -70,8 +72,9 @@ def fdeint(
     for a tuple state, a sequence of one for each tensor.
 
     `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, and "adams", explicit and of
-    second order, on any other; docs/solver.md has them all. `corrections` is how often "adams" and "pece" correct their
-    prediction.
+    second order, on any other; docs/solver.md has them all. `corrections` is how often "adams", "pece" and
+    "exponential" correct their prediction. `linear` is a matrix A [d, d] that acts on the last dimension of the state,
+    for d_t^order u = A u + func(t, u) with a stiff A, which "exponential" integrates exactly, on a uniform grid.
 
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps of such lengths that the error stays
     about `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`, the
@@ -87,7 +90,7 @@ def fdeint(
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
     """
     spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol)
-    options = Options(corrections=check_count(corrections, "corrections", minimum=1))
+    options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
     request = _Request.asked_for(func, y0, t, order, spacing, trajectory)
     precision = _Precision.asked_for(history, tolerance, checkpoint, request.problem.value.dtype)
     check_flag(info, "info")
@@ -166,6 +169,12 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
     problem, spacing = request.problem, request.spacing
     if method == "auto":
         method = "collocation" if spacing.kind == "adaptive" else "adams"
+        method = method if options.linear is None else "exponential"
+    if options.linear is not None and method != "exponential":
+        raise InvalidArgumentError(
+            f"linear must not be given for method {method!r}, got a {type(options.linear).__name__}; "
+            f"add its product to func, or pass method='exponential'"
+        )
     if method == "collocation":
         packed, nodes, rejected = _by_panels(request, precision)
     else:
@@ -223,6 +232,13 @@ def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple
         if request.trajectory and not whole:
             states = interpolated(states, nodes, request.elapsed)
         return states if request.trajectory else states.unsqueeze(0), nodes, rejected
+    if isinstance(method, Exponential):
+        if precision.checkpoint or precision.history == "compressed":
+            raise InvalidArgumentError(
+                f"checkpoint must be False and history 'auto' or 'exact' for method 'exponential', got "
+                f"{precision.checkpoint} and {precision.history!r}; leave them out"
+            )
+        return interpolated(method.states(nodes), nodes, request.elapsed), nodes, rejected
     wanted = None if whole else Wanted.on(nodes, request.elapsed)
     states = march(
         method,

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from fracdnn.exceptions import NotFiniteError
 from fracdnn.solver.history import BLOCK, Carry, History
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.tracing import being_traced, carries_derivative
+from fracdnn.tracing import carries_derivative
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
 _GRAPH_TO_CARRY = 12
@@ -129,7 +128,7 @@ class _Walk:
                 return last.entry
 
             made = self.history.run(carry, begin, end, step)
-            self._check(begin, states)
+            self._method.problem.check_finite(states, self._clock, begin)
             found.extend(self._found(carry, begin, end, states, made))
             closed = self.history.close(carry, begin, made)
             position = _Position(closed.window, closed.far, last, before)
@@ -175,15 +174,3 @@ class _Walk:
         sums = self.history.between(carry, made, rule, moments).transpose(0, 1)
         integral, at_before, at_after = (self._method.problem.without_memory(moments) + sums).chunk(3)
         return (integral + torch.lerp(earlier - at_before, later - at_after, share)).unbind(0)
-
-    def _check(self, begin: int, states: list[torch.Tensor]) -> None:
-        if being_traced() or bool(torch.isfinite(states[-1].detach()).all()):
-            return
-        for number, state in enumerate(states):
-            bad = ~torch.isfinite(state.detach())
-            if bool(bad.any()):
-                raise NotFiniteError(
-                    f"the solution is not finite at t = {float(self._clock[begin + number]):.6g} "
-                    f"(step {begin + number}) in {self._method.problem.states.describe(bad)}; "
-                    f"use smaller steps, a stiff method (stiff=True), or check func there"
-                )

@@ -1,11 +1,11 @@
 """A fractional initial value problem in packed form: what a method sees of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, StateChangedError
+from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, StateChangedError
 from fracdnn.memory.guard import version
 from fracdnn.solver.states import State, States, check_state
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative
@@ -66,6 +66,19 @@ class Problem:
                 f"later steps remember that state: use an operation that is not in place"
             )
         return self._checked(slope, state, time)
+
+    def check_finite(self, states: Sequence[torch.Tensor], clock: Sequence[torch.Tensor], begin: int) -> None:
+        """Of packed states at nodes from `begin` on: the first that is not finite is named."""
+        if being_traced() or bool(torch.isfinite(states[-1].detach()).all()):
+            return
+        for number, state in enumerate(states, begin):
+            bad = ~torch.isfinite(state.detach())
+            if bool(bad.any()):
+                raise NotFiniteError(
+                    f"the solution is not finite at t = {_number(clock[number].detach())} (step {number}) in "
+                    f"{self.states.describe(bad)}; use smaller steps, an implicit method such as 'trapezoidal', "
+                    f"or check func there"
+                )
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):

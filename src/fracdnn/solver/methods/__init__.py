@@ -4,6 +4,7 @@ from fracdnn.solver.methods.adams import Adams, Pece
 from fracdnn.solver.methods.base import Method, Options
 from fracdnn.solver.methods.bdf2 import Bdf2
 from fracdnn.solver.methods.euler import Euler
+from fracdnn.solver.methods.exponential import Exponential
 from fracdnn.solver.methods.l1 import L1, ImplicitL1
 from fracdnn.solver.methods.trapezoidal import Trapezoidal
 
@@ -11,6 +12,7 @@ METHODS: dict[str, type[Method]] = {
     "adams": Adams,
     "bdf2": Bdf2,
     "euler": Euler,
+    "exponential": Exponential,
     "l1": L1,
     "l1-implicit": ImplicitL1,
     "pece": Pece,

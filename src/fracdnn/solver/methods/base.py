@@ -21,6 +21,7 @@ class Options:
     """What a user can set of a method."""
 
     corrections: int = 1
+    linear: torch.Tensor | None = None  # [d, d], of "exponential"
     max_iterations: int = 50
 
 
