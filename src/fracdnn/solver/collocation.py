@@ -216,7 +216,7 @@ def _not_converged(name: str, residual: torch.Tensor) -> NotConvergedError:
 
 def _number(time: torch.Tensor) -> str:
     try:
-        return f"{float(time):.6g}"
+        return f"{float(time.detach()):.6g}"
     except RuntimeError:  # inside a transformation a time has no number
         return "some time"
 
@@ -265,7 +265,7 @@ class PanelSearch(Search):
     def __init__(
         self, problem: Problem, count: int, times: torch.Tensor, clock: torch.Tensor, spacing: Spacing
     ) -> None:
-        span = float(times[-1] - times[0])
+        span = float((times[-1] - times[0]).detach())
         super().__init__(problem, times[0].detach(), span, spacing)
         modes = kernel_modes(_SHORTEST * span, span, MODES_TOLERANCE)
         enough = _ENOUGH * (spacing.atol + spacing.rtol * norm(problem.value))

@@ -233,7 +233,7 @@ def accelerated(
 
 
 def norm(values: torch.Tensor) -> float:
-    size = float(values.abs().max()) if values.numel() else 0.0
+    size = float(values.detach().abs().max()) if values.numel() else 0.0
     return size if size == size else float("inf")
 
 

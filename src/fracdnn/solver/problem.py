@@ -161,6 +161,6 @@ def _kind(value: Any) -> str:
 
 def _number(time: torch.Tensor) -> str:
     try:
-        return f"{float(time):.6g}"
+        return f"{float(time.detach()):.6g}"
     except RuntimeError:  # inside a transformation a time has no number
         return "some time"
