@@ -1,0 +1,187 @@
+"""Solve until an event: find the time without a gradient, then attach it by the implicit function theorem.
+
+With G(T, θ) = event(T, u(T, θ)) the event's time obeys G = 0, so dT/dθ = −G_θ/G_T. One step of Newton's method from the
+time that was found, with G_T as a constant, has that derivative as its own.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.solver.fdeint import fdeint
+from fracdnn.tracing import being_traced
+from fracdnn.validation import check_count
+
+Event = Callable[[torch.Tensor, Any], torch.Tensor]
+
+# Where a bracket is looked at, in its widths around the root of the line through its ends.
+_AROUND = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-10)
+_MAX_ROUNDS = 20
+_NOT_HERE = ("info", "t", "trajectory")
+
+
+def fdeint_event(
+    func: Callable[[torch.Tensor, Any], Any],
+    y0: Any,
+    t0: float | torch.Tensor,
+    *,
+    event: Event,
+    until: float,
+    order: Any,
+    looks: int = 64,
+    **options: Any,
+) -> tuple[torch.Tensor, Any]:
+    """The first time after t0, a float64 number, at which `event(t, y)` is zero, and the solution there.
+
+    `event` is given a time and a state like y0 and returns one number, which changes its sign at the event. It is
+    looked at in `looks` times from t0 to `until`: an event that comes and goes between two of them is not seen. That a
+    solution begins at an event, with the value 0, does not count.
+
+    `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `until`; where the
+    event comes before the first look, they begin anew up to the second. The gradient of time and state is exact for the
+    discrete solution, in y0, order, t0 and whatever func and event close over. Costs some six solves without a gradient
+    and, where one is asked for, three with it.
+    """
+    if not callable(event):
+        raise InvalidTypeError(f"event must be callable as event(t, y), got {type(event).__name__}; pass a function")
+    if being_traced():
+        raise InvalidArgumentError(
+            "func must not be traced in fdeint_event, got a call inside of torch.compile or torch.func; "
+            "find the event outside of it"
+        )
+    _check_options(options)
+    begin = torch.as_tensor(t0, dtype=torch.float64)
+    end = float(until)
+    if not float(begin.detach()) < end < math.inf:
+        raise InvalidArgumentError(
+            f"until must be later than t0 and finite, got {end:g} for t0 = {float(begin.detach()):g}; pass a later time"
+        )
+    solve = _Solve(func, y0, begin, event, {"order": order, **options})
+    with torch.no_grad():
+        bracket = solve.bracket(end, check_count(looks, "looks", minimum=4))
+        time = solve.root(bracket)
+    (state,) = solve.at(time.reshape(1), bracket)
+    (value,) = solve.values(time.reshape(1), [state])
+    if not value.requires_grad:
+        return time, state
+    time = time - value.to(torch.float64) / solve.slope(time, bracket)
+    return time, solve.at(time.reshape(1), bracket)[0]
+
+
+@dataclass(frozen=True)
+class _Bracket:
+    """Two looks before and after the event, and what it is there; the first look and the last, which make the grid."""
+
+    first: torch.Tensor
+    before: torch.Tensor
+    after: torch.Tensor
+    end: torch.Tensor
+    low: float
+    high: float
+
+
+class _Solve:
+    """Solves of one problem from one begin."""
+
+    def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event: Event, options: dict[str, Any]) -> None:
+        self._func, self._y0, self._begin, self._event, self._options = func, y0, begin, event, options
+
+    def at(self, times: torch.Tensor, bracket: _Bracket) -> list[Any]:
+        """States at times in a bracket, on the grid on which it was found."""
+        ends = [bracket.end.reshape(1)] if bool(times[-1] < bracket.end) else []
+        t = torch.cat([self._begin.reshape(1), bracket.first.reshape(1), times, *ends])
+        return _states(fdeint(self._func, self._y0, t, **self._options), range(2, 2 + len(times)))
+
+    def values(self, times: torch.Tensor, states: list[Any]) -> list[torch.Tensor]:
+        """What the event is there."""
+        return [self._value(time, state) for time, state in zip(times.unbind(0), states, strict=True)]
+
+    def bracket(self, until: float, looks: int) -> _Bracket:
+        """Around the first change of sign, and with a look between it and the begin."""
+        end = until
+        for _ in range(_MAX_ROUNDS):
+            t = torch.linspace(float(self._begin), end, looks + 1, dtype=torch.float64, device=self._begin.device)
+            found = [float(value) for value in self.values(t, self._all(t))]
+            change = _first_change(found)
+            if change is None:
+                raise InvalidArgumentError(
+                    f"event must change its sign between t0 = {float(self._begin):g} and until = {until:g}, got "
+                    f"{found[0]:.3g} and {found[-1]:.3g} there, and no change between {looks} looks; "
+                    f"pass a later until, or more looks"
+                )
+            if change > 1:
+                return _Bracket(t[1], t[change - 1], t[change], t[-1], found[change - 1], found[change])
+            end = float(t[2])  # look closer: the event is about in the middle then
+        raise InvalidArgumentError(
+            f"event must not come at once, got a change of sign before t = {end:g} for t0 = {float(self._begin):g}; "
+            f"start later, or check the sign of event(t0, y0)"
+        )
+
+    def root(self, bracket: _Bracket) -> torch.Tensor:
+        """The time at which the event is zero, to rounding."""
+        earlier, later, low, high = bracket.before, bracket.after, bracket.low, bracket.high
+        for _ in range(_MAX_ROUNDS):
+            width = later - earlier
+            guess = earlier + width * (low / (low - high))
+            around = [guess, *(guess + sign * part * width for part in _AROUND for sign in (-1.0, 1.0))]
+            inside = sorted({float(time) for time in around if earlier < time < later})
+            if high == 0 or not inside:
+                break
+            t = torch.tensor(inside, dtype=torch.float64, device=later.device)
+            found = [float(value) for value in self.values(t, self.at(t, bracket))]
+            change = next((place for place, value in enumerate(found) if value * low <= 0), len(t))
+            if change < len(t):
+                later, high = t[change], found[change]
+            if change > 0:
+                earlier, low = t[change - 1], found[change - 1]
+        return later
+
+    def slope(self, time: torch.Tensor, bracket: _Bracket) -> torch.Tensor:
+        """Of the event by its time, a constant."""
+        leaf = time.detach().requires_grad_()
+        (value,) = self.values(leaf.reshape(1), self.at(leaf.reshape(1), bracket))
+        (slope,) = torch.autograd.grad(value, leaf)
+        if not bool(torch.isfinite(slope) & (slope != 0)):
+            raise InvalidArgumentError(
+                f"event must cross zero with a slope, got {float(slope):g} at t = {float(time):.6g}; "
+                f"its time has no gradient there: solve under torch.no_grad()"
+            )
+        return slope
+
+    def _all(self, t: torch.Tensor) -> list[Any]:
+        return _states(fdeint(self._func, self._y0, t, **self._options), range(len(t)))
+
+    def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
+        value = self._event(time, state)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            kind = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise InvalidArgumentError(
+                f"event must return a tensor of one number, got {kind}; combine several with a product or a minimum"
+            )
+        return value.reshape(())
+
+
+def _states(solution: Any, places: range) -> list[Any]:
+    if isinstance(solution, tuple):
+        return [tuple(part[place] for part in solution) for place in places]
+    return [solution[place] for place in places]
+
+
+def _first_change(values: list[float]) -> int | None:
+    """The first place at which the sign is no longer that of the first value that is not zero."""
+    start = next((place for place, value in enumerate(values) if value != 0), len(values))
+    return next((place for place in range(start + 1, len(values)) if values[place] * values[start] <= 0), None)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name in _NOT_HERE:
+        if name in options:
+            raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
+    if options.get("grid") == "given":
+        raise InvalidArgumentError(
+            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
+        )

@@ -1,0 +1,162 @@
+import math
+
+import pytest
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.solver import fdeint, fdeint_event
+
+# E_γ(−t^γ) = 1/2, by mpmath with 30 digits.
+HALF_LIVES = {0.4: 0.580268692531850851, 0.6: 0.605685408697701098, 0.8: 0.643440598968053285}
+
+METHODS = [
+    {"method": "adams", "n_steps": 30},
+    {"method": "trapezoidal", "grid": "graded", "grading": 2.0, "n_steps": 20},
+    {"method": "l1", "n_steps": 30},
+    {},
+]
+NAMES = ["adams", "trapezoidal", "l1", "adaptive"]
+
+
+def number(value):
+    return torch.tensor(value, dtype=torch.float64, requires_grad=True)
+
+
+def at_one(t, y):
+    return y - 1.0
+
+
+def half(t, y):
+    return y - 0.5
+
+
+def ones(t, y):
+    return torch.ones_like(y)
+
+
+@pytest.mark.parametrize("order", [0.3, 0.8, 1.0])
+def test_a_constant_slope_reaches_one(order):
+    """The solution is c t^γ / Γ(1+γ), so that T = (Γ(1+γ)/c)^(1/γ), and its derivatives by c and y0."""
+    rate, y0 = number(1.0), number(0.0)
+    time, state = fdeint_event(
+        lambda t, y: rate * ones(t, y), y0, 0.0, event=at_one, until=2.0, order=order, n_steps=20
+    )
+    exact = math.gamma(1 + order) ** (1 / order)
+    assert math.isclose(time.item(), exact, rel_tol=1e-11)
+    assert math.isclose(state.item(), 1.0, rel_tol=1e-14)
+    for gradient in torch.autograd.grad(time, (rate, y0)):
+        assert math.isclose(float(gradient), -exact / order, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("order", HALF_LIVES)
+def test_the_half_life_of_a_decay(order):
+    """T scales like rate^(−1/γ)."""
+    rate = number(1.0)
+    y0 = torch.ones((), dtype=torch.float64)
+    time, _ = fdeint_event(lambda t, y: -rate * y, y0, 0.0, event=half, until=3.0, order=order, rtol=1e-9, atol=1e-12)
+    assert math.isclose(time.item(), HALF_LIVES[order], rel_tol=1e-8)
+    assert math.isclose(float(torch.autograd.grad(time, rate)[0]), -HALF_LIVES[order] / order, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("options", METHODS, ids=NAMES)
+def test_gradients_of_time_and_state_by_finite_differences(options):
+    """In rate, start, order, begin and a threshold of the event, for the discrete solution itself."""
+    point = [number(value) for value in (0.9, 1.1, 0.7, 0.2, 0.45)]
+
+    def found(rate, start, order, begin, threshold):
+        y0 = torch.stack([start, -start])
+        time, state = fdeint_event(
+            lambda t, y: -rate * y + 0.1 * torch.sin(t),
+            y0,
+            begin,
+            event=lambda t, y: y[0] - threshold * torch.cos(0.1 * t),
+            until=4.0,
+            order=order,
+            looks=8,
+            **options,
+        )
+        return torch.stack([time, state[0], state[1]])
+
+    gradients = torch.autograd.functional.jacobian(found, tuple(point))
+    # An adaptive grid follows the parameters, while the gradient holds its nodes fixed: as far as its error, 1e-5.
+    tolerance = 1e-6 if options else 1e-4
+    step = 1e-4
+    for place, gradient in enumerate(gradients):
+        with torch.no_grad():
+            moved = [[each.clone() for each in point] for _ in range(2)]
+            moved[0][place] -= step
+            moved[1][place] += step
+            differences = (found(*moved[1]) - found(*moved[0])) / (2 * step)
+        torch.testing.assert_close(gradient, differences, rtol=tolerance, atol=tolerance)
+
+
+def test_the_state_at_the_event_is_that_of_a_solve_up_to_it():
+    y0 = (torch.tensor([1.0], dtype=torch.float64), torch.tensor([0.0, 0.5], dtype=torch.float64))
+
+    def func(t, y):
+        return -y[0], y[0] - y[1]
+
+    time, state = fdeint_event(func, y0, 0.0, event=lambda t, y: y[0] - 0.6, until=2.0, order=(0.5, 0.9), rtol=1e-8)
+    t = torch.stack([torch.zeros_like(time), time])
+    expected = fdeint(func, y0, t, order=(0.5, 0.9), rtol=1e-8, trajectory=False)
+    assert not time.requires_grad
+    for mine, theirs in zip(state, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
+
+
+def test_an_order_above_one_and_a_start_on_the_event():
+    """A throw upward from the ground, order 2: it is back at t = 2 v / g, and the start does not count."""
+    start = (torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
+    time, state = fdeint_event(
+        lambda t, y: -2.0 * ones(t, y), start, 0.0, event=lambda t, y: y, until=3.0, order=2.0, n_steps=16
+    )
+    assert math.isclose(time.item(), 1.0, rel_tol=1e-12)
+    assert abs(state.item()) < 1e-12
+
+
+def test_an_event_between_begin_and_first_look():
+    y0 = torch.ones((), dtype=torch.float64)
+    time, _ = fdeint_event(lambda t, y: -y, y0, 5.0, event=lambda t, y: y - 0.999, until=1005.0, order=1.0, looks=4)
+    assert math.isclose(time.item() - 5.0, -math.log(0.999), rel_tol=1e-4)
+
+
+def test_no_event_within_the_span():
+    y0 = torch.ones((), dtype=torch.float64)
+    message = r"event must change its sign between t0 = 0 and until = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
+    with pytest.raises(InvalidArgumentError, match=message):
+        fdeint_event(lambda t, y: -y, y0, 0.0, event=half, until=0.1, order=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"event": 1.0}, InvalidTypeError, r"event must be callable as event\(t, y\), got float; pass a function"),
+        ({"event": lambda t, y: y.expand(2)}, InvalidArgumentError, r"tensor of one number, got shape \(2,\); combine"),
+        ({"event": lambda t, y: 1.0}, InvalidArgumentError, "event must return a tensor of one number, got float"),
+        ({"until": 0.0}, InvalidArgumentError, "until must be later than t0 and finite, got 0 for t0 = 0; pass"),
+        ({"until": math.inf}, InvalidArgumentError, "until must be later than t0 and finite, got inf for t0 = 0"),
+        ({"looks": 3}, InvalidArgumentError, "looks must be at least 4, got 3"),
+        ({"trajectory": False}, InvalidArgumentError, "trajectory must not be given to fdeint_event, got False"),
+        ({"grid": "given", "n_steps": None}, InvalidArgumentError, "grid must not be 'given' for fdeint_event"),
+        ({"event": lambda t, y: y - 1.0 + 0 * t, "order": 1.5}, InvalidArgumentError, "y0 must be a pair"),
+    ],
+)
+def test_arguments_that_do_not_fit(options, error, message):
+    options = {"event": at_one, "until": 2.0, "order": 0.5, "n_steps": 4, **options}
+    with pytest.raises(error, match=message):
+        fdeint_event(ones, torch.zeros((), dtype=torch.float64), 0.0, **options)
+
+
+def test_an_event_without_a_slope_has_no_gradient():
+    rate = number(1.0)
+    message = "event must cross zero with a slope, got 0 at t = .*; its time has no gradient"
+    with pytest.raises(InvalidArgumentError, match=message):
+        fdeint_event(
+            lambda t, y: rate * ones(t, y),
+            torch.zeros((), dtype=torch.float64),
+            0.0,
+            event=lambda t, y: torch.where(y < 1.0, y * 0 - 1.0, y * 0 + 1.0),
+            until=2.0,
+            order=0.5,
+            n_steps=8,
+        )
