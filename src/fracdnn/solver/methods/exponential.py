@@ -29,7 +29,10 @@ _BLOCK = 32
 
 
 class Exponential(Method):
-    """Matrix weights for all lags, [N, d, d]; sums over all pairs of nodes."""
+    """Matrix weights for all lags, [N, d, d]; sums over all pairs of nodes; between nodes linear.
+
+    Second order where g(t, u(t)) is smooth; less, as for "adams" on equal steps, where it begins like t^order.
+    """
 
     name = "exponential"
     adaptive = False
