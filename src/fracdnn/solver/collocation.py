@@ -10,7 +10,7 @@ from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
-from fracdnn.solver.implicit import accelerated, attached_by_iteration, done, jacobian, norm
+from fracdnn.solver.implicit import accelerated, attached_by_iteration, done, jacobian, norm, within_rounding
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Points, points
 from fracdnn.solver.problem import Problem
@@ -148,6 +148,8 @@ class Collocation:
             if norm(change) <= self._enough or done(change, states):
                 return states
             if norm(change) > _SLOW * size:
+                if fresh and within_rounding(change, states):
+                    return states
                 matrix, fresh = None, True
             size = norm(change)
         raise _not_converged(name, change)

@@ -19,6 +19,7 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 # Components up to which a dense Jacobian is taken, and up to which its rows come one by one.
 _DENSE, _ROW_BY_ROW = 256, 8
 _DEPTH = 5  # of Anderson's memory
+_ROUNDINGS = 1e4  # of the state, up to which rounding may move the solution of a stiff stage
 _SLOW = 0.1  # a Jacobian that reduces the residual less than this is made anew
 
 
@@ -77,6 +78,8 @@ class StageSolver:
                 self._jacobian = None
                 continue
             if norm(trial_residual) > _SLOW * size:
+                if fresh and within_rounding(step, trial):
+                    return trial
                 self._jacobian = None  # an old one from the next iteration on
             state, residual, fresh = trial, trial_residual, False
             if done(step, state):
@@ -126,12 +129,13 @@ def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iteration
         )
 
     with torch.no_grad():
-        state = guess.detach()
+        state, size = guess.detach(), float("inf")
         for _ in range(max_iterations):
             change = step(state)
             state = state - change
-            if done(change, state):
+            if done(change, state) or (norm(change) > _SLOW * size and within_rounding(change, state)):
                 break
+            size = norm(change)
         else:
             raise NotConvergedError(
                 f"Newton's method did not converge in {max_iterations} iterations {name}: the last change is "
@@ -240,6 +244,11 @@ def norm(values: torch.Tensor) -> float:
 def done(step: torch.Tensor, state: torch.Tensor) -> bool:
     rounding = 8.0 * torch.finfo(state.dtype).eps
     return norm(step) <= rounding * max(norm(state), torch.finfo(state.dtype).tiny / rounding)
+
+
+def within_rounding(step: torch.Tensor, state: torch.Tensor) -> bool:
+    """Whether a step that a new Jacobian does not make shorter is one of rounding: stiff slopes are large."""
+    return norm(step) <= _ROUNDINGS * torch.finfo(state.dtype).eps * norm(state)
 
 
 def _not_converged(equation: StageEquation, what: str, iterations: int, residual: torch.Tensor) -> NotConvergedError:
