@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.memory import HISTORIES
+from fracdnn.memory import HISTORIES, default_tolerance
 from fracdnn.solver.adaptive import find_grid
 from fracdnn.solver.collocation import Collocation, PanelSearch, count_for, modes_for, walk
 from fracdnn.solver.grids import Spacing, make_grid
@@ -79,9 +79,9 @@ def fdeint(
     second order for solutions like t^order. "given": `t` itself.
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
-    `tolerance` (1e-12 in float64, else 1e-7), in O(N) time. `checkpoint=True` computes parts of the forward pass again
-    in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at the last time alone, in
-    the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and counts.
+    `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
+    of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at
+    the last time alone, in the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and counts.
 
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
@@ -99,7 +99,8 @@ def fdeint(
     times = check_times(t)
     problem = posed_problem(func, y0, order)
     if tolerance is None:
-        tolerance = _TOLERANCES.get(problem.value.dtype, 1e-7)
+        dtype = problem.value.dtype
+        tolerance = default_tolerance(dtype) if method == "l1" else _TOLERANCES.get(dtype, 1e-7)
     precision = _Precision(history, check_positive(tolerance, "tolerance"), checkpoint)
     request = _Request(spacing, t, times.to(problem.value.device), problem, trajectory)
     if method == "collocation":
