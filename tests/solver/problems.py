@@ -14,9 +14,9 @@ from tests.references import mittag_leffler
 
 @dataclass(frozen=True)
 class Problem:
-    """d_t^order u = func(t, u) on [0, span]; `func` and `exact` take numbers of mpmath as well as tensors, or only these.
+    """d_t^order u = func(t, u) on [0, span], from u(0) = value and, for an order above 1, u'(0) = slope.
 
-    `value` and `slope` are u(0) and, for an order above 1, u'(0).
+    `func` takes tensors and, where a solution is known, numbers of mpmath; `exact` takes the latter.
     """
 
     name: str
