@@ -13,7 +13,7 @@ from fracdnn.solver.grids import Spacing
 from fracdnn.solver.implicit import accelerated, attached_by_iteration, done, jacobian, norm
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Points, points
-from fracdnn.solver.problem import Problem
+from fracdnn.solver.problem import Problem, number
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.tracing import being_transformed
 
@@ -77,7 +77,7 @@ class Collocation:
         known = self.remembered(memory, begin, elapsed)
         weights = (self._own * length ** self.problem.orders.view(-1, 1, 1)).to(known.dtype)
         clock = (self._begin + elapsed).to(self._clock_dtype).unbind(0)
-        name = f"in the panel from t = {_number(self._begin + begin)} on"
+        name = f"in the panel from t = {number(self._begin + begin)} on"
         with torch.no_grad():
             solution = self._solution(known.detach(), weights.detach(), clock, guess.detach(), name)
         if not torch.is_grad_enabled() and not being_transformed():
@@ -197,13 +197,6 @@ def _not_converged(name: str, residual: torch.Tensor) -> NotConvergedError:
     )
 
 
-def _number(time: torch.Tensor) -> str:
-    try:
-        return f"{float(time):.6g}"
-    except RuntimeError:  # inside a transformation a time has no number
-        return "some time"
-
-
 def walk(scheme: Collocation, grid: Grid, elapsed: torch.Tensor, *, checkpoint: bool) -> torch.Tensor:
     """The solution at increasing times [M] from 0 on, for panels between the nodes of a grid; [M, G, d]."""
     wanted = elapsed.detach()
@@ -242,7 +235,7 @@ class PanelSearch(Search):
     def __init__(
         self, problem: Problem, count: int, times: torch.Tensor, clock: torch.Tensor, spacing: Spacing
     ) -> None:
-        span = float(times[-1] - times[0])
+        span = float((times[-1] - times[0]).detach())
         super().__init__(problem, times[0].detach(), span, spacing)
         modes = kernel_modes(_SHORTEST * span, span, MODES_TOLERANCE)
         self._scheme = Collocation(problem, count, modes, times[0].detach(), clock.dtype)

@@ -147,12 +147,12 @@ class _Request:
     @property
     def span(self) -> float:
         """From first to last time."""
-        return float(self.times[-1] - self.times[0])
+        return float((self.times[-1] - self.times[0]).detach())
 
     @property
     def first_output(self) -> float:
         """The first time after the begin that is asked for."""
-        return float(self.elapsed[1 if self.trajectory else 0])
+        return float(self.elapsed.detach()[1 if self.trajectory else 0])
 
     def grid(self, shares: torch.Tensor | None) -> Grid:
         """What was asked for, or nodes at shares of the span."""

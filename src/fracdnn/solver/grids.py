@@ -99,7 +99,7 @@ def _natural_grading(orders: torch.Tensor) -> float:
 def _count_of_steps(times: torch.Tensor, spacing: Spacing) -> int:
     if spacing.step_size is None:
         return spacing.n_steps or 1
-    count = float(times[-1] - times[0]) / spacing.step_size
+    count = float((times[-1] - times[0]).detach()) / spacing.step_size
     if count > 1e9:
         raise InvalidArgumentError(
             f"step_size must leave at most 1e9 steps from t[0] to t[-1], got {spacing.step_size}; pass a longer one"

@@ -60,7 +60,7 @@ class Problem:
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
             raise InvalidArgumentError(
                 f"func must return a tuple of {len(state)} tensors, as y0 is, got {type(slope).__name__} "
-                f"at t = {_number(time)}; check what func(t, y) returns"
+                f"at t = {number(time)}; check what func(t, y) returns"
             )
         given, expected = self.states.parts(slope), self.states.parts(state)
         for number, (part, like) in enumerate(zip(given, expected, strict=True)):
@@ -69,11 +69,11 @@ class Problem:
                 place = f" in place {number}" if self.states.is_tuple else ""
                 raise InvalidArgumentError(
                     f"func must return a tensor of the state's shape {tuple(like.shape)}{place}, got {shape} "
-                    f"at t = {_number(time)}; check what func(t, y) returns"
+                    f"at t = {number(time)}; check what func(t, y) returns"
                 )
             if part.dtype != like.dtype and not torch.is_autocast_enabled(like.device.type):
                 raise InvalidArgumentError(
-                    f"func must return the state's dtype {like.dtype}, got {part.dtype} at t = {_number(time)}; "
+                    f"func must return the state's dtype {like.dtype}, got {part.dtype} at t = {number(time)}; "
                     f"convert its constants, or y0"
                 )
         return tuple(given) if self.states.is_tuple else slope
@@ -135,8 +135,9 @@ def _kind(value: Any) -> str:
     return f"a tuple of {len(value)} tensors" if isinstance(value, tuple | list) else f"one {type(value).__name__}"
 
 
-def _number(time: torch.Tensor) -> str:
+def number(time: torch.Tensor) -> str:
+    """A time in messages."""
     try:
-        return f"{float(time):.6g}"
+        return f"{float(time.detach()):.6g}"
     except RuntimeError:  # inside a transformation a time has no number
         return "some time"
