@@ -1,4 +1,4 @@
-"""The methods of `fdeint` as their definitions: loops over all pairs of nodes, to be read; autograd differentiates them.
+"""The methods of `fdeint` as their definitions: loops over all pairs of nodes, to be read, and for autograd.
 
 States are [d], with one order for all components or one for each; times are nodes t_0 < … < t_N. Nothing here is
 shared with the library. What is implicit is solved by iterating u ← known + weight · func(u) until it stands still,

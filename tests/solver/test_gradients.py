@@ -173,7 +173,7 @@ def test_checkpoint_gives_the_same(method, name, grid):
 )
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_an_adaptive_grid_is_a_constant(method, rtol, checkpoint):
-    """The gradient is that of a solve on the nodes that were found. (At its rtol panels have eight points, as given ones.)"""
+    """The gradient is that of a solve on the nodes found. (At its rtol panels have eight points, as given ones.)"""
     inputs = case("an order each")
     weight, y0, order = inputs
     t = torch.tensor([0.2, 0.7, 1.2], dtype=torch.float64)

@@ -7,13 +7,13 @@ import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import Modes, kernel_modes
-from fracdnn.exceptions import NotConvergedError
+from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.implicit import accelerated, attached_by_iteration, done, jacobian, norm
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Points, points
-from fracdnn.solver.problem import Problem, number
+from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.tracing import being_transformed
 
@@ -77,9 +77,14 @@ class Collocation:
         known = self.remembered(memory, begin, elapsed)
         weights = (self._own * length ** self.problem.orders.view(-1, 1, 1)).to(known.dtype)
         clock = (self._begin + elapsed).to(self._clock_dtype).unbind(0)
-        name = f"in the panel from t = {number(self._begin + begin)} on"
+        name = f"in the panel from t = {time_text(self._begin + begin)} on"
         with torch.no_grad():
-            solution = self._solution(known.detach(), weights.detach(), clock, guess.detach(), name)
+            try:
+                solution = self._solution(known.detach(), weights.detach(), clock, guess.detach(), name)
+            except NotConvergedError:
+                for time in clock:
+                    self.problem.check_finite(time, guess)
+                raise
         if not torch.is_grad_enabled() and not being_transformed():
             return Panel(begin, length, *self._evaluate(clock, solution))
         return Panel(begin, length, *self._evaluate(clock, self._attached(known, weights, clock, solution, name)))
@@ -122,10 +127,10 @@ class Collocation:
         # Newton's method with one Jacobian for all points, at the end of the panel before; anew where that is slow.
         matrix, size, fresh = None, math.inf, False
         for _ in range(_MAX_ITERATIONS):
+            residual = states - image(states)
             if matrix is None:
                 jacobians = self._jacobians(clock, states, everywhere=fresh)
                 matrix = torch.linalg.lu_factor(_matrix(weights, jacobians))
-            residual = states - image(states)
             change = _by_points(torch.linalg.lu_solve(*matrix, _flat(residual)), states)
             if not bool(torch.isfinite(change).all()):
                 break
@@ -250,12 +255,16 @@ class PanelSearch(Search):
         begin = self.begin.new_tensor(self.now)
         try:
             self._panel = self._scheme.solve(self._memory, begin, begin.new_tensor(end - self.now), self._last)
-        except NotConvergedError:
+        except (NotConvergedError, NotFiniteError):
             return math.inf
         slopes, states = (self._tail(values) for values in (self._panel.slopes, self._panel.states))
         # Where old errors die out, that of a state is the one of its own interpolation.
         error = torch.minimum(self.mass * slopes, states)
         return float((error / self.scale(*self._panel.states.unbind(1))).max())
+
+    @property
+    def state(self) -> torch.Tensor:
+        return self._last
 
     def accept(self) -> None:
         if self._panel is not None:

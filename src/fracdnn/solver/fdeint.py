@@ -80,8 +80,9 @@ def fdeint(
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
     `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
-    of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at
-    the last time alone, in the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and counts.
+    of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
+    at the last time alone, in the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and
+    counts.
 
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.

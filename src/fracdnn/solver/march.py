@@ -16,6 +16,7 @@ from fracdnn.exceptions import NotFiniteError
 from fracdnn.solver.history import BLOCK, Carry, History
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.problem import time_text
 from fracdnn.tracing import being_traced, carries_derivative
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
@@ -182,8 +183,11 @@ class _Walk:
         for number, state in enumerate(states):
             bad = ~torch.isfinite(state.detach())
             if bool(bad.any()):
+                if number:
+                    for time in self._clock[begin + number - 1 : begin + number + 1]:
+                        self._method.problem.check_finite(time, states[number - 1].detach())
                 raise NotFiniteError(
-                    f"the solution is not finite at t = {float(self._clock[begin + number]):.6g} "
+                    f"the solution is not finite at t = {time_text(self._clock[begin + number])} "
                     f"(step {begin + number}) in {self._method.problem.states.describe(bad)}; "
-                    f"use smaller steps, a stiff method (stiff=True), or check func there"
+                    f"use smaller steps or method='collocation', or check func there"
                 )

@@ -5,7 +5,7 @@ import math
 import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
-from fracdnn.exceptions import NotConvergedError
+from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods.base import Method, Node, Stage
@@ -47,9 +47,13 @@ class StepSearch(Search):
         )
         try:
             self._node = self._method.step(stage, self._last, self._before)
-        except NotConvergedError:
+        except (NotConvergedError, NotFiniteError):
             return math.inf
         return self._error(end - self.now)
+
+    @property
+    def state(self) -> torch.Tensor:
+        return self._last.state
 
     def accept(self) -> None:
         self._history.append(self._end, self._node.entry)
