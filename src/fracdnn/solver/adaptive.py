@@ -21,6 +21,7 @@ _SAFETY, _SHRINK = 0.9, 0.2
 _FORGETTING = 0.75  # the power of time with which errors count up to the first output
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 _SMALLEST = 1e-14  # of a step, in spans
+_MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Search(ABC):
     def power(self) -> float:
         """Of its length to which the error of a step that is not the first is proportional."""
 
+    @property
+    @abstractmethod
+    def state(self) -> torch.Tensor:
+        """At the end of the last step taken."""
+
     @abstractmethod
     def attempt(self, end: float) -> float:
         """The error of a step to that time, in tolerances; infinite or NaN where it cannot be made."""
@@ -74,7 +80,15 @@ def find_grid(search: Search, span: float, first_output: float) -> FoundGrid:
             step = rest
         elif step > 0.5 * rest:
             step = rest / 2.0
+        if len(ends) > _MOST_STEPS:
+            raise NotConvergedError(
+                f"the solve must take at most {_MOST_STEPS} steps, got no further than "
+                f"t = {float(search.begin) + ends[-1]:.6g} with them; use method='collocation', larger rtol and atol, "
+                f"or n_steps="
+            )
         if step < _SMALLEST * span:
+            for time in (ends[-1], ends[-1] + step, ends[-1] + 2.0 * _SMALLEST * span):
+                search.problem.check_slope(search.begin + time, search.state)
             raise NotConvergedError(
                 f"the step became shorter than {_SMALLEST:g} of the span at t = {float(search.begin) + ends[-1]:.6g} "
                 f"after {len(ends) - 1} steps; the solution may end there: "

@@ -7,13 +7,13 @@ import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import Modes, kernel_modes
-from fracdnn.exceptions import NotConvergedError
+from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.implicit import accelerated, attached_by_iteration, done, jacobian, norm, within_rounding
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Points, points
-from fracdnn.solver.problem import Problem
+from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.tracing import being_transformed
 
@@ -90,9 +90,14 @@ class Collocation:
         known = self.remembered(memory, begin, elapsed)
         weights = (self._own * length ** self.problem.orders.view(-1, 1, 1)).to(known.dtype)
         clock = (self._begin + elapsed).to(self._clock_dtype).unbind(0)
-        name = f"in the panel from t = {_number(self._begin + begin)} on"
+        name = f"in the panel from t = {time_text(self._begin + begin)} on"
         with torch.no_grad():
-            solution = self._solution(known.detach(), weights.detach(), clock, guess.detach(), name)
+            try:
+                solution = self._solution(known.detach(), weights.detach(), clock, guess.detach(), name)
+            except NotConvergedError:
+                for time in clock:
+                    self.problem.check_slope(time, guess if guess.dim() == 2 else guess[:, -1])
+                raise
         if not torch.is_grad_enabled() and not being_transformed():
             return Panel(begin, length, *self._evaluate(clock, solution))
         return Panel(begin, length, *self._evaluate(clock, self._attached(known, weights, clock, solution, name)))
@@ -216,13 +221,6 @@ def _not_converged(name: str, residual: torch.Tensor) -> NotConvergedError:
     )
 
 
-def _number(time: torch.Tensor) -> str:
-    try:
-        return f"{float(time.detach()):.6g}"
-    except RuntimeError:  # inside a transformation a time has no number
-        return "some time"
-
-
 def walk(
     scheme: Collocation, grid: Grid, elapsed: torch.Tensor, guesses: list[torch.Tensor], *, checkpoint: bool
 ) -> torch.Tensor:
@@ -284,12 +282,16 @@ class PanelSearch(Search):
         begin = self.begin.new_tensor(self.now)
         try:
             self._panel = self._scheme.solve(self._memory, begin, begin.new_tensor(end - self.now), self._last)
-        except NotConvergedError:
+        except (NotConvergedError, NotFiniteError):
             return math.inf
         slopes, states = (self._tail(values) for values in (self._panel.slopes, self._panel.states))
         # Where old errors die out, that of a state is the one of its own interpolation.
         error = torch.minimum(_OF_SLOPES * self.mass * slopes, _OF_STATES * states)
         return float((error / self.scale(*self._panel.states.unbind(1))).max())
+
+    @property
+    def state(self) -> torch.Tensor:
+        return self._last
 
     def accept(self) -> None:
         if self._panel is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.memory import HISTORIES
+from fracdnn.memory import HISTORIES, default_tolerance
 from fracdnn.solver.adaptive import find_grid
 from fracdnn.solver.collocation import Collocation, PanelSearch, count_for, modes_for, walk
 from fracdnn.solver.grids import Spacing, make_grid
@@ -82,9 +82,10 @@ def fdeint(
     second order for solutions like t^order. "given": `t` itself.
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
-    `tolerance` (1e-12 in float64, else 1e-7), in O(N) time. `checkpoint=True` computes parts of the forward pass again
-    in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at the last time alone, in
-    the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and counts.
+    `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
+    of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
+    at the last time alone, in the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and
+    counts.
 
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
@@ -92,7 +93,7 @@ def fdeint(
     spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol)
     options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
     request = _Request.asked_for(func, y0, t, order, spacing, trajectory)
-    precision = _Precision.asked_for(history, tolerance, checkpoint, request.problem.value.dtype)
+    precision = _Precision.asked_for(history, tolerance, checkpoint, method, request.problem.value.dtype)
     check_flag(info, "info")
     solution = _solved(method, request, precision, options)
     return solution if info else solution.states
@@ -107,9 +108,9 @@ class _Precision:
     checkpoint: bool
 
     @classmethod
-    def asked_for(cls, history: Any, tolerance: Any, checkpoint: Any, dtype: torch.dtype) -> "_Precision":
+    def asked_for(cls, history: Any, tolerance: Any, checkpoint: Any, method: str, dtype: torch.dtype) -> "_Precision":
         """Checked."""
-        default = _TOLERANCES.get(dtype, 1e-7)
+        default = default_tolerance(dtype) if method == "l1" else _TOLERANCES.get(dtype, 1e-7)
         return cls(
             check_choice(history, "history", HISTORIES),
             default if tolerance is None else check_positive(tolerance, "tolerance"),

@@ -62,42 +62,54 @@ class Problem:
         slope = self._func(time, state)
         if [version(part) for part in self.states.parts(state)] != before:
             raise StateChangedError(
-                f"func must not change the state it is given, but it wrote into it at t = {_number(time)}; "
-                f"later steps remember that state: use an operation that is not in place"
+                f"func must not change the state it is given, but it wrote into it at t = {time_text(time)}; "
+                f"later times remember it: return a new tensor, without operations such as y.mul_() or y += …"
             )
         return self._checked(slope, state, time)
 
+    def check_slope(self, time: torch.Tensor, packed: torch.Tensor) -> None:
+        """Say so where a solve failed because func gives NaN or infinity at a time."""
+        bad = ~torch.isfinite(self.evaluate(time, packed)[1].detach())
+        if bool(bad.any()) and bool(torch.isfinite(packed).all()):
+            raise NotFiniteError(
+                f"func must return finite numbers, got NaN or infinity at t = {time_text(time)} in "
+                f"{self.states.describe(bad)}; check func there, take smaller steps, or end before"
+            )
+
     def check_finite(self, states: Sequence[torch.Tensor], clock: Sequence[torch.Tensor], begin: int) -> None:
-        """Of packed states at nodes from `begin` on: the first that is not finite is named."""
+        """Of packed states at nodes from `begin` on: names the first that is not finite, or func."""
         if being_traced() or bool(torch.isfinite(states[-1].detach()).all()):
             return
-        for number, state in enumerate(states, begin):
+        for number, state in enumerate(states):
             bad = ~torch.isfinite(state.detach())
             if bool(bad.any()):
+                if number:
+                    for time in clock[begin + number - 1 : begin + number + 1]:
+                        self.check_slope(time, states[number - 1].detach())
                 raise NotFiniteError(
-                    f"the solution is not finite at t = {_number(clock[number].detach())} (step {number}) in "
-                    f"{self.states.describe(bad)}; use smaller steps, an implicit method such as 'trapezoidal', "
-                    f"or check func there"
+                    f"the solution is not finite at t = {time_text(clock[begin + number])} (step {begin + number}) in "
+                    f"{self.states.describe(bad)}; use smaller steps or an implicit method such as 'trapezoidal', or "
+                    f"check func there"
                 )
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
             raise InvalidArgumentError(
                 f"func must return a tuple of {len(state)} tensors, as y0 is, got {type(slope).__name__} "
-                f"at t = {_number(time)}; check what func(t, y) returns"
+                f"at t = {time_text(time)}; check what func(t, y) returns"
             )
         given, expected = self.states.parts(slope), self.states.parts(state)
-        for number, (part, like) in enumerate(zip(given, expected, strict=True)):
+        for index, (part, like) in enumerate(zip(given, expected, strict=True)):
             if not isinstance(part, torch.Tensor) or part.shape != like.shape:
                 shape = tuple(part.shape) if isinstance(part, torch.Tensor) else type(part).__name__
-                place = f" in place {number}" if self.states.is_tuple else ""
+                place = f" in place {index}" if self.states.is_tuple else ""
                 raise InvalidArgumentError(
                     f"func must return a tensor of the state's shape {tuple(like.shape)}{place}, got {shape} "
-                    f"at t = {_number(time)}; check what func(t, y) returns"
+                    f"at t = {time_text(time)}; check what func(t, y) returns"
                 )
             if part.dtype != like.dtype and not torch.is_autocast_enabled(like.device.type):
                 raise InvalidArgumentError(
-                    f"func must return the state's dtype {like.dtype}, got {part.dtype} at t = {_number(time)}; "
+                    f"func must return the state's dtype {like.dtype}, got {part.dtype} at t = {time_text(time)}; "
                     f"convert its constants, or y0"
                 )
         return tuple(given) if self.states.is_tuple else slope
@@ -119,15 +131,22 @@ def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any)
                 f"pass (y0, torch.zeros_like(y0)) for a start at rest"
             )
         y0, slope = check_state(y0[0], "y0[0]"), check_state(y0[1], "y0[1]")
-        shapes = [
-            [tuple(part.shape) for part in (each if isinstance(each, tuple) else (each,))] for each in (y0, slope)
-        ]
+        shapes = [_shapes(each) for each in (y0, slope)]
+        if _dtype(y0) != _dtype(slope):
+            raise InvalidArgumentError(
+                f"y0[1], the slope, must have the dtype of y0[0], {_dtype(y0)}, got {_dtype(slope)}; convert one"
+            )
         if shapes[0] != shapes[1]:
             raise InvalidArgumentError(
                 f"y0[1], the slope, must have the shape of y0[0], {shapes[0]}, got {shapes[1]}; pass one like the value"
             )
     value = check_state(y0, "y0")
     if isinstance(orders, list):
+        if slope is not None and not isinstance(value, tuple):
+            raise InvalidArgumentError(
+                "y0 must be a pair of tuples, values and slopes, for several orders of which one is above 1, "
+                "got a pair of tensors; pass ((u, v), (slope of u, slope of v)), with zeros where an order is at most 1"
+            )
         if not isinstance(value, tuple) or len(orders) != len(value):
             raise InvalidArgumentError(
                 f"order must be one number, a tensor, or one for each tensor of a tuple state, got {len(orders)} "
@@ -151,6 +170,10 @@ def _shapes(state: State) -> list[tuple[int, ...]]:
     return [tuple(part.shape) for part in (state if isinstance(state, tuple) else (state,))]
 
 
+def _dtype(state: State) -> torch.dtype:
+    return (state[0] if isinstance(state, tuple) else state).dtype
+
+
 def _is_pair(y0: Any) -> bool:
     return isinstance(y0, tuple | list) and len(y0) == 2
 
@@ -159,7 +182,15 @@ def _kind(value: Any) -> str:
     return f"a tuple of {len(value)} tensors" if isinstance(value, tuple | list) else f"one {type(value).__name__}"
 
 
-def _number(time: torch.Tensor) -> str:
+def _versions(parts: tuple[torch.Tensor, ...]) -> list[int]:
+    """How often each was written into; tensors of inference mode, and traced ones, do not count that."""
+    if being_traced():
+        return []
+    return [0 if part.is_inference() else part._version for part in parts]
+
+
+def time_text(time: torch.Tensor) -> str:
+    """A time in messages."""
     try:
         return f"{float(time.detach()):.6g}"
     except RuntimeError:  # inside a transformation a time has no number

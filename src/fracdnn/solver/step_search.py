@@ -5,7 +5,7 @@ import math
 import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
-from fracdnn.exceptions import NotConvergedError
+from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods.base import Method, Node, Stage
@@ -47,16 +47,27 @@ class StepSearch(Search):
         )
         try:
             self._node = self._method.step(stage, self._last, self._before)
-        except NotConvergedError:
+        except (NotConvergedError, NotFiniteError):
             return math.inf
-        return self._error(end - self.now)
+        return self._error(end - self.now, self._uncorrected(stage))
+
+    @property
+    def state(self) -> torch.Tensor:
+        return self._last.state
 
     def accept(self) -> None:
         self._history.append(self._end, self._node.entry)
         self._last_step = self._end - self.now
         self._last, self._before = self._node, self._last
 
-    def _error(self, step: float) -> float:
+    def _uncorrected(self, stage: Stage) -> torch.Tensor | float:
+        """What one more correction would change: the error of an explicit method's last prediction."""
+        rule, node = self._method.between, self._node
+        if rule is None or self._method.implicit:
+            return 0.0
+        return (stage.memory(rule) + stage.weight(rule) * node.entry - node.state).abs().to(torch.float64)
+
+    def _error(self, step: float, uncorrected: torch.Tensor | float) -> float:
         node, last, before = self._node, self._last, self._before
         if before is None:
             slopes, states = (_FIRST * (new - old) for new, old in _pairs(node, last))
@@ -70,7 +81,7 @@ class StepSearch(Search):
         error = self.mass * slopes.abs().to(torch.float64)
         if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
             error = torch.minimum(error, states.abs().to(torch.float64))
-        return float((error / self.scale(node.state, last.state)).max())
+        return float(((error + uncorrected) / self.scale(node.state, last.state)).max())
 
 
 def _pairs(node: Node, other: Node) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 import torch
 
+from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.implicit import StageEquation, StageSolver
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.problem import Problem
+from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import Rule
 
 
@@ -92,6 +93,13 @@ class Method(ABC):
     def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> torch.Tensor:
         """u_n = known + weight · func(t_n, u_n)."""
         equation = StageEquation(
-            lambda state: self.problem.evaluate(stage.time, state)[1], known, weight, f"in step {stage.number}"
+            lambda state: self.problem.evaluate(stage.time, state)[1],
+            known,
+            weight,
+            f"in step {stage.number}, at t = {time_text(stage.time)}",
         )
-        return self._stages.solve(equation, guess)
+        try:
+            return self._stages.solve(equation, guess)
+        except NotConvergedError:
+            self.problem.check_slope(stage.time, guess)
+            raise

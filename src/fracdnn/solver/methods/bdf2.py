@@ -36,6 +36,12 @@ class Bdf2(Method):
         rule = Bdf2Rule(self.problem.orders, grid.step, grid.n_steps)
         self._grid = grid
         self._coefficients, self._factor = rule.coefficients, grid.step ** self.problem.orders.view(-1, 1, 1)
+        count = _powers(self.problem.orders).shape[-1]
+        if count > grid.n_steps + 1:
+            raise InvalidArgumentError(
+                f"n_steps must be at least {count - 1} for method 'bdf2' at this order, got {grid.n_steps}; "
+                f"pass more steps"
+            )
         self._starting = starting_weights(self.problem.orders, rule.coefficients)
         return [rule, LinearRule(self.problem.orders)]
 
@@ -43,11 +49,6 @@ class Bdf2(Method):
         """Node 0, and with it those that are solved for together."""
         node = super().first(time)
         count = self._starting.shape[-1]
-        if count > self._grid.n_steps + 1:
-            raise InvalidArgumentError(
-                f"n_steps must be at least {count - 1} for method 'bdf2' at this order, got {self._grid.n_steps}; "
-                f"pass more steps"
-            )
         self._first_nodes = [node, *self._solved_together(node, count)]
         self._first_slopes = torch.stack([each.entry for each in self._first_nodes], dim=1)  # [G, S, d]
         self._starting = (self._factor * self._starting).to(node.state.dtype)
@@ -100,9 +101,7 @@ def _powers(orders: torch.Tensor) -> torch.Tensor:
         pairs = [(i, j) for i in range(3) for j in range(_MOST_POWERS + 1) if not (i and j and order == 1.0)]
         distinct = {round(i + j * order, 9): (i, j) for i, j in reversed(pairs)}
         lists.append([distinct[value] for value in sorted(distinct)])
-    wanted = [
-        sum(i + j * order <= 1.0 + 1e-9 for i, j in each) for each, order in zip(lists, orders.tolist(), strict=True)
-    ]
+    wanted = [sum(i + j * order <= 1.0 + 1e-9 for i, j in each) for each, order in zip(lists, numbers, strict=True)]
     count = min(max(wanted), _MOST_POWERS)
     whole = torch.tensor([[i for i, _ in each[:count]] for each in lists], dtype=torch.float64, device=orders.device)
     of_order = torch.tensor([[j for _, j in each[:count]] for each in lists], dtype=torch.float64, device=orders.device)

@@ -1,0 +1,133 @@
+"""Adaptive grids: tolerances are met, and what a user sees of the grid."""
+
+import numpy as np
+import pytest
+import torch
+
+from fracdnn.caputo import mittag_leffler
+from fracdnn.solver import fdeint, graded_mesh
+from tests.solver.problems import charging, oscillator, parabola, power_sum, relaxation
+
+SIX = [power_sum(0.3), power_sum(1.25), relaxation(4.0), charging(0.6), parabola(0.5), oscillator()]
+
+
+def in_tolerances(problem, rtol, **options):
+    """The largest error at six times, in units of atol + rtol · |u|, and what the solve says of itself."""
+    t = torch.linspace(0, problem.span, 6, dtype=torch.float64)
+    atol = 0.1 * rtol
+    found = fdeint(problem.func, problem.start(), t, order=problem.order, rtol=rtol, atol=atol, info=True, **options)
+    exact = problem.at(t)
+    return float(((found.states - exact).abs() / (atol + rtol * exact.abs())).max()), found
+
+
+@pytest.mark.parametrize("problem", SIX, ids=lambda problem: problem.name)
+def test_the_default_method_meets_tolerances(problem):
+    for rtol in (1e-3, 1e-5, 1e-7, 1e-9):
+        error, found = in_tolerances(problem, rtol)
+        assert error < 5.0
+        assert found.method == "collocation"
+        assert found.n_accepted < 40
+
+
+@pytest.mark.parametrize("method", ["adams", "trapezoidal", "pece"])
+@pytest.mark.parametrize(
+    "problem", [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)], ids=lambda p: p.name
+)
+def test_methods_of_second_order_meet_tolerances(method, problem):
+    for rtol in (1e-3, 1e-4):
+        error, _ = in_tolerances(problem, rtol, method=method)
+        assert error < 5.0
+
+
+def test_a_prediction_that_is_not_corrected_enough_counts_as_error():
+    """At a small order the slope's jump at the begin leads the predictor astray; the line through slopes looks fine."""
+    assert in_tolerances(power_sum(0.3), 1e-3, method="adams")[0] < 5.0
+
+
+def test_a_smaller_tolerance_takes_more_steps_of_the_methods_order():
+    """Second order: a hundredth of the error for ten times the steps."""
+    counts = [in_tolerances(charging(0.6), rtol, method="adams")[1].n_accepted for rtol in (1e-3, 1e-5)]
+    assert 6 < counts[1] / counts[0] < 12
+
+
+def test_what_is_counted():
+    """Nodes from first to last time, steps taken and given up, and every call of func."""
+    calls = []
+
+    def func(t, y):
+        calls.append(t)
+        return -4.0 * y
+
+    t = torch.tensor([1.0, 1.5, 3.0], dtype=torch.float64)
+    found = fdeint(func, torch.ones(1, dtype=torch.float64), t, order=0.5, info=True)
+    assert found.n_evaluations == len(calls) > 0
+    assert len(found.grid) == found.n_accepted + 1
+    assert found.grid[0] == 1.0
+    assert found.grid[-1] == 3.0
+    assert bool((found.grid.diff() > 0).all())
+    assert found.states.shape == (3, 1)
+    assert found.n_rejected >= 0
+    abrupt = fdeint(lambda t, y: -y * (t > 2.0), torch.ones(1, dtype=torch.float64), t, order=0.5, info=True)
+    assert abrupt.n_rejected > 3
+
+
+def test_output_times_are_no_nodes_and_change_nothing():
+    problem = relaxation(1.0)
+    few, many = (
+        torch.tensor([0.0, 0.1, *more, 1.0], dtype=torch.float64) for more in ([], np.linspace(0.11, 0.97, 40))
+    )
+    found = [fdeint(problem.func, problem.start(), t, order=0.5, info=True) for t in (few, many)]
+    torch.testing.assert_close(found[0].grid, found[1].grid)
+    torch.testing.assert_close(found[1].states, problem.at(many), rtol=5e-5, atol=0)
+    assert not set(many[1:-1].tolist()) & set(found[1].grid.tolist())
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"), [("euler", 1.0), ("adams", 2.0), ("trapezoidal", 2.0), ("pece", 1.5), ("l1", 1.0)]
+)
+def test_dense_output_is_of_the_methods_order(method, expected):
+    """Between nodes as at them, next to the begin, too: the largest error at times that are no nodes."""
+    problem, steps = relaxation(1.0), (32, 64, 128)
+    t = torch.cat([torch.zeros(1, dtype=torch.float64), torch.logspace(-5, 0, 12, dtype=torch.float64)])
+    errors = []
+    for n in steps:
+        u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, n_steps=n, grading=4.0)
+        errors.append(float((u - problem.at(t)).abs().max()))
+    assert -np.polyfit(np.log(steps), np.log(errors), 1)[0] > expected - 0.3
+
+
+@pytest.mark.parametrize("method", ["adams", "trapezoidal", "bdf2"])
+def test_dense_output_between_equal_steps(method):
+    """Two-sided, for a smooth solution."""
+    problem, steps = parabola(0.5), (32, 64, 128)
+    t = torch.tensor([0.0, 0.31, 0.617, 0.853, 1.0], dtype=torch.float64)
+    errors = []
+    for n in steps:
+        u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, n_steps=n)
+        errors.append(float((u - problem.at(t)).abs().max()))
+    assert abs(-np.polyfit(np.log(steps), np.log(errors), 1)[0] - 2.0) < 0.25
+
+
+def test_dense_output_of_panels():
+    """To the accuracy of the panels' ends."""
+    problem, t = relaxation(1.0), graded_mesh(1.0, 37, 3.0)
+    u = fdeint(problem.func, problem.start(), t, order=0.5, method="collocation", n_steps=16, grading=8.0)
+    torch.testing.assert_close(u, problem.at(t), rtol=0, atol=1e-9)
+
+
+def test_a_rate_is_recovered_from_few_observations():
+    """The habit of odeint's users: the times of the data are no grid."""
+    t = torch.linspace(0, 2, 25, dtype=torch.float64)
+    data = mittag_leffler(-1.3 * t**0.7, 0.7)
+    rate = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([rate], max_iter=12, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        u = fdeint(lambda t, u: -rate * u, torch.ones((), dtype=torch.float64), t, order=0.7)
+        loss = (u - data).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert abs(rate.item() - 1.3) < 1e-3

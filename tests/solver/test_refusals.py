@@ -1,0 +1,178 @@
+"""What a solve refuses, in a solver's words: the argument or the time, the rule, the value, the remedy."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from fracdnn.exceptions import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    NotConvergedError,
+    NotFiniteError,
+    StateChangedError,
+)
+from fracdnn.solver import adaptive, fdeint
+
+Y0 = torch.ones(2, dtype=torch.float64)
+T = torch.linspace(0, 1, 5, dtype=torch.float64)
+
+
+def decay(t, y):
+    return -y
+
+
+def broken(t, y):
+    """NaN in the second component, after t = 0.5."""
+    return torch.where((t > 0.5) & (torch.arange(2) == 1), math.nan, -y)
+
+
+def rootless(t, y):
+    return 10 + y * y
+
+
+def solve(func=decay, y0=Y0, t=T, order=0.5, **options):
+    return fdeint(func, y0, t, order=order, **options)
+
+
+ARGUMENTS = [
+    (lambda: solve(order=0), "order must lie in (0, 2], got 0.0; order=1 is an ordinary differential equation"),
+    (lambda: solve(order=2.5), "order must lie in (0, 2], got 2.5; order=1 is an ordinary differential equation"),
+    (lambda: solve(order=math.nan), "order must lie in (0, 2], got nan"),
+    (lambda: solve(order=torch.tensor([0.5, -1.0])), "order must lie in (0, 2], got -1.0"),
+    (lambda: solve(y0=(Y0, Y0), order=(0.5, 2.5)), "order[1] must lie in (0, 2], got 2.5"),
+    (
+        lambda: solve(order=torch.tensor([0.5] * 3)),
+        "order must broadcast against the state's shape (2,), got shape (3,)",
+    ),
+    (
+        lambda: solve(y0=(Y0, Y0), order=torch.tensor([0.5] * 2)),
+        "a sequence of one for each of its tensors, got a tensor",
+    ),
+    (
+        lambda: solve(y0=(Y0, Y0), order=(0.5,) * 3),
+        "got 3 for a tuple of 2 tensors; pass as many orders as y0 has tensors",
+    ),
+    (lambda: solve(order=(0.5, 0.6)), "got 2 for one Tensor; pass as many orders as y0 has tensors"),
+    (
+        lambda: solve(order=1.5),
+        "y0 must be a pair (value, slope) for an order above 1, got one Tensor; pass (y0, torch.",
+    ),
+    (lambda: solve(y0=(Y0, Y0, Y0), order=1.5), "for an order above 1, got a tuple of 3 tensors; pass (y0, torch."),
+    (
+        lambda: solve(y0=(Y0, Y0), order=(0.5, 1.5)),
+        "y0 must be a pair of tuples, values and slopes, for several orders",
+    ),
+    (lambda: solve(y0=(Y0, Y0[:1]), order=1.5), "y0[1], the slope, must have the shape of y0[0], [(2,)], got [(1,)]"),
+    (lambda: solve(y0=(Y0, Y0.float()), order=1.5), "must have the dtype of y0[0], torch.float64, got torch.float32"),
+    (lambda: solve(y0=(Y0, Y0.float())), "y0 must have one dtype and device, got"),
+    (lambda: solve(y0=()), "y0 must hold at least one tensor, got an empty tuple; pass a tensor"),
+    (lambda: solve(t=[0.0, 1.0, 0.5]), "t must increase strictly, got t[1] = 1.0 and t[2] = 0.5; sort the times"),
+    (lambda: solve(t=[0.0, 1.0, 1.0]), "t must increase strictly, got t[1] = 1.0 and t[2] = 1.0; sort the times"),
+    (lambda: solve(rtol=0), "rtol must be positive and finite, got 0; 1e-5 is usual"),
+    (lambda: solve(atol=0.0), "atol must be positive and finite, got 0.0; 1e-8 is usual"),
+    (lambda: solve(rtol=1e-3, n_steps=3), "rtol must not be given for grid='uniform', got 0.001; leave it out"),
+    (lambda: solve(tolerance=0.0), "tolerance must be positive and finite, got 0.0"),
+    (
+        lambda: solve(n_steps=3, step_size=0.1),
+        "step_size and n_steps must not be given both, got 0.1 and 3; leave out one",
+    ),
+    (lambda: solve(n_steps=3, grid="adaptive"), "n_steps must not be given for grid='adaptive', got 3; leave it out"),
+    (lambda: solve(grid="graded"), "n_steps or step_size must be given for grid='graded', got neither; pass n_steps="),
+    (
+        lambda: solve(n_steps=4, grading=0.5),
+        "grading must be at least 1, got 0.5; 1 is uniform, larger is finer near 0",
+    ),
+    (lambda: solve(step_size=1e-12), "step_size must leave at most 1e9 steps from t[0] to t[-1], got 1e-12"),
+    (lambda: solve(corrections=0), "corrections must be at least 1, got 0"),
+    (lambda: solve(method="rk4"), "method must be one of 'auto', 'collocation', 'adams', 'bdf2'"),
+    (
+        lambda: solve(method="l1"),
+        "grid must be 'given', 'uniform' or 'graded' for method 'l1', got 'adaptive'; pass grid=",
+    ),
+    (
+        lambda: solve(method="bdf2", grid="given"),
+        "grid must be 'uniform' for method 'bdf2', got 'given'; pass n_steps=",
+    ),
+    (
+        lambda: solve(method="bdf2", n_steps=2, order=0.2),
+        "n_steps must be at least 5 for method 'bdf2' at this order, got 2",
+    ),
+    (lambda: solve(y0=(Y0, Y0), order=1.5, method="l1", n_steps=3), "order must not exceed 1 for method 'l1', got 1.5"),
+    (lambda: solve(lambda t, y: y[:1]), "func must return a tensor of the state's shape (2,), got (1,) at t = "),
+    (lambda: solve(lambda t, y: None), "func must return a tensor of the state's shape (2,), got NoneType at t = "),
+    (
+        lambda: solve(lambda t, y: y.float()),
+        "func must return the state's dtype torch.float64, got torch.float32 at t = ",
+    ),
+    (lambda: solve(lambda t, y: y[0], (Y0, Y0)), "func must return a tuple of 2 tensors, as y0 is, got Tensor at t = "),
+    (lambda: solve(lambda t, y: (y[0], y[1][:1]), (Y0, Y0)), "of the state's shape (2,) in place 1, got (1,) at t = "),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ARGUMENTS, ids=[message[:60] for _, message in ARGUMENTS])
+def test_arguments(call, message):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        call()
+
+
+def test_a_list_is_no_state():
+    with pytest.raises(InvalidTypeError, match="y0 must be a torch tensor or a tuple of tensors, got float"):
+        solve(y0=[1.0])
+
+
+@pytest.mark.parametrize("method", ["collocation", "adams", "pece", "euler", "trapezoidal"])
+def test_nan_on_an_adaptive_grid_names_time_and_component(method):
+    message = r"func must return finite numbers, got NaN or infinity at t = 0.5 in y\[1\]; check func there"
+    with pytest.raises(NotFiniteError, match=message):
+        solve(broken, method=method, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["adams", "pece", "euler", "trapezoidal", "l1-implicit", "bdf2"])
+def test_nan_on_a_fixed_grid_names_time_and_component(method):
+    with pytest.raises(NotFiniteError, match=r"got NaN or infinity at t = 0.6 in y\[1\]; check func there"):
+        solve(broken, method=method, n_steps=10)
+
+
+def test_nan_in_panels_and_in_tuples_and_in_the_papers_scheme():
+    with pytest.raises(NotFiniteError, match=r"got NaN or infinity at t = 0.50\d* in y\[1\]; check func there"):
+        solve(broken, method="collocation", n_steps=10)
+    with pytest.raises(NotFiniteError, match=r"got NaN or infinity at t = 0 in y\[1\]\[0, 2\]; check func there"):
+        solve(lambda t, y: (y[0], y[1] / torch.tensor([1.0, 2.0, 0.0]) ** 2), (Y0, Y0.new_ones(1, 3)))
+    with pytest.raises(NotFiniteError, match=r"func at t\[6\] made the state not finite"):
+        solve(broken, method="l1", n_steps=10)
+
+
+def test_a_solution_that_becomes_infinite():
+    """The solution of u' = u² from 2 ends at t = 0.5."""
+    with pytest.raises(NotConvergedError, match=r"shorter than 1e-14 of the span at t = 0.5 .* may end there"):
+        solve(lambda t, y: y * y, 2 * Y0, order=1.0)
+    with pytest.raises(NotFiniteError, match=r"at t = \S* in y\[0\]; check func there, take smaller steps"):
+        solve(lambda t, y: y * y, 2 * Y0, order=1.0, n_steps=40)
+
+
+def test_a_solve_that_takes_too_many_steps(monkeypatch):
+    monkeypatch.setattr(adaptive, "_MOST_STEPS", 30)
+    with pytest.raises(NotConvergedError, match=r"must take at most 30 steps, got no further than t = \S* with"):
+        solve(method="adams")
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        ("trapezoidal", "in step 1, at t = 0.333333"),
+        ("l1-implicit", "in step 1, at t = 0.333333"),
+        ("bdf2", "for the first 2 steps"),
+        ("collocation", "in the panel from t = 0 on"),
+    ],
+)
+def test_an_implicit_step_without_a_solution(method, where):
+    with pytest.raises(NotConvergedError, match=f"did not converge in .* {where}: .*; use s.*er .*n_steps"):
+        solve(rootless, method=method, n_steps=3)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_steps": 4}, {"n_steps": 4, "method": "trapezoidal"}])
+def test_a_func_that_writes_into_the_state(options):
+    with pytest.raises(StateChangedError, match="must not change the state it is given, but it wrote into it at t = "):
+        solve(lambda t, y: y.mul_(-1), **options)
