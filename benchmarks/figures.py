@@ -15,11 +15,9 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "ours": ("ours", "#003C5F", "*"),
     "exact": ("ours, exact", BLUE, "o"),
     "ours, exact": ("ours, exact", BLUE, "o"),
-    "ours, uniform": ("ours, equal steps", BLUE, "o"),
     "compressed": ("ours, compressed", SKY, "D"),
-    "ours, compressed": ("ours, compressed", SKY, "D"),
+    "ours, PECE": ("ours, PECE", SKY, "D"),
     "ours, all times": ("ours, all times asked for", "#6C8EBF", "h"),
-    "ours, graded": ("ours, graded steps", "#003C5F", "P"),
     "blocked": ("ours, torch operations", PURPLE, "p"),
     "plain": ("one sum a layer, autograd", ORANGE, "v"),
     "naive": ("double loop", VERMILION, "X"),
@@ -27,8 +25,26 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "torchdiffeq": ("torchdiffeq, Euler, order 1", GREEN, "<"),
     "torchdiffeq, all times": ("the same, all times asked for", "#00523B", "4"),
     "torchode": ("torchode, Euler, order 1", "#66B99E", ">"),
-    "pycaputo, PECE": ("pycaputo, PECE", GREEN, "<"),
+    "ours, collocation": ("ours, collocation (default)", "#003C5F", "*"),
+    "ours, adams": ("ours, adams", BLUE, "o"),
+    "ours, adams, graded": ("ours, adams, graded", SKY, "D"),
+    "ours, pece": ("ours, pece", "#6C8EBF", "h"),
+    "ours, trapezoidal": ("ours, trapezoidal", "#8AA4C8", "s"),
+    "ours, bdf2": ("ours, bdf2", "#B5C7DD", "p"),
     "pycaputo, Euler": ("pycaputo, Euler", "#66B99E", ">"),
+    "pycaputo, explicit trapezoidal": ("pycaputo, explicit trapezoidal", ORANGE, ">"),
+    "pycaputo, PEC": ("pycaputo, PEC", ORANGE, "<"),
+    "pycaputo, PECE": ("pycaputo, PECE", GREEN, "<"),
+    "pycaputo, PECECE": ("pycaputo, PECE, two corrections", GREEN, "v"),
+    "pycaputo, modified PECE": ("pycaputo, modified PECE", "#00523B", "<"),
+    "pycaputo, backward Euler": ("pycaputo, backward Euler", "#B8860B", "v"),
+    "pycaputo, Crank-Nicolson": ("pycaputo, weighted Euler 1/2", VERMILION, "v"),
+    "pycaputo, trapezoidal": ("pycaputo, trapezoidal", VERMILION, "X"),
+    "pycaputo, L1": ("pycaputo, L1", "#8B4513", "1"),
+    "pycaputo, PECE, graded": ("pycaputo, PECE, graded", GREEN, "2"),
+    "pycaputo, modified PECE, graded": ("pycaputo, modified PECE, graded", "#00523B", "2"),
+    "pycaputo, trapezoidal, graded": ("pycaputo, trapezoidal, graded", VERMILION, "2"),
+    "pycaputo, L1, graded": ("pycaputo, L1, graded", "#8B4513", "2"),
 }
 Measure = Callable[[Record, str], float | None]
 
@@ -55,21 +71,31 @@ def memory_figure(records: Records) -> Any:
     return _finished(figure, (left, right))
 
 
-def accuracy_figure(records: Records) -> Any:
-    """Error at the final time against the seconds of a solve."""
-    figure = new_figure(8, 4.2)
-    axes = figure.subplots()
-    chosen = of_group(records, "accuracy")
-    for name in _names(chosen):
-        points = [(median(r, name), r["rivals"][name]["error"]) for r in chosen if median(r, name) is not None]
-        _line(axes, name, [p[0] for p in points], [p[1] for p in points])
-    axes.set(
-        xlabel="seconds of a solve, forward, one thread",
-        ylabel="relative error at $T = 1$",
-        xscale="log",
-        title=r"$d_t^{0.5}u = -4u$: each point twice the steps of the one before",
-    )
-    return _finished(figure, (axes,))
+def precision_figure(records: Records) -> Any:
+    """Error against seconds: a column a problem, forward above and with the gradient below."""
+    chosen = of_group(records, "precision")
+    problems = list(dict.fromkeys(record["settings"]["problem"] for record in chosen))
+    figure = new_figure(4 * max(len(problems), 1), 8)
+    panels = figure.subplots(2, max(len(problems), 1), squeeze=False)
+    for record in chosen:
+        forward = record["settings"]["pass"] == "forward"
+        axes = panels[0 if forward else 1][problems.index(record["settings"]["problem"])]
+        for curve, points in _work(record).items():
+            _line(axes, curve, [p[0] for p in points], [p[1] for p in points])
+        axes.set(xlabel=f"seconds, {record['settings']['pass']}", ylabel="relative error", xscale="log")
+        axes.set_title(record["settings"]["problem"], fontsize=10)
+        axes.axhline(1e-6, color=GREY, linewidth=0.7, linestyle=":")
+    return _finished(figure, panels.flat)
+
+
+def _work(record: Record) -> dict[str, list[tuple[float, float]]]:
+    """Seconds and error of the points of each curve; exact ones are shown at rounding."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name, outcome in record["rivals"].items():
+        seconds = median(record, name)
+        if seconds is not None:
+            curves.setdefault(name.partition(": ")[0], []).append((seconds, max(outcome["error"], 1e-16)))
+    return curves
 
 
 def scaling_figure(records: Records) -> Any:
@@ -148,6 +174,6 @@ def _finished(figure: Any, panels: Any) -> Any:
 FIGURES: dict[str, Callable[[Records], Any]] = {
     "depth": depth_figure,
     "memory": memory_figure,
-    "accuracy": accuracy_figure,
+    "precision": precision_figure,
     "scaling": scaling_figure,
 }

@@ -23,12 +23,51 @@ def median(record: Record, name: str, measure: str = "seconds") -> float | None:
 
 
 def ratio(record: Record, over: str, under: str, measure: str = "seconds") -> float | None:
-    """Of times, the median of the ratios turn by turn: both sides of each were taken one after the other."""
+    """Of times, the median of the ratios turn by turn: both sides of each were taken one after the other.
+
+    For "seconds at E", of the times to reach the error E; where `over` does not reach it, at least so much.
+    """
+    if measure.startswith("seconds at "):
+        error = float(measure.removeprefix("seconds at "))
+        slow, fast = seconds_to_reach(record, over, error), seconds_to_reach(record, under, error)
+        return None if slow is None or fast is None or not fast[1] else slow[0] / fast[0]
     if measure == "seconds":
         found = turn_ratios(record, over, under)
         return float(np.median(found)) if len(found) else None
     above, below = median(record, over, measure), median(record, under, measure)
     return None if above is None or not below else above / below
+
+
+def seconds_to_reach(record: Record, beginning: str, error: float) -> tuple[float, bool] | None:
+    """The least time in which a rival whose name so begins has at most that error, and whether it got there.
+
+    Rivals are points "curve: setting". Between two settings of a curve, time is a power of the error. An error that is
+    small by luck does not count: one of a slower setting that is larger counts instead. What does not get there takes
+    longer than its slowest setting, whose time is given.
+    """
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name, outcome in record["rivals"].items():
+        if outcome["status"] == "timed" and name.startswith(beginning):
+            point = float(np.median(outcome["seconds"])), outcome["error"]
+            curves.setdefault(name.partition(": ")[0], []).append(point)
+    found = [_on_curve(sorted(points), error) for points in curves.values()]
+    reached = [seconds for seconds, there in found if there]
+    if reached:
+        return min(reached), True
+    return (min(seconds for seconds, _ in found), False) if found else None
+
+
+def _on_curve(points: list[tuple[float, float]], error: float) -> tuple[float, bool]:
+    """Of points (seconds, error), the fastest first."""
+    seconds = [point[0] for point in points]
+    kept = [max(point[1] for point in points[place:]) for place in range(len(points))]
+    there = next((place for place, found in enumerate(kept) if found <= error), None)
+    if there is None:
+        return seconds[-1], False
+    if there == 0:
+        return seconds[0], True
+    share = math.log(error / kept[there - 1]) / math.log(kept[there] / kept[there - 1])
+    return seconds[there - 1] * (seconds[there] / seconds[there - 1]) ** share, True
 
 
 def number(value: float | None) -> str:

@@ -5,6 +5,7 @@ pycaputo works in NumPy and has no gradients.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,14 @@ def torchdiffeq_euler(field: Field, y0: torch.Tensor, T: float, n: int, *, all_t
         return odeint(field, y0, torch.linspace(0, T, n + 1, dtype=y0.dtype), method="euler")[-1]
     ends = torch.tensor([0.0, T], dtype=y0.dtype)
     return odeint(field, y0, ends, method="euler", options={"step_size": T / n})[-1]
+
+
+def torchdiffeq_midpoint(field: Field, y0: torch.Tensor, T: float, n: int) -> torch.Tensor:
+    """The explicit midpoint rule, by backpropagation through its steps."""
+    from torchdiffeq import odeint
+
+    ends = torch.tensor([0.0, T], dtype=y0.dtype)
+    return odeint(field, y0, ends, method="midpoint", options={"step_size": T / n})[-1]
 
 
 def torchode_euler(field: Field, y0: torch.Tensor, T: float, n: int) -> torch.Tensor:
@@ -47,18 +56,33 @@ def fdeint_pece(field: Field, y0: torch.Tensor, T: float, n: int, order: float) 
     return FDEint(field, times, y0, order, h=T / n, dtype=y0.dtype)[:, -1]
 
 
-def pycaputo_solution(method: str, field: Callable, y0: np.ndarray, T: float, n: int, order: float) -> np.ndarray:
-    """By a method of pycaputo.fode.caputo, PECE or ForwardEuler."""
-    from pycaputo.controller import make_fixed_controller
+def pycaputo_solution(
+    method: str,
+    field: Callable,
+    y0: tuple[np.ndarray, ...],
+    T: float,
+    n: int,
+    order: float,
+    *,
+    grading: float = 1.0,
+    **options: Any,
+) -> np.ndarray:
+    """By a method of pycaputo.fode.caputo from a value and, for an order above 1, a slope; `options` are its own."""
+    from pycaputo.controller import make_fixed_controller, make_graded_controller
     from pycaputo.derivatives import CaputoDerivative
     from pycaputo.fode import caputo
     from pycaputo.stepping import evolve
 
-    options = {"corrector_iterations": 1} if method == "PECE" else {}
-    derivatives = tuple(CaputoDerivative(order) for _ in range(y0.size))
-    control = make_fixed_controller(T / n, tstart=0.0, tfinal=T)
-    solver = getattr(caputo, method)(ds=derivatives, control=control, source=field, y0=(y0,), **options)
-    state = y0
-    for event in evolve(solver, dtinit=T / n):
-        state = event.y
-    return state
+    derivatives = tuple(CaputoDerivative(order) for _ in range(y0[0].size))
+    if grading == 1.0:
+        control, first = make_fixed_controller(T / n, tstart=0.0, tfinal=T), T / n
+    else:
+        control = make_graded_controller(tstart=0.0, tfinal=T, nsteps=n, r=grading)
+        first = control.dtinit
+    solver = getattr(caputo, method)(ds=derivatives, control=control, source=field, y0=y0, **options)
+    event = None
+    for event in evolve(solver, dtinit=first):  # noqa: B007
+        pass
+    if abs(event.t - T) > 1e-9 * T:
+        raise ValueError(f"pycaputo stopped at t = {event.t}, not at {T}")
+    return event.y

@@ -1,7 +1,18 @@
 """The one list of what is timed: every group of cases, in the order of the page."""
 
 from benchmarks.case import Case, Group, Options
-from benchmarks.cases import accuracy, depth, first_use, paper_size, perfume, predict, scaling, solver, table
+from benchmarks.cases import (
+    depth,
+    first_use,
+    long_solve,
+    paper_size,
+    perfume,
+    precision,
+    predict,
+    scaling,
+    solver,
+    table,
+)
 
 GROUPS: dict[str, Group] = {
     group.name: group
@@ -12,8 +23,11 @@ GROUPS: dict[str, Group] = {
         depth.DEPTH,
         depth.WIDTH,
         solver.SOLVER,
-        solver.LONG_SOLVE,
-        accuracy.GROUP,
+        long_solve.LONG_SOLVE,
+        long_solve.STEPS,
+        long_solve.CHECKPOINT,
+        precision.PRECISION,
+        precision.ORDER_ONE,
         scaling.DEPTH,
         scaling.SAMPLES,
         predict.GROUP,

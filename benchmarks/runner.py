@@ -33,7 +33,8 @@ def run_case(group_name: str, case: Case, options: Options, say: Say = lambda te
         if outcomes[name]["status"] == "timed":
             say(f"memory of {name}")
             outcomes[name]["memory"] = peak_memory(group_name, case.name, name, options)
-            outcomes[name]["live_memory"] = peak_memory(group_name, case.name, name, options, live=True)
+            if case.live_memory:
+                outcomes[name]["live_memory"] = peak_memory(group_name, case.name, name, options, live=True)
     return {
         "group": group_name,
         "name": case.name,

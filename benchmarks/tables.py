@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from benchmarks.measures import Record, markdown, median, number, ratio, ratio_cell, seconds_cell
+from benchmarks.measures import Record, markdown, median, number, ratio, ratio_cell, seconds_cell, seconds_to_reach
 from benchmarks.profile import SHARES
 
 Records = list[Record]
+# Of the work-precision diagrams: whose fastest methods are compared, ours first, and the errors they reach.
+PACKAGES = ("ours", "pycaputo", "fdeint (PyPI)")
+REACHED = (1e-4, 1e-6, 1e-8)
 UNITS = {"µs": 1e6, "ms": 1e3, "s": 1.0}
 
 
@@ -144,6 +147,54 @@ def predict(records: Records) -> str:
     return found
 
 
+def precision(records: Records) -> str:
+    """For each problem and pass, the time in which each package's fastest method reaches some errors."""
+    chosen = of_group(records, "precision")
+    if not chosen:
+        return missing("precision")
+    rows = []
+    for record in chosen:
+        for error in REACHED:
+            found = {package: seconds_to_reach(record, package, error) for package in PACKAGES}
+            rows.append(
+                [
+                    *(_setting(value) for value in record["settings"].values()),
+                    f"{error:.0e}",
+                    *(_reached(seconds) for seconds in found.values()),
+                    *(_faster(found["ours"], found[peer]) for peer in PACKAGES[1:]),
+                ]
+            )
+    headings = [*chosen[0]["settings"], "error", *(f"{name} (ms)" for name in PACKAGES)]
+    return markdown([*headings, *(f"{peer} / ours" for peer in PACKAGES[1:])], rows)
+
+
+def _reached(found: tuple[float, bool] | None) -> str:
+    return "-" if found is None else f"{'' if found[1] else '> '}{number(1e3 * found[0])}"
+
+
+def _faster(ours: tuple[float, bool] | None, peer: tuple[float, bool] | None) -> str:
+    if ours is None or peer is None or not ours[1]:
+        return "-"
+    return f"{'' if peer[1] else '> '}{number(peer[0] / ours[0])}"
+
+
+def precision_points(records: Records) -> str:
+    """Every point of the diagrams: milliseconds and, in brackets, the error; a curve in a row."""
+    chosen = of_group(records, "precision")
+    if not chosen:
+        return missing("precision")
+    rows = []
+    for record in chosen:
+        curves: dict[str, list[str]] = {}
+        for name, outcome in record["rivals"].items():
+            if outcome["status"] == "timed":
+                curve, _, label = name.partition(": ")
+                text = f"{label}: {number(1e3 * (median(record, name) or 0.0))} ({outcome['error']:.0e})"
+                curves.setdefault(curve, []).append(text)
+        rows += [[record["name"], curve, "; ".join(points)] for curve, points in curves.items()]
+    return markdown(["problem", "method", "setting: ms (error)"], rows)
+
+
 def machine(records: Records) -> str:
     """Where and with what the numbers were made, once for each setting among them."""
     settings: dict[str, list[str]] = {}
@@ -210,8 +261,14 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "solver-errors": partial(errors, group="solver"),
     "long-solve": partial(times, group="long-solve", unit="s"),
     "long-solve-errors": partial(errors, group="long-solve"),
-    "accuracy": partial(times, group="accuracy", unit="ms"),
-    "accuracy-errors": partial(errors, group="accuracy"),
+    "long-steps": partial(times, group="long-steps", unit="µs"),
+    "checkpoint": partial(times, group="checkpoint", unit="µs", ratios=[("checkpoint", "plain")]),
+    "checkpoint-memory": partial(memory, group="checkpoint", ratios=[("checkpoint", "plain")], by="pass"),
+    "checkpoint-errors": partial(errors, group="checkpoint"),
+    "precision": precision,
+    "precision-points": precision_points,
+    "order-one": partial(times, group="order-one", unit="ms", ratios=[("ours, adams", "torchdiffeq, midpoint")]),
+    "order-one-errors": partial(errors, group="order-one"),
     "scaling-depth": partial(times, group="scaling-depth", unit="µs", per="layers"),
     "scaling-samples": partial(times, group="scaling-samples", unit="ms"),
     "first-use": partial(times, group="first-use", unit="s"),

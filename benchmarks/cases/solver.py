@@ -7,7 +7,6 @@ differences of it), so that every solver answers to the same exact numbers, Eule
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from fracdnn import fdeint
 from fracdnn.caputo import mittag_leffler
 
 ORDER, BATCH, WIDTH = 0.5, 256, 32
-FRACTIONAL = ("ours", "ours, exact", "ours, all times", "naive", "fdeint (PyPI)")
+FRACTIONAL = ("ours", "ours, exact", "ours, all times", "ours, PECE", "naive", "fdeint (PyPI)")
 PACKAGES = {
     "fdeint (PyPI)": "FDEint",
     "torchdiffeq": "torchdiffeq",
@@ -29,6 +28,7 @@ PACKAGES = {
 TARGETS = (
     Target("fdeint, 128 steps: ours / torchdiffeq's Euler, time", "ours", "torchdiffeq", at_most=2),
     Target("fdeint, 128 steps: PyPI's fdeint / ours, time", "fdeint (PyPI)", "ours", at_least=5),
+    Target("PECE, 128 steps: PyPI's fdeint / ours, time", "fdeint (PyPI)", "ours, PECE", at_least=20),
     Target("fdeint, 128 steps: PyPI's fdeint / ours, memory", "fdeint (PyPI)", "ours", "memory", at_least=10),
     Target("fdeint, 128 steps: the same, live memory", "fdeint (PyPI)", "ours", "live_memory", at_least=10),
 )
@@ -51,6 +51,7 @@ class Linear:
             "ours": partial(self._ours, "auto"),
             "ours, exact": partial(self._ours, "exact"),
             "ours, all times": lambda: self._ours("auto", all_times=True)[-1],
+            "ours, PECE": self._ours_pece,
             "naive": lambda: double_loop(lambda j, y: y @ self.A, self.y0, n_steps, ORDER, 1 / n_steps),
             "fdeint (PyPI)": lambda: peers.fdeint_pece(self.field, self.y0, 1.0, n_steps, ORDER),
             "torchdiffeq": partial(peers.torchdiffeq_euler, self.field, self.y0, 1.0, n_steps, all_times=False),
@@ -67,6 +68,10 @@ class Linear:
         t = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
         way = {"method": "l1", "grid": "given", "history": history}
         return fdeint(self.field, self.y0, t, order=ORDER, trajectory=all_times, **way)
+
+    def _ours_pece(self) -> torch.Tensor:
+        way = {"method": "pece", "n_steps": self.n_steps, "trajectory": False}
+        return fdeint(self.field, self.y0, [0.0, 1.0], order=ORDER, **way)
 
     def run(self, name: str) -> None:
         (self.solve[name]() * self.c).sum().backward()
@@ -104,42 +109,6 @@ def rival(name: str, problem: Linear) -> Rival:
     )
 
 
-class LongSolve:
-    """d_t^0.5 u = −4u, u(0) = 0.5, float64, to T = 1 in very many steps, compressed."""
-
-    def __init__(self, n_steps: int) -> None:
-        self.n_steps = n_steps
-        self.rate = torch.tensor(-4.0, dtype=torch.float64, requires_grad=True)
-        self.found: torch.Tensor | None = None
-
-    def run(self, backward: bool) -> None:
-        t = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
-        y0 = torch.tensor(0.5, dtype=torch.float64)
-        with torch.set_grad_enabled(backward):
-            way = {"method": "l1", "grid": "given", "history": "compressed"}
-            end = fdeint(lambda t, u: self.rate * u, y0, t, order=0.5, trajectory=False, **way)
-        self.rate.grad = None
-        if backward:
-            end.backward()
-        self.found = end.detach()
-
-    def error(self, backward: bool) -> float:
-        """Against erfcx(4)/2; the gradient against the derivative −2x² erfcx(x) … of the same function."""
-        from scipy.special import erfcx
-
-        self.run(backward)
-        assert self.found is not None
-        errors = [abs(float(self.found) / (0.5 * erfcx(4.0)) - 1)]
-        if backward:
-            assert self.rate.grad is not None
-            slope = 0.5 * (2 / np.sqrt(np.pi) - 8 * erfcx(4.0))  # d/dz of 0.5 erfcx(−z) at −4
-            errors.append(abs(float(self.rate.grad) / slope - 1))
-        return max(errors)
-
-    def rival(self, backward: bool) -> Rival:
-        return Rival(partial(self.run, backward), partial(self.error, backward), tolerance=2 / self.n_steps)
-
-
 def cases(options: Options) -> list[Case]:
     # Beyond, memory or patience ends.
     reach = {"naive": 128, "fdeint (PyPI)": 256, "torchdiffeq, all times": 256}
@@ -161,26 +130,6 @@ def cases(options: Options) -> list[Case]:
     ]
 
 
-def long_cases(options: Options) -> list[Case]:
-    n = 500 if options.quick else 100_000
-    rivals: dict[str, Any] = {
-        "forward": partial(LongSolve.rival, backward=False),
-        "forward + backward": partial(LongSolve.rival, backward=True),
-    }
-    return [
-        Case(
-            name=f"{n} steps",
-            settings={"steps": n},
-            build=partial(LongSolve, n),
-            rivals=rivals,
-            turns=2 if options.quick else 3,
-            warm_turns=0,
-            threads=1,
-        )
-    ]
-
-
 SOLVER = Group(
     "solver", "fdeint and its peers, d_t^0.5 y = yA, 256 x 32, float32, one thread, forward + backward", cases
 )
-LONG_SOLVE = Group("long-solve", "d_t^0.5 u = -4u in 10^5 compressed steps, float64, one thread", long_cases)

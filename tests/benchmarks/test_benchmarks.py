@@ -11,7 +11,7 @@ import pytest
 import torch
 from benchmarks.__main__ import main, run_cases
 from benchmarks.case import Case, Group, Options, Rival, Target
-from benchmarks.measures import number, ratio
+from benchmarks.measures import number, ratio, seconds_to_reach
 from benchmarks.memory import measured
 from benchmarks.networks import DefinitionNetwork, PlainNetwork, twin
 from benchmarks.page import filled
@@ -107,8 +107,42 @@ def test_targets_say_reached_miss_and_not_measured(squares):
     assert "| wrong / right | at least 3 | 2.00 | ten | MISS (0 of 1 reached) |" in targets([record])
 
 
+def work(**points):
+    """A record of points (seconds, error), by curve."""
+    return {
+        "rivals": {
+            f"{curve}: {place}": {"status": "timed", "seconds": [seconds], "error": error}
+            for curve, found in points.items()
+            for place, (seconds, error) in enumerate(found)
+        }
+    }
+
+
+def test_the_time_to_reach_an_error_lies_between_settings():
+    record = work(ours=[(1.0, 1e-2), (4.0, 1e-6)], peer=[(2.0, 1e-3), (8.0, 1e-5), (1.0, 1e-1)])
+    assert seconds_to_reach(record, "ours", 1e-4) == (pytest.approx(2.0), True)
+    assert seconds_to_reach(record, "peer", 1e-4) == (pytest.approx(4.0), True)
+    assert seconds_to_reach(record, "ours", 0.1) == (1.0, True)
+    assert seconds_to_reach(record, "peer", 1e-6) == (8.0, False)
+    assert seconds_to_reach(record, "nobody", 1e-4) is None
+    assert ratio(record, "peer", "ours", "seconds at 0.0001") == pytest.approx(2.0)
+    assert ratio(record, "peer", "ours", "seconds at 1e-06") == pytest.approx(2.0)  # at least
+    assert ratio(record, "ours", "peer", "seconds at 1e-06") is None
+
+
+def test_an_error_that_is_small_by_luck_is_not_reached():
+    record = work(lucky=[(1.0, 1e-3), (2.0, 1e-9), (4.0, 1e-5)])
+    assert seconds_to_reach(record, "lucky", 1e-6) == (4.0, False)
+    assert seconds_to_reach(record, "lucky", 1e-5)[0] == pytest.approx(2.0)
+
+
+def test_the_fastest_curve_counts():
+    record = work(**{"peer, slow": [(9.0, 1e-7)], "peer, fast": [(3.0, 1e-7)], "peer, coarse": [(1.0, 1e-1)]})
+    assert seconds_to_reach(record, "peer", 1e-6) == (3.0, True)
+
+
 def test_the_command_makes_results_page_and_pictures(tmp_path):
-    groups = ["paper-size", "accuracy", "scaling-depth", "long-solve"]
+    groups = ["paper-size", "precision", "order-one", "scaling-depth", "long-solve", "long-steps"]
     run = subprocess.run(
         command("--only", *groups, out=tmp_path), cwd=ROOT, env=environment(), capture_output=True, text=True
     )
@@ -121,12 +155,13 @@ def test_the_command_makes_results_page_and_pictures(tmp_path):
         assert f"{name}: timing" in run.stderr
         assert record["made_with"]["versions"]["torch"] == torch.__version__
         for rival, outcome in record["rivals"].items():
-            assert outcome["status"] == "timed" or "pycaputo" in rival or "PyPI" in rival, (name, rival, outcome)
+            peer = any(package in rival for package in ("pycaputo", "PyPI", "torchdiffeq"))
+            assert outcome["status"] == "timed" or peer, (name, rival, outcome)
     page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
     assert "QUICK SIZES, NOT RESULTS" in page
     assert "| paper's size: plain autograd / ours | at least 8 |" in page
     assert "Not measured yet: `python -m benchmarks --only predict`." in page
-    for picture in ("depth", "memory", "accuracy", "scaling"):
+    for picture in ("depth", "memory", "precision", "scaling"):
         assert (tmp_path / "images" / f"benchmark_{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 

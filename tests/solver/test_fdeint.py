@@ -303,3 +303,17 @@ def test_the_first_state_that_func_sees_carries_the_whole_gradient():
     u = on_grid(slope, y0, torch.linspace(0, 1, 30), order=0.5, trajectory=False)
     first, start = torch.autograd.grad(u.sum(), [seen[0], y0])
     torch.testing.assert_close(first, start)
+
+
+@pytest.mark.parametrize("way", [{"n_steps": 40, "method": "trapezoidal"}, {"n_steps": 40, "method": "bdf2"}, {}])
+@pytest.mark.parametrize("components", [8, 9])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_implicit_methods_take_states_of_any_size(way, components, checkpoint):
+    """Jacobians come row by row up to 8 components, all rows at once beyond."""
+    rates = torch.linspace(0.5, 2.0, components, dtype=torch.float64, requires_grad=True)
+    y0 = torch.ones(components, dtype=torch.float64)
+    u = fdeint(lambda t, u: -rates * u, y0, [0.0, 1.0], order=0.6, trajectory=False, checkpoint=checkpoint, **way)
+    exact = mittag_leffler(-rates, 0.6)
+    torch.testing.assert_close(u, exact, rtol=5e-3, atol=0)
+    found, expected = (torch.autograd.grad(each.sum(), rates)[0] for each in (u, exact))
+    torch.testing.assert_close(found, expected, rtol=5e-2, atol=0)

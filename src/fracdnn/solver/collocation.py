@@ -163,7 +163,7 @@ class Collocation:
         """[m, n, n] with n = G · d."""
 
         def at(k: int) -> torch.Tensor:
-            return jacobian(lambda state: self.problem.evaluate(clock[k], state)[1], states[:, k])
+            return jacobian(lambda state: self.problem.packed_slope(clock[k], state), states[:, k])
 
         if everywhere:
             return torch.stack([at(k) for k in range(len(clock))])

@@ -7,6 +7,7 @@ in plain operations: derivatives of any kind and order are autograd's.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ _RUN = 8
 # Up to so many steps all nodes are near.
 _ALL_NEAR = 256
 
-Advance = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+Advance = Callable[[int, Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
 
 
 @dataclass
@@ -31,6 +32,28 @@ class Carry:
     far: tuple[torch.Tensor, ...]
 
 
+@dataclass(frozen=True)
+class _Weights:
+    """Near weights of a block, cut up as its steps need them."""
+
+    older: torch.Tensor  # [G, R · rows, M]: of the nodes before the block
+    runs: list[torch.Tensor]  # [G, R · rows, first]: of the block's nodes before a run of rows
+    recent: list[torch.Tensor]  # [G, R, n − first]: of the nodes in its run before a row
+    newest: list[tuple[torch.Tensor, ...]]  # R times [G, 1]: of a row's own node
+
+    @classmethod
+    def cut(cls, weights: torch.Tensor, known: int) -> "_Weights":
+        """Of all near weights [G, R, rows, M] of a window with so many nodes before the block."""
+        rows = weights.shape[2]
+        firsts = range(0, rows, _RUN)
+        return cls(
+            weights[..., :known].flatten(1, 2),
+            [weights[:, :, first : first + _RUN, known : known + first].flatten(1, 2) for first in firsts],
+            [row[..., known + n - n % _RUN : known + n] for n, row in enumerate(weights.unbind(2))],
+            [row[..., known + n].unsqueeze(-1).unbind(1) for n, row in enumerate(weights.unbind(2))],
+        )
+
+
 class History:
     """Weights of rules on nodes t_0 = 0, …, t_N; `step` where these are equal steps of that length."""
 
@@ -40,7 +63,7 @@ class History:
         self.rules, self.nodes, self._step = tuple(rules), nodes, step
         self.n_steps = len(nodes) - 1
         self.modes = None if exact else _modes_for(nodes.detach(), tolerance)
-        self._kept: dict[tuple[str, int, int], torch.Tensor] = {}
+        self._kept: dict[tuple[str, int, int], Any] = {}
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """First and last node of each block; the first is the last of the block before."""
@@ -51,13 +74,13 @@ class History:
         """The first node of the window in the block that begins with a node."""
         return 0 if self.modes is None else max(begin - BLOCK, 0)
 
-    def prepare(self) -> None:
+    def prepare(self, dtype: torch.dtype) -> None:
         """Make the weights that blocks share, so that none of them is made inside of a segment computed again."""
         if self._step is None:
             return
         for begin, end in list(self.blocks())[:3] + list(self.blocks())[-1:]:
             window = self.window_begin(begin)
-            self._near(window, begin, end)
+            self._near(window, begin, end, dtype)
             self._far_weights(window, begin, end)
             self._absorbing(window, begin)
 
@@ -70,27 +93,25 @@ class History:
         )
         return Carry(0, first.unsqueeze(1), nothing)
 
-    def run(self, carry: Carry, begin: int, end: int, step: Advance) -> torch.Tensor:
-        """Nodes begin + 1 … end [G, B, d]: `step(n, sums, newest)` makes n of sums [G, R, d], newest weights [G, R, 1].
+    def run(self, carry: Carry, begin: int, end: int, step: Advance, start: torch.Tensor | None = None) -> torch.Tensor:
+        """Nodes begin + 1 … end [G, B, d]: `step(n, sums, newest)` makes n of R sums [G, d] and newest weights [G, 1].
 
-        Sum r is that of rule r over the nodes before n, newest weight r its weight of node n itself.
+        Sum r is that of rule r over the nodes before n, newest weight r its weight of node n itself. Sums count from
+        `start` [B, G, d].
         """
-        known = begin - carry.begin + 1
-        weights = self._near(carry.begin, begin, end).to(carry.window.dtype)
-        older = _product(weights[..., :known], carry.window) + self._far(carry, begin, end)
+        weights = self._near(carry.begin, begin, end, carry.window.dtype)
+        older = _product(weights.older, carry.window, end - begin) + self._far(carry, begin, end)
+        if start is not None:
+            older = older + start.transpose(0, 1).unsqueeze(1)
         made: list[torch.Tensor] = []
-        for first in range(0, end - begin, _RUN):
-            last = min(first + _RUN, end - begin)
-            sums = older[:, :, first:last]
+        for number, sums in enumerate(older.split(_RUN, dim=2)):
+            first, count = number * _RUN, sums.shape[2]
             if first:
-                sums = sums + _product(weights[:, :, first:last, known : known + first], torch.stack(made, dim=1))
-            rows = sums.unbind(2)
-            for n in range(first, last):
-                row = rows[n - first]
+                sums = sums + _product(weights.runs[number], torch.stack(made, dim=1), count)
+            for n, row in enumerate(sums.unbind(2), first):
                 if n > first:
-                    recent = weights[:, :, n, known + first : known + n]
-                    row = row + torch.bmm(recent, torch.stack(made[first:], dim=1))
-                made.append(step(begin + n + 1, row, weights[:, :, n, known + n].unsqueeze(-1)))
+                    row = row + torch.bmm(weights.recent[n], torch.stack(made[first:], dim=1))
+                made.append(step(begin + n + 1, row.unbind(1), weights.newest[n]))
         return torch.stack(made, dim=1)
 
     def between(self, carry: Carry, made: torch.Tensor, rule: int, times: torch.Tensor) -> torch.Tensor:
@@ -114,13 +135,13 @@ class History:
         )
         return Carry(begin, torch.cat([carry.window[:, -1:], made], dim=1), far)
 
-    def _near(self, window: int, begin: int, end: int) -> torch.Tensor:
-        """[G, R, rows, M] for nodes window … end."""
+    def _near(self, window: int, begin: int, end: int, dtype: torch.dtype) -> _Weights:
+        """For nodes window … end."""
 
-        def made() -> torch.Tensor:
-            nodes = self._times(window, end)
-            rows = nodes[begin - window + 1 :]
-            return torch.stack([rule.near(rows, nodes) for rule in self.rules], dim=1)
+        def made() -> _Weights:
+            nodes, known = self._times(window, end), begin - window + 1
+            near = torch.stack([rule.near(nodes[known:], nodes) for rule in self.rules], dim=1)
+            return _Weights.cut(near.to(dtype), known)
 
         return self._cached("near", begin - window, end - begin, made)
 
@@ -162,7 +183,7 @@ class History:
             return self.nodes[first : last + 1]
         return self._step * torch.arange(last - first + 1, dtype=torch.float64, device=self.nodes.device)
 
-    def _cached(self, kind: str, first: int, second: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def _cached(self, kind: str, first: int, second: int, make: Callable[[], Any]) -> Any:
         if self._step is None:
             return make()
         key = (kind, first, second)
@@ -171,10 +192,9 @@ class History:
         return self._kept[key]
 
 
-def _product(weights: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-    """[G, R, rows, M] by [G, M, d]."""
-    groups, rules, rows, n_nodes = weights.shape
-    return torch.bmm(weights.reshape(groups, rules * rows, n_nodes), nodes).view(groups, rules, rows, -1)
+def _product(weights: torch.Tensor, nodes: torch.Tensor, rows: int) -> torch.Tensor:
+    """[G, R · rows, M] by [G, M, d], as [G, R, rows, d]."""
+    return torch.bmm(weights, nodes).unflatten(1, (-1, rows))
 
 
 def _modes_for(nodes: torch.Tensor, tolerance: float) -> Modes | None:

@@ -97,26 +97,25 @@ class StageSolver:
 
 def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     """∂function/∂state, [n, n] for a state of n components."""
-    with unhooked():
-        return _jacobian(function, state)
+    n = state.numel()
+    if being_transformed():
+        return torch.func.jacrev(function)(state).reshape(n, n)
+    with torch.enable_grad(), unhooked():  # torch.func has no hooks, so these are rows of autograd's
+        at = state.detach().requires_grad_()
+        value = function(at).reshape(-1)
+        if not value.requires_grad:  # func does not look at the state
+            return state.new_zeros(n, n)
+        if n > _ROW_BY_ROW:
+            every = torch.eye(n, dtype=value.dtype, device=value.device)
+            (whole,) = torch.autograd.grad(value, at, every, is_grads_batched=True, allow_unused=True)
+            return state.new_zeros(n, n) if whole is None else whole.reshape(n, n)
+        rows = [torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0] for each in value]
+    return torch.stack([torch.zeros_like(at) if row is None else row for row in rows]).reshape(n, n).detach()
 
 
 def unhooked() -> AbstractContextManager[None]:
     """Keep hooks of the caller's on saved tensors, such as those of a checkpoint, off a graph that is used up here."""
     return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
-
-
-def _jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
-    n = state.numel()
-    if being_transformed() or n > _ROW_BY_ROW:
-        return torch.func.jacrev(function)(state).reshape(n, n)
-    with torch.enable_grad():
-        at = state.detach().requires_grad_()
-        value = function(at).reshape(-1)
-        if not value.requires_grad:  # func does not look at the state
-            return state.new_zeros(n, n)
-        rows = [torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0] for each in value]
-    return torch.stack([torch.zeros_like(at) if row is None else row for row in rows]).reshape(n, n).detach()
 
 
 def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iterations: int = 50) -> torch.Tensor:

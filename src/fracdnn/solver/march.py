@@ -5,6 +5,7 @@ states in a straight line: of the method's order, next to the singular begin, to
 (L1), it is linear between them.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,6 +29,7 @@ class Wanted:
     elapsed: torch.Tensor
     nodes: list[int]  # of each: the last node that is not later
     at_node: list[bool]
+    known_from: list[int]  # of each: the node with which it is known
 
     @classmethod
     def on(cls, grid: Grid, elapsed: torch.Tensor) -> "Wanted":
@@ -41,7 +43,12 @@ class Wanted:
         if carries_derivative(elapsed):  # a node does not move with the time that is asked for, but begin and end
             close &= (nearest == 0) | (nearest == grid.n_steps)
         earlier = torch.searchsorted(nodes, times, right=True) - 1
-        return cls(elapsed, torch.where(close, nearest, earlier.clamp(0, grid.n_steps - 1)).tolist(), close.tolist())
+        left = torch.where(close, nearest, earlier.clamp(0, grid.n_steps - 1))
+        return cls(elapsed, left.tolist(), close.tolist(), (left + ~close).tolist())
+
+    def after(self, begin: int, end: int) -> range:
+        """Numbers of those that are known after node `begin`, and up to node `end`."""
+        return range(bisect_right(self.known_from, begin), bisect_right(self.known_from, end))
 
 
 def interpolated(states: torch.Tensor, grid: Grid, elapsed: torch.Tensor) -> torch.Tensor:
@@ -72,7 +79,7 @@ def march(
     for first in range(0, len(blocks), length):
         segment = blocks[first : first + length]
         if checkpoint:
-            walk.history.prepare()
+            walk.history.prepare(position.window.dtype)
             position, more = recomputed(walk.over, segment, position, use_reentrant=False)
         else:
             position, more = walk.over(segment, position)
@@ -90,17 +97,15 @@ class _Walk:
         self.history = History(method.rules(grid), grid.elapsed, grid.step, exact=exact, tolerance=tolerance)
         self._method, self._grid, self._wanted = method, grid, wanted
         self._clock = grid.clock.unbind(0)
-        self._steps = grid.elapsed.diff().to(method.problem.value.dtype).unbind(0)
+        steps, dtype = grid.elapsed.diff(), method.problem.value.dtype
+        self._steps = steps.to(dtype).unbind(0)
+        self._reaches = (None, None, *(1.0 + steps[1:] / steps[:-1]).to(dtype).unbind(0))
 
     def start(self) -> tuple[_Position, list[torch.Tensor]]:
         first = self._method.first(self._clock[0])
-        at_begin = (
-            [node == 0 and at for node, at in zip(self._wanted.nodes, self._wanted.at_node, strict=True)]
-            if self._wanted
-            else [True]
-        )
+        at_begin = len(self._wanted.after(-1, 0)) if self._wanted else 1
         carry = self.history.start(first.entry)
-        return _Position(carry.window, carry.far, first, None), [first.state for at in at_begin if at]
+        return _Position(carry.window, carry.far, first, None), [first.state] * at_begin
 
     def over(self, blocks: Sequence[tuple[int, int]], position: _Position) -> tuple[_Position, list[torch.Tensor]]:
         """Some blocks on; with the states asked for on the way."""
@@ -109,17 +114,18 @@ class _Walk:
             carry = Carry(self.history.window_begin(begin), position.window, position.far)
             last, before = position.last, position.before
             states: list[torch.Tensor] = [last.state]
-            without_memory = self._method.problem.without_memory(self._grid.elapsed[begin + 1 : end + 1]).unbind(0)
+            start = None
+            if self._method.from_start:
+                start = self._method.problem.without_memory(self._grid.elapsed[begin + 1 : end + 1])
 
-            def step(n: int, sums: torch.Tensor, newest: torch.Tensor) -> torch.Tensor:
+            def step(n: int, sums: Sequence[torch.Tensor], newest: Sequence[torch.Tensor]) -> torch.Tensor:
                 nonlocal last, before
                 stage = Stage(
                     number=n,
                     time=self._clock[n],
                     last_time=self._clock[n - 1],
                     step=self._steps[n - 1],
-                    last_step=self._steps[n - 2] if n > 1 else None,
-                    without_memory=without_memory[n - begin - 1],  # noqa: B023
+                    reach=self._reaches[n],
                     sums=sums,
                     newest=newest,
                 )
@@ -127,7 +133,7 @@ class _Walk:
                 states.append(last.state)  # noqa: B023
                 return last.entry
 
-            made = self.history.run(carry, begin, end, step)
+            made = self.history.run(carry, begin, end, step, start)
             self._method.problem.check_finite(states, self._clock, begin)
             found.extend(self._found(carry, begin, end, states, made))
             closed = self.history.close(carry, begin, made)
@@ -141,11 +147,7 @@ class _Walk:
         wanted = self._wanted
         if wanted is None:
             return states[1:]
-        chosen = [
-            number
-            for number, (node, at) in enumerate(zip(wanted.nodes, wanted.at_node, strict=True))
-            if (begin < node <= end if at else begin <= node < end)
-        ]
+        chosen = wanted.after(begin, end)
         inside = [number for number in chosen if not wanted.at_node[number]]
         between = iter(self._between(wanted, carry, begin, states, made, inside)) if inside else iter(())
         return [states[wanted.nodes[number] - begin] if wanted.at_node[number] else next(between) for number in chosen]

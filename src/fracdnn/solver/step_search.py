@@ -35,15 +35,16 @@ class StepSearch(Search):
         self._end = end
         step, dtype = self.begin.new_tensor(end - self.now), self._last.state.dtype
         sums, newest = self._history.row(end)
+        if self._method.from_start:
+            sums = sums + self.problem.without_memory(step.new_tensor(end)).unsqueeze(1)
         stage = Stage(
             number=len(self._history.times),
             time=(self.begin + end).to(self._clock.dtype),
             last_time=(self.begin + self.now).to(self._clock.dtype),
             step=step.to(dtype),
-            last_step=None if self._before is None else step.new_tensor(self._last_step).to(dtype),
-            without_memory=self.problem.without_memory(step.new_tensor(end)),
-            sums=sums,
-            newest=newest,
+            reach=None if self._before is None else (1.0 + step / self._last_step).to(dtype),
+            sums=sums.unbind(1),
+            newest=newest.unbind(1),
         )
         try:
             self._node = self._method.step(stage, self._last, self._before)

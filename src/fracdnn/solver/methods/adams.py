@@ -12,11 +12,10 @@ from fracdnn.solver.rules import ConstantRule, LinearRule, Rule
 
 class _Corrected(Method):
     def _corrected(self, stage: Stage, rule: int, slope: torch.Tensor) -> Node:
-        memory, weight = stage.memory(rule), stage.weight(rule)
-        for _ in range(self.options.corrections):
-            node = self.node(stage.time, memory + weight * slope)
-            slope = node.entry
-        return node
+        memory, weight = stage.sums[rule], stage.newest[rule]
+        for _ in range(self.options.corrections - 1):
+            slope = self.slope(stage.time, memory + weight * slope)
+        return self.node(stage.time, memory + weight * slope)
 
 
 class Pece(_Corrected):
@@ -33,7 +32,7 @@ class Pece(_Corrected):
         return [ConstantRule(self.problem.orders), LinearRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        return self._corrected(stage, 1, self.node(stage.time, stage.memory(0)).entry)
+        return self._corrected(stage, 1, self.slope(stage.time, stage.sums[0]))
 
 
 class Adams(_Corrected):
@@ -49,9 +48,9 @@ class Adams(_Corrected):
         return [LinearRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        if before is None or stage.last_step is None:
-            continued = self.node(stage.time, stage.memory() + stage.weight() * last.entry).entry
+        memory, weight = stage.sums[0], stage.newest[0]
+        if before is None or stage.reach is None:
+            continued = self.slope(stage.time, memory + weight * last.entry)
         else:
-            continued = torch.lerp(before.entry, last.entry, 1.0 + stage.step / stage.last_step)
-        predicted = self.node(stage.time, stage.memory() + stage.weight() * continued)
-        return self._corrected(stage, 0, predicted.entry)
+            continued = torch.lerp(before.entry, last.entry, stage.reach)
+        return self._corrected(stage, 0, self.slope(stage.time, memory + weight * continued))

@@ -5,6 +5,7 @@ rules over x_0 … x_{n−1} and makes u_n and x_n of them.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,26 +35,20 @@ class Node:
     entry: torch.Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Stage:
-    """All that step n has to work with: the sums [groups, rules, components], the newest weights [groups, rules, 1]."""
+    """All that step n has to work with; for each rule the sum [groups, components] and the newest weight [groups, 1].
+
+    Sums count from the solution without memory, unless the method says otherwise.
+    """
 
     number: int
     time: torch.Tensor  # as func sees it
     last_time: torch.Tensor
     step: torch.Tensor  # t_n − t_{n−1}
-    last_step: torch.Tensor | None  # the one before
-    without_memory: torch.Tensor
-    sums: torch.Tensor
-    newest: torch.Tensor
-
-    def memory(self, rule: int = 0) -> torch.Tensor:
-        """What a rule remembers of the nodes before."""
-        return self.without_memory + self.sums[:, rule]
-
-    def weight(self, rule: int = 0) -> torch.Tensor:
-        """Of node n itself."""
-        return self.newest[:, rule]
+    reach: torch.Tensor | None  # 1 + step / the one before: how far node n lies from node n − 2, in steps before
+    sums: Sequence[torch.Tensor]  # over the nodes before
+    newest: Sequence[torch.Tensor]  # of node n itself
 
 
 class Method(ABC):
@@ -65,6 +60,8 @@ class Method(ABC):
     largest_order: ClassVar[float] = 2.0
     adaptive: ClassVar[bool] = True
     only_uniform: ClassVar[bool] = False
+    # Whether sums count from the solution without memory, u_0 + t u_0'.
+    from_start: ClassVar[bool] = True
     # The rule that gives the solution between nodes, where the history is one of slopes; None: linear between states.
     between: ClassVar[int | None] = 0
 
@@ -86,6 +83,10 @@ class Method(ABC):
         """A state with its slope."""
         return Node(*self.problem.evaluate(time, state))
 
+    def slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """Of a state that is only guessed."""
+        return self.problem.packed_slope(time, state)
+
     @abstractmethod
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         """u_n and x_n, after nodes n − 1 and n − 2."""
@@ -93,7 +94,7 @@ class Method(ABC):
     def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> torch.Tensor:
         """u_n = known + weight · func(t_n, u_n)."""
         equation = StageEquation(
-            lambda state: self.problem.evaluate(stage.time, state)[1],
+            lambda state: self.slope(stage.time, state),
             known,
             weight,
             f"in step {stage.number}, at t = {time_text(stage.time)}",

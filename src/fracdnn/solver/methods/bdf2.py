@@ -58,7 +58,7 @@ class Bdf2(Method):
         if stage.number < len(self._first_nodes):
             return self._first_nodes[stage.number]
         start = torch.bmm(self._starting[:, stage.number].unsqueeze(1), self._first_slopes).squeeze(1)
-        return self.node(stage.time, self.solve(stage, stage.memory() + start, stage.weight(), guess=last.state))
+        return self.node(stage.time, self.solve(stage, stage.sums[0] + start, stage.newest[0], guess=last.state))
 
     def _solved_together(self, first: Node, count: int) -> list[Node]:
         if count == 1:
@@ -72,7 +72,7 @@ class Bdf2(Method):
         known = known + weights[..., :1] * first.entry.unsqueeze(1)
 
         def residual(states: torch.Tensor) -> torch.Tensor:
-            slopes = [self.problem.evaluate(clock[k + 1], state)[1] for k, state in enumerate(states.unbind(1))]
+            slopes = [self.slope(clock[k + 1], state) for k, state in enumerate(states.unbind(1))]
             return states - known - torch.bmm(weights[..., 1:], torch.stack(slopes, dim=1))
 
         guess = first.state.detach().unsqueeze(1).expand(-1, count - 1, -1).contiguous()

@@ -17,5 +17,4 @@ class Euler(Method):
         return [ConstantRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        state = stage.memory()
-        return self.node(stage.time, state)
+        return self.node(stage.time, stage.sums[0])

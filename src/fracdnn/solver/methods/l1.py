@@ -19,6 +19,7 @@ from fracdnn.solver.rules import ConstantRule, Rule
 class _L1(Method):
     largest_order = 1.0
     adaptive = False
+    from_start = False
     between = None
 
     def rules(self, grid: Grid | None) -> list[Rule]:
@@ -35,7 +36,7 @@ class L1(_L1):
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         seen, slope = self.problem.evaluate(stage.last_time, last.state)
-        entry = (slope - stage.sums[:, 0]) / stage.weight()
+        entry = (slope - stage.sums[0]) / stage.newest[0]
         return Node(seen + stage.step * entry, entry)
 
 
@@ -46,7 +47,7 @@ class ImplicitL1(_L1):
     implicit = True
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        factor = stage.step / stage.weight()
-        known = last.state - factor * stage.sums[:, 0]
+        factor = stage.step / stage.newest[0]
+        known = last.state - factor * stage.sums[0]
         state = self.solve(stage, known, factor, guess=last.state)
         return Node(state, (state - last.state) / stage.step)
