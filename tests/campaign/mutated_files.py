@@ -51,7 +51,22 @@ TEXTS = {
     '"long number"': "9" * 5000,
 }
 HEADER_VALUES = [*VALUES[:25], "F16", "F64", "F32", "I64", "BOOL", "U8", "C64", "F4", [-1], [2**62, 4], [0, 2**63]]
-METADATA_VALUES = ["²", "9" * 5000, "-1", "2.0", " 2", "3", "1", "", "checkpoint", "model", "0" * 64, "null", "[]", "{}"]
+METADATA_VALUES = [
+    "²",
+    "9" * 5000,
+    "-1",
+    "2.0",
+    " 2",
+    "3",
+    "1",
+    "",
+    "checkpoint",
+    "model",
+    "0" * 64,
+    "null",
+    "[]",
+    "{}",
+]
 SIZES = (torch.float16, torch.bfloat16, torch.float32, torch.int64, torch.bool, torch.uint8, torch.complex64)
 
 

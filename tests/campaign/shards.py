@@ -133,7 +133,9 @@ def tried(subject, first, count, seed, folder):
             raise AssertionError(f"the shard did not begin\n{complaint}")
         number, case = json.loads((folder / "now.json").read_text(encoding="utf-8").splitlines()[0])
         what = "hangs" if hung else f"ends the process with {process.returncode}"
-        findings.append(_told(subject, seed, {"number": number, "case": case, "problem": f"{what}\n{complaint[-2000:]}"}))
+        findings.append(
+            _told(subject, seed, {"number": number, "case": case, "problem": f"{what}\n{complaint[-2000:]}"})
+        )
         first = number + 1
     noted = folder / "findings.jsonl"
     lines = noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fracdnn.container import read_document, write_document
+from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.known import estimator_of
-from fracdnn.estimators.model_file import checked
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
 from fracdnn.tabular.preparation import Preparation, listed, missing_as_null, nearest, numbers_in
@@ -60,7 +59,7 @@ class TableModel:
 def load(path: str | os.PathLike) -> Any:
     """What `save` wrote: an estimator, or a `TableModel` where the file was made from a table."""
     document = read_document(path, "model")
-    with checked(path):
+    with checked(path, "model"):
         estimator = estimator_of(document)
         if "table" not in document:
             return estimator
@@ -69,6 +68,8 @@ def load(path: str | os.PathLike) -> Any:
         preparation = Preparation.from_document(table["columns"])
         if len(preparation.feature_names) != estimator.n_features_in_:
             raise ValueError("columns that do not give the network's features")
+        if not isinstance(table["target"], str) or not isinstance(table["details"], dict):
+            raise TypeError("a target that is no name, or details that are none")
         return TableModel(estimator, preparation, table["target"], table["details"])
 
 

@@ -5,6 +5,7 @@ values: the transformers are made again by fitting them to one row that holds ju
 """
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,19 @@ class Column:
     kind: str
     median: float | None = None
     categories: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """A ValueError unless it is what `Preparation.of` makes, which a file does not promise."""
+        if self.kind == "number":
+            good = isinstance(self.median, float | int) and math.isfinite(self.median) and not self.categories
+        else:
+            texts = all(isinstance(value, str) for value in self.categories)
+            good = self.kind == "category" and bool(self.categories) and texts and self._is_sorted()
+        if not (good and isinstance(self.name, str)):
+            raise ValueError(f"a column {self.name!r} that is none")
+
+    def _is_sorted(self) -> bool:
+        return list(self.categories) == sorted(set(self.categories))
 
 
 class Preparation:
@@ -58,7 +72,13 @@ class Preparation:
 
     @classmethod
     def from_document(cls, document: list[dict[str, Any]]) -> "Preparation":
-        return cls([Column(**{**each, "categories": tuple(each["categories"])}) for each in document])
+        """The inverse of `to_document`; a ValueError where that could not have written it."""
+        columns = [Column(**{**each, "categories": tuple(each["categories"])}) for each in document]
+        if not columns or len({column.name for column in columns}) < len(columns):
+            raise ValueError("no columns, or two of one name")
+        for column in columns:
+            column.check()
+        return cls(columns)
 
     def to_document(self) -> list[dict[str, Any]]:
         return [asdict(column) for column in self.columns]
