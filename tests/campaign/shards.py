@@ -7,7 +7,7 @@ A subject is a module with
     problem(world, case)    None, or what is wrong with how the changed file is taken: a title, then more lines
     undamaged(world)        cases without changes, to warm up
 
-`python -m tests.campaign.shards SUBJECT FIRST COUNT SEED FOLDER` tries cases FIRST … FIRST + COUNT − 1, shrinks those that
+`python -m tests.campaign.shards SUBJECT FIRST COUNT SEED FOLDER` tries COUNT cases from FIRST on, shrinks those that
 fail and notes them in the folder. `tried` starts that, watches it, and returns what it found.
 """
 

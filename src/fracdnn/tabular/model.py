@@ -13,7 +13,7 @@ from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.known import estimator_of
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
-from fracdnn.tabular.preparation import Preparation, listed, missing_as_null, nearest, numbers_in
+from fracdnn.tabular.preparation import Preparation, has_no_text, listed, missing_as_null, nearest, numbers_in
 
 if TYPE_CHECKING:
     import polars as pl
@@ -132,4 +132,9 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is not None and _are_labels(numbers):
         return numbers.cast(pl.Int64).to_numpy()
+    if has_no_text(values.dtype):
+        raise TableError(
+            f"the target column {values.name!r} must hold numbers or text, got cells of type {values.dtype}; "
+            f"save them as text"
+        )
     return values.cast(pl.String).to_numpy().astype(str)

@@ -190,7 +190,7 @@ def _column(column: "pl.Series", categorical: bool) -> "Column | str":
     """What the column is, or why it cannot be used."""
     if missing_as_null(column).null_count() == len(column):
         return "it is empty"
-    if column.dtype.is_temporal() or column.dtype.is_nested():
+    if column.dtype.is_temporal() or has_no_text(column.dtype):
         return f"its type {column.dtype} is neither a number nor a category"
     values = None if categorical else numbers_in(column)
     if values is not None:
@@ -228,8 +228,19 @@ def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
 def _as_categories(column: "pl.Series") -> "pl.Series":
     import polars as pl
 
+    if has_no_text(column.dtype):
+        raise TableError(
+            f"column {column.name!r} must hold categories, got cells of type {column.dtype}; save them as text"
+        )
     text = missing_as_null(column if column.dtype == pl.String else column.cast(pl.String))
     return text.fill_null(NOTHING)
+
+
+def has_no_text(dtype: "pl.DataType") -> bool:
+    """Whether cells of the type are neither text nor can be written as it: lists, structs, bytes."""
+    import polars as pl
+
+    return dtype.is_nested() or dtype in (pl.Binary, pl.Object)
 
 
 def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
