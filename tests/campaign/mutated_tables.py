@@ -20,10 +20,8 @@ from tests.campaign.changes import BYTES, drawn, raised, unclear, with_bytes
 N = 14
 COLUMNS = {
     "length": [f"{k / 7:.3f}" for k in range(N)],
-    "colour": [("red", "green", "blue, dark")[k % 3] for k in range(N)],
-    "when": [f"2024-01-{k + 1:02d}" for k in range(N)],
+    "colour": [("red", "green", 'said "blue, dark"\nand left')[k % 3] for k in range(N)],
     "weight": ["" if k == 3 else str(10 - k) for k in range(N)],
-    "note": [f'said "{k}"\nand left' for k in range(N)],
     "y": [str(k % 2) for k in range(N)],
 }
 CELLS = [

@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import polars as pl
 import pytest
 
@@ -6,10 +8,10 @@ from fracdnn.tabular.model import target_values, task_of
 from fracdnn.tabular.preparation import Column, Preparation
 
 
-@pytest.mark.parametrize("cells", [[b"\xff"] * 4, [[1, 2]] * 4, [{"a": 1}] * 4], ids=["bytes", "lists", "structs"])
-def test_cells_that_cannot_be_text(cells):
+@pytest.mark.parametrize("cell", [b"\xff", [1, 2], {"a": 1}, timedelta(1)], ids=lambda cell: type(cell).__name__)
+def test_cells_that_cannot_be_text(cell):
     """Left out where they are to be learned from; refused as a target, and in place of known categories."""
-    table = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": cells})
+    table = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [cell] * 4})
     preparation, notes = Preparation.of(table)
     assert preparation.names == ["a"]
     assert len(notes) == 1

@@ -237,10 +237,10 @@ def _as_categories(column: "pl.Series") -> "pl.Series":
 
 
 def has_no_text(dtype: "pl.DataType") -> bool:
-    """Whether cells of the type are neither text nor can be written as it: lists, structs, bytes."""
+    """Whether cells of the type are neither text nor can be written as it: lists, structs, bytes, durations."""
     import polars as pl
 
-    return dtype.is_nested() or dtype in (pl.Binary, pl.Object)
+    return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
 
 
 def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
