@@ -39,21 +39,22 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
 def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
     """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`."""
     require("safetensors")
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
     path = Path(path)
-    # A folder, a missing file or one that may not be read says so here, as Python does it.
-    path.open("rb").close()
+    # Read once: a file that another process puts in its place meanwhile is not mixed with this one. A folder, a missing
+    # file or one that may not be read says so here, as Python does it.
+    content = path.read_bytes()
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            _check_metadata(path, kind, metadata)
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+        tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
+        metadata = _metadata(content)
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:  # those of dtypes that torch has not
         raise FileContentError(
             f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({_line(error)}); "
             f"it is cut short or of another program, so save it again"
         ) from None
+    _check_metadata(path, kind, metadata)
     if _digest(metadata["document"], tensors) != metadata["sha256"]:
         raise FileContentError(
             f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
@@ -82,6 +83,12 @@ def checked(path: str | os.PathLike, kind: str) -> Iterator[None]:
 def _line(error: Exception) -> str:
     words = " ".join(str(error).split())
     return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The texts in the header of a safetensors file, which begins with its length."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]).get("__metadata__") or {}
 
 
 def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:

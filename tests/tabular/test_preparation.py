@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.model import target_values, task_of
+from fracdnn.tabular.model import split_target, target_values, task_of
 from fracdnn.tabular.preparation import Column, Preparation
 
 
@@ -38,6 +38,19 @@ def test_cells_that_cannot_be_text(cell):
 def test_columns_that_no_table_has(column):
     with pytest.raises(ValueError, match=r"a column .* that is none"):
         Preparation.from_document([column])
+
+
+def test_messages_stay_short():
+    long = "x" * 5000
+    table = pl.DataFrame({long: ["1", "2", long], "y": [0, 1, 0]})
+    for call in (
+        lambda: split_target(table, "z"),
+        lambda: Preparation([Column(long, "number", median=1.0)]).transform(table),
+        lambda: Preparation([Column(long, "category", categories=("1", "2"))]).transform(table),
+    ):
+        with pytest.raises(TableError, match="must h") as refused:
+            call()
+        assert len(str(refused.value)) < 600
 
 
 def test_documents_without_columns_or_with_one_twice():

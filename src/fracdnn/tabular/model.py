@@ -13,7 +13,7 @@ from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.known import estimator_of
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
-from fracdnn.tabular.preparation import Preparation, has_no_text, listed, missing_as_null, nearest, numbers_in
+from fracdnn.tabular.preparation import Preparation, has_no_text, listed, missing_as_null, nearest, numbers_in, quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -98,7 +98,7 @@ def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.
         values = values.fill_nan(None)
     kept = values.is_not_null()
     if not kept.any():
-        raise TableError(f"the target column {target!r} must hold values, got none; check the table")
+        raise TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
     return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
 
 
@@ -125,7 +125,7 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
         numbers = numbers_in(values)
         if numbers is None or not bool(numbers.is_finite().all()):
             raise TableError(
-                f"the target column {values.name!r} must hold finite numbers for a regression, got other cells; "
+                f"the target column {quoted(values.name)} must hold finite numbers for a regression, got other cells; "
                 f"pass --task classification"
             )
         return numbers.to_numpy()
@@ -134,7 +134,7 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
         return numbers.cast(pl.Int64).to_numpy()
     if has_no_text(values.dtype):
         raise TableError(
-            f"the target column {values.name!r} must hold numbers or text, got cells of type {values.dtype}; "
+            f"the target column {quoted(values.name)} must hold numbers or text, got cells of type {values.dtype}; "
             f"save them as text"
         )
     return values.cast(pl.String).to_numpy().astype(str)

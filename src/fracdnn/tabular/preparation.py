@@ -6,6 +6,7 @@ values: the transformers are made again by fitting them to one row that holds ju
 
 import difflib
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ class Preparation:
             if isinstance(found, Column):
                 columns.append(found)
             else:
-                notes.append(f"column {name!r} is left out: {found}")
+                notes.append(f"column {quoted(name)} is left out: {found}")
         if not columns:
             reasons = "; ".join(notes) or "there is none beside the target"
             raise TableError(f"the table must have a column to learn from, got none: {reasons}")
@@ -142,11 +143,18 @@ def nearest(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
         name.lower(), [each.lower() for each in names], n=1
     )
-    return f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
+    return quoted(name) + (f" (did you mean {quoted(close[0])}?)" if close else "")
+
+
+def quoted(text: str) -> str:
+    """A name or a cell as a message shows it: of a long one, both ends."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = 80
+    return shortened.repr(text)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
+    shown = ", ".join(quoted(name) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -180,7 +188,7 @@ def numbers_in(column: "pl.Series") -> "pl.Series | None":
     with_comma = column.filter(column.str.contains(",", literal=True))
     if with_comma.str.contains(r"^[+-]?\d{1,3},\d{3}$").all():
         raise TableError(
-            f"column {column.name!r} must be clear about its commas, got {with_comma[0]!r}, which may be a thousand "
+            f"column {quoted(column.name)} must be clear about its commas, got {quoted(with_comma[0])}, which may be a thousand "
             f"times more or less; write numbers with a decimal point and without separators"
         )
     return values
@@ -212,14 +220,14 @@ def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
         bad = texts.is_not_null() & texts.cast(float, strict=False).is_null()
         row = int(bad.arg_max() or 0)
         raise TableError(
-            f"column {column.name!r} must hold numbers, got {texts[row]!r} in row {first_row + row + 1}; "
+            f"column {quoted(column.name)} must hold numbers, got {quoted(texts[row])} in row {first_row + row + 1}; "
             f"correct the cell, or leave it empty if it is not known"
         )
     found = values.fill_null(float("nan")).to_numpy()
     if np.isinf(found).any():
         row = int(np.isinf(found).argmax())
         raise TableError(
-            f"column {column.name!r} must hold finite numbers, got {found[row]} in row {first_row + row + 1}; "
+            f"column {quoted(column.name)} must hold finite numbers, got {found[row]} in row {first_row + row + 1}; "
             f"correct the cell, or leave it empty if it is not known"
         )
     return found
@@ -230,7 +238,7 @@ def _as_categories(column: "pl.Series") -> "pl.Series":
 
     if has_no_text(column.dtype):
         raise TableError(
-            f"column {column.name!r} must hold categories, got cells of type {column.dtype}; save them as text"
+            f"column {quoted(column.name)} must hold categories, got cells of type {column.dtype}; save them as text"
         )
     text = missing_as_null(column if column.dtype == pl.String else column.cast(pl.String))
     return text.fill_null(NOTHING)
@@ -249,7 +257,7 @@ def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
     if new.any():
         row = int(new.arg_max() or 0)
         raise TableError(
-            f"column {column.name!r} must hold categories of the training table, got {nearest(texts[row], known)} "
+            f"column {quoted(column.name)} must hold categories of the training table, got {nearest(texts[row], known)} "
             f"in row {first_row + row + 1}; it knows {listed(column.categories)}; correct the cell, or pass "
             f"--new-categories ignore"
         )
