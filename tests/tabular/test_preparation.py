@@ -40,6 +40,12 @@ def test_columns_that_no_table_has(column):
         Preparation.from_document([column])
 
 
+def test_medians_of_very_large_numbers():
+    table = pl.DataFrame({"a": [1.2e308, 1.6e308, None], "b": [1.7e308, 1.7e308, None]})
+    preparation, _ = Preparation.of(table)
+    assert preparation.transform(table)[2].tolist() == [1.4e308, 1.7e308]
+
+
 def test_messages_stay_short():
     long = "x" * 5000
     table = pl.DataFrame({long: ["1", "2", long], "y": [0, 1, 0]})

@@ -122,7 +122,8 @@ class Preparation:
 
         if self._numbers:
             medians = np.array([[column.median for column in self._numbers]], dtype=np.float64)
-            self._imputer = SimpleImputer(strategy="median").fit(medians)
+            # Of one row, each value is the most frequent, and no sum of two large ones overflows.
+            self._imputer = SimpleImputer(strategy="most_frequent").fit(medians)
         if self._categories:
             known = [np.array(column.categories, dtype=object) for column in self._categories]
             encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
@@ -188,8 +189,8 @@ def numbers_in(column: "pl.Series") -> "pl.Series | None":
     with_comma = column.filter(column.str.contains(",", literal=True))
     if with_comma.str.contains(r"^[+-]?\d{1,3},\d{3}$").all():
         raise TableError(
-            f"column {quoted(column.name)} must be clear about its commas, got {quoted(with_comma[0])}, which may be a thousand "
-            f"times more or less; write numbers with a decimal point and without separators"
+            f"column {quoted(column.name)} must be clear about its commas, got {quoted(with_comma[0])}, which may be a "
+            f"thousand times more or less; write numbers with a decimal point and without separators"
         )
     return values
 
@@ -205,12 +206,18 @@ def _column(column: "pl.Series", categorical: bool) -> "Column | str":
         finite = values.filter(values.is_finite())
         if not len(finite):
             return "it holds no finite number"
-        return Column(column.name, "number", median=float(finite.median()))  # type: ignore[arg-type]
+        return Column(column.name, "number", median=_median(finite))
     texts = _as_categories(column)
     known = tuple(sorted(texts.unique().to_list()))
     if len(known) > MOST_CATEGORIES or len(known) == len(column) > 2:
         return f"it is text with {len(known)} different values in {len(column)} rows"
     return Column(column.name, "category", categories=known)
+
+
+def _median(numbers: "pl.Series") -> float:
+    median = float(numbers.median())  # type: ignore[arg-type]
+    # Of two very large ones in the middle, the sum is infinite.
+    return median if math.isfinite(median) else 2.0 * float((0.5 * numbers).median())  # type: ignore[arg-type]
 
 
 def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
@@ -257,7 +264,7 @@ def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
     if new.any():
         row = int(new.arg_max() or 0)
         raise TableError(
-            f"column {quoted(column.name)} must hold categories of the training table, got {nearest(texts[row], known)} "
-            f"in row {first_row + row + 1}; it knows {listed(column.categories)}; correct the cell, or pass "
+            f"column {quoted(column.name)} must hold categories of the training table, got "
+            f"{nearest(texts[row], known)} in row {first_row + row + 1}; it knows {listed(column.categories)}; correct the cell, or pass "
             f"--new-categories ignore"
         )
