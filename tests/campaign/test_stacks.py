@@ -12,6 +12,9 @@ from tests.campaign.layers import LAYERS, made
 from tests.campaign.stack_cases import cases
 from tests.campaign.trying import assert_same, try_cases
 
+# Torch says so on CPUs without bfloat16.
+pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+
 # Rounding of the states, carried on by up to 80 layers; far weights of a compressed history have a tolerance of 1e-10.
 TOLERANCES = {"float64": 1e-10, "float32": 2e-4, "bfloat16": 8e-2}
 COMPRESSED = 1e-8
