@@ -259,11 +259,11 @@ def cases_of_objectives(draw):
     return draw(with_engine(case))
 
 
-@pytest.mark.parametrize("part", range(budget.cases(1, 6)))
+@pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_outputs(part):
     try_cases(f"networks, outputs {part}", cases_of_outputs(), check_outputs, budget.cases(120, 1000))
 
 
-@pytest.mark.parametrize("part", range(budget.cases(1, 6)))
+@pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_objectives(part):
     try_cases(f"networks, objectives {part}", cases_of_objectives(), check_objective, budget.cases(120, 1000))

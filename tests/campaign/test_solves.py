@@ -181,7 +181,7 @@ def cases(draw, modes):
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_gradients(part):
-    try_cases(f"solves, gradients {part}", cases(("backward",)), check, budget.cases(120, 1500))
+    try_cases(f"solves, gradients {part}", cases(("backward",)), check, budget.cases(120, 1000))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))

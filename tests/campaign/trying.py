@@ -12,8 +12,8 @@ from tests.campaign import budget
 
 
 def try_cases(name, strategy, check, count):
-    """Draw so many cases and check each."""
-    tried = 0
+    """Draw so many cases and check each; what the checks gave."""
+    results = []
 
     @seed(budget.seed_of(name))
     @settings(
@@ -27,11 +27,9 @@ def try_cases(name, strategy, check, count):
     )
     @given(strategy)
     def try_one(case):
-        nonlocal tried
-        tried += 1
         try:
             with torch.random.fork_rng():
-                check(case)
+                results.append(check(case))
         except BaseException as error:
             error.add_note(script(check, case))
             raise
@@ -39,7 +37,8 @@ def try_cases(name, strategy, check, count):
     try:
         try_one()
     finally:
-        budget.say_tried(name, tried)
+        budget.say_tried(name, len(results))
+    return results
 
 
 def script(check, case):
