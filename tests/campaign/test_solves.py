@@ -37,13 +37,13 @@ class Case:
     seed: int = 0
 
 
-# Of t, u and a parameter.
+# Of t, u and a parameter; times keep their own dtype until they have become small numbers.
 FUNCS = {
     "decay": lambda t, u, a: -a * u,
-    "forced": lambda t, u, a: torch.sin(3.0 * t.to(u.dtype)) - a * u,
-    "nonlinear": lambda t, u, a: torch.tanh(a * u) - 0.5 * u * t.to(u.dtype) / (1.0 + t.to(u.dtype).abs()),
+    "forced": lambda t, u, a: torch.sin(3.0 * t).to(u.dtype) - a * u,
+    "nonlinear": lambda t, u, a: torch.tanh(a * u) - 0.5 * u * torch.cos(t).to(u.dtype),
     "coupled": lambda t, u, a: torch.cos(a * u.sum() / max(1, u.numel()) + 0.2 * u),
-    "of time alone": lambda t, u, a: a * torch.exp(-t.to(u.dtype).abs()).expand(u.shape),
+    "of time alone": lambda t, u, a: (a * torch.cos(2.0 * t).to(u.dtype)).expand(u.shape),
 }
 
 
