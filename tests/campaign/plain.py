@@ -4,7 +4,7 @@ Samples are rows. A network is a dict of K [N, width, width], b [N, width] and W
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,10 +24,10 @@ class Problem:
     operator: float
     bias: float
     decay: float
+    rounding: float = 0.0  # a relative error of tanh, to see what its rounding does
 
     def part(self, rows):
-        values = {**vars(self), "x": self.x[rows], "target": self.target[rows], "weight": self.weight[rows]}
-        return Problem(**values)
+        return replace(self, x=self.x[rows], target=self.target[rows], weight=self.weight[rows])
 
 
 def memory_weights(order, n):
@@ -42,8 +42,12 @@ def forward(network, problem):
     Y = [problem.x]
     for j in range(1, len(K) + 1):
         remembered = sum(a[j - k] * (Y[k] - Y[k - 1]) for k in range(1, j))
-        Y.append(Y[j - 1] - remembered + c * np.tanh(Y[j - 1] @ K[j - 1].T + b[j - 1]))
+        Y.append(Y[j - 1] - remembered + c * tanh(Y[j - 1] @ K[j - 1].T + b[j - 1], problem))
     return Y
+
+
+def tanh(argument, problem):
+    return (1 - problem.rounding) * np.tanh(argument)
 
 
 def step_factor(problem):
@@ -72,7 +76,7 @@ def objective(network, problem):
     Q = {N: -cotangent @ W}
     back = {}  # σ′(K_j Y_j + b_j) · Q_{j+1}
     for j in reversed(range(N)):
-        back[j] = (1 - np.tanh(Y[j] @ K[j].T + b[j]) ** 2) * Q[j + 1]
+        back[j] = (1 - tanh(Y[j] @ K[j].T + b[j], problem) ** 2) * Q[j + 1]
         Q[j] = Q[j + 1] - a[N - j] * Q[N] + c * back[j] @ K[j]
         Q[j] = Q[j] + sum(a[k - j] * (Q[k + 1] - Q[k]) for k in range(j + 1, N))
     gradient = {

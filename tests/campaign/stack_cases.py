@@ -8,6 +8,9 @@ from tests.campaign import ways
 from tests.campaign.layers import LAYERS, WITH_HOOKS_ON_GRADIENTS
 
 ORDERS = st.one_of(st.sampled_from([0.02, 0.1, 0.5, 0.9, 0.999]), st.integers(20, 999).map(lambda n: n / 1000))
+SHAPES = [(2, 3), (1, 1), (3,), (0, 2), (1, 4), (2, 3, 2)]
+# From 16 layers on, enough numbers for compiled sums.
+LARGE = (64, 33)
 
 
 @dataclass(frozen=True)
@@ -36,20 +39,21 @@ class Case:
 
 @st.composite
 def memories(draw, n):
-    """Order, steps, what of them is learned and how the history is summed, for n layers."""
-    horizon = draw(st.sampled_from([0.3, 1.0, 4.0]))
-    learn_order, learn_steps = draw(st.sampled_from([False, True, "layer"])), draw(st.booleans())
-    order, steps = draw(ORDERS if learn_order else ORDERS | st.just(1.0)), horizon / n
+    """Whether there are values for single layers; and order, steps, what of them is learned, and the history's sum."""
+    step, learn_order = draw(st.sampled_from([0.3, 1.0, 4.0])) / n, draw(st.booleans())
+    order = draw(ORDERS if learn_order else ORDERS | st.just(1.0))
     if draw(st.booleans()):
-        factors = draw(st.lists(st.sampled_from([1.0, 0.1, 0.5, 3.0]), min_size=1, max_size=5))
-        steps = tuple(round(steps * factors[j % len(factors)], 6) for j in range(n))
-    if learn_order is not True and draw(st.booleans()):
-        some = draw(st.lists(ORDERS, min_size=1, max_size=3))
-        order = tuple(some[j % len(some)] for j in range(n))
-    by_layer = learn_order == "layer" or learn_steps or isinstance(order, tuple) or isinstance(steps, tuple)
-    history = draw(st.sampled_from(["auto", "exact"] if by_layer else ["auto", "exact", "compressed"]))
-    named = {"order": order, "steps": steps, "learn_order": learn_order, "learn_steps": learn_steps}
-    return by_layer, {**named, "history": history}
+        history = draw(st.sampled_from(["auto", "exact", "compressed"]))
+        return False, {"order": order, "steps": step, "learn_order": learn_order, "history": history}
+    orders = draw(st.lists(ORDERS, max_size=3))
+    factors = draw(st.lists(st.sampled_from([1.0, 0.1, 0.5, 3.0]), max_size=5))
+    return True, {
+        "order": tuple(orders[j % len(orders)] for j in range(n)) if orders else order,
+        "steps": tuple(round(step * factors[j % len(factors)], 6) for j in range(n)) if factors else step,
+        "learn_order": learn_order and (True if not orders and draw(st.booleans()) else "layer"),
+        "learn_steps": draw(st.booleans()),
+        "history": draw(st.sampled_from(["auto", "exact"])),
+    }
 
 
 @st.composite
@@ -83,7 +87,7 @@ def cases(
         layers=draw(layer_kinds(n, kinds)),
         **memory,
         dtype=dtype,
-        shape=draw(st.sampled_from([(2, 3), (1, 1), (3,), (0, 2), (1, 4), (2, 3, 2)])),
+        shape=draw(st.sampled_from([*SHAPES, LARGE] if n >= 16 else SHAPES)),
         strided=draw(st.booleans()),
         learn_x=draw(st.booleans()),
         frozen=tuple(draw(st.lists(st.integers(0, n - 1), max_size=3, unique=True))),
