@@ -14,15 +14,20 @@ def times_of(steps):
 
 
 def memory(order, t):
-    """The weights w [N, N] and the factors [N] for times t [N + 1] and one order, or one for each step."""
+    """The weights w [N, N] and the factors [N] for times t [N + 1] and one order, or one for each step.
+
+    A difference of powers is written as a^p − b^p = −a^p · expm1(p · log1p(−(a − b)/a)): as it stands it cancels, and
+    its derivatives by t more so.
+    """
     steps = t.diff()
     order = order.expand(len(steps)).unsqueeze(1)
-    gap = t[1:].unsqueeze(1) - t
-    later = gap > 0
-    powers = torch.where(later, torch.where(later, gap, 1.0) ** (1.0 - order), 0.0)
+    older = torch.ones(len(steps), len(steps), dtype=torch.bool).tril(-1)
+    since = torch.where(older, t[1:].unsqueeze(1) - t[:-1], 2.0)
+    share = torch.where(older, steps / since, 0.5)
+    differences = -(since ** (1.0 - order)) * torch.expm1((1.0 - order) * torch.log1p(-share))
     scale = steps.unsqueeze(1) ** order
-    factors = torch.exp(torch.lgamma(2.0 - order)) * scale
-    return scale / steps * (powers[:, :-1] - powers[:, 1:]), factors.squeeze(1)
+    weights = torch.where(older, scale / steps * differences, 0.0)
+    return weights, (torch.exp(torch.lgamma(2.0 - order)) * scale).squeeze(1)
 
 
 def states(step, y0, order, t):

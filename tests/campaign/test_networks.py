@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization, backward
-from tests.campaign import budget, network_definition
+from tests.campaign import budget, network_definition, ways
 from tests.campaign.stack_cases import memories
 from tests.campaign.trying import assert_same, try_cases
 
@@ -19,7 +19,7 @@ pytest.importorskip("numba", reason="the compiled kernel is one of the engines")
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 
 TOLERANCES = {"float64": 1e-10, "float32": 3e-4, "bfloat16": 8e-2}
-COMPRESSED = 1e-8
+COMPRESSED, COMPRESSED_TWICE = 1e-8, 1e-6
 # Closer to its kink than this, rounding decides on the slope of a relu.
 KINK = {"float64": 1e-11, "float32": 1e-4, "bfloat16": 1e-4}
 
@@ -58,7 +58,15 @@ class Case:
     decay: float = 0.0
     laplacian: str = "time"
     exponent: float = 1.0
+    wrappers: tuple = ()  # of `ways`
+    derivative: str = "backward"
     seed: int = 0
+
+    @property
+    def shape(self):
+        return (*self.rows, self.n_features)
+
+    layers = ()
 
 
 def network_of(case):
@@ -135,7 +143,14 @@ def needing_gradients(x, parameters):
 
 def tolerance_of(case, network):
     tolerance = TOLERANCES[case.dtype]
-    return max(tolerance, COMPRESSED) if network.history_ == "compressed" else tolerance
+    if network.history_ == "compressed":
+        tolerance = max(tolerance, COMPRESSED_TWICE if case.derivative in ways.SECOND else COMPRESSED)
+    return tolerance
+
+
+def assume_no_kink(case, arguments):
+    if case.activation == "relu":
+        assume(all(bool((a.abs() > KINK[case.dtype]).all()) for a in arguments))
 
 
 def check_outputs(case):
@@ -143,8 +158,7 @@ def check_outputs(case):
     wide, x_wide = wide_of(network, x, case)
     arguments = []
     states = network_definition.network_states(wide, case, x_wide, arguments)
-    if case.activation == "relu":
-        assume(all(bool((a.abs() > KINK[case.dtype]).all()) for a in arguments))
+    assume_no_kink(case, arguments)
     outputs = states[-1] @ wide["W"].T
     generator = torch.Generator().manual_seed(case.seed + 2)
     cotangent = torch.randn(outputs.shape, dtype=torch.float64, generator=generator).to(x.dtype)
@@ -166,8 +180,7 @@ def check_objective(case):
     wide, x_wide = wide_of(network, x, replace(case, learn_x=False))
     arguments = []
     outputs = network_definition.network_states(wide, case, x_wide, arguments)[-1] @ wide["W"].T
-    if case.activation == "relu":
-        assume(all(bool((a.abs() > KINK[case.dtype]).all()) for a in arguments))
+    assume_no_kink(case, arguments)
     target_wide = target if case.loss == "cross_entropy" else target.double()
     weight_wide = None if weight is None else weight.double()
     value = network_definition.data_loss(outputs, target_wide, weight_wide, case.loss, case.smoothing)
@@ -188,6 +201,43 @@ def check_objective(case):
         assert_same(found, expected, tolerance_of(case, network))
         assert_same({"outputs": outputs_found}, {"outputs": outputs}, tolerance_of(case, network))
     assert_same(by_autograd, expected, tolerance_of(case, network))
+
+
+class Definition:
+    """The network by definition, as `ways` calls a module."""
+
+    def __init__(self, case, parameters):
+        self._case, self._parameters, self.arguments = case, parameters, []
+
+    def named_parameters(self):
+        return self._parameters.items()
+
+    def __call__(self, parameters, x):
+        every = {**self._parameters, **(parameters or {})}
+        return network_definition.network_states(every, self._case, x, self.arguments)[-1] @ every["W"].T
+
+
+def check_ways(case):
+    network, (x, _, _) = network_of(case), data_of(case)
+    wide, x_wide = wide_of(network, x, case)
+    wanted, question = Definition(case, wide), ways.Question(trajectory=False, unseen=0, seed=case.seed)
+    with torch.no_grad():
+        wanted(None, x_wide)
+    assume_no_kink(case, wanted.arguments)
+    expected = ways.by_definition(case.derivative)(wanted, wanted, x_wide, question)
+    network, x = ways.copied(network, case.wrappers), x.detach().requires_grad_(case.learn_x)
+    call = ways.called(network, trajectory=False, wrappers=case.wrappers)
+    found = ways.DERIVATIVES[case.derivative](call, network, x, question)
+    if not is_watched(case):
+        assert network.engine_ == engine_of(case)
+    coarse = case.dtype == "bfloat16" or "autocast" in case.wrappers
+    tolerance = max(tolerance_of(case, network), TOLERANCES["bfloat16"] if coarse else 0.0)
+    assert_same(found, expected, tolerance, together=coarse)
+
+
+def is_watched(case):
+    """Whether only plain operations can serve."""
+    return case.derivative in ways.OF_FUNC or bool({"autocast", "by sample"} & set(case.wrappers))
 
 
 @st.composite
@@ -262,6 +312,26 @@ def cases_of_objectives(draw):
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_outputs(part):
     try_cases(f"networks, outputs {part}", cases_of_outputs(), check_outputs, budget.cases(120, 1000))
+
+
+@st.composite
+def cases_of_ways(draw):
+    case = replace(
+        draw(architectures()),
+        rows=draw(st.sampled_from([(3,), (1,), (9,), (0,), (), (2, 2)])),
+        dtype=draw(st.sampled_from(["float64", "float64", "float32"])),
+        wrappers=tuple(draw(st.permutations(ways.WRAPPERS))[: draw(st.integers(0, 2))]),
+        derivative=draw(st.sampled_from(list(ways.DERIVATIVES))),
+    )
+    case = ways.made_possible(case)
+    if case.derivative in ("jacrev", "jacfwd") and case.n_layers * (case.width or case.n_features) ** 2 > 200:
+        case = replace(case, derivative="vjp")
+    return case if is_watched(case) else draw(with_engine(case))
+
+
+@pytest.mark.parametrize("part", range(budget.cases(1, 4)))
+def test_ways_to_call_and_to_differentiate(part):
+    try_cases(f"networks, ways {part}", cases_of_ways(), check_ways, budget.cases(80, 800))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))

@@ -153,7 +153,7 @@ def check_ensemble(case):
 @st.composite
 def cases(draw, modes):
     grid = draw(st.sampled_from(["uniform", "nearly uniform", "graded", "random"]))
-    n_steps = draw(st.integers(1, 12) | st.integers(1, 100))
+    n_steps = draw(st.integers(1, 12) | st.integers(1, 100) | st.integers(100, 300))
     times = draw(st.sampled_from(["float64", "float64", "float32"]))
     start = draw(st.sampled_from([0.0, -1.0, 0.5, 100.0] + ([1e6] if times == "float64" else [])))
     by = tuple(draw(st.lists(st.sampled_from(["y0", "order", "t", "parameter"]), unique=True, min_size=1)))

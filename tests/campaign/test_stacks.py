@@ -18,6 +18,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 # Rounding of the states, carried on by up to 80 layers; far weights of a compressed history have a tolerance of 1e-10.
 TOLERANCES = {"float64": 1e-10, "float32": 2e-4, "bfloat16": 8e-2}
 COMPRESSED = 1e-8
+# That holds for the weights; each derivative by the order may cost two digits.
+COMPRESSED_TWICE = 1e-6
 
 
 def stack_of(case):
@@ -104,7 +106,8 @@ def check(case):
         found, expected = found | mine, expected | theirs
     coarse = case.dtype == "bfloat16" or "autocast" in case.wrappers
     tolerance = TOLERANCES["bfloat16" if coarse else case.dtype]
-    tolerance = max(tolerance, COMPRESSED) if stack.history_ == "compressed" else tolerance
+    if stack.history_ == "compressed":
+        tolerance = max(tolerance, COMPRESSED_TWICE if case.derivative in ways.SECOND else COMPRESSED)
     assert found["y"].dtype == x.dtype
     assert_same(found, expected, tolerance, together=coarse)
 

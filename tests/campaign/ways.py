@@ -40,11 +40,10 @@ class Question:
 
 def called(module, trajectory, wrappers=()):
     """A call of the module through these wrappers, the first of them outermost."""
+    keywords = {"trajectory": True} if trajectory else {}
 
     def call(parameters, x):
-        if parameters is None:
-            return module(x, trajectory=trajectory)
-        return functional_call(module, parameters, (x,), {"trajectory": trajectory})
+        return module(x, **keywords) if parameters is None else functional_call(module, parameters, (x,), keywords)
 
     for name in reversed([name for name in wrappers if name in _WRAPPERS]):
         call = _WRAPPERS[name](call, trajectory)
@@ -73,11 +72,11 @@ def _within(context):
     """Calls inside a context."""
 
     def wrapper(call, trajectory):
-        def wrapped(parameters, x):
+        def inside(parameters, x):
             with context():
                 return call(parameters, x)
 
-        return wrapped
+        return inside
 
     return wrapper
 
@@ -86,12 +85,12 @@ def _after(context):
     """A call inside a context first, and then one without."""
 
     def wrapper(call, trajectory):
-        def wrapped(parameters, x):
+        def again(parameters, x):
             with context():
                 call(parameters, x)
             return call(parameters, x)
 
-        return wrapped
+        return again
 
     return wrapper
 
@@ -239,6 +238,18 @@ def tangents_by_dual_numbers(call, module, x, question):
     return {"y": y, "tangent": torch.zeros_like(y) if tangent is None else tangent}
 
 
+def forward_over_reverse(call, module, x, question):
+    """As `second_derivatives`, along one direction of all inputs together."""
+
+    def loss(parameters, x):
+        y = call(parameters, x)
+        return question.loss(y) + y.square().sum()
+
+    point, along = _directions(module, x, question)
+    _, (parameters, of_x) = jvp(grad(loss, argnums=(0, 1)), point, along)
+    return {"y": call(*point), "x": of_x, **parameters}
+
+
 OF_AUTOGRAD = {
     "backward": by_backward,
     "two backwards": by_two_backwards,
@@ -253,14 +264,16 @@ OF_FUNC = {
     "gradients of samples": by_gradients_of_samples,
     "jvp": tangents_by_jvp,
     "dual numbers": tangents_by_dual_numbers,
+    "forward over reverse": forward_over_reverse,
 }
 DERIVATIVES = OF_AUTOGRAD | OF_FUNC
+SECOND = ("second", "forward over reverse")
 
 
 def by_definition(name):
     """How the definition is asked for the same."""
-    if name == "second":
-        return second_derivatives
+    if name in SECOND:
+        return DERIVATIVES[name]
     return tangents_by_jvp if name in ("jvp", "dual numbers") else by_backward
 
 
@@ -287,6 +300,6 @@ def made_possible(case):
     wrappers = tuple(name for name in case.wrappers if name not in impossible)
     if "reentrant checkpoint" in wrappers:
         derivative = "backward"
-    elif derivative == "second" and (case.dtype == "bfloat16" or "autocast" in wrappers):
-        derivative = "grad"
+    elif derivative in SECOND and (case.dtype == "bfloat16" or "autocast" in wrappers):
+        derivative = "grad" if derivative == "second" else "vjp"
     return replace(case, learn_x=learn_x, derivative=derivative, wrappers=wrappers)
