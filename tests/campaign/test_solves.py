@@ -155,7 +155,10 @@ def cases(draw, modes):
     grid = draw(st.sampled_from(["uniform", "nearly uniform", "graded", "random"]))
     n_steps = draw(st.integers(1, 12) | st.integers(1, 100) | st.integers(100, 300))
     times = draw(st.sampled_from(["float64", "float64", "float32"]))
-    start = draw(st.sampled_from([0.0, -1.0, 0.5, 100.0] + ([1e6] if times == "float64" else [])))
+    starts = [0.0, -1.0, 0.5, 100.0, 1e6]
+    if times == "float32":  # which has no room for a graded mesh but at 0
+        starts = starts[:1] if grid == "graded" else starts[:4]
+    start = draw(st.sampled_from(starts))
     by = tuple(draw(st.lists(st.sampled_from(["y0", "order", "t", "parameter"]), unique=True, min_size=1)))
     history = ["auto", "exact"]
     if grid == "uniform" and "t" not in by and modes == ("backward",):
@@ -169,7 +172,8 @@ def cases(draw, modes):
         horizon=draw(st.sampled_from([1.0, 3.0] if start >= 100.0 else [1.0, 0.01, 3.0])),
         start=start,
         times=times,
-        dtype=draw(st.sampled_from(["float64", "float32"])),
+        # Derivatives by times divide rounding by the steps, and those of a graded mesh are short.
+        dtype=draw(st.sampled_from(["float64"] if grid == "graded" and "t" in by else ["float64", "float32"])),
         shape=draw(st.sampled_from([(2,), (), (1, 3), (0,)])),
         history=draw(st.sampled_from(history)),
         trajectory=draw(st.booleans()),
