@@ -1,7 +1,7 @@
 """How many random cases are tried, and from which seed.
 
-`make test` tries a few, the same each time; `make campaign` sets FRACDNN_CAMPAIGN=full and tries many, from a seed drawn
-anew. FRACDNN_CAMPAIGN_SEED, which the campaign prints, repeats it.
+`make test` tries a few, the same each time; `make campaign` sets FRACDNN_CAMPAIGN=full and tries many, from a new seed.
+FRACDNN_CAMPAIGN_SEED, which the campaign prints, repeats it.
 """
 
 import os
