@@ -128,8 +128,8 @@ class Walk:
     status: str = ""
 
 
-def minimise(f, x, method, max_iter, tolerance=1e-6):
-    """A direction times Armijo's rule; `f` gives a value and a gradient."""
+def minimise(f, x, method, max_iter, tolerance=1e-6, by_products=False):
+    """A direction times Armijo's rule; `f` gives a value and a gradient; see `direction` for `by_products`."""
     walk, pairs, last = Walk(), [], None
     value, g = f(x)
     for _ in range(max_iter):
@@ -137,7 +137,7 @@ def minimise(f, x, method, max_iter, tolerance=1e-6):
             break
         trials, found = 0, None
         while found is None:
-            d = direction(method, g, pairs)
+            d = direction(method, g, pairs, by_products)
             fresh = not pairs
             if fresh or g @ d < 0:
                 first = (2 * last if last else 1.0) if method == "steepest" else first_length(g, fresh)
@@ -159,16 +159,34 @@ def minimise(f, x, method, max_iter, tolerance=1e-6):
     return walk
 
 
-def direction(method, g, pairs):
-    """−H g; H of BFGS starts from sᵀs/sᵀy of the first step, H of L-BFGS from sᵀy/yᵀy of the last of ten."""
+def direction(method, g, pairs, by_products=False):
+    """−H g; H of BFGS starts from sᵀs/sᵀy of the first step, H of L-BFGS from sᵀy/yᵀy of the last of ten.
+
+    As a matrix, or by the same products with vectors alone: other roundings.
+    """
     if not pairs:
         return -g
+    if by_products:
+        return -product(method, g, pairs)
     s, y = pairs[0] if method == "bfgs" else pairs[-1]
     H = np.eye(len(g)) * ((s @ s) / (s @ y) if method == "bfgs" else (s @ y) / (y @ y))
     for s, y in pairs:
         E = np.eye(len(g)) - np.outer(s, y) / (s @ y)
         H = E @ H @ E.T + np.outer(s, s) / (s @ y)
     return -H @ g
+
+
+def product(method, g, pairs):
+    """H g = Eᵀ-fold inward, H₀, outward again."""
+    s, y = pairs[0] if method == "bfgs" else pairs[-1]
+    inner, shares = g, []
+    for s_k, y_k in reversed(pairs):
+        shares.append((s_k @ inner) / (s_k @ y_k))
+        inner = inner - shares[-1] * y_k
+    outer = inner * ((s @ s) / (s @ y) if method == "bfgs" else (s @ y) / (y @ y))
+    for (s_k, y_k), share in zip(pairs, reversed(shares), strict=True):
+        outer = outer + (share - (y_k @ outer) / (s_k @ y_k)) * s_k
+    return outer
 
 
 def first_length(g, fresh):
@@ -200,7 +218,10 @@ def interpolated(start, slope, last, before):
     powers = np.array([[t**2, t**3], [before[0] ** 2, before[0] ** 3]])
     beta, alpha = np.linalg.solve(powers, [v - start - slope * u for u, v in (last, before)])
     discriminant = beta**2 - 3 * alpha * slope
-    return quadratic if alpha == 0 or discriminant < 0 else (-beta + math.sqrt(discriminant)) / (3 * alpha)
+    if discriminant < 0 or (alpha == 0 and beta <= 0):
+        return quadratic
+    root = math.sqrt(discriminant)
+    return -slope / (beta + root) if beta > 0 else (root - beta) / (3 * alpha)
 
 
 def adam(gradient_of, x, batches, learning_rate):

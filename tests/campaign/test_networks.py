@@ -171,7 +171,7 @@ def check_outputs(case):
     found = {"outputs": mine, "states": network.trajectory(x), "modules": network.as_modules()(x)}
     found |= gradients((mine * cotangent).sum(), needing_gradients(x, dict(network.named_parameters())))
     with torch.no_grad():
-        assert_same({"without a graph": network(x)}, {"without a graph": outputs}, tolerance_of(case, network))
+        found["without a graph"], expected["without a graph"] = network(x), outputs
     assert_same(found, expected, tolerance_of(case, network), together=case.dtype == "bfloat16")
 
 
@@ -324,6 +324,8 @@ def cases_of_ways(draw):
         derivative=draw(st.sampled_from(list(ways.DERIVATIVES))),
     )
     case = ways.made_possible(case)
+    if case.derivative == "jacrev" and 0 in case.rows:  # torch cannot vectorise over no cotangents at all
+        case = replace(case, derivative="vjp")
     if case.derivative in ("jacrev", "jacfwd") and case.n_layers * (case.width or case.n_features) ** 2 > 200:
         case = replace(case, derivative="vjp")
     return case if is_watched(case) else draw(with_engine(case))

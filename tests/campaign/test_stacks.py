@@ -59,7 +59,7 @@ class Definition(nn.Module):
         self.memory = nn.Module()
         for name, raw in stack.memory.named_parameters():
             part = nn.Module()
-            part.raw = nn.Parameter((raw[chosen] if raw.dim() else raw).detach().double())
+            part.raw = nn.Parameter((raw[chosen] if len(raw) == len(every) else raw).detach().double())
             self.memory.add_module(name.removesuffix(".raw"), part)
         self.fixed = [
             torch.tensor([value[j] for j in chosen] if isinstance(value, tuple) else value, dtype=torch.float64)

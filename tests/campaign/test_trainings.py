@@ -112,10 +112,16 @@ def flat(network):
 def plainly_trained(case, like, problem, start):
     """The same by `plain`, on the rows that the library's generator draws."""
     generator = torch.Generator().manual_seed(case.seed)
+    random = np.random.default_rng(case.seed)
 
     def value_and_gradient(x, rows):
         value, gradient = plain.objective(plain.unflat(x, like), problem.part(rows))
-        return value, plain.flat(gradient)
+        gradient = plain.flat(gradient)
+        if (
+            problem.rounding
+        ):  # the last bit, which every way to sum has of its own, and differences of gradients magnify
+            gradient = gradient * (1 + np.finfo(float).eps * random.choice([-1, 1], size=gradient.size))
+        return value, gradient
 
     if case.method == "adam":
         epochs = [torch.randperm(case.n, generator=generator).numpy() for _ in range(case.iterations)]
@@ -123,12 +129,13 @@ def plainly_trained(case, like, problem, start):
         each = len(batches) // case.iterations
         points = plain.adam(lambda x, rows: value_and_gradient(x, rows)[1], start, batches, case.learning_rate)
         return plain.Walk(points[each - 1 :: each], [0] * case.iterations, "epoch limit")
+    walk_from = partial(plain.minimise, method=case.method, max_iter=case.iterations, by_products=problem.rounding > 0)
     if not case.n_batches:
-        return plain.minimise(partial(value_and_gradient, rows=slice(None)), start, case.method, case.iterations)
+        return walk_from(partial(value_and_gradient, rows=slice(None)), start)
     whole = plain.Walk()
     for _ in range(case.n_batches):
         rows = torch.randperm(case.n, generator=generator).numpy()[: max(1, round(0.5 * case.n))]
-        walk = plain.minimise(partial(value_and_gradient, rows=rows), start, case.method, case.iterations)
+        walk = walk_from(partial(value_and_gradient, rows=rows), start)
         start = walk.points[-1] if walk.points else start
         whole = plain.Walk(whole.points + walk.points, whole.trials + walk.trials, walk.status)
     return whole
