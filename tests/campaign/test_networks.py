@@ -296,7 +296,8 @@ def cases_of_objectives(draw):
         case,
         rows=(draw(st.integers(1, 70)),),
         dtype=draw(st.sampled_from(["float64", "float32"])),
-        loss=draw(st.sampled_from(["cross_entropy", "squared_error"])),
+        # The entropy of a single class is 0, and rounding all there is.
+        loss=draw(st.sampled_from(["cross_entropy"] * (case.n_outputs > 1) + ["squared_error"])),
         smoothing=draw(st.sampled_from([0.0, 0.1, 0.5])),
         weighted=draw(st.booleans()),
         class_map=draw(factors),
@@ -324,8 +325,6 @@ def cases_of_ways(draw):
         derivative=draw(st.sampled_from(list(ways.DERIVATIVES))),
     )
     case = ways.made_possible(case)
-    if case.derivative == "jacrev" and 0 in case.rows:  # torch cannot vectorise over no cotangents at all
-        case = replace(case, derivative="vjp")
     if case.derivative in ("jacrev", "jacfwd") and case.n_layers * (case.width or case.n_features) ** 2 > 200:
         case = replace(case, derivative="vjp")
     return case if is_watched(case) else draw(with_engine(case))
