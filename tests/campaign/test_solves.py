@@ -37,13 +37,18 @@ class Case:
     seed: int = 0
 
 
+def times(number, t):
+    """A product in the dtype of t: of 3.0 * t, t a single number in float32, torch's jvp gives a tangent in float64."""
+    return t.new_full((), number) * t
+
+
 # Of t, u and a parameter; times keep their own dtype until they have become small numbers.
 FUNCS = {
     "decay": lambda t, u, a: -a * u,
-    "forced": lambda t, u, a: torch.sin(3.0 * t).to(u.dtype) - a * u,
+    "forced": lambda t, u, a: torch.sin(times(3.0, t)).to(u.dtype) - a * u,
     "nonlinear": lambda t, u, a: torch.tanh(a * u) - 0.5 * u * torch.cos(t).to(u.dtype),
     "coupled": lambda t, u, a: torch.cos(a * u.sum() / max(1, u.numel()) + 0.2 * u),
-    "of time alone": lambda t, u, a: (a * torch.cos(2.0 * t).to(u.dtype)).expand(u.shape),
+    "of time alone": lambda t, u, a: (a * torch.cos(times(2.0, t)).to(u.dtype)).expand(u.shape),
 }
 
 
@@ -169,7 +174,7 @@ def cases(draw, modes):
         history.append("compressed")
     precise = grid == "graded" and "t" in by  # derivatives by times divide rounding by the steps
     dtype = draw(st.sampled_from(["float64"] if precise else ["float64", "float32"]))
-    # Of 0.2 * u, u a single number in float32, torch's jvp gives a tangent in float64.
+    # See `times` for single numbers in float32.
     shapes = [(2,), (1, 3), (0,)] + ([()] if dtype == "float64" else [])
     return Case(
         func=draw(st.sampled_from(list(FUNCS))),

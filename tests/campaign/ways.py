@@ -285,6 +285,8 @@ def made_possible(case):
     has_samples = len(case.shape) > 1 and case.shape[0] > 0
     if derivative == "gradients of samples" and not has_samples:
         derivative = "vjp"
+    if derivative == "jacrev" and 0 in case.shape:  # no outputs, so no cotangents: not for convolutions
+        derivative = "vjp"
     impossible = set()
     if derivative in OF_FUNC:
         impossible |= {*CALLING_TWICE, "saved tensors"}
