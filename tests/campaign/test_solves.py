@@ -37,13 +37,18 @@ class Case:
     seed: int = 0
 
 
+def times(number, t):
+    """A product in the dtype of t: of 3.0 * t, t a single number in float32, torch's jvp gives a tangent in float64."""
+    return t.new_full((), number) * t
+
+
 # Of t, u and a parameter; times keep their own dtype until they have become small numbers.
 FUNCS = {
     "decay": lambda t, u, a: -a * u,
-    "forced": lambda t, u, a: torch.sin(3.0 * t).to(u.dtype) - a * u,
+    "forced": lambda t, u, a: torch.sin(times(3.0, t)).to(u.dtype) - a * u,
     "nonlinear": lambda t, u, a: torch.tanh(a * u) - 0.5 * u * torch.cos(t).to(u.dtype),
     "coupled": lambda t, u, a: torch.cos(a * u.sum() / max(1, u.numel()) + 0.2 * u),
-    "of time alone": lambda t, u, a: (a * torch.cos(2.0 * t).to(u.dtype)).expand(u.shape),
+    "of time alone": lambda t, u, a: (a * torch.cos(times(2.0, t)).to(u.dtype)).expand(u.shape),
 }
 
 
