@@ -1,9 +1,10 @@
-# `make demo` shows what the package does, `make test` runs every check, `make bench` times it against its peers.
+# `make demo` shows what the package does, `make test` runs every check, `make campaign` many random cases,
+# `make bench` times it against its peers.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit chromium bench clean
+.PHONY: demo test lint types unit campaign chromium bench clean
 
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
@@ -19,6 +20,10 @@ types: $(READY)
 
 unit: $(READY) chromium
 	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal --cov --cov-report=term
+
+# Many random cases against definitions, half an hour on two cores; FRACDNN_CAMPAIGN_SEED repeats a run.
+campaign: $(READY)
+	FRACDNN_CAMPAIGN=full OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal tests/campaign
 
 # The browser that opens the report in tests, from the system's packages; where it cannot be had, those tests are skipped.
 chromium:

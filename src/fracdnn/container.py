@@ -3,6 +3,9 @@
 import hashlib
 import json
 import os
+import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from fracdnn.files import write_whole
 # 2: networks are whole tensors; before, they had a module for each layer.
 FORMAT = 2
 _PLACE = "tensor at"
+# Of what another error said, so that ours stays a line.
+_MOST_WORDS = 300
 
 
 def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any]) -> Path:
@@ -34,31 +39,56 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
 def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
     """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`."""
     require("safetensors")
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
     path = Path(path)
-    # A folder, a missing file or one that may not be read says so here, as Python does it.
-    path.open("rb").close()
+    # Read once: a file that another process puts in its place meanwhile is not mixed with this one. A folder, a missing
+    # file or one that may not be read says so here, as Python does it.
+    content = path.read_bytes()
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            _check_metadata(path, kind, metadata)
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+        tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
+        metadata = _metadata(content)
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:  # those of dtypes that torch has not
         raise FileContentError(
-            f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({error}); "
+            f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({_line(error)}); "
             f"it is cut short or of another program, so save it again"
         ) from None
+    _check_metadata(path, kind, metadata)
     if _digest(metadata["document"], tensors) != metadata["sha256"]:
         raise FileContentError(
             f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
         )
+    with checked(path, kind):
+        document = _with_tensors(json.loads(metadata["document"]), tensors)
+        if not isinstance(document, dict):
+            raise TypeError(f"a {type(document).__name__} in place of a document")
+        return document
+
+
+@contextmanager
+def checked(path: str | os.PathLike, kind: str) -> Iterator[None]:
+    """Whatever a document that does not fit together raises, as one kind of error."""
     try:
-        return _with_tensors(json.loads(metadata["document"]), tensors)
-    except (ValueError, KeyError) as error:
+        yield
+    except FileContentError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FileContentError(
-            f"{path} must hold a whole document, got one that does not fit together ({error}); save it again"
-        ) from None
+            f"{path} must hold a whole {kind}, got a document that does not fit together ({_line(error)}); "
+            f"save it again"
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    words = " ".join(str(error).split())
+    return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The texts in the header of a safetensors file, which begins with its length."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]).get("__metadata__") or {}
 
 
 def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
@@ -67,18 +97,24 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
             f"{path} must be a fracdnn {kind}, got a safetensors file of another program; "
             f"pass a file that fracdnn has written"
         )
-    if not metadata["format"].isdigit() or int(metadata["format"]) > FORMAT:
+    found, format_found = _shown(metadata["fracdnn"]), _shown(metadata["format"])
+    if metadata["format"] in map(str, range(FORMAT)):
         raise FileContentError(
-            f"{path} must have format {FORMAT}, got format {metadata['format']}; "
-            f"a newer fracdnn has written it, so upgrade fracdnn"
-        )
-    if int(metadata["format"]) < FORMAT:
-        raise FileContentError(
-            f"{path} must have format {FORMAT}, got format {metadata['format']} of an earlier fracdnn, whose networks "
+            f"{path} must have format {FORMAT}, got format {format_found} of an earlier fracdnn, whose networks "
             f"had a module for each layer; train the model again, or start the training anew"
         )
+    if metadata["format"] != str(FORMAT):
+        raise FileContentError(
+            f"{path} must have format {FORMAT}, got format {format_found}; "
+            f"a newer fracdnn has written it, so upgrade fracdnn"
+        )
     if metadata["fracdnn"] != kind:
-        raise FileContentError(f"{path} must be a fracdnn {kind}, got a {metadata['fracdnn']}; pass the {kind}'s file")
+        raise FileContentError(f"{path} must be a fracdnn {kind}, got a {found}; pass the {kind}'s file")
+
+
+def _shown(word: str) -> str:
+    """A short word as it is; any other as Python would write it, cut."""
+    return word if word.isalnum() and len(word) <= 20 else reprlib.repr(word)
 
 
 def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:

@@ -1,7 +1,9 @@
 import json
+import os
 import struct
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
 import fracdnn
-from fracdnn.container import read_document, write_document
+from fracdnn.container import _digest, read_document, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidTypeError
 
@@ -163,9 +165,11 @@ def test_other_formats_say_what_to_do(model):
     save_file(tensors, model, metadata={**metadata, "format": "1"})
     with pytest.raises(FileContentError, match="must have format 2, got format 1 of an earlier fracdnn"):
         fracdnn.load(model)
-    save_file(tensors, model, metadata={**metadata, "format": "3"})
-    with pytest.raises(FileContentError, match="must have format 2, got format 3; a newer fracdnn"):
-        fracdnn.load(model)
+    for other in ("3", "²", "9" * 5000):
+        save_file(tensors, model, metadata={**metadata, "format": other})
+        with pytest.raises(FileContentError, match=r"must have format 2, got format .*; a newer fracdnn") as refused:
+            fracdnn.load(model)
+        assert len(str(refused.value)) < 1000
 
 
 FORGERIES = [
@@ -186,6 +190,18 @@ FORGERIES = [
     lambda d: d["network"]["options"].update(residual=False),
     lambda d: d["network"]["options"].update(operator="stencil", grid_shape=[2, 3]),
     lambda d: d.pop("estimator"),
+    lambda d: d["classes"].update(dtype="<U100000000"),  # 1.2 GB for three words
+    lambda d: d["classes"].update(dtype="O", values=[["a"], ["b"], ["c"]]),
+    lambda d: d.update(smoothing=1.0),
+    lambda d: d.update(smoothing=10**400),
+    lambda d: d.update(loss="low"),
+    lambda d: d["features"].update(names=["a", "b"]),
+    lambda d: d["history"]["records"][0].update(loss="low"),
+    lambda d: d["history"].update(status=None),
+    lambda d: d["standardization"]["deviation"].zero_(),
+    lambda d: d["standardization"]["mean"].fill_(float("nan")),
+    lambda d: d["standardization"].update(mean=d["standardization"]["mean"].float()),
+    lambda d: d["network"]["state"]["K"].fill_(float("nan")),
 ]
 
 
@@ -196,6 +212,29 @@ def test_a_document_that_lies_builds_nothing(forge, model):
     write_document(model, "model", document)
     with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
         fracdnn.load(model)
+
+
+DOCUMENTS = ["[" * 100_000 + "]" * 100_000, '{"a": {"tensor at": []}}', '{"a": {"tensor at": "b"}}', "[]", "null", "{"]
+
+
+@pytest.mark.parametrize("text", DOCUMENTS, ids=lambda text: text[:30])
+def test_a_document_that_is_none(text, model):
+    save_file({}, model, metadata={"fracdnn": "model", "format": "2", "document": text, "sha256": _digest(text, {})})
+    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit") as refused:
+        fracdnn.load(model)
+    assert len(str(refused.value)) < 1000
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_is_read_in_one_go(model, tmp_path):
+    """From a pipe too: a file that is opened twice may be another one the second time."""
+    whole, expected = model.read_bytes(), fracdnn.load(model).predict_proba(X)
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(whole,))
+    writer.start()
+    found = fracdnn.load(tmp_path / "pipe")
+    writer.join()
+    np.testing.assert_array_equal(found.predict_proba(X), expected)
 
 
 TARGET_FORGERIES = [

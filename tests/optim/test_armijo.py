@@ -47,3 +47,16 @@ def test_a_value_as_high_as_the_start_is_not_accepted():
     found, lengths = tried(lambda t: 1.0, -1e-30, Armijo(max_trials=2))
     assert len(lengths) == 2
     assert found.length is None
+
+
+@pytest.mark.parametrize("start", [0.1, 0.7, 1.3, 7.0, 900.0])
+def test_the_third_length_on_a_parabola_is_its_minimum(start):
+    """Where the cubic's leading coefficient is nothing but rounding."""
+    lengths = []
+
+    def value(t):
+        lengths.append(t)
+        return start - t + 30.0 * t * t if len(lengths) < 3 else start - 1.0
+
+    search(Armijo(), value, start, -1.0, 1.0)
+    assert lengths[2] == pytest.approx(1 / 60, rel=1e-9)

@@ -332,3 +332,20 @@ def test_parameters_of_several_dtypes():
     assert (wide.dtype, narrow.dtype) == (torch.float64, torch.float32)
     assert narrow.grad.dtype == torch.float32
     torch.testing.assert_close(wide.detach(), torch.full((2,), 2.0, dtype=torch.float64), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [BFGS, LBFGS, SteepestDescent])
+def test_a_state_of_other_parameters_is_refused(kind):
+    """And nothing of it is taken."""
+    _, optimizer, _ = run(kind, rosenbrock, [-1.2, 1.0], max_iter=5)
+    state = optimizer.state_dict()
+    other = kind([torch.zeros(3, dtype=torch.float64, requires_grad=True)])
+    single = kind([torch.zeros(2, dtype=torch.float32, requires_grad=True)])
+    for wrong in (other, single) if state["direction"] else ():
+        with pytest.raises(InvalidArgumentError, match=rf"state_dict must be one of {kind.__name__} for \d parameters"):
+            wrong.load_state_dict(state)
+        assert wrong.state_dict() == {"direction": {}, "length": None}
+    with pytest.raises(InvalidArgumentError, match="length must be positive and finite, got 0"):
+        other.load_state_dict({"direction": {}, "length": 0.0})
+    with pytest.raises(InvalidArgumentError, match="state_dict must be one of"):
+        other.load_state_dict({"direction": {"surprise": torch.zeros(3, 3, dtype=torch.float64)}, "length": None})

@@ -143,6 +143,17 @@ def test_times_in_single_precision_count_as_equal_steps():
     assert on_grid(decay, y0, single, order=0.5, history="compressed").shape == (201,)
 
 
+def test_gradient_of_the_order_at_order_one():
+    """Where all far weights are 0, but not their derivative."""
+    t, y0 = torch.linspace(0, 1, 101, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    order = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    exact, compressed = (
+        torch.autograd.grad(fdeint(decay, y0, t, order=order, history=history)[-1].sum(), order)[0]
+        for history in ("exact", "compressed")
+    )
+    torch.testing.assert_close(compressed, exact, rtol=1e-8, atol=0)
+
+
 def test_gradient_of_the_times_on_an_equal_grid():
     y0 = torch.tensor(1.0, dtype=torch.float64)
     t = torch.linspace(0, 1, 5, dtype=torch.float64).requires_grad_()

@@ -98,6 +98,52 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         training.fit(level_set_task())
 
 
+CHECKPOINT_FORGERIES = [
+    (0, lambda d: d.pop("identity")),
+    (0, lambda d: d.pop("generator")),
+    (0, lambda d: d.update(generator=d["generator"].to(torch.int64))),
+    (0, lambda d: d["identity"]["network"].update(n_layers=torch.zeros(2))),
+    (0, lambda d: d.update(position={})),
+    (0, lambda d: d["position"].update(iteration=-1)),
+    (0, lambda d: d["position"]["optimizer"].update(length=0.0)),
+    (0, lambda d: d["position"]["optimizer"]["direction"].pop("steps")),
+    (1, lambda d: d["position"]["optimizer"]["direction"].update(matrix=torch.eye(3, dtype=torch.float64))),
+    (0, lambda d: d["network"].update(K=d["network"]["K"][:2])),
+    (0, lambda d: d.update(best=3)),
+    (0, lambda d: d.update(held_out=torch.tensor([0]))),
+    (0, lambda d: d["history"]["records"][0].update(surprise=1)),
+    (0, lambda d: d["history"]["records"][0].update(loss="low")),
+    (3, lambda d: d["position"].pop("drawn_from")),
+    (3, lambda d: d["position"].update(batch="first")),
+    (5, lambda d: d["position"].update(epoch=None)),
+    (5, lambda d: d["position"]["optimizer"].pop("0")),
+    (5, lambda d: d["position"]["optimizer"]["0"].update(exp_avg=torch.zeros(2))),
+    (5, lambda d: d["position"]["optimizer"]["0"].update(step=torch.tensor(1))),
+    (5, lambda d: d.update(waited=-1)),
+    (5, lambda d: d.update(best_score="low")),
+    (5, lambda d: d.update(held_out=None)),
+    (5, lambda d: d.update(held_out=d["held_out"] + 300)),
+    (5, lambda d: d.update(held_out=d["held_out"].double())),
+    (5, lambda d: d["best"].pop("W")),
+]
+
+
+@pytest.mark.parametrize(("which", "forge"), CHECKPOINT_FORGERIES)
+def test_a_checkpoint_that_lies_is_refused(which, forge, tmp_path):
+    """Whole by its checksum and of this training: what does not fit together is still the file's fault."""
+    path = tmp_path / "run.ckpt"
+    limit = {name: 4 for name in ("max_iter", "max_epochs") if hasattr(TRAININGS[which], name)}
+    training = replace(TRAININGS[which], **limit, checkpoints=Checkpoints(path, every=3, resume=True))
+    training.fit(level_set_task())
+    document = read_document(path, "checkpoint")
+    forge(document)
+    write_document(path, "checkpoint", document)
+    with pytest.raises(
+        FileContentError, match="must hold a whole checkpoint, got a document that does not fit together"
+    ):
+        training.fit(level_set_task())
+
+
 @pytest.mark.parametrize("which", [0, 3, 4], ids=["full batch", "mini-batches", "adam"])
 def test_a_run_killed_three_times_ends_at_the_same_bits(which, tmp_path):
     """Real processes and a real SIGKILL, also in the middle of writing a checkpoint; records say when, not a clock."""

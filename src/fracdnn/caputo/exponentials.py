@@ -70,8 +70,8 @@ def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tole
 
     Where `order` is a tensor that requires a gradient, the weights carry it, the rates are constants and the
     derivative of the sum meets the derivative of h_m to about the same relative tolerance; this takes more terms. At
-    order 1 there are no far weights: no terms, and no gradient. Construction takes some 20 ms, and is cached for fixed
-    orders.
+    order 1 there are no far weights: no terms, or where there is a gradient, terms of weight 0 that carry it.
+    Construction takes some 20 ms, and is cached for fixed orders.
     """
     order = check_one_order(order)
     min_lag = check_count(min_lag, "min_lag", minimum=2)
@@ -96,19 +96,21 @@ def _compress_cached(order: float, min_lag: int, max_lag: int, tolerance: float)
 
 
 def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float) -> ExponentialSum:
-    fixed = order.detach().cpu()
-    if float(fixed) == 1.0:
+    fixed, learned = order.detach().cpu(), carries_derivative(order)
+    if float(fixed) == 1.0 and not learned:
         nothing = torch.zeros(0, dtype=torch.float64, device=order.device)
         return ExponentialSum(nothing, nothing, min_lag, max_lag, tolerance, 0.0)
+    # At order 1 all weights are 0, but not their derivative: the same terms serve as just below.
+    fixed = fixed.clamp(max=1.0 - torch.finfo(torch.float64).eps)
     rates, spacing = _quadrature_rates(float(fixed), min_lag, max_lag, tolerance)
     amplitudes = _amplitudes(fixed, rates, spacing, min_lag)
-    directions = _dominant_directions(rates, amplitudes, max_lag - min_lag, with_derivative=carries_derivative(order))
+    directions = _dominant_directions(rates, amplitudes, max_lag - min_lag, with_derivative=learned)
     lags = torch.logspace(math.log10(min_lag), math.log10(max_lag), _CHECKED_LAGS, dtype=torch.float64)
     lags = lags.round().clamp(min_lag, max_lag).unique()
     exact = far_differences(fixed, lags)
 
     def relative_error(some_rates: torch.Tensor, weights: torch.Tensor) -> float:
-        approximation = torch.exp(-(lags - min_lag).unsqueeze(-1) * some_rates) @ weights
+        approximation = torch.exp(-(lags - min_lag).unsqueeze(-1) * some_rates) @ ((1.0 - fixed) * weights)
         return float((approximation / exact - 1.0).abs().max())
 
     def reduced(n_terms: int) -> tuple[torch.Tensor, torch.Tensor, float]:
@@ -125,9 +127,9 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float)
     else:  # the quadrature itself is longer and safe
         new_rates, projection = rates, torch.eye(rates.numel(), dtype=torch.float64)
         error = relative_error(new_rates, amplitudes**2)
-    if carries_derivative(order):
+    if learned:
         amplitudes = _amplitudes(order.cpu(), rates, spacing, min_lag)
-    weights = (projection @ amplitudes) ** 2
+    weights = (1.0 - order.cpu()) * (projection @ amplitudes) ** 2
     return ExponentialSum(new_rates.to(order.device), weights.to(order.device), min_lag, max_lag, tolerance, error)
 
 
@@ -142,8 +144,8 @@ def _quadrature_rates(order: float, min_lag: int, max_lag: int, tolerance: float
 
 
 def _amplitudes(order: torch.Tensor, rates: torch.Tensor, spacing: float, min_lag: int) -> torch.Tensor:
-    """b_i, the square roots of the terms of the trapezoidal rule at lag min_lag."""
-    log_factor = torch.log(spacing * (1.0 - order)) - torch.lgamma(order)
+    """b_i / √(1−order), from the terms b_i² of the trapezoidal rule at lag min_lag; smooth up to order 1."""
+    log_factor = math.log(spacing) - torch.lgamma(order)
     log_terms = (
         log_factor + (order - 1.0) * torch.log(rates) + 2.0 * torch.log(-torch.expm1(-rates)) - rates * (min_lag - 1)
     )

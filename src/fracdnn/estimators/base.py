@@ -16,9 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from fracdnn.container import read_document, write_document
+from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.export import Deployed, write_program
-from fracdnn.estimators.model_file import checked, parameters_document, parameters_of
+from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import network_document, network_of, order_of
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
 from fracdnn.estimators.samples import as_numpy, as_tensor, merge_repeated
@@ -67,11 +67,11 @@ class FractionalEstimator(SharedParameters):
     def load(cls, path: str | os.PathLike) -> Self:
         """A model that `save` wrote, ready to predict; its predictions are the same to the last bit."""
         document = read_document(path, "model")
-        with checked(path):
+        with checked(path, "model"):
             name = document["estimator"]
             if name == cls.__name__:
                 return cls._from_document(document)
-        raise FileContentError(f"{path} must hold a {cls.__name__}, got a {name}; use fracdnn.load(path)")
+        raise FileContentError(f"{path} must hold a {cls.__name__}, got a {name!s:.40}; use fracdnn.load(path)")
 
     def export(self, path: str | os.PathLike) -> Path:
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
@@ -120,20 +120,21 @@ class FractionalEstimator(SharedParameters):
         estimator._take_features(document)
         estimator.history_ = History.from_dict(document["history"])
         estimator.n_iter_ = len(estimator.history_.records)
-        estimator.loss_ = document["loss"]
-        estimator._smoothing = float(document["smoothing"])
+        estimator.loss_ = float(document["loss"])
+        estimator._smoothing = Objective(label_smoothing=float(document["smoothing"])).label_smoothing
         estimator.order_ = order_of(network)
         estimator._take_answer_document(document)
         return estimator
 
     def _take_features(self, document: dict[str, Any]) -> None:
         n, names = document["features"]["n"], document["features"]["names"]
-        self.standardization_ = Standardization(**document["standardization"])
-        scales = [self.standardization_.mean.shape, self.standardization_.deviation.shape]
-        if scales != [(self.network_.architecture.n_features,)] * 2 or n != self.network_.architecture.n_features:
+        self.standardization_ = Standardization.of_document(document["standardization"], n)
+        if n != self.network_.architecture.n_features:
             raise ValueError("a scaling of other features than the network's")
         self.n_features_in_ = n
         if names is not None:
+            if not isinstance(names, list) or len(names) != n or not all(isinstance(name, str) for name in names):
+                raise ValueError("names of other features than the network's")
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def _fitted_network(self) -> FractionalNetwork:

@@ -6,36 +6,23 @@ features and targets, classes, feature names, the history of the training and ve
 here is how its parts become plain values.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
-from fracdnn.exceptions import FileContentError, InvalidTypeError
+from fracdnn.exceptions import InvalidTypeError
 
 _LABEL_KINDS = "biufUO"
-
-
-@contextmanager
-def checked(path: str | os.PathLike) -> Iterator[None]:
-    """Whatever a document that does not fit together raises, as one kind of error."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise FileContentError(
-            f"{path} must hold a whole model, got a document that does not fit together ({error}); save it again"
-        ) from error
+# Characters that a dtype of text may hold beyond the longest label: the dtype is the file's word, and memory is taken
+# for all of it.
+_SPARE_CHARACTERS = 1000
 
 
 def labels_document(labels: np.ndarray) -> dict[str, Any]:
     """Class labels as plain values with their dtype: numbers, booleans or text."""
-    if labels.dtype.kind not in _LABEL_KINDS or not all(
-        isinstance(v, bool | int | float | str) for v in labels.tolist()
-    ):
+    if labels.dtype.kind not in _LABEL_KINDS or not _are_plain(labels.tolist()):
         raise InvalidTypeError(
             f"classes must be numbers, booleans or text to be saved, got {labels.dtype}; encode the labels before fit"
         )
@@ -45,9 +32,17 @@ def labels_document(labels: np.ndarray) -> dict[str, Any]:
 def labels_of(document: dict[str, Any]) -> np.ndarray:
     """The inverse of `labels_document`."""
     dtype = np.dtype(document["dtype"])
-    if dtype.kind not in _LABEL_KINDS:
+    values = document["values"]
+    if dtype.kind not in _LABEL_KINDS or not isinstance(values, list) or not _are_plain(values):
         raise ValueError(f"classes of dtype {dtype}")
-    return np.array(document["values"], dtype=dtype)
+    longest = max((len(value) for value in values if isinstance(value, str)), default=0)
+    if dtype.kind == "U" and dtype.itemsize > 4 * (longest + _SPARE_CHARACTERS):
+        raise ValueError(f"classes of {longest} characters at most in {dtype}")
+    return np.array(values, dtype=dtype)
+
+
+def _are_plain(values: list[Any]) -> bool:
+    return all(isinstance(value, bool | int | float | str) for value in values)
 
 
 def parameters_document(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,9 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
         raise ValueError(f"options of size {told} with tensors of size {held}")
     network = FractionalNetwork(**options).to(torch.float64)
     network.load_state_dict(state)
+    for name, value in network.named_parameters():
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} with numbers that are not finite")
     return network
 
 

@@ -70,8 +70,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     def _take_answer_document(self, document: dict[str, Any]) -> None:
         self._flat = bool(document["target"]["flat"])
-        self.target_scale_ = Standardization(**document["target"]["scale"])
         n_outputs = n_outputs_of(self.network_)
-        scales = [self.target_scale_.mean.shape, self.target_scale_.deviation.shape]
-        if scales != [(n_outputs,)] * 2 or (self._flat and n_outputs > 1):
+        self.target_scale_ = Standardization.of_document(document["target"]["scale"], n_outputs)
+        if self._flat and n_outputs > 1:
             raise ValueError("a scaling of other targets than the network's")

@@ -56,6 +56,8 @@ def _interpolate(start: float, slope: float, last: tuple[float, float], before: 
     a = (first - second) / (t - u)
     b = (u * -first + t * second) / (t - u)
     discriminant = b * b - 3.0 * a * slope
-    if a == 0.0 or discriminant < 0.0:
+    if discriminant < 0.0:
         return quadratic
-    return (-b + math.sqrt(discriminant)) / (3.0 * a)
+    root = math.sqrt(discriminant)
+    # Two forms of one number; the first does not cancel where the cubic is all but a quadratic, with b > 0.
+    return -slope / (b + root) if b > 0.0 else (root - b) / (3.0 * a) if a else quadratic

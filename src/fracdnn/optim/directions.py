@@ -34,8 +34,12 @@ class Direction(ABC):
         """What to save."""
 
     @abstractmethod
+    def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
+        """Whether a state of these shapes can be one of n parameters."""
+
+    @abstractmethod
     def load(self, state: dict[str, Any]) -> None:
-        """What was saved."""
+        """What was saved, and fits."""
 
 
 class Steepest(Direction):
@@ -58,6 +62,9 @@ class Steepest(Direction):
 
     def state(self) -> dict[str, Any]:
         return {}
+
+    def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
+        return not shapes
 
     def load(self, state: dict[str, Any]) -> None:
         pass
@@ -98,6 +105,9 @@ class InverseHessian(Direction):
 
     def state(self) -> dict[str, Any]:
         return {} if self._matrix is None else {"matrix": self._matrix}
+
+    def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
+        return shapes in ({}, {"matrix": (n, n)})
 
     def load(self, state: dict[str, Any]) -> None:
         self._matrix = state.get("matrix")
@@ -142,6 +152,10 @@ class LimitedMemory(Direction):
 
     def state(self) -> dict[str, Any]:
         return {"steps": torch.stack(self._steps), "changes": torch.stack(self._changes)} if self._steps else {}
+
+    def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
+        k = shapes.get("steps", (0,))[:1]
+        return not shapes or (k > (0,) and shapes == dict.fromkeys(("steps", "changes"), (*k, n)))
 
     def load(self, state: dict[str, Any]) -> None:
         self._steps, self._changes = list(state.get("steps", ())), list(state.get("changes", ()))

@@ -16,7 +16,7 @@ from torch.linalg import vector_norm
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.optim.armijo import Armijo, search
 from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
-from fracdnn.validation import check_count
+from fracdnn.validation import check_count, check_positive
 
 Closure = Callable[[], torch.Tensor | float]
 
@@ -172,9 +172,19 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         return {"direction": self._direction.state(), "length": self._length}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        device = self._parameters[0].device
-        self._direction.load({name: value.to(device) for name, value in state_dict["direction"].items()})
-        self._length = state_dict["length"]
+        """Take what `state_dict` gave, of as many parameters of the same dtype; else nothing changes."""
+        like, length = self._position(), state_dict["length"]
+        length = None if length is None else check_positive(length, "length", remedy="load a state_dict of this class")
+        direction = dict(state_dict["direction"])
+        shapes = {name: tuple(value.shape) for name, value in direction.items()}
+        dtypes = {value.dtype for value in direction.values()}
+        if not self._direction.fits(shapes, like.numel()) or not dtypes <= {like.dtype}:
+            raise InvalidArgumentError(
+                f"state_dict must be one of {type(self).__name__} for {like.numel()} parameters in {like.dtype}, "
+                f"got tensors of shapes {shapes} in {[*dtypes]}; load one of the same network"
+            )
+        self._direction.load({name: value.to(like.device) for name, value in direction.items()})
+        self._length = length
 
     def _iterate(
         self, start: "_Point", value_at: Callable[[torch.Tensor], "_Point"], counts: dict[str, int]

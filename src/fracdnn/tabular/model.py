@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fracdnn.container import read_document, write_document
+from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.known import estimator_of
-from fracdnn.estimators.model_file import checked
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
-from fracdnn.tabular.preparation import Preparation, listed, missing_as_null, nearest, numbers_in
+from fracdnn.tabular.preparation import Preparation, has_no_text, listed, missing_as_null, nearest, numbers_in, quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,7 +59,7 @@ class TableModel:
 def load(path: str | os.PathLike) -> Any:
     """What `save` wrote: an estimator, or a `TableModel` where the file was made from a table."""
     document = read_document(path, "model")
-    with checked(path):
+    with checked(path, "model"):
         estimator = estimator_of(document)
         if "table" not in document:
             return estimator
@@ -69,6 +68,8 @@ def load(path: str | os.PathLike) -> Any:
         preparation = Preparation.from_document(table["columns"])
         if len(preparation.feature_names) != estimator.n_features_in_:
             raise ValueError("columns that do not give the network's features")
+        if not isinstance(table["target"], str) or not isinstance(table["details"], dict):
+            raise TypeError("a target that is no name, or details that are none")
         return TableModel(estimator, preparation, table["target"], table["details"])
 
 
@@ -97,7 +98,7 @@ def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.
         values = values.fill_nan(None)
     kept = values.is_not_null()
     if not kept.any():
-        raise TableError(f"the target column {target!r} must hold values, got none; check the table")
+        raise TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
     return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
 
 
@@ -124,11 +125,16 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
         numbers = numbers_in(values)
         if numbers is None or not bool(numbers.is_finite().all()):
             raise TableError(
-                f"the target column {values.name!r} must hold finite numbers for a regression, got other cells; "
+                f"the target column {quoted(values.name)} must hold finite numbers for a regression, got other cells; "
                 f"pass --task classification"
             )
         return numbers.to_numpy()
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is not None and _are_labels(numbers):
         return numbers.cast(pl.Int64).to_numpy()
+    if has_no_text(values.dtype):
+        raise TableError(
+            f"the target column {quoted(values.name)} must hold numbers or text, got cells of type {values.dtype}; "
+            f"save them as text"
+        )
     return values.cast(pl.String).to_numpy().astype(str)

@@ -5,6 +5,8 @@ values: the transformers are made again by fitting them to one row that holds ju
 """
 
 import difflib
+import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,19 @@ class Column:
     median: float | None = None
     categories: tuple[str, ...] = ()
 
+    def check(self) -> None:
+        """A ValueError unless it is what `Preparation.of` makes, which a file does not promise."""
+        if self.kind == "number":
+            good = isinstance(self.median, float | int) and math.isfinite(self.median) and not self.categories
+        else:
+            texts = all(isinstance(value, str) for value in self.categories)
+            good = self.kind == "category" and bool(self.categories) and texts and self._is_sorted()
+        if not (good and isinstance(self.name, str)):
+            raise ValueError(f"a column {self.name!r} that is none")
+
+    def _is_sorted(self) -> bool:
+        return list(self.categories) == sorted(set(self.categories))
+
 
 class Preparation:
     """The columns a model uses and how they become features."""
@@ -50,7 +65,7 @@ class Preparation:
             if isinstance(found, Column):
                 columns.append(found)
             else:
-                notes.append(f"column {name!r} is left out: {found}")
+                notes.append(f"column {quoted(name)} is left out: {found}")
         if not columns:
             reasons = "; ".join(notes) or "there is none beside the target"
             raise TableError(f"the table must have a column to learn from, got none: {reasons}")
@@ -58,7 +73,13 @@ class Preparation:
 
     @classmethod
     def from_document(cls, document: list[dict[str, Any]]) -> "Preparation":
-        return cls([Column(**{**each, "categories": tuple(each["categories"])}) for each in document])
+        """The inverse of `to_document`; a ValueError where that could not have written it."""
+        columns = [Column(**{**each, "categories": tuple(each["categories"])}) for each in document]
+        if not columns or len({column.name for column in columns}) < len(columns):
+            raise ValueError("no columns, or two of one name")
+        for column in columns:
+            column.check()
+        return cls(columns)
 
     def to_document(self) -> list[dict[str, Any]]:
         return [asdict(column) for column in self.columns]
@@ -101,7 +122,8 @@ class Preparation:
 
         if self._numbers:
             medians = np.array([[column.median for column in self._numbers]], dtype=np.float64)
-            self._imputer = SimpleImputer(strategy="median").fit(medians)
+            # Of one row, each value is the most frequent, and no sum of two large ones overflows.
+            self._imputer = SimpleImputer(strategy="most_frequent").fit(medians)
         if self._categories:
             known = [np.array(column.categories, dtype=object) for column in self._categories]
             encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
@@ -122,11 +144,18 @@ def nearest(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
         name.lower(), [each.lower() for each in names], n=1
     )
-    return f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
+    return quoted(name) + (f" (did you mean {quoted(close[0])}?)" if close else "")
+
+
+def quoted(text: str) -> str:
+    """A name or a cell as a message shows it: of a long one, both ends."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = 80
+    return shortened.repr(text)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
+    shown = ", ".join(quoted(name) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -160,8 +189,8 @@ def numbers_in(column: "pl.Series") -> "pl.Series | None":
     with_comma = column.filter(column.str.contains(",", literal=True))
     if with_comma.str.contains(r"^[+-]?\d{1,3},\d{3}$").all():
         raise TableError(
-            f"column {column.name!r} must be clear about its commas, got {with_comma[0]!r}, which may be a thousand "
-            f"times more or less; write numbers with a decimal point and without separators"
+            f"column {quoted(column.name)} must be clear about its commas, got {quoted(with_comma[0])}, which may be a "
+            f"thousand times more or less; write numbers with a decimal point and without separators"
         )
     return values
 
@@ -170,7 +199,7 @@ def _column(column: "pl.Series", categorical: bool) -> "Column | str":
     """What the column is, or why it cannot be used."""
     if missing_as_null(column).null_count() == len(column):
         return "it is empty"
-    if column.dtype.is_temporal() or column.dtype.is_nested():
+    if column.dtype.is_temporal() or has_no_text(column.dtype):
         return f"its type {column.dtype} is neither a number nor a category"
     values = None if categorical else numbers_in(column)
     if values is not None:
@@ -192,14 +221,14 @@ def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
         bad = texts.is_not_null() & texts.cast(float, strict=False).is_null()
         row = int(bad.arg_max() or 0)
         raise TableError(
-            f"column {column.name!r} must hold numbers, got {texts[row]!r} in row {first_row + row + 1}; "
+            f"column {quoted(column.name)} must hold numbers, got {quoted(texts[row])} in row {first_row + row + 1}; "
             f"correct the cell, or leave it empty if it is not known"
         )
     found = values.fill_null(float("nan")).to_numpy()
     if np.isinf(found).any():
         row = int(np.isinf(found).argmax())
         raise TableError(
-            f"column {column.name!r} must hold finite numbers, got {found[row]} in row {first_row + row + 1}; "
+            f"column {quoted(column.name)} must hold finite numbers, got {found[row]} in row {first_row + row + 1}; "
             f"correct the cell, or leave it empty if it is not known"
         )
     return found
@@ -208,8 +237,19 @@ def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
 def _as_categories(column: "pl.Series") -> "pl.Series":
     import polars as pl
 
+    if has_no_text(column.dtype):
+        raise TableError(
+            f"column {quoted(column.name)} must hold categories, got cells of type {column.dtype}; save them as text"
+        )
     text = missing_as_null(column if column.dtype == pl.String else column.cast(pl.String))
     return text.fill_null(NOTHING)
+
+
+def has_no_text(dtype: "pl.DataType") -> bool:
+    """Whether cells of the type are neither text nor can be written as it: lists, structs, bytes, durations."""
+    import polars as pl
+
+    return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
 
 
 def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
@@ -218,7 +258,7 @@ def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:
     if new.any():
         row = int(new.arg_max() or 0)
         raise TableError(
-            f"column {column.name!r} must hold categories of the training table, got {nearest(texts[row], known)} "
-            f"in row {first_row + row + 1}; it knows {listed(column.categories)}; correct the cell, or pass "
-            f"--new-categories ignore"
+            f"column {quoted(column.name)} must hold categories of the training table, got "
+            f"{nearest(texts[row], known)} in row {first_row + row + 1}; it knows {listed(column.categories)}; "
+            f"correct the cell, or pass --new-categories ignore"
         )

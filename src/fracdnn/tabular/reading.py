@@ -92,7 +92,7 @@ def _text_parts(source: str, ending: str, numbers: Sequence[str]) -> "Iterator[p
     with _opened(source, ending) as stream:
         blocks = _blocks(stream, source)
         first = next(blocks, b"")
-        heading, _, rest = first.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+        heading, rest = _divided(first.removeprefix(b"\xef\xbb\xbf"))
         if not heading.strip():
             raise TableError(
                 f"{_name(source)} must begin with the names of the columns, got an empty line; check the file"
@@ -140,6 +140,17 @@ def _row_end(block: bytes) -> int:
             return end + 1
         before = end
     return 0
+
+
+def _divided(block: bytes) -> tuple[bytes, bytes]:
+    """The heading and the rest, divided at the first line end outside quotes: names may hold line ends."""
+    end, quotes, since = block.find(b"\n"), 0, 0
+    while end >= 0:
+        quotes += block.count(b'"', since, end)
+        if quotes % 2 == 0:
+            return block[:end], block[end + 1 :]
+        end, since = block.find(b"\n", end + 1), end
+    return block, b""
 
 
 def _separator(heading: bytes) -> str:

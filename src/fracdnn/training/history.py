@@ -20,6 +20,18 @@ class Record:
     accuracy: float | None = None
     validation_score: float | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its fields are what they are said to be, which a file does not promise."""
+        counts, numbers = (self.iteration, self.line_search_trials), (self.loss, self.gradient_norm)
+        others = (self.accuracy, self.validation_score)
+        return (
+            all(isinstance(count, int) for count in counts)
+            and isinstance(self.layer_gradients, list)
+            and all(isinstance(number, float | int) for number in (*numbers, *self.layer_gradients))
+            and all(number is None or isinstance(number, float | int) for number in others)
+        )
+
 
 @dataclass
 class History:
@@ -41,7 +53,11 @@ class History:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "History":
-        return cls([Record(**record) for record in document["records"]], document["status"])
+        """The inverse of `to_dict`; a TypeError where the document holds something else than records."""
+        history = cls([Record(**record) for record in document["records"]], document["status"])
+        if not isinstance(history.status, str) or not all(record.is_plain for record in history.records):
+            raise TypeError("a history of something else than numbers")
+        return history
 
 
 def layer_gradient_norms(network: FractionalNetwork) -> list[float]:

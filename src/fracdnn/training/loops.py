@@ -107,9 +107,12 @@ class MiniBatchTraining(Training):
 
     def _train(self, run: Run) -> str:
         task, status = run.task, ""
+        first = 0
         if run.position:
-            task.generator.set_state(run.position["drawn_from"])
-        for number in range(run.position.get("batch", 0), self.n_batches):
+            with run.restoring():
+                task.generator.set_state(run.position["drawn_from"])
+                first = check_count(run.position["batch"], "batch")
+        for number in range(first, self.n_batches):
             here = {"batch": number, "drawn_from": task.generator.get_state()}
             batch = task.part(self._drawn(task).to(task.x.device))
             if self.normalization != "none":
@@ -149,10 +152,13 @@ class AdamTraining(Training):
     def _train(self, run: Run) -> str:
         network = run.task.network
         optimizer = new_adam(network, self.learning_rate)
+        done_before = 0
         if run.position:
-            _load_adam(optimizer, run.position["optimizer"])
+            with run.restoring():
+                _load_adam(optimizer, run.position["optimizer"])
+                done_before = check_count(run.position["epoch"], "epoch", minimum=1)
         n_batches = -(-len(run.task.x) // self.batch_size)
-        for epoch in range(run.position.get("epoch", 0) + 1, self.max_epochs + 1):
+        for epoch in range(done_before + 1, self.max_epochs + 1):
             before = copied_state(network)
             done = [(epoch - 1 + k / n_batches) / self.max_epochs for k in range(n_batches)]
             rates = [self.learning_rate * (1.0 - share) for share in done]
@@ -196,7 +202,16 @@ def _adam_position(epoch: int, optimizer: torch.optim.Optimizer) -> State:
 
 
 def _load_adam(optimizer: torch.optim.Optimizer, state: State) -> None:
-    groups = optimizer.state_dict()["param_groups"]
+    """A ValueError unless the state is one of parameters of these shapes: torch would fail at the first step."""
+    groups, parameters = optimizer.state_dict()["param_groups"], optimizer.param_groups[0]["params"]
+    if list(state) != [str(number) for number in range(len(parameters))]:
+        raise ValueError(f"moments of {len(state)} parameters for {len(parameters)}")
+    for moments, parameter in zip(state.values(), parameters, strict=True):
+        shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+        if {name: value.shape for name, value in moments.items()} != shapes:
+            raise ValueError(f"moments that do not fit a parameter of shape {tuple(parameter.shape)}")
+        if moments["step"].dtype != torch.float32 or not all(value.is_floating_point() for value in moments.values()):
+            raise ValueError("moments that are not floating-point numbers")
     optimizer.load_state_dict({"state": {int(key): value for key, value in state.items()}, "param_groups": groups})
 
 
@@ -206,7 +221,8 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
     `here` is what a checkpoint must hold beside the state of the optimiser; of a checkpoint, the first call goes on.
     """
     resumed, run.position = run.position, {}
-    done = resumed.get("iteration", 0)
+    with run.restoring():
+        done = check_count(resumed.get("iteration", 0), "iteration")
     if done >= max_iter:
         return str(Status.ITERATION_LIMIT)
 
@@ -222,7 +238,8 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
     parameters = list(task.network.parameters())
     minimizer: Any = OPTIMIZERS[optimizer](parameters, max_iter=max_iter - done, tolerance=tolerance, callback=note)
     if resumed:
-        minimizer.load_state_dict(resumed["optimizer"])
+        with run.restoring():
+            minimizer.load_state_dict(resumed["optimizer"])
     minimizer.step(_closure(task, parameters))
     return str(minimizer.result.status)
 

@@ -23,6 +23,17 @@ class Standardization:
         variance = (share * ((x - mean) / largest) ** 2).sum(0)
         return cls(mean, _without_zeros(variance.sqrt() * largest, mean))
 
+    @classmethod
+    def of_document(cls, document: dict[str, torch.Tensor], n: int) -> "Standardization":
+        """The inverse of `vars`; a ValueError unless it is one of so many features, in float64."""
+        found = cls(**document)
+        for part in (found.mean, found.deviation):
+            if part.shape != (n,) or part.dtype != torch.float64:
+                raise ValueError(f"a scaling of shape {tuple(part.shape)} and {part.dtype} for {n} numbers")
+        if not bool(torch.isfinite(found.mean).all()) or not bool((found.deviation > 0).all()):
+            raise ValueError("a scaling by numbers that are not finite, or not above 0")
+        return found
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return (x - self.mean) / self.deviation
 

@@ -1,14 +1,16 @@
 """One training under way: its history, what is held out to stop early, and checkpoints to go on from."""
 
+import copy
 import hashlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fracdnn.container import read_document, write_document
+from fracdnn.container import checked, read_document, write_document
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.training.history import History, Record, layer_gradient_norms
 from fracdnn.training.task import Task
@@ -70,10 +72,11 @@ class Run:
         self._whole = task
         self._identity = _identity(task, settings) if checkpoints else {}
         saved = self._saved()
-        self._held_out = saved["held_out"] if saved else self._drawn()
-        self._divide()
-        if saved:
-            self._restore(saved)
+        with self.restoring():
+            self._held_out = self._taken_held_out(saved["held_out"]) if saved else self._drawn()
+            self._divide()
+            if saved:
+                self._restore(saved)
 
     def note(
         self,
@@ -107,6 +110,22 @@ class Run:
     def keep_best(self) -> None:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)
+
+    def restoring(self) -> AbstractContextManager[None]:
+        """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
+        resumes = self._checkpoints is not None and self._checkpoints.resume
+        return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
+
+    def _taken_held_out(self, held_out: torch.Tensor | None) -> torch.Tensor | None:
+        n = len(self._whole.x)
+        if (held_out is None) != (self._early_stopping is None):
+            raise ValueError("samples held out without early stopping, or none with it")
+        if held_out is not None:
+            if held_out.dtype != torch.int64 or held_out.dim() != 1 or not 0 < len(held_out) < n:
+                raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} and {held_out.dtype}")
+            if len(held_out.unique()) < len(held_out) or not 0 <= int(held_out.min()) <= int(held_out.max()) < n:
+                raise ValueError(f"held-out samples that are not among the {n}")
+        return held_out
 
     def _drawn(self) -> torch.Tensor | None:
         if self._early_stopping is None:
@@ -159,20 +178,30 @@ class Run:
             return None
         path = self._checkpoints.path
         document = read_document(path, "checkpoint")
-        for name, value in self._identity.items():
-            if document["identity"].get(name) != value:
-                raise FileContentError(
-                    f"{path} must be a checkpoint of this training, got one with other {name}; "
-                    f"go on with what it was begun with, or remove the file to start anew"
-                )
+        with self.restoring():
+            for name, value in self._identity.items():
+                if document["identity"].get(name) != value:
+                    raise FileContentError(
+                        f"{path} must be a checkpoint of this training, got one with other {name}; "
+                        f"go on with what it was begun with, or remove the file to start anew"
+                    )
         return document
 
     def _restore(self, saved: State) -> None:
+        """Take all of it or, with an error, nothing: a trial shows what fits."""
+        trial, best = copy.deepcopy(self.task.network), saved["best"]
+        for state in (best, saved["network"]):
+            if state is not None:
+                trial.load_state_dict(state)
+        torch.Generator().set_state(saved["generator"])
+        position, waited = dict(saved["position"]), check_count(saved["waited"], "waited")
+        if not position:
+            raise ValueError("no position to go on from")
+        self.history = History.from_dict(saved["history"])
+        self._best, self._best_score, self._waited = best, float(saved["best_score"]), waited
+        self.position = position
         self.task.network.load_state_dict(saved["network"])
         self.task.generator.set_state(saved["generator"])
-        self.history = History.from_dict(saved["history"])
-        self.position = saved["position"]
-        self._best, self._best_score, self._waited = saved["best"], saved["best_score"], saved["waited"]
 
 
 def copied_state(network: torch.nn.Module) -> State:

@@ -1,0 +1,1 @@
+"""Random cases against definitions: a few in `make test`, many in `make campaign`."""

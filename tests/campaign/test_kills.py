@@ -1,0 +1,44 @@
+"""Trainings with checkpoints under random signals: resumed, they end at the same bits; no file is half-written."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fracdnn.container import read_document
+from tests.campaign.budget import cases, say_tried, seed_of
+
+ROOT = Path(__file__).parents[2]
+TRAININGS = ("0", "1", "3", "4", "5", "command")
+
+
+def same(ours, theirs):
+    """Equal documents, tensors to the last bit."""
+    if isinstance(ours, torch.Tensor):
+        return torch.equal(ours, theirs)
+    if isinstance(ours, dict):
+        return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name]) for name in ours)
+    return ours == theirs
+
+
+def results(folder, name, which):
+    if which == "command":
+        return read_document(folder / f"{name}.fracdnn", "model")
+    history = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return {"history": history, **{str(k): p for k, p in enumerate(torch.load(folder / f"{name}.pt"))}}
+
+
+@pytest.mark.parametrize("round_", range(cases(1, 4)))
+@pytest.mark.parametrize("which", TRAININGS[-cases(1, len(TRAININGS)) :])
+def test_a_disturbed_run_ends_at_the_same_bits(which, round_, tmp_path):
+    seed = seed_of(f"kills {which} {round_}")
+    command = [sys.executable, "-m", "tests.campaign.kills", which, str(tmp_path), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])  # above it, what the command prints
+    say_tried(f"kills of {which}, round {round_}", len(told))
+    assert told[-1][1] == 0
+    assert same(results(tmp_path, "killed", which), results(tmp_path, "whole", which)), told

@@ -1,0 +1,67 @@
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from fracdnn.exceptions import TableError
+from fracdnn.tabular.model import split_target, target_values, task_of
+from fracdnn.tabular.preparation import Column, Preparation
+
+
+@pytest.mark.parametrize("cell", [b"\xff", [1, 2], {"a": 1}, timedelta(1)], ids=lambda cell: type(cell).__name__)
+def test_cells_that_cannot_be_text(cell):
+    """Left out where they are to be learned from; refused as a target, and in place of known categories."""
+    table = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [cell] * 4})
+    preparation, notes = Preparation.of(table)
+    assert preparation.names == ["a"]
+    assert len(notes) == 1
+    assert "is neither a number nor a category" in notes[0]
+    with pytest.raises(TableError, match="the target column 'b' must hold numbers or text, got cells of type"):
+        target_values(table["b"], task_of(table["b"]))
+    known = Preparation([Column("b", "category", categories=("x", "y"))])
+    with pytest.raises(TableError, match="column 'b' must hold categories, got cells of type"):
+        known.transform(table)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"name": "a", "kind": "number", "median": None, "categories": []},
+        {"name": "a", "kind": "number", "median": float("nan"), "categories": []},
+        {"name": "a", "kind": "category", "median": None, "categories": []},
+        {"name": "a", "kind": "category", "median": None, "categories": ["y", "x"]},
+        {"name": "a", "kind": "category", "median": None, "categories": [1, 2]},
+        {"name": "a", "kind": "other", "median": 1.0, "categories": []},
+        {"name": 1, "kind": "number", "median": 1.0, "categories": []},
+    ],
+)
+def test_columns_that_no_table_has(column):
+    with pytest.raises(ValueError, match=r"a column .* that is none"):
+        Preparation.from_document([column])
+
+
+def test_medians_of_very_large_numbers():
+    table = pl.DataFrame({"a": [1.7e308, 1.7e308, None]})
+    preparation, _ = Preparation.of(table)
+    assert preparation.transform(table).tolist() == [[1.7e308]] * 3
+
+
+def test_messages_stay_short():
+    long = "x" * 5000
+    table = pl.DataFrame({long: ["1", "2", long], "y": [0, 1, 0]})
+    for call in (
+        lambda: split_target(table, "z"),
+        lambda: Preparation([Column(long, "number", median=1.0)]).transform(table),
+        lambda: Preparation([Column(long, "category", categories=("1", "2"))]).transform(table),
+    ):
+        with pytest.raises(TableError, match="must h") as refused:
+            call()
+        assert len(str(refused.value)) < 600
+
+
+def test_documents_without_columns_or_with_one_twice():
+    good = {"name": "a", "kind": "number", "median": 1.0, "categories": []}
+    assert Preparation.from_document([good]).names == ["a"]
+    for document in ([], [good, good]):
+        with pytest.raises(ValueError, match="no columns, or two of one name"):
+            Preparation.from_document(document)
