@@ -86,7 +86,7 @@ BAD_CALLS = [
     ),
     (
         lambda: fdeint(lambda t, y: y.mul_(-1), Y0, T, order=0.5),
-        "func must not change the state it is given, but it wrote into it at t = .*; later steps remember",
+        "func must not change the state it is given, but it wrote into it at t = .*; later times remember",
     ),
     (lambda: l1_weights(0.5, -1), "n must be at least 0, got -1; pass a larger whole number"),
     (lambda: l1_weights(0.5, 2.0), "n must be a whole number, got 2.0 of type float"),

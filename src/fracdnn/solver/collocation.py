@@ -1,6 +1,7 @@
 """The method "collocation": panels of Radau's points, solved one after the other; see `panels`."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -222,7 +223,12 @@ def _not_converged(name: str, residual: torch.Tensor) -> NotConvergedError:
 
 
 def walk(
-    scheme: Collocation, grid: Grid, elapsed: torch.Tensor, guesses: list[torch.Tensor], *, checkpoint: bool
+    scheme: Collocation,
+    grid: Grid,
+    elapsed: torch.Tensor,
+    *,
+    guesses: Sequence[torch.Tensor] = (),
+    checkpoint: bool,
 ) -> torch.Tensor:
     """The solution at increasing times [M] from 0 on, for panels between the nodes of a grid; [M, G, d].
 

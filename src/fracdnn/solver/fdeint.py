@@ -215,7 +215,7 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     scheme = Collocation(
         request.problem, count, modes_for(nodes, precision.tolerance), request.times[0], nodes.clock.dtype
     )
-    return walk(scheme, nodes, request.elapsed, guesses, checkpoint=precision.checkpoint), nodes, rejected
+    return walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint), nodes, rejected
 
 
 def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:

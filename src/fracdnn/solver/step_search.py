@@ -66,7 +66,7 @@ class StepSearch(Search):
         rule, node = self._method.between, self._node
         if rule is None or self._method.implicit:
             return 0.0
-        return (stage.memory(rule) + stage.weight(rule) * node.entry - node.state).abs().to(torch.float64)
+        return (stage.sums[rule] + stage.newest[rule] * node.entry - node.state).abs().to(torch.float64)
 
     def _error(self, step: float, uncorrected: torch.Tensor | float) -> float:
         node, last, before = self._node, self._last, self._before
