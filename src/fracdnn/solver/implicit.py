@@ -6,7 +6,7 @@ solution's first derivatives as its own.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -100,11 +100,15 @@ def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
 
 def unhooked() -> AbstractContextManager[None]:
     """Keep hooks of the caller's on saved tensors, such as those of a checkpoint, off a graph that is used up here."""
+    if being_transformed():  # which knows no such hooks
+        return nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
 
 
 def _jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     n = state.numel()
+    if torch.is_inference_mode_enabled():
+        return _by_differences(function, state)
     if being_transformed() or n > _ROW_BY_ROW:
         return torch.func.jacrev(function)(state).reshape(n, n)
     with torch.enable_grad():
@@ -114,6 +118,14 @@ def _jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
             return state.new_zeros(n, n)
         rows = [torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0] for each in value]
     return torch.stack([torch.zeros_like(at) if row is None else row for row in rows]).reshape(n, n).detach()
+
+
+def _by_differences(function: Function, state: torch.Tensor) -> torch.Tensor:
+    """For inference mode, which has no derivatives: good enough to converge."""
+    length = torch.finfo(state.dtype).eps ** 0.5 * (1.0 + state.abs().max())
+    moves = torch.eye(state.numel(), dtype=state.dtype, device=state.device).reshape(-1, *state.shape) * length
+    value = function(state)
+    return torch.stack([((function(state + move) - value) / length).reshape(-1) for move in moves], dim=1)
 
 
 def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iterations: int = 50) -> torch.Tensor:
