@@ -8,10 +8,11 @@ solution's first derivatives as its own.
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from fracdnn.exceptions import NotConvergedError
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.tracing import being_transformed
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -109,13 +110,17 @@ def _jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     n = state.numel()
     if torch.is_inference_mode_enabled():
         return _by_differences(function, state)
-    if being_transformed() or n > _ROW_BY_ROW:
+    if being_transformed():
         return torch.func.jacrev(function)(state).reshape(n, n)
     with torch.enable_grad():
         at = state.detach().requires_grad_()
         value = function(at).reshape(-1)
         if not value.requires_grad:  # func does not look at the state
             return state.new_zeros(n, n)
+        if n > _ROW_BY_ROW:
+            units = torch.eye(n, dtype=value.dtype, device=value.device)
+            (whole,) = torch.autograd.grad(value, at, units, is_grads_batched=True, allow_unused=True)
+            return state.new_zeros(n, n) if whole is None else whole.reshape(n, n).detach()
         rows = [torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0] for each in value]
     return torch.stack([torch.zeros_like(at) if row is None else row for row in rows]).reshape(n, n).detach()
 
@@ -132,10 +137,8 @@ def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iteration
     """A root of a function of a few components, attached to the graph of what the function depends on."""
 
     def step(state: torch.Tensor) -> torch.Tensor:
-        value = residual(state)
-        return torch.linalg.solve(jacobian(residual, state.detach()).detach(), value.reshape(-1, 1)).reshape(
-            state.shape
-        )
+        at = jacobian(residual, state.detach()).detach()
+        return torch.linalg.solve(at, residual(state).reshape(-1, 1)).reshape(state.shape)
 
     with torch.no_grad():
         state = guess.detach()
@@ -149,7 +152,7 @@ def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iteration
                 f"Newton's method did not converge in {max_iterations} iterations {name}: the last change is "
                 f"{norm(change):.3g}; use smaller steps (step_size, n_steps), or check that func is smooth there"
             )
-    return state - step(state) if torch.is_grad_enabled() or being_transformed() else state
+    return attached(step, state) if torch.is_grad_enabled() or being_transformed() else state
 
 
 def _newton_step(slope_jacobian: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
@@ -178,8 +181,31 @@ def _damped(
 def _attached_by_newton(equation: StageEquation, solution: torch.Tensor) -> torch.Tensor:
     if not torch.is_grad_enabled() and not being_transformed():
         return solution
-    at_solution = jacobian(equation.slope, solution).detach()
-    return solution - _newton_step(at_solution, equation.weight.detach(), equation.residual(solution))
+    at_solution, weight = jacobian(equation.slope, solution).detach(), equation.weight.detach()
+    return attached(lambda state: _newton_step(at_solution, weight, equation.residual(state)), solution)
+
+
+def attached(step: Function, solution: torch.Tensor) -> torch.Tensor:
+    """A solution less Newton's step there, which has its first derivatives; of a second such step, the second ones."""
+    once = solution - step(solution)
+    return once - step(once) if being_transformed() else _OnceDifferentiable.apply(once)
+
+
+class _OnceDifferentiable(torch.autograd.Function):
+    """The same; its second derivatives would not be those of the solution."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        if torch.is_grad_enabled():
+            raise InvalidArgumentError(
+                "create_graph must be False in the backward pass of an implicit method, got True; "
+                "use method='adams' for second derivatives, or torch.func"
+            )
+        return cotangent
 
 
 def attached_by_iteration(
@@ -215,7 +241,7 @@ def attached_by_iteration(
             return accelerated(pulled, cotangent, max_iterations, error)
 
     image.register_hook(whole)
-    return image
+    return _OnceDifferentiable.apply(image)
 
 
 def accelerated(
