@@ -40,7 +40,7 @@ def test_methods_of_second_order_meet_tolerances(method, problem):
 
 
 def test_a_prediction_that_is_not_corrected_enough_counts_as_error():
-    """At a small order the slope's jump at the begin leads the predictor astray; the line through slopes looks fine."""
+    """At a small order the predictor goes astray, while the line through the slopes looks fine."""
     assert in_tolerances(power_sum(0.3), 1e-3, method="adams")[0] < 5.0
 
 

@@ -232,3 +232,19 @@ def test_far_nodes_through_modes(method, name, grading):
     )
     assert not torch.equal(exact, modes)
     agree(modes.sum(0), exact.sum(0), inputs)
+
+
+@pytest.mark.parametrize(("method", "n"), [("trapezoidal", 8), ("l1-implicit", 8), ("collocation", 3)])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_large_states_are_many_small_ones(method, n, checkpoint):
+    """Too many components for a dense Jacobian: iterated, with the adjoint's own iteration; so are those with one."""
+    found = []
+    for copies in (1, 4, 150):
+        inputs = case("one order")
+        weight, y0, order = inputs
+        wide = y0.expand(copies, 2)
+        u = end(method, "graded", n, weight, wide, order, checkpoint=checkpoint)
+        found.append([u[0], *torch.autograd.grad(loss(u.mean(0)), inputs)])
+    for other in found[1:]:
+        for mine, theirs in zip(found[0], other, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)

@@ -11,7 +11,15 @@ from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
-from fracdnn.solver.implicit import accelerated, attached_by_iteration, done, jacobian, norm, within_rounding
+from fracdnn.solver.implicit import (
+    accelerated,
+    attached,
+    attached_by_iteration,
+    done,
+    jacobian,
+    norm,
+    within_rounding,
+)
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Points, points
 from fracdnn.solver.problem import Problem, time_text
@@ -180,15 +188,21 @@ class Collocation:
         name: str,
     ) -> torch.Tensor:
         """The solution with its derivatives, by one more step of Newton's."""
-        image = known + torch.bmm(weights, self._evaluate(clock, solution)[1])
-        if not image.requires_grad and not being_transformed():
+
+        def image(states: torch.Tensor) -> torch.Tensor:
+            return known + torch.bmm(weights, self._evaluate(clock, states)[1])
+
+        once = image(solution)
+        if not once.requires_grad and not being_transformed():
             return solution
         if known.numel() <= _DENSE or being_transformed():
             matrix = _matrix(weights.detach(), self._jacobians(clock, solution, everywhere=True)).detach()
-            return solution - _by_points(torch.linalg.solve(matrix, _flat(solution - image)), solution)
+            return attached(
+                lambda states: _by_points(torch.linalg.solve(matrix, _flat(states - image(states))), states), solution
+            )
         transposed = weights.detach().transpose(1, 2)
         return attached_by_iteration(
-            image,
+            once,
             solution,
             lambda states: self._evaluate(clock, states)[1],
             lambda adjoint: torch.bmm(transposed, adjoint),

@@ -176,12 +176,35 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
             f"linear must not be given for method {method!r}, got a {type(options.linear).__name__}; "
             f"add its product to func, or pass method='exponential'"
         )
-    if method == "collocation":
-        packed, nodes, rejected = _by_panels(request, precision)
-    else:
-        packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+    _check_compiled(method, spacing.kind)
+    try:
+        if method == "collocation":
+            packed, nodes, rejected = _by_panels(request, precision)
+        else:
+            packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+    except RuntimeError as error:
+        raise _unbatched(method, spacing.kind, error) from error
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
+
+
+def _check_compiled(method: str, kind: str) -> None:
+    """A compiler follows no decisions by values: lengths of steps, iterations, and where a time lies on a grid."""
+    if torch.compiler.is_compiling() and (kind != "given" or method == "collocation" or METHODS[method].implicit):
+        raise InvalidArgumentError(
+            f"grid must be 'given' and the method explicit inside torch.compile, got grid={kind!r} and "
+            f"method={method!r}; pass grid='given' and method='adams', or compile func alone"
+        )
+
+
+def _unbatched(method: str, kind: str, error: RuntimeError) -> Exception:
+    """The same error, but for the one with which vmap refuses to tell a value."""
+    if "vmap: It looks like" not in str(error):
+        return error
+    return InvalidArgumentError(
+        f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={kind!r} and method={method!r}; "
+        f"pass n_steps= or grid='given' and method='adams', or give y0 a dimension for the batch instead"
+    )
 
 
 def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method:
@@ -226,7 +249,7 @@ def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple
         found = find_grid(search, request.span, request.first_output)
         shares, rejected = found.shares, found.n_rejected
     nodes = request.grid(shares)
-    whole = spacing.kind == "given" and request.trajectory
+    whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
     one_tensor = len(problem.orders) == 1 and not problem.states.is_tuple
     if isinstance(method, L1) and one_tensor and not precision.checkpoint:
         states = l1_chain(problem, nodes, precision.history, precision.tolerance, trajectory=request.trajectory)

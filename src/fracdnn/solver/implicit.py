@@ -6,12 +6,13 @@ solution's first derivatives as its own.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from fracdnn.exceptions import NotConvergedError
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.tracing import being_transformed
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -98,6 +99,8 @@ class StageSolver:
 def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     """∂function/∂state, [n, n] for a state of n components."""
     n = state.numel()
+    if torch.is_inference_mode_enabled():
+        return _by_differences(function, state)
     if being_transformed():
         return torch.func.jacrev(function)(state).reshape(n, n)
     with torch.enable_grad(), unhooked():  # torch.func has no hooks, so these are rows of autograd's
@@ -115,17 +118,25 @@ def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
 
 def unhooked() -> AbstractContextManager[None]:
     """Keep hooks of the caller's on saved tensors, such as those of a checkpoint, off a graph that is used up here."""
+    if being_transformed():  # which knows no such hooks
+        return nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+
+
+def _by_differences(function: Function, state: torch.Tensor) -> torch.Tensor:
+    """For inference mode, which has no derivatives: good enough to converge."""
+    length = torch.finfo(state.dtype).eps ** 0.5 * (1.0 + state.abs().max())
+    moves = torch.eye(state.numel(), dtype=state.dtype, device=state.device).reshape(-1, *state.shape) * length
+    value = function(state)
+    return torch.stack([((function(state + move) - value) / length).reshape(-1) for move in moves], dim=1)
 
 
 def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iterations: int = 50) -> torch.Tensor:
     """A root of a function of a few components, attached to the graph of what the function depends on."""
 
     def step(state: torch.Tensor) -> torch.Tensor:
-        value = residual(state)
-        return torch.linalg.solve(jacobian(residual, state.detach()).detach(), value.reshape(-1, 1)).reshape(
-            state.shape
-        )
+        at = jacobian(residual, state.detach()).detach()
+        return torch.linalg.solve(at, residual(state).reshape(-1, 1)).reshape(state.shape)
 
     with torch.no_grad():
         state, size = guess.detach(), float("inf")
@@ -140,7 +151,7 @@ def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iteration
                 f"Newton's method did not converge in {max_iterations} iterations {name}: the last change is "
                 f"{norm(change):.3g}; use smaller steps (step_size, n_steps), or check that func is smooth there"
             )
-    return state - step(state) if torch.is_grad_enabled() or being_transformed() else state
+    return attached(step, state) if torch.is_grad_enabled() or being_transformed() else state
 
 
 def _newton_step(slope_jacobian: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
@@ -169,8 +180,31 @@ def _damped(
 def _attached_by_newton(equation: StageEquation, solution: torch.Tensor) -> torch.Tensor:
     if not torch.is_grad_enabled() and not being_transformed():
         return solution
-    at_solution = jacobian(equation.slope, solution).detach()
-    return solution - _newton_step(at_solution, equation.weight.detach(), equation.residual(solution))
+    at_solution, weight = jacobian(equation.slope, solution).detach(), equation.weight.detach()
+    return attached(lambda state: _newton_step(at_solution, weight, equation.residual(state)), solution)
+
+
+def attached(step: Function, solution: torch.Tensor) -> torch.Tensor:
+    """A solution less Newton's step there, which has its first derivatives; of a second such step, the second ones."""
+    once = solution - step(solution)
+    return once - step(once) if being_transformed() else _OnceDifferentiable.apply(once)
+
+
+class _OnceDifferentiable(torch.autograd.Function):
+    """The same; its second derivatives would not be those of the solution."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        if torch.is_grad_enabled():
+            raise InvalidArgumentError(
+                "create_graph must be False in the backward pass of an implicit method, got True; "
+                "use method='adams' for second derivatives, or torch.func"
+            )
+        return cotangent
 
 
 def attached_by_iteration(
@@ -206,7 +240,7 @@ def attached_by_iteration(
             return accelerated(pulled, cotangent, max_iterations, error)
 
     image.register_hook(whole)
-    return image
+    return _OnceDifferentiable.apply(image)
 
 
 def accelerated(

@@ -100,9 +100,9 @@ class Problem:
         return [version(part) for part in state] if self.states.is_tuple else version(state)
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
-        if isinstance(slope, torch.Tensor) and isinstance(state, torch.Tensor):
-            if slope.shape == state.shape and slope.dtype == state.dtype:  # mostly; be quick about it
-                return slope
+        whole = isinstance(slope, torch.Tensor) and isinstance(state, torch.Tensor)
+        if whole and (slope.shape, slope.dtype) == (state.shape, state.dtype):  # type: ignore[union-attr]
+            return slope  # mostly; be quick about it
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
             raise InvalidArgumentError(
                 f"func must return a tuple of {len(state)} tensors, as y0 is, got {type(slope).__name__} "
