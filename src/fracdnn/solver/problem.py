@@ -75,9 +75,8 @@ class Problem:
         return [version(part) for part in state] if self.states.is_tuple else version(state)
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
-        whole = isinstance(slope, torch.Tensor) and isinstance(state, torch.Tensor)
-        if whole and slope.shape == state.shape and slope.dtype == state.dtype:  # mostly; be quick about it
-            return slope
+        if isinstance(slope, torch.Tensor) and isinstance(state, torch.Tensor) and _alike(slope, state):
+            return slope  # mostly; be quick about it
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
             raise InvalidArgumentError(
                 f"func must return a tuple of {len(state)} tensors, as y0 is, got {type(slope).__name__} "
@@ -142,6 +141,10 @@ def _largest(orders: torch.Tensor) -> float | None:
     if being_traced() and carries_derivative(orders):
         return None
     return float(orders.detach().max())
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _shapes(state: State) -> list[tuple[int, ...]]:
