@@ -77,7 +77,8 @@ class Singular(Equation):
         return self._source(t) - self.parameter * y**1.5
 
     def plain_field(self, t: float, y: np.ndarray) -> np.ndarray:
-        return self._source(t) - y**1.5
+        with np.errstate(invalid="ignore"):  # a method that steps below 0 gets NaN, as it does in torch
+            return self._source(t) - y**1.5
 
     def plain_jacobian(self, t: float, y: np.ndarray) -> np.ndarray:
         return -1.5 * y**0.5
