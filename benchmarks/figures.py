@@ -84,6 +84,7 @@ def precision_figure(records: Records) -> Any:
             _line(axes, curve, [p[0] for p in points], [p[1] for p in points])
         axes.set(xlabel=f"seconds, {record['settings']['pass']}", ylabel="relative error", xscale="log")
         axes.set_title(record["settings"]["problem"], fontsize=10)
+        axes.tick_params(axis="x", which="minor", labelbottom=False)
         axes.axhline(1e-6, color=GREY, linewidth=0.7, linestyle=":")
     return _finished(figure, panels.flat)
 

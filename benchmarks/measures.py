@@ -70,6 +70,14 @@ def _on_curve(points: list[tuple[float, float]], error: float) -> tuple[float, b
     return seconds[there - 1] * (seconds[there] / seconds[there - 1]) ** share, True
 
 
+def only_bounded(record: Record, over: str, measure: str) -> bool:
+    """Whether a ratio is only known to be larger, since `over` does not reach the error."""
+    if not measure.startswith("seconds at "):
+        return False
+    found = seconds_to_reach(record, over, float(measure.removeprefix("seconds at ")))
+    return found is not None and not found[1]
+
+
 def number(value: float | None) -> str:
     """About three digits, and never an exponent."""
     if value is None or not math.isfinite(value):

@@ -4,7 +4,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from benchmarks.measures import Record, markdown, median, number, ratio, ratio_cell, seconds_cell, seconds_to_reach
+from benchmarks.measures import (
+    Record,
+    markdown,
+    median,
+    number,
+    only_bounded,
+    ratio,
+    ratio_cell,
+    seconds_cell,
+    seconds_to_reach,
+)
 from benchmarks.profile import SHARES
 
 Records = list[Record]
@@ -84,6 +94,8 @@ def targets(records: Records) -> str:
             # "default" is one rival here and another there: the words make the target.
             key = (target["what"], target["at_least"], target["at_most"])
             value = ratio(record, target["over"], target["under"], target["measure"])
+            if value is not None and only_bounded(record, target["over"], target["measure"]):
+                value = value if value >= (target["at_least"] or 0.0) else None  # else it decides nothing
             asked.setdefault(key, []).append((value, record))
     if not asked:
         return missing("paper-size depth solver")

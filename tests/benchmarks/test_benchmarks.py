@@ -130,6 +130,14 @@ def test_the_time_to_reach_an_error_lies_between_settings():
     assert ratio(record, "ours", "peer", "seconds at 1e-06") is None
 
 
+def test_a_ratio_that_is_only_bounded_from_below_decides_a_target_or_nothing():
+    record = work(ours=[(1.0, 1e-7)], peer=[(5.0, 1e-3)])
+    target = {"what": "peer / ours", "over": "peer", "under": "ours", "measure": "seconds at 1e-06", "at_most": None}
+    for at_least, row in ((4.0, "| 5.00 | problem | reached |"), (6.0, "| - | - | not measured |")):
+        case = {**record, "name": "problem", "targets": [{**target, "at_least": at_least}]}
+        assert row in targets([case])
+
+
 def test_an_error_that_is_small_by_luck_is_not_reached():
     record = work(lucky=[(1.0, 1e-3), (2.0, 1e-9), (4.0, 1e-5)])
     assert seconds_to_reach(record, "lucky", 1e-6) == (4.0, False)

@@ -183,7 +183,9 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
         else:
             packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
     except RuntimeError as error:
-        raise _unbatched(method, spacing.kind, error) from error
+        if "vmap: It looks like" in str(error):  # with which vmap refuses to tell a value
+            raise _unbatched(method, spacing.kind) from error
+        raise
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
 
@@ -197,10 +199,7 @@ def _check_compiled(method: str, kind: str) -> None:
         )
 
 
-def _unbatched(method: str, kind: str, error: RuntimeError) -> Exception:
-    """The same error, but for the one with which vmap refuses to tell a value."""
-    if "vmap: It looks like" not in str(error):
-        return error
+def _unbatched(method: str, kind: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={kind!r} and method={method!r}; "
         f"pass n_steps= or grid='given' and method='adams', or give y0 a dimension for the batch instead"

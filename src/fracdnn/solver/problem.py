@@ -176,6 +176,10 @@ def _largest(orders: torch.Tensor) -> float | None:
     return float(orders.detach().max())
 
 
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
 def _shapes(state: State) -> list[tuple[int, ...]]:
     return [tuple(part.shape) for part in (state if isinstance(state, tuple) else (state,))]
 
