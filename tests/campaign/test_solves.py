@@ -54,7 +54,8 @@ FUNCS = {
 
 def solve(func, y0, t, order, case):
     """The one call of the solver."""
-    return fdeint(func, y0, t, order=order, history=case.history, trajectory=case.trajectory)
+    way = {"method": "l1", "grid": "given", "history": case.history}
+    return fdeint(func, y0, t, order=order, trajectory=case.trajectory, **way)
 
 
 def grid_of(case):

@@ -27,7 +27,7 @@ class Solve(nn.Module):
     def forward(self, x):
         times = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
         slope = lambda t, y: torch.tanh(self.linear(y))  # noqa: E731
-        return fdeint(slope, x, times, order=self.order, trajectory=False, **self.options)
+        return fdeint(slope, x, times, order=self.order, method="l1", grid="given", trajectory=False, **self.options)
 
 
 def stack(n_layers=3, **options):
