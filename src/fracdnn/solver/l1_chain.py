@@ -28,7 +28,8 @@ def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float, *, tr
         trajectory=trajectory,
         name=lambda j: f"func at t[{j}]",
     )
-    return states.reshape(-1, *problem.value.shape) if trajectory else states.reshape(problem.value.shape)
+    shape = problem.value.shape
+    return states.reshape(grid.n_steps + 1, *shape) if trajectory else states.reshape(shape)
 
 
 def _plan(problem: Problem, grid: Grid, history: str, tolerance: float) -> MemoryPlan:

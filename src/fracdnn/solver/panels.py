@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy.special import roots_jacobi
 
 from fracdnn.caputo.modes import Modes
 from fracdnn.caputo.weights import gamma
@@ -72,9 +73,9 @@ def points(count: int) -> Points:
 
 def _made(count: int) -> Points:
     legendre = np.polynomial.legendre
-    # The roots of P_m − P_{m−1}, the last of which is 1.
-    places = np.sort(legendre.legroots([0.0] * (count - 1) + [-1.0, 1.0])) if count > 1 else np.array([1.0])
-    places[-1] = 1.0
+    # The roots of P_m − P_{m−1}: 1, and those of a Jacobi polynomial.
+    inner = roots_jacobi(count - 1, 1.0, 0.0)[0] if count > 1 else np.zeros(0)
+    places = np.append(inner, 1.0)
     to_legendre = np.linalg.inv(legendre.legvander(places, count - 1))
     base, weights = legendre.leggauss(_PART_POINTS)
     ends = np.concatenate([[0.0], 1.0 - 0.25 ** np.arange(1, _PARTS), [1.0]])

@@ -29,7 +29,7 @@ class States:
         else:
             self.orders = self._lay_out(orders)
         self.orders = self.orders.to(self.parts(example)[0].device)
-        self._length = max(shape.numel() for shape in self.shapes)
+        self._length = max(shape.numel() for shape in self.shapes) if self.is_tuple else 0
 
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
         """A state as a tuple."""
