@@ -109,7 +109,7 @@ def check(case):
     if stack.history_ == "compressed":
         tolerance = max(tolerance, COMPRESSED_TWICE if case.derivative in ways.SECOND else COMPRESSED)
     assert found["y"].dtype == x.dtype
-    assert_same(found, expected, tolerance, together=coarse)
+    assert_same(found, expected, tolerance, coarse=coarse)
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
