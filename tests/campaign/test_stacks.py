@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 # Rounding of the states, carried on by up to 80 layers; far weights of a compressed history have a tolerance of 1e-10.
 TOLERANCES = {"float64": 1e-10, "float32": 2e-4, "bfloat16": 8e-2}
 COMPRESSED = 1e-8
-# That holds for the weights; each derivative by the order may cost two digits.
+# The weights and their first derivative by the order meet that; the second misses it (measured: 9e-9 at order 0.5).
 COMPRESSED_TWICE = 1e-6
 
 
@@ -109,9 +109,7 @@ def check(case):
     if stack.history_ == "compressed":
         tolerance = max(tolerance, COMPRESSED_TWICE if case.derivative in ways.SECOND else COMPRESSED)
     assert found["y"].dtype == x.dtype
-    if coarse:  # what comes back is a sum of terms as large as what is sent in, which may cancel
-        found["sent"] = expected["sent"] = torch.ones_like(expected["y"])
-    assert_same(found, expected, tolerance, together=coarse)
+    assert_same(found, expected, tolerance, coarse=coarse)
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))

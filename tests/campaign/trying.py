@@ -52,8 +52,11 @@ def script(check, case):
     return "\n".join(["To repeat it:", "", *imports, "", f"{check.__name__}({type(case).__name__}({given}))", ""])
 
 
-def assert_same(found, expected, tolerance, *, together=False):
+def assert_same(found, expected, tolerance, *, together=False, coarse=False):
     """Tensors by name, each within `tolerance` of its norm, or of the largest norm where errors mix (`together`).
+
+    `coarse` is for numbers of eight bits: they mix, and where numbers of the order of 1 cancel, what is left of them is
+    rounding of those; so no scale is below that of as many ones.
 
     Where something should vanish, rounding of the others is left: no scale is below a thousandth of the largest.
     """
@@ -64,6 +67,7 @@ def assert_same(found, expected, tolerance, *, together=False):
         mine = found[name]
         assert mine is not None, f"{name} is missing"
         assert mine.shape == value.shape, f"{name}: shape {tuple(mine.shape)} for {tuple(value.shape)}"
-        scale = largest if together else max(norms[name], 1e-3 * largest)
+        scale = largest if together or coarse else max(norms[name], 1e-3 * largest)
+        scale = max(scale, value.numel() ** 0.5) if coarse else scale
         error = float((mine.detach().double() - value.detach().double()).norm())
         assert error <= tolerance * scale, f"{name}: off by {error:.3g} at a scale of {scale:.3g}"

@@ -172,7 +172,7 @@ def collocation(func, value, order, nodes, count, slope=None):
     """The states at the ends of panels with `count` Radau points each, [N + 1, d], by monomials: for few points."""
     order, nodes = torch.as_tensor(order, dtype=torch.float64), [float(t) for t in nodes]
     legendre = np.polynomial.legendre
-    places = (np.sort(legendre.legroots([0.0] * (count - 1) + [-1.0, 1.0])) + 1) / 2 if count > 1 else np.ones(1)
+    places = (np.sort(legendre.legroots([0.0] * (count - 1) + [-1.0, 1.0]).real) + 1) / 2 if count > 1 else np.ones(1)
     # Coefficients of the Lagrange polynomials of a panel [0, 1] by powers.
     lagrange = torch.from_numpy(np.linalg.inv(np.vander(places, increasing=True)))
     points = [(panel, float(c)) for panel in range(len(nodes) - 1) for c in places]
