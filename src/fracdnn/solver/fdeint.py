@@ -87,35 +87,26 @@ def fdeint(
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
     whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
     """
-    check_choice(method, "method", ("auto", "collocation", *METHODS))
-    check_choice(history, "history", HISTORIES)
-    for flag, name in ((checkpoint, "checkpoint"), (trajectory, "trajectory"), (info, "info")):
-        check_flag(flag, name)
-    if not callable(func):
-        raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
+    _check_words(func, method, history, checkpoint=checkpoint, trajectory=trajectory, info=info)
     options = Options(corrections=check_count(corrections, "corrections", minimum=1))
     spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol)
     if method == "auto":
         method = "collocation" if spacing.kind == "adaptive" else "adams"
     times = check_times(t)
     problem = posed_problem(func, y0, order)
-    if tolerance is None:
-        dtype = problem.value.dtype
-        tolerance = default_tolerance(dtype) if method == "l1" else _TOLERANCES.get(dtype, 1e-7)
-    precision = _Precision(history, check_positive(tolerance, "tolerance"), checkpoint)
+    precision = _Precision.asked_for(method, problem, history, tolerance, checkpoint)
     request = _Request(spacing, t, times.to(problem.value.device), problem, trajectory)
-    _check_compiled(method, spacing.kind)
-    try:
-        if method == "collocation":
-            packed, nodes, rejected = _by_panels(request, precision)
-        else:
-            packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
-    except RuntimeError as error:
-        raise _unbatched(method, spacing.kind, error) from error
-    states = problem.states.unpack(packed if trajectory else packed[-1])
-    if not info:
-        return states
-    return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
+    solution = _solved(method, options, request, precision)
+    return solution if info else solution.states
+
+
+def _check_words(func: Any, method: Any, history: Any, **flags: Any) -> None:
+    check_choice(method, "method", ("auto", "collocation", *METHODS))
+    check_choice(history, "history", HISTORIES)
+    for name, flag in flags.items():
+        check_flag(flag, name)
+    if not callable(func):
+        raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
 
 
 @dataclass(frozen=True)
@@ -125,6 +116,16 @@ class _Precision:
     history: str
     tolerance: float
     checkpoint: bool
+
+    @classmethod
+    def asked_for(
+        cls, method: str, problem: Problem, history: str, tolerance: float | None, checkpoint: bool
+    ) -> "_Precision":
+        """Checked; a tolerance not given is that of the state's dtype."""
+        if tolerance is None:
+            dtype = problem.value.dtype
+            tolerance = default_tolerance(dtype) if method == "l1" else _TOLERANCES.get(dtype, 1e-7)
+        return cls(history, check_positive(tolerance, "tolerance"), checkpoint)
 
 
 @dataclass(frozen=True)
@@ -173,14 +174,24 @@ def _check_compiled(method: str, kind: str) -> None:
         )
 
 
-def _unbatched(method: str, kind: str, error: RuntimeError) -> Exception:
-    """The same error, but for the one with which vmap refuses to tell a value."""
-    if "vmap: It looks like" not in str(error):
-        return error
-    return InvalidArgumentError(
-        f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={kind!r} and method={method!r}; "
-        f"pass n_steps= or grid='given' and method='adams', or give y0 a dimension for the batch instead"
-    )
+def _solved(method: str, options: Options, request: _Request, precision: _Precision) -> Solution:
+    problem, kind = request.problem, request.spacing.kind
+    _check_compiled(method, kind)
+    try:
+        if method == "collocation":
+            packed, nodes, rejected = _by_panels(request, precision)
+        else:
+            packed, nodes, rejected = _by_steps(_method(method, request.spacing, problem, options), request, precision)
+    except RuntimeError as error:
+        if "vmap: It looks like" not in str(error):  # how vmap begins when it refuses to tell a value
+            raise
+        raise InvalidArgumentError(
+            f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={kind!r} and "
+            f"method={method!r}; pass n_steps= or grid='given' and method='adams', or give y0 a dimension for the "
+            f"batch instead"
+        ) from error
+    states = problem.states.unpack(packed if request.trajectory else packed[-1])
+    return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
 
 
 def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method:

@@ -199,7 +199,7 @@ class _OnceDifferentiable(torch.autograd.Function):
         return value.view_as(value)
 
     @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled():
             raise InvalidArgumentError(
                 "create_graph must be False in the backward pass of an implicit method, got True; "
