@@ -41,7 +41,6 @@ TAKES_ORDER = {
     "compress_differences": lambda order: compress_differences(order, max_lag=100),
     "caputo_derivative": lambda order: caputo_derivative(SAMPLES, order=order, step_size=0.1),
     "fractional_integral": lambda order: fractional_integral(SAMPLES, order=order, step_size=0.1),
-    "fdeint": lambda order: fdeint(zero, Y0, T, order=order),
 }
 BAD_ORDERS = [
     (0, r"order must lie in \(0, 1\], got 0.0; order=1 is a plain residual network"),
@@ -74,20 +73,12 @@ BAD_CALLS = [
     (lambda: fdeint(3, Y0, T, order=0.5), "func must be callable as func\\(t, y\\), got int; pass a function"),
     (lambda: fdeint(zero, Y0, T, order=0.5, history="all"), "history must be one of 'auto', 'exact', 'compressed'"),
     (
-        lambda: fdeint(zero, Y0, [0.0, 1.0, 3.0], order=0.5, history="compressed"),
+        lambda: fdeint(zero, Y0, [0.0, 1.0, 3.0], order=0.5, method="l1", grid="given", history="compressed"),
         "history must be 'exact' or 'auto' for unequal or learned steps, got 'compressed'",
     ),
     (
-        lambda: fdeint(lambda t, y: y.float(), Y0, T, order=0.5),
-        "func must return the state's dtype torch.float64, got torch.float32; convert its constants, or y0",
-    ),
-    (
-        lambda: fdeint(lambda t, y: y / (t - 0.5), Y0, T, order=0.5),
+        lambda: fdeint(lambda t, y: y / (t - 0.5), Y0, T, order=0.5, method="l1", grid="given"),
         r"func at t\[2\] made the state not finite \(NaN or inf\); check its parameters and scale, or use a smaller",
-    ),
-    (
-        lambda: fdeint(lambda t, y: y.mul_(-1), Y0, T, order=0.5),
-        r"func at t\[0\] must not change the state it is given, but it wrote into it; later layers remember",
     ),
     (lambda: l1_weights(0.5, -1), "n must be at least 0, got -1; pass a larger whole number"),
     (lambda: l1_weights(0.5, 2.0), "n must be a whole number, got 2.0 of type float"),
@@ -125,21 +116,11 @@ BAD_CALLS = [
         r"t must increase strictly.*sort the times and drop repeats",
     ),
     (lambda: fdeint(zero, Y0, [0.0], order=0.5), "t must hold at least 2 times, got 1"),
-    (lambda: fdeint(zero, [1.0], T, order=0.5), "y0 must be a torch tensor, got list; pass torch.as_tensor"),
     (
         lambda: fdeint(zero, Y0.long(), T, order=0.5),
         "y0 must be real floating-point numbers, got dtype int64",
     ),
     (lambda: fdeint(zero, Y0 / 0, T, order=0.5), r"y0 must be finite, got inf at index \[0\]"),
-    (
-        lambda: fdeint(zero, Y0, T, order=torch.tensor([0.5, 0.6])),
-        r"order must be one number here, got shape \(2,\)",
-    ),
-    (lambda: fdeint(zero, Y0, T, order=0.5, method="rk4"), "method must be one of 'l1', got 'rk4'"),
-    (
-        lambda: fdeint(lambda t, y: y[:1], Y0, T, order=0.5),
-        r"func must return a tensor of the state's shape \(2,\), got \(1,\); check what func",
-    ),
     (
         lambda: fdeint(lambda t, y: 0.0, Y0, T, order=0.5),
         "func must return a tensor of the state's shape.*got float",
