@@ -39,6 +39,7 @@ def solve(func=decay, y0=Y0, t=T, order=0.5, **options):
 ARGUMENTS = [
     (lambda: solve(order=0), "order must lie in (0, 2], got 0.0; order=1 is an ordinary differential equation"),
     (lambda: solve(order=2.5), "order must lie in (0, 2], got 2.5; order=1 is an ordinary differential equation"),
+    (lambda: solve(order=torch.tensor(1)), "order must be a floating-point tensor in (0, 2], got dtype torch.int64"),
     (lambda: solve(order=math.nan), "order must lie in (0, 2], got nan"),
     (lambda: solve(order=torch.tensor([0.5, -1.0])), "order must lie in (0, 2], got -1.0"),
     (lambda: solve(y0=(Y0, Y0), order=(0.5, 2.5)), "order[1] must lie in (0, 2], got 2.5"),
@@ -117,7 +118,11 @@ def test_arguments(call, message):
         call()
 
 
-def test_a_list_is_no_state():
+def test_types():
+    with pytest.raises(
+        InvalidTypeError, match=r"order must be a number or a tensor in \(0, 2\], got 'half' of type str"
+    ):
+        solve(order="half")
     with pytest.raises(InvalidTypeError, match="y0 must be a torch tensor or a tuple of tensors, got float"):
         solve(y0=[1.0])
 
@@ -172,7 +177,9 @@ def test_an_implicit_step_without_a_solution(method, where):
         solve(rootless, method=method, n_steps=3)
 
 
-@pytest.mark.parametrize("options", [{}, {"n_steps": 4}, {"n_steps": 4, "method": "trapezoidal"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"n_steps": 4}, {"n_steps": 4, "method": "trapezoidal"}, {"n_steps": 4, "method": "l1"}]
+)
 def test_a_func_that_writes_into_the_state(options):
     with pytest.raises(StateChangedError, match="must not change the state it is given, but it wrote into it at t = "):
         solve(lambda t, y: y.mul_(-1), **options)

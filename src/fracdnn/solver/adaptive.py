@@ -72,7 +72,7 @@ class Search(ABC):
 @torch.no_grad()
 def find_grid(search: Search, span: float, first_output: float) -> FoundGrid:
     """A grid for the span, where the solution is asked for from `first_output` on."""
-    ends = [0.0]
+    ends, end = [0.0], 0.0
     step, rejected, growth = min(first_output, 0.02 * span), 0, search.growth
     while ends[-1] < span:
         rest = span - ends[-1]
@@ -87,7 +87,7 @@ def find_grid(search: Search, span: float, first_output: float) -> FoundGrid:
                 f"or n_steps="
             )
         if step < _SMALLEST * span:
-            for time in (ends[-1], ends[-1] + step, ends[-1] + 2.0 * _SMALLEST * span):
+            for time in (ends[-1], end):  # the last that was taken, and the last that was tried
                 search.problem.check_slope(search.begin + time, search.state)
             raise NotConvergedError(
                 f"the step became shorter than {_SMALLEST:g} of the span at t = {float(search.begin) + ends[-1]:.6g} "
