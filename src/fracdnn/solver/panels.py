@@ -14,7 +14,6 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.special import roots_jacobi
 
 from fracdnn.caputo.modes import Modes
 from fracdnn.caputo.weights import gamma
@@ -72,6 +71,8 @@ def points(count: int) -> Points:
 
 
 def _made(count: int) -> Points:
+    from scipy.special import roots_jacobi  # takes long to import
+
     legendre = np.polynomial.legendre
     # The roots of P_m − P_{m−1}: 1, and those of a Jacobi polynomial.
     inner = roots_jacobi(count - 1, 1.0, 0.0)[0] if count > 1 else np.zeros(0)
