@@ -22,7 +22,7 @@ IMPLICIT = [
     {"method": "bdf2", "n_steps": 6},
     {"method": "collocation", "n_steps": 2},
 ]
-ADAPTIVE = [{}, {"method": "adams", "rtol": 1e-3}, {"method": "trapezoidal", "rtol": 1e-3}]
+ADAPTIVE = [{}, {"method": "adams", "rtol": 1e-2}]
 
 
 def name(options):
