@@ -16,6 +16,7 @@ def on_grid(func, y0, t, **options):
 
 
 STEPS = (40, 80, 160, 320)
+ALL = ("adams", "bdf2", "collocation", "euler", "l1", "l1-implicit", "pece", "trapezoidal")
 
 
 def decay(t, u):
@@ -328,3 +329,12 @@ def test_implicit_methods_take_states_of_any_size(way, components, checkpoint):
     torch.testing.assert_close(u, exact, rtol=5e-3, atol=0)
     found, expected = (torch.autograd.grad(each.sum(), rates)[0] for each in (u, exact))
     torch.testing.assert_close(found, expected, rtol=5e-2, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3)])
+@pytest.mark.parametrize(
+    "way", [{}, {"rtol": 1e-3, "method": "adams"}, *({"method": name, "n_steps": 5} for name in ALL)]
+)
+def test_a_batch_of_nothing(shape, way):
+    y0 = torch.zeros(shape, dtype=torch.float64)
+    assert fdeint(decay, y0, [0.0, 0.5, 1.0], order=0.5, **way).shape == (3, *shape)

@@ -307,7 +307,7 @@ class PanelSearch(Search):
         slopes, states = (self._tail(values) for values in (self._panel.slopes, self._panel.states))
         # Where old errors die out, that of a state is the one of its own interpolation.
         error = torch.minimum(_OF_SLOPES * self.mass * slopes, _OF_STATES * states)
-        return float((error / self.scale(*self._panel.states.unbind(1))).max())
+        return norm(error / self.scale(*self._panel.states.unbind(1)))
 
     @property
     def state(self) -> torch.Tensor:

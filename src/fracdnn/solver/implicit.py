@@ -106,7 +106,7 @@ def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
     with torch.enable_grad(), unhooked():  # torch.func has no hooks, so these are rows of autograd's
         at = state.detach().requires_grad_()
         value = function(at).reshape(-1)
-        if not value.requires_grad:  # func does not look at the state
+        if not n or not value.requires_grad:  # func does not look at the state
             return state.new_zeros(n, n)
         if n > _ROW_BY_ROW:
             every = torch.eye(n, dtype=value.dtype, device=value.device)

@@ -8,6 +8,7 @@ from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.grids import Spacing
+from fracdnn.solver.implicit import norm
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import Rule, advance
 
@@ -82,7 +83,7 @@ class StepSearch(Search):
         error = self.mass * slopes.abs().to(torch.float64)
         if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
             error = torch.minimum(error, states.abs().to(torch.float64))
-        return float(((error + uncorrected) / self.scale(node.state, last.state)).max())
+        return norm((error + uncorrected) / self.scale(node.state, last.state))
 
 
 def _pairs(node: Node, other: Node) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
