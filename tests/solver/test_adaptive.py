@@ -1,10 +1,13 @@
 """Adaptive grids: tolerances are met, and what a user sees of the grid."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from fracdnn.caputo import mittag_leffler
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint, graded_mesh
 from tests.solver.problems import charging, oscillator, parabola, power_sum, relaxation
 
@@ -131,3 +134,25 @@ def test_a_rate_is_recovered_from_few_observations():
 
     optimizer.step(closure)
     assert abs(rate.item() - 1.3) < 1e-3
+
+
+@pytest.mark.parametrize(("order", "jump"), [(0.9, 0.7), (0.6, 0.5), (1.2, 0.7), (1.5, 1.1)])
+def test_a_jump_of_the_slope_is_noticed(order, jump):
+    """By chance one coefficient of a polynomial through it may be small, but not two."""
+    zero = torch.zeros((), dtype=torch.float64)
+    start = (zero, zero) if order > 1 else zero
+    found = fdeint(lambda t, u: (t > jump).to(u.dtype).expand(u.shape), start, [0.0, 2.0], order=order)
+    assert abs(found[-1].item() - (2 - jump) ** order / math.gamma(1 + order)) < 2e-5
+
+
+@pytest.mark.parametrize(("order", "rate", "time"), [(0.3, 1e8, 0.1), (0.5, 1e8, 0.5), (0.7, 1e6, 0.1)])
+def test_stiff_decay_between_nodes(order, rate, time):
+    """u ~ t^(−order) / (rate Γ(1−order)), which an integral of slopes, off by rate times as much, would not give."""
+    one = torch.ones((), dtype=torch.float64)
+    found = fdeint(lambda t, u: -rate * u, one, [0.0, time, 1.0], order=order)
+    assert found[1].item() == pytest.approx(time**-order / (rate * math.gamma(1 - order)), rel=2e-3)
+
+
+def test_a_tolerance_below_the_digits_of_the_state():
+    with pytest.raises(InvalidArgumentError, match="rtol must be at least 4.8e-07 for torch.float32, got 1e-09"):
+        fdeint(lambda t, u: -u, torch.ones(1), [0.0, 1.0], order=0.3, rtol=1e-9)

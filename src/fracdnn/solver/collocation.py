@@ -35,7 +35,8 @@ _MAX_ITERATIONS = 40
 _ENOUGH = 1e-3  # of the tolerance, for the iterates of a search
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
-_OF_SLOPES, _OF_STATES = 0.05, 10.0
+_OF_SLOPES, _OF_STATES = 0.02, 4.0
+_STEEP = 0.1
 _SLOW = 0.3  # a matrix that reduces the change of an iterate less than this is made anew
 
 
@@ -121,12 +122,20 @@ class Collocation:
         return Memory(far, panel.slopes, panel.length)
 
     def between(self, memory: Memory, panel: Panel, elapsed: torch.Tensor) -> torch.Tensor:
-        """The solution at any times [R] of a panel; [R, G, d]."""
-        places = (elapsed - panel.begin) / panel.length
-        scaled = self.points.own_weights(self.problem.orders, places)
-        weights = scaled * panel.length ** self.problem.orders.view(-1, 1, 1)
+        """The solution at any times [R] of a panel; [R, G, d].
+
+        By the integral of the slopes; where these are steep functions of the states, so that their error weighs more
+        than that of the states' own interpolation, by the latter.
+        """
+        places, orders = (elapsed - panel.begin) / panel.length, self.problem.orders
+        mass = panel.length ** orders.view(-1, 1, 1)
+        weights = self.points.own_weights(orders, places) * mass
         own = torch.bmm(weights.to(panel.slopes.dtype), panel.slopes)
-        return (self.remembered(memory, panel.begin, elapsed) + own).transpose(0, 1)
+        integral = self.remembered(memory, panel.begin, elapsed) + own
+        through_states = torch.matmul(self.points.values_at(places).to(panel.states.dtype), panel.states)
+        of_slopes = mass.detach().squeeze(-1) * tail(self.points, panel.slopes.detach())
+        steep = (tail(self.points, panel.states.detach()) < _STEEP * of_slopes).unsqueeze(1)
+        return torch.where(steep, through_states, integral).transpose(0, 1)
 
     def _evaluate(self, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         pairs = [self.problem.evaluate(time, state) for time, state in zip(clock, states.unbind(1), strict=True)]
@@ -304,7 +313,7 @@ class PanelSearch(Search):
             self._panel = self._scheme.solve(self._memory, begin, begin.new_tensor(end - self.now), self._last)
         except (NotConvergedError, NotFiniteError):
             return math.inf
-        slopes, states = (self._tail(values) for values in (self._panel.slopes, self._panel.states))
+        slopes, states = (tail(self._scheme.points, values) for values in (self._panel.slopes, self._panel.states))
         # Where old errors die out, that of a state is the one of its own interpolation.
         error = torch.minimum(_OF_SLOPES * self.mass * slopes, _OF_STATES * states)
         return norm(error / self.scale(*self._panel.states.unbind(1)))
@@ -319,11 +328,17 @@ class PanelSearch(Search):
             self._last = self._panel.states[:, -1]
             self.states.append(self._panel.states)
 
-    def _tail(self, values: torch.Tensor) -> torch.Tensor:
-        """What a polynomial through the points misses, by the last Legendre coefficients and how they decay; [G, d]."""
-        coefficients = torch.matmul(self._scheme.points.to_legendre, values.to(torch.float64)).abs()
-        last, before = coefficients[:, -1], coefficients[:, -3]
-        return last * (last / before.clamp(min=torch.finfo(torch.float64).tiny)).sqrt().clamp(max=1.0)
+
+def tail(points: Points, values: torch.Tensor) -> torch.Tensor:
+    """What a polynomial through the points misses, by the last Legendre coefficients and how they decay; [G, d].
+
+    Two of them, since one may be small by chance, next to a jump or by symmetry.
+    """
+    coefficients = torch.matmul(points.to_legendre, values.to(torch.float64)).abs()
+    last, before = coefficients[:, -2:].amax(1), coefficients[:, :-2].amax(1)
+    if points.count > 3:
+        before = coefficients[:, -4:-2].amax(1)
+    return last * (last / before.clamp(min=torch.finfo(torch.float64).tiny)).sqrt().clamp(max=1.0)
 
 
 def count_for(spacing: Spacing) -> int:

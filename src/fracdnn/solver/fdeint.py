@@ -78,8 +78,8 @@ def fdeint(
 
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps of such lengths that the error stays
     about `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`, the
-    longest step, is given; "graded": finer toward the begin, like (j/N)^`grading` (2/order unless given), which keeps
-    second order for solutions like t^order. "given": `t` itself.
+    longest step, is given; "graded": finer toward the begin, like (j/N)^`grading` (2/order below order 1, unless given),
+    which keeps second order for solutions like t^order. "given": `t` itself.
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
     `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
@@ -136,6 +136,12 @@ class _Request:
         times = check_times(t)
         problem = posed_problem(func, y0, order)
         check_flag(trajectory, "trajectory")
+        smallest = 4.0 * torch.finfo(problem.value.dtype).eps
+        if spacing.kind == "adaptive" and spacing.rtol < smallest:
+            raise InvalidArgumentError(
+                f"rtol must be at least {smallest:.1e} for {problem.value.dtype}, got {spacing.rtol}; "
+                f"use a larger one, or a state of more digits"
+            )
         return cls(spacing, t, times.to(problem.value.device), problem, trajectory)
 
     @property

@@ -46,6 +46,14 @@ class Points:
         powers = torch.where(x > 0, torch.where(x > 0, x, 1.0) ** order, 0.0)
         return (powers * scale * _jacobi(orders, places, self.count)) @ self.to_legendre
 
+    def values_at(self, places: torch.Tensor) -> torch.Tensor:
+        """[R, m]: values at the points to those of their polynomial at places [R]."""
+        x = 2.0 * places - 1.0
+        found = [torch.ones_like(x), x]
+        for n in range(2, self.count):
+            found.append(((2.0 * n - 1.0) * x * found[-1] - (n - 1.0) * found[-2]) / n)
+        return torch.stack(found[: self.count], dim=-1) @ self.to_legendre
+
     def later_weights(self, orders: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
         """[G, R, m]: the same over the whole panel of length 1, seen from distances [R] > 0 after its end."""
         gap = distance.unsqueeze(-1) + (1.0 - self.fine)
