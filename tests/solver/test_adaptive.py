@@ -147,12 +147,12 @@ def test_a_jump_of_the_slope_is_noticed(order, jump):
 
 @pytest.mark.parametrize(("order", "rate", "time"), [(0.3, 1e8, 0.1), (0.5, 1e8, 0.5), (0.7, 1e6, 0.1)])
 def test_stiff_decay_between_nodes(order, rate, time):
-    """u ~ t^(−order) / (rate Γ(1−order)), which an integral of slopes, off by rate times as much, would not give."""
+    """U ~ t^(−order) / (rate Γ(1−order)), which an integral of slopes, off by rate times as much, would not give."""
     one = torch.ones((), dtype=torch.float64)
     found = fdeint(lambda t, u: -rate * u, one, [0.0, time, 1.0], order=order)
     assert found[1].item() == pytest.approx(time**-order / (rate * math.gamma(1 - order)), rel=2e-3)
 
 
 def test_a_tolerance_below_the_digits_of_the_state():
-    with pytest.raises(InvalidArgumentError, match="rtol must be at least 4.8e-07 for torch.float32, got 1e-09"):
+    with pytest.raises(InvalidArgumentError, match=r"rtol must be at least 4.8e-07 for torch.float32, got 1e-09"):
         fdeint(lambda t, u: -u, torch.ones(1), [0.0, 1.0], order=0.3, rtol=1e-9)

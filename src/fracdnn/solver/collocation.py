@@ -335,9 +335,9 @@ def tail(points: Points, values: torch.Tensor) -> torch.Tensor:
     Two of them, since one may be small by chance, next to a jump or by symmetry.
     """
     coefficients = torch.matmul(points.to_legendre, values.to(torch.float64)).abs()
-    last, before = coefficients[:, -2:].amax(1), coefficients[:, :-2].amax(1)
-    if points.count > 3:
-        before = coefficients[:, -4:-2].amax(1)
+    if points.count < 4:
+        return coefficients[:, -1]
+    last, before = coefficients[:, -2:].amax(1), coefficients[:, -4:-2].amax(1)
     return last * (last / before.clamp(min=torch.finfo(torch.float64).tiny)).sqrt().clamp(max=1.0)
 
 

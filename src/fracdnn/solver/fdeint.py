@@ -78,7 +78,7 @@ def fdeint(
 
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps of such lengths that the error stays
     about `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`, the
-    longest step, is given; "graded": finer toward the begin, like (j/N)^`grading` (2/order below order 1, unless given),
+    longest step, is given; "graded": finer toward the begin, like (j/N)^`grading` (2/order below 1, unless given),
     which keeps second order for solutions like t^order. "given": `t` itself.
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
