@@ -212,6 +212,7 @@ def test_the_last_time_alone(history, dtype):
             torch.testing.assert_close(mine, theirs, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=0)
 
 
+@pytest.mark.slow
 def test_very_many_steps_of_a_number():
     """In O(steps) work; first order still at 40,000 steps, and the gradient with it."""
     rate = torch.tensor(-4.0, dtype=torch.float64, requires_grad=True)

@@ -67,8 +67,10 @@ def test_vmap_is_refused_where_steps_follow_values(options):
         torch.func.vmap(lambda y0: end(RATE, y0, **options))(torch.stack([Y0, Y0]))
 
 
-@pytest.mark.parametrize("method", ["adams", "pece", "euler", "l1"])
-@pytest.mark.parametrize("trajectory", [True, False])
+@pytest.mark.parametrize(
+    "method", ["adams", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pece", "euler", "l1"))]
+)
+@pytest.mark.parametrize("trajectory", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_compiled_on_given_times(method, trajectory):
     def solve(rate, y0):
         options = {"order": 0.6, "method": method, "grid": "given", "trajectory": trajectory}

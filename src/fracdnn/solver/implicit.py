@@ -131,6 +131,48 @@ def _by_differences(function: Function, state: torch.Tensor) -> torch.Tensor:
     return torch.stack([((function(state + move) - value) / length).reshape(-1) for move in moves], dim=1)
 
 
+@dataclass
+class CoupledStates:
+    """u = known + weights · slopes(u) for S states at once: [groups, S, components], weights [groups, S, S]."""
+
+    slopes: Function
+    known: torch.Tensor
+    weights: torch.Tensor
+    name: str
+
+    def solved(self, guess: torch.Tensor, max_iterations: int) -> torch.Tensor:
+        """The solution, attached to the graph of what the equation depends on."""
+        if guess.numel() <= _DENSE or being_transformed():
+            return solve_root(lambda states: states - self._image(states), guess, self.name, max_iterations)
+
+        def error(residual: torch.Tensor) -> NotConvergedError:
+            return _did_not_end(self.name, max_iterations, residual)
+
+        with torch.no_grad():
+            solution = accelerated(self._image, guess, max_iterations, error)
+        if not torch.is_grad_enabled():
+            return solution
+        transposed = self.weights.detach().transpose(1, 2)
+        return attached_by_iteration(
+            self._image(solution),
+            solution,
+            self.slopes,
+            lambda adjoint: torch.bmm(transposed, adjoint),
+            max_iterations,
+            error,
+        )
+
+    def _image(self, states: torch.Tensor) -> torch.Tensor:
+        return self.known + torch.bmm(self.weights, self.slopes(states))
+
+
+def _did_not_end(name: str, iterations: int, change: torch.Tensor) -> NotConvergedError:
+    return NotConvergedError(
+        f"the iteration did not converge in {iterations} steps {name}: the last change is {norm(change):.3g}; "
+        f"use smaller steps (step_size, n_steps), or check that func is smooth there"
+    )
+
+
 def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iterations: int = 50) -> torch.Tensor:
     """A root of a function of a few components, attached to the graph of what the function depends on."""
 

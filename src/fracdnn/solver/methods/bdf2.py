@@ -13,7 +13,7 @@ import torch
 
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.implicit import solve_root
+from fracdnn.solver.implicit import CoupledStates
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import Bdf2Rule, LinearRule, Rule
@@ -72,12 +72,12 @@ class Bdf2(Method):
         known = self.problem.without_memory(self._grid.elapsed[1:count]).transpose(0, 1)
         known = known + weights[..., :1] * first.entry.unsqueeze(1)
 
-        def residual(states: torch.Tensor) -> torch.Tensor:
-            slopes = [self.slope(clock[k + 1], state) for k, state in enumerate(states.unbind(1))]
-            return states - known - torch.bmm(weights[..., 1:], torch.stack(slopes, dim=1))
+        def slopes(states: torch.Tensor) -> torch.Tensor:
+            return torch.stack([self.slope(clock[k + 1], state) for k, state in enumerate(states.unbind(1))], dim=1)
 
         guess = first.state.detach().unsqueeze(1).expand(-1, count - 1, -1).contiguous()
-        states = solve_root(residual, guess, f"for the first {count - 1} steps", self.options.max_iterations)
+        coupled = CoupledStates(slopes, known, weights[..., 1:], f"for the first {count - 1} steps")
+        states = coupled.solved(guess, self.options.max_iterations)
         return [self.node(clock[k + 1], state) for k, state in enumerate(states.unbind(1))]
 
 
