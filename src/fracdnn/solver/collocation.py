@@ -1,6 +1,7 @@
 """The method "collocation": panels of Radau's points, solved one after the other; see `panels`."""
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -269,9 +270,9 @@ def walk(
             begin = grid.elapsed[number]
             guess = guesses[number] if guesses else last
             panel = scheme.solve(memory, begin, grid.elapsed[number + 1] - begin, guess)
-            mine = [place for place in range(at_begin, len(panel_of)) if panel_of[place] == number]
-            if mine:
-                states.extend(scheme.between(memory, panel, elapsed[mine]).unbind(0))
+            mine = elapsed[bisect_left(panel_of, number, at_begin) : bisect_right(panel_of, number, at_begin)]
+            if len(mine):
+                states.extend(scheme.between(memory, panel, mine).unbind(0))
             memory, last = scheme.close(memory, panel), panel.states[:, -1]
         return memory, last, states
 

@@ -78,7 +78,8 @@ class History:
         """Make the weights that blocks share, so that none of them is made inside of a segment computed again."""
         if self._step is None:
             return
-        for begin, end in list(self.blocks())[:3] + list(self.blocks())[-1:]:
+        blocks = list(self.blocks())
+        for begin, end in blocks[:3] + blocks[-1:]:
             window = self.window_begin(begin)
             self._near(window, begin, end, dtype)
             self._far_weights(window, begin, end)
@@ -128,9 +129,9 @@ class History:
         if self.modes is None or begin == 0:
             return Carry(carry.begin, torch.cat([carry.window, made], dim=1), carry.far)
         # The window moves on to the block just made; the nodes before it become far.
-        duration = self._times(carry.begin, begin)[-1] - self._times(carry.begin, begin)[0]
+        times = self._times(carry.begin, begin)
         far = tuple(
-            advance(self.modes, old, duration) + torch.matmul(absorb.to(old.dtype), carry.window)
+            advance(self.modes, old, times[-1] - times[0]) + torch.matmul(absorb.to(old.dtype), carry.window)
             for old, absorb in zip(carry.far, self._absorbing(carry.begin, begin), strict=True)
         )
         return Carry(begin, torch.cat([carry.window[:, -1:], made], dim=1), far)

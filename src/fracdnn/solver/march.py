@@ -76,10 +76,11 @@ def march(
     blocks = list(walk.history.blocks())
     length = _segment_length(grid.n_steps) if checkpoint else len(blocks)
     position, found = walk.start()
+    if checkpoint:
+        walk.history.prepare(position.window.dtype)
     for first in range(0, len(blocks), length):
         segment = blocks[first : first + length]
         if checkpoint:
-            walk.history.prepare(position.window.dtype)
             position, more = recomputed(walk.over, segment, position, use_reentrant=False)
         else:
             position, more = walk.over(segment, position)

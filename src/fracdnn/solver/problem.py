@@ -196,13 +196,6 @@ def _kind(value: Any) -> str:
     return f"a tuple of {len(value)} tensors" if isinstance(value, tuple | list) else f"one {type(value).__name__}"
 
 
-def _versions(parts: tuple[torch.Tensor, ...]) -> list[int]:
-    """How often each was written into; tensors of inference mode, and traced ones, do not count that."""
-    if being_traced():
-        return []
-    return [0 if part.is_inference() else part._version for part in parts]
-
-
 def time_text(time: torch.Tensor) -> str:
     """A time in messages."""
     try:

@@ -54,7 +54,6 @@ class Stage:
 class Method(ABC):
     """One scheme for a problem."""
 
-    # Order of convergence for a smooth solution on a uniform grid, as a function of the fractional order.
     name: ClassVar[str]
     implicit: ClassVar[bool] = False
     largest_order: ClassVar[float] = 2.0
