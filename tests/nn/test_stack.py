@@ -1,9 +1,6 @@
 import copy
 import io
 import math
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -15,6 +12,7 @@ from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import reference
 from fracdnn.nn import FractionalStack, WithoutSkip, parameter_groups
+from tests.nn.processes import run_as_two_processes
 
 SETTINGS = {
     "fixed": {"order": 0.5},
@@ -321,14 +319,7 @@ def test_distributed_training_gives_the_gradient_of_the_whole_batch(tmp_path):
         ),
         encoding="utf-8",
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script)]
-    runs = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store"), str(tmp_path / "out")], env=environment)
-        for rank in range(2)
-    ]
-    assert [run.wait(timeout=120) for run in runs] == [0, 0]
-    assert [(tmp_path / f"out{rank}").read_text() for rank in range(2)] == ["agrees"] * 2
+    run_as_two_processes(script)
 
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")

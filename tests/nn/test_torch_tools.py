@@ -1,8 +1,5 @@
 """Stacks, networks and solves under torch's own machinery, each against the plain run."""
 
-import os
-import subprocess
-import sys
 import textwrap
 from functools import partial
 
@@ -14,6 +11,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from fracdnn import fdeint
 from fracdnn.exceptions import FracdnnError
 from fracdnn.nn import DenseLayer, FractionalNetwork, FractionalStack
+from tests.nn.processes import run_as_two_processes
 
 
 class Solve(nn.Module):
@@ -289,11 +287,4 @@ def test_sharded_training_gives_the_gradient_of_the_whole_batch(tmp_path):
         ),
         encoding="utf-8",
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script)]
-    runs = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store"), str(tmp_path / "out")], env=environment)
-        for rank in range(2)
-    ]
-    assert [run.wait(timeout=120) for run in runs] == [0, 0]
-    assert [(tmp_path / f"out{rank}").read_text() for rank in range(2)] == ["agrees"] * 2
+    run_as_two_processes(script)
