@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from fracdnn.caputo import mittag_leffler
+from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.solver import fdeint, graded_mesh, panel_search
+from fracdnn.solver.panels import Weights
 from tests.solver.problems import charging, oscillator, parabola, power_sum, relaxation
 
 SIX = [power_sum(0.3), power_sum(1.25), relaxation(4.0), charging(0.6), parabola(0.5), oscillator()]
@@ -30,6 +32,41 @@ def test_the_default_method_meets_tolerances(problem):
         assert error < 5.0
         assert found.method == "collocation"
         assert found.n_accepted < 40
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("problem", [power_sum(0.3), oscillator()], ids=lambda problem: problem.name)
+def test_small_searches_run_in_numpy_and_find_what_torch_finds(problem, dtype, monkeypatch):
+    start = problem.start()
+    start = tuple(part.to(dtype) for part in start) if isinstance(start, tuple) else start.to(dtype)
+
+    def func(t, u):
+        return problem.func(t, u.double()).to(dtype)
+
+    def found(gradient):
+        t = torch.linspace(0, problem.span, 6, dtype=torch.float64)
+        with torch.set_grad_enabled(gradient):
+            return fdeint(func, start, t, order=problem.order, rtol=1e-5, atol=1e-6, info=True)
+
+    kinds = []
+    made = panel_search._weights
+    monkeypatch.setattr(panel_search, "_weights", lambda *a: kinds.append(made(*a)) or kinds[-1])
+    in_numpy = found(False)
+    monkeypatch.setattr(
+        panel_search,
+        "_weights",
+        lambda problem, count, span: Weights.of(problem.orders, count, kernel_modes(1e-13 * span, span, 1e-12)),
+    )
+    in_torch, walked = found(False), found(True)
+    assert [isinstance(weights.rates, np.ndarray) for weights in kinds] == [True]
+    assert (in_numpy.n_accepted, in_numpy.n_rejected) == (in_torch.n_accepted, in_torch.n_rejected)
+    double = dtype == torch.float64
+    if double:
+        torch.testing.assert_close(in_numpy.grid, in_torch.grid, rtol=1e-10, atol=1e-10)
+    within = 1e-10 if double else 1e-5  # rounding moves the nodes of float32
+    torch.testing.assert_close(in_numpy.states, in_torch.states, rtol=within, atol=within)
+    # Walked over again with a gradient, states are iterated to rounding.
+    torch.testing.assert_close(in_numpy.states, walked.states, rtol=max(within, 1e-6), atol=max(within, 1e-6))
 
 
 @pytest.mark.parametrize("method", ["adams", "trapezoidal", "pece"])

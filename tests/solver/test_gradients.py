@@ -10,6 +10,7 @@ from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint, graded_mesh
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.mesh import Grid
+from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import posed_problem
 from tests.solver import reference
 
@@ -101,7 +102,8 @@ def test_autograd_through_the_definition_of_collocation(method, name, grid):
     nodes = nodes_of(grid, 5)
     elapsed = nodes - nodes[0]
     problem = posed_problem(field(weight), start(y0, slope), order)
-    scheme = Collocation(problem, 3, modes_for(Grid(elapsed, nodes), 1e-12), nodes[0], nodes.dtype)
+    weights = Weights.of(problem.orders, 3, modes_for(Grid(elapsed, nodes), 1e-12))
+    scheme = Collocation(problem, weights, nodes[0], nodes.dtype)
     packed = walk(scheme, Grid(elapsed, nodes), elapsed[-1:], checkpoint=False)
     expected = reference.collocation(field(weight), y0, order, nodes, 3, *slope)[-1]
     agree(problem.states.unpack(packed[-1]), expected, inputs)
@@ -169,7 +171,7 @@ def test_checkpoint_gives_the_same(method, name, grid):
 
 
 @pytest.mark.parametrize(
-    ("method", "rtol"), [("collocation", 1e-7), ("adams", 1e-3), ("pece", 1e-3), ("trapezoidal", 1e-3), ("euler", 1e-2)]
+    ("method", "rtol"), [("collocation", 1e-5), ("adams", 1e-3), ("pece", 1e-3), ("trapezoidal", 1e-3), ("euler", 1e-2)]
 )
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_an_adaptive_grid_is_a_constant(method, rtol, checkpoint):
@@ -179,7 +181,7 @@ def test_an_adaptive_grid_is_a_constant(method, rtol, checkpoint):
     t = torch.tensor([0.2, 0.7, 1.2], dtype=torch.float64)
     options = {"order": order, "method": method, "checkpoint": checkpoint}
     found = fdeint(field(weight), y0, t, rtol=rtol, atol=rtol, info=True, **options)
-    assert found.n_accepted > 3
+    assert found.n_accepted > 2
     given = fdeint(field(weight), y0, found.grid, grid="given", **options)
     agree(found.states[-1], given[-1], inputs)
 

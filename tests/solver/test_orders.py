@@ -7,6 +7,7 @@ import torch
 from fracdnn.solver import fdeint, graded_mesh
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.mesh import Grid
+from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import posed_problem
 from tests.solver.problems import LORENZ, charging, oscillator, parabola, power_sum, relaxation
 
@@ -133,7 +134,7 @@ def by_panels(problem, count, nodes):
     """The error at the end with so many points on each panel."""
     nodes = problem.span * nodes
     posed, grid = posed_problem(problem.func, problem.start(), problem.order), Grid(nodes, nodes)
-    scheme = Collocation(posed, count, modes_for(grid, 1e-12), nodes[0], nodes.dtype)
+    scheme = Collocation(posed, Weights.of(posed.orders, count, modes_for(grid, 1e-12)), nodes[0], nodes.dtype)
     u = walk(scheme, grid, nodes[-1:], checkpoint=False)
     return abs(float(u) - float(problem.at(nodes[-1:])))
 

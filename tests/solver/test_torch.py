@@ -117,13 +117,15 @@ def test_second_derivatives_of_implicit_methods_come_from_torch_func(options):
 
 @pytest.mark.parametrize("options", EXPLICIT + IMPLICIT + ADAPTIVE, ids=name)
 def test_without_gradients(options):
+    """On an adaptive grid states are iterated no further than its tolerance asks for then."""
     expected = end(RATE, Y0, **options)
+    rtol = 1e-7 if options in ADAPTIVE else 1e-12
     rate = RATE.clone().requires_grad_()
     with torch.no_grad():
         assert not end(rate, Y0, **options).requires_grad
-        torch.testing.assert_close(end(rate, Y0, **options), expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(end(rate, Y0, **options), expected, rtol=rtol, atol=0)
     with torch.inference_mode():
-        torch.testing.assert_close(end(rate, Y0.clone(), **options), expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(end(rate, Y0.clone(), **options), expected, rtol=rtol, atol=0)
 
 
 @pytest.mark.parametrize("options", [{}, {"n_steps": 6}, {"method": "trapezoidal", "n_steps": 6}], ids=name)

@@ -14,6 +14,7 @@ import torch
 
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError
+from fracdnn.solver.arrays import Array, library
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.problem import Problem
 
@@ -55,6 +56,10 @@ class Search(ABC):
     def state(self) -> torch.Tensor:
         """At the end of the last step taken."""
 
+    def first_step(self, span: float) -> float:
+        """What to try first."""
+        return 0.02 * span
+
     @abstractmethod
     def attempt(self, end: float) -> float:
         """The error of a step to that time, in tolerances; infinite or NaN where it cannot be made."""
@@ -63,17 +68,16 @@ class Search(ABC):
     def accept(self) -> None:
         """Take the step that was tried last."""
 
-    def scale(self, *states: torch.Tensor) -> torch.Tensor:
-        """The error allowed for states of these sizes."""
-        largest = torch.stack([state.abs() for state in states]).amax(0).to(torch.float64)
-        return self.spacing.atol + self.spacing.rtol * largest
+    def scale(self, states: Array) -> Array:
+        """The error allowed for states [G, S, d] of these sizes; [G, d]."""
+        return self.spacing.atol + self.spacing.rtol * library(states).amax(abs(states), 1)
 
 
 @torch.no_grad()
 def find_grid(search: Search, span: float, first_output: float) -> FoundGrid:
     """A grid for the span, where the solution is asked for from `first_output` on."""
     ends, end = [0.0], 0.0
-    step, rejected, growth = min(first_output, 0.02 * span), 0, search.growth
+    step, rejected, growth = min(first_output, search.first_step(span)), 0, search.growth
     while ends[-1] < span:
         rest = span - ends[-1]
         if step > 0.9 * rest:

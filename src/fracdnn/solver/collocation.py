@@ -1,249 +1,184 @@
 """The method "collocation": panels of Radau's points, solved one after the other; see `panels`."""
 
-import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import Modes, kernel_modes
-from fracdnn.exceptions import NotConvergedError, NotFiniteError
-from fracdnn.solver.adaptive import Search
-from fracdnn.solver.grids import Spacing
-from fracdnn.solver.implicit import (
-    accelerated,
-    attached,
-    attached_by_iteration,
-    done,
-    jacobian,
-    norm,
-    within_rounding,
-)
+from fracdnn.exceptions import NotConvergedError
+from fracdnn.solver.arrays import Array, cast, library
+from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.panels import Points, points
+from fracdnn.solver.panels import Weights, points
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
-from fracdnn.tracing import being_transformed
 
-_POINTS = 8  # of a panel on a grid that was asked for
-MODES_TOLERANCE = 1e-12
-_SHORTEST = 1e-13  # of panels that a search may try, in spans
-# Unknowns up to which a panel is solved by Newton's method with a dense matrix.
-_DENSE = 512
 _MAX_ITERATIONS = 40
-_ENOUGH = 1e-3  # of the tolerance, for the iterates of a search
-# What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
-# left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
-_OF_SLOPES, _OF_STATES = 0.02, 4.0
 _STEEP = 0.1
-_SLOW = 0.3  # a matrix that reduces the change of an iterate less than this is made anew
+_FORGOTTEN = 40.0  # e^−40 of a mode
+_FARTHEST = 4.0  # lengths of the panel before over which its slopes are continued
 
 
 @dataclass
 class Memory:
-    """What a panel needs of those before: the modes at the begin of the last one, its slopes [G, m, d] and length."""
+    """What a panel needs of those before: the last state [G, d], the modes at the begin of the last panel, its slopes
+    [G, m, d] and length.
+    """
 
-    far: torch.Tensor | None
-    slopes: torch.Tensor | None
-    length: torch.Tensor | None
+    state: Array
+    far: Array | None = None
+    slopes: Array | None = None
+    length: Array | None = None
 
 
 @dataclass
 class Panel:
     """A solved panel: states and slopes [G, m, d] at its points."""
 
-    begin: torch.Tensor
-    length: torch.Tensor
-    states: torch.Tensor
-    slopes: torch.Tensor
+    begin: Array
+    length: Array
+    states: Array
+    slopes: Array
 
 
 class Collocation:
-    """Panels of one problem, with m points each."""
+    """Panels of one problem; `begin` is its first time and `dtype` that of the clock.
+
+    With weights of NumPy's, panels are apart from any graph. `enough` is a change of iterates with which to end.
+    """
 
     def __init__(
         self,
         problem: Problem,
-        count: int,
-        modes: Modes,
-        clock_begin: torch.Tensor,
+        weights: Weights,
+        begin: torch.Tensor,
         dtype: torch.dtype,
         *,
-        enough: float = 0.0,
+        enough: Callable[[Array], float] | None = None,
     ) -> None:
-        device = problem.value.device
-        self.problem = problem
-        self.points: Points = points(count).to(device)
-        self._modes = modes.to(device)
-        self._enough = enough  # a change of an iterate after which it is taken as it is
-        self._begin, self._clock_dtype = clock_begin.to(torch.float64), dtype
-        self._kernel = self._modes.weights(problem.orders)
-        self._own = self.points.own_weights(problem.orders, self.points.places)
+        self.problem, self.weights, self.points = problem, weights, weights.points
+        self._begin, self.clock_dtype = begin.to(torch.float64), dtype
+        self._solver = CoupledSolver(problem, _MAX_ITERATIONS, enough)
+        self._orders = weights.kernel.orders
+        self._sorted_rates = weights.rates.tolist()
+        self.in_numpy = not isinstance(weights.rates, torch.Tensor)
+        self._value, self._velocity = self._own_kind(problem.value), self._own_kind(problem.velocity)
 
-    def remembered(self, memory: Memory, begin: torch.Tensor, elapsed: torch.Tensor) -> torch.Tensor:
+    def _own_kind(self, values: Any) -> Array:
+        return values if values is None or not self.in_numpy else values.detach().double().numpy()
+
+    def start(self) -> Memory:
+        """Before the first panel."""
+        return Memory(self._value)
+
+    def time(self, elapsed: float) -> Array:
+        """Of either kind."""
+        return elapsed if self.in_numpy else self._begin.new_tensor(elapsed)
+
+    def remembered(self, memory: Memory, begin: Array, elapsed: Array) -> Array:
         """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
-        total = self.problem.without_memory(elapsed).transpose(0, 1)
+        total = self._value[:, None] + 0.0 * cast(elapsed, self._value)[:, None]
+        if self._velocity is not None:
+            total = total + cast(elapsed, total)[:, None] * self._velocity[:, None]
         if memory.slopes is not None and memory.length is not None:
-            scaled = self.points.later_weights(self.problem.orders, (elapsed - begin) / memory.length)
-            weights = scaled * memory.length ** self.problem.orders.view(-1, 1, 1)
-            total = total + torch.bmm(weights.to(total.dtype), memory.slopes)
+            scaled = self.points.later_weights(self.weights.kernel, (elapsed - begin) / memory.length)
+            total = total + cast(scaled * memory.length**self._orders, total) @ memory.slopes
         if memory.far is not None and memory.length is not None:
             distance = elapsed - (begin - memory.length)
-            weights = far_weights(self._modes, self._kernel, distance)
-            total = total + torch.bmm(weights.to(total.dtype), memory.far)
+            rates, weights = self._modes(memory.far.shape[1] - 1)
+            total = total + cast(far_weights(rates, weights, distance), total) @ memory.far
         return total
 
-    def solve(self, memory: Memory, begin: torch.Tensor, length: torch.Tensor, guess: torch.Tensor) -> Panel:
-        """The panel that begins at `begin`; `guess` is a state [G, d], or one for each point [G, m, d]."""
+    def solve(self, memory: Memory, begin: Array, length: Array, guess: Array | None = None) -> Panel:
+        """The panel that begins at `begin`; `guess` are its states [G, m, d], roughly."""
         elapsed = begin + length * self.points.places
         known = self.remembered(memory, begin, elapsed)
-        weights = (self._own * length ** self.problem.orders.view(-1, 1, 1)).to(known.dtype)
-        clock = (self._begin + elapsed).to(self._clock_dtype).unbind(0)
-        name = f"in the panel from t = {time_text(self._begin + begin)} on"
-        with torch.no_grad():
+        weights = cast(self.weights.own * length**self._orders, known)
+        clock = (self._begin + (torch.from_numpy(elapsed) if self.in_numpy else elapsed)).to(self.clock_dtype)
+        system = System(
+            clock.unbind(0), known, weights, lambda: f"in the panel from t = {time_text(self._begin + begin)} on"
+        )
+        if guess is not None:
+            return Panel(begin, length, *self._solver.solve(system, guess, close=True))
+        constant = memory.state[:, None] + 0.0 * system.known
+        continued = self._continued(memory, system, length)
+        if continued is not None:
             try:
-                solution = self._solution(known.detach(), weights.detach(), clock, guess.detach(), name)
+                return Panel(begin, length, *self._solver.solve(system, continued))
             except NotConvergedError:
-                for time in clock:
-                    self.problem.check_slope(time, guess if guess.dim() == 2 else guess[:, -1])
-                raise
-        if not torch.is_grad_enabled() and not being_transformed():
-            return Panel(begin, length, *self._evaluate(clock, solution))
-        return Panel(begin, length, *self._evaluate(clock, self._attached(known, weights, clock, solution, name)))
+                pass  # where slopes cannot be continued
+        try:
+            return Panel(begin, length, *self._solver.solve(system, constant))
+        except NotConvergedError:
+            for time in system.clock:
+                self.problem.check_slope(time, self.tensor(memory.state))
+            raise
 
     def close(self, memory: Memory, panel: Panel) -> Memory:
         """What the next panel needs."""
         far = memory.far
         if memory.slopes is not None and memory.length is not None:
-            absorbed = self.points.absorbed(self._modes, memory.length).to(memory.slopes.dtype)
-            fresh = torch.matmul(absorbed, memory.slopes)
-            far = fresh if far is None else fresh + advance(self._modes, far, memory.length)
-        return Memory(far, panel.slopes, panel.length)
+            # Faster modes have died out before anybody sees them, at the end of the panel.
+            count = bisect_right(self._sorted_rates, _FORGOTTEN / _number(panel.length))
+            rates, _ = self._modes(count)
+            fresh = cast(self.points.absorbed(rates, memory.length), memory.slopes) @ memory.slopes
+            far = fresh if far is None else fresh + advance(rates, _resized(far, count), memory.length)
+        return Memory(panel.states[:, -1], far, panel.slopes, panel.length)
 
-    def between(self, memory: Memory, panel: Panel, elapsed: torch.Tensor) -> torch.Tensor:
+    def _modes(self, count: int) -> tuple[Array, Array]:
+        """So many rates [K], and the kernel's weights [G, K + 1] of them and of t."""
+        weights = self.weights.of_modes
+        chosen = library(weights).concatenate([weights[:, :count], weights[:, -1:]], axis=1)
+        return self.weights.rates[:count], chosen
+
+    def found(self, memory: Memory, panel: Panel, elapsed: torch.Tensor, *, to_end: bool) -> list[torch.Tensor]:
+        """The solution at times [R] of a panel, of which the last may be its end."""
+        inside = elapsed[:-1] if to_end else elapsed
+        states = list(self._between(memory, panel, inside).unbind(0)) if len(inside) else []
+        return [*states, self.tensor(panel.states[:, -1])] if to_end else states
+
+    def _between(self, memory: Memory, panel: Panel, elapsed: torch.Tensor) -> torch.Tensor:
         """The solution at any times [R] of a panel; [R, G, d].
 
         By the integral of the slopes; where these are steep functions of the states, so that their error weighs more
         than that of the states' own interpolation, by the latter.
         """
-        places, orders = (elapsed - panel.begin) / panel.length, self.problem.orders
-        mass = panel.length ** orders.view(-1, 1, 1)
-        weights = self.points.own_weights(orders, places) * mass
-        own = torch.bmm(weights.to(panel.slopes.dtype), panel.slopes)
-        integral = self.remembered(memory, panel.begin, elapsed) + own
-        through_states = torch.matmul(self.points.values_at(places).to(panel.states.dtype), panel.states)
-        of_slopes = mass.detach().squeeze(-1) * tail(self.points, panel.slopes.detach())
-        steep = (tail(self.points, panel.states.detach()) < _STEEP * of_slopes).unsqueeze(1)
-        return torch.where(steep, through_states, integral).transpose(0, 1)
+        own = points(self.points.count).to(elapsed.device).own_weights
+        times, mass = self._own_kind(elapsed), panel.length**self._orders
+        places = (times - panel.begin) / panel.length
+        weights = self._own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
+        integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
+        through_states = cast(self.points.values_at(places), panel.states) @ panel.states
+        tails = [self.points.tail(values) for values in (panel.states, panel.slopes)]
+        steep = (tails[0] < _STEEP * mass[:, 0] * tails[1])[:, None]
+        return self.tensor(steep * through_states + (1.0 - 1.0 * steep) * integral).transpose(0, 1)
 
-    def _evaluate(self, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        pairs = [self.problem.evaluate(time, state) for time, state in zip(clock, states.unbind(1), strict=True)]
-        return torch.stack([seen for seen, _ in pairs], dim=1), torch.stack([slope for _, slope in pairs], dim=1)
+    def tensor(self, values: Array) -> torch.Tensor:
+        """In the problem's dtype."""
+        return values if isinstance(values, torch.Tensor) else torch.from_numpy(values).to(self.problem.value.dtype)
 
-    def _solution(
-        self,
-        known: torch.Tensor,
-        weights: torch.Tensor,
-        clock: tuple[torch.Tensor, ...],
-        guess: torch.Tensor,
-        name: str,
-    ) -> torch.Tensor:
-        def image(states: torch.Tensor) -> torch.Tensor:
-            return known + torch.bmm(weights, self._evaluate(clock, states)[1])
-
-        states = (guess if guess.dim() == known.dim() else guess.unsqueeze(1).expand_as(known)).contiguous()
-        if known.numel() > _DENSE and not being_transformed():
-            return accelerated(image, states, _MAX_ITERATIONS, lambda residual: _not_converged(name, residual))
-        # Newton's method with one Jacobian for all points, at the end of the panel before; anew where that is slow.
-        matrix, size, fresh = None, math.inf, False
-        for _ in range(_MAX_ITERATIONS):
-            residual = states - image(states)
-            if done(residual, states):
-                return states
-            if matrix is None:
-                jacobians = self._jacobians(clock, states, everywhere=fresh)
-                matrix = torch.linalg.lu_factor(_matrix(weights, jacobians))
-            change = _by_points(torch.linalg.lu_solve(*matrix, _flat(residual)), states)
-            if not bool(torch.isfinite(change).all()):
-                break
-            states = states - change
-            if norm(change) <= self._enough or done(change, states):
-                return states
-            if norm(change) > _SLOW * size:
-                if fresh and within_rounding(change, states):
-                    return states
-                matrix, fresh = None, True
-            size = norm(change)
-        raise _not_converged(name, change)
-
-    def _jacobians(self, clock: tuple[torch.Tensor, ...], states: torch.Tensor, *, everywhere: bool) -> torch.Tensor:
-        """[m, n, n] with n = G · d."""
-
-        def at(k: int) -> torch.Tensor:
-            return jacobian(lambda state: self.problem.packed_slope(clock[k], state), states[:, k])
-
-        if everywhere:
-            return torch.stack([at(k) for k in range(len(clock))])
-        one = at(len(clock) - 1)
-        return one.expand(len(clock), *one.shape)
-
-    def _attached(
-        self,
-        known: torch.Tensor,
-        weights: torch.Tensor,
-        clock: tuple[torch.Tensor, ...],
-        solution: torch.Tensor,
-        name: str,
-    ) -> torch.Tensor:
-        """The solution with its derivatives, by one more step of Newton's."""
-
-        def image(states: torch.Tensor) -> torch.Tensor:
-            return known + torch.bmm(weights, self._evaluate(clock, states)[1])
-
-        once = image(solution)
-        if not once.requires_grad and not being_transformed():
-            return solution
-        if known.numel() <= _DENSE or being_transformed():
-            matrix = _matrix(weights.detach(), self._jacobians(clock, solution, everywhere=True)).detach()
-            return attached(
-                lambda states: _by_points(torch.linalg.solve(matrix, _flat(states - image(states))), states), solution
-            )
-        transposed = weights.detach().transpose(1, 2)
-        return attached_by_iteration(
-            once,
-            solution,
-            lambda states: self._evaluate(clock, states)[1],
-            lambda adjoint: torch.bmm(transposed, adjoint),
-            _MAX_ITERATIONS,
-            lambda residual: _not_converged(name, residual),
-        )
+    @torch.no_grad()
+    def _continued(self, memory: Memory, system: System, length: Array) -> Array | None:
+        """The states, were the slopes those of the panel before, continued; None where there is none to speak of."""
+        if memory.slopes is None or memory.length is None or _number(length) > _FARTHEST * _number(memory.length):
+            return None
+        weights = self.points.values_at(1.0 + length / memory.length * self.points.places)
+        return system.states(cast(weights, memory.slopes) @ memory.slopes)
 
 
-def _matrix(weights: torch.Tensor, jacobians: torch.Tensor) -> torch.Tensor:
-    """I − W J, [m n, m n], where the unknowns of a point come together."""
-    groups, m, _ = weights.shape
-    n = jacobians.shape[-1]
-    by_component = weights.repeat_interleave(n // groups, dim=0)  # [n, m, m]
-    product = torch.einsum("cij,jcx->icjx", by_component, jacobians)
-    return torch.eye(m * n, dtype=weights.dtype, device=weights.device) - product.reshape(m * n, m * n)
+def _number(time: Array) -> float:
+    return float(time.detach()) if isinstance(time, torch.Tensor) else time
 
 
-def _flat(states: torch.Tensor) -> torch.Tensor:
-    return states.transpose(0, 1).reshape(-1, 1)
-
-
-def _by_points(flat: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    groups, m, d = like.shape
-    return flat.reshape(m, groups, d).transpose(0, 1)
-
-
-def _not_converged(name: str, residual: torch.Tensor) -> NotConvergedError:
-    return NotConvergedError(
-        f"the iteration did not converge in {_MAX_ITERATIONS} steps {name}: the last change is {norm(residual):.3g}; "
-        f"use shorter panels (step_size, n_steps), or check that func is smooth there"
-    )
+def _resized(far: Array, count: int) -> Array:
+    """Modes [G, K + 1, d] for another number K, with 0 for those that were forgotten."""
+    missing = count + 1 - far.shape[1]
+    rest = [] if missing <= 0 else [library(far).stack([0.0 * far[:, 0]] * missing, axis=1)]
+    return library(far).concatenate([far[:, :-1][:, :count], *rest, far[:, -1:]], axis=1)
 
 
 def walk(
@@ -260,91 +195,31 @@ def walk(
     """
     wanted = elapsed.detach()
     panel_of = (torch.searchsorted(grid.elapsed.detach(), wanted) - 1).clamp(0, grid.n_steps - 1).tolist()
-    memory, last = Memory(None, None, None), scheme.problem.value
+    memory = scheme.start()
     at_begin = int((wanted <= 0.0).sum())
-    found = [last] * at_begin
+    to_end = bool(wanted[-1] == grid.elapsed[-1].detach())
+    found = [memory.state] * at_begin
 
-    def over(numbers: range, memory: Memory, last: torch.Tensor) -> tuple[Memory, torch.Tensor, list[torch.Tensor]]:
+    def over(numbers: range, memory: Memory) -> tuple[Memory, list[torch.Tensor]]:
         states: list[torch.Tensor] = []
         for number in numbers:
             begin = grid.elapsed[number]
-            guess = guesses[number] if guesses else last
+            guess = guesses[number] if guesses else None
             panel = scheme.solve(memory, begin, grid.elapsed[number + 1] - begin, guess)
             mine = elapsed[bisect_left(panel_of, number, at_begin) : bisect_right(panel_of, number, at_begin)]
-            if len(mine):
-                states.extend(scheme.between(memory, panel, mine).unbind(0))
-            memory, last = scheme.close(memory, panel), panel.states[:, -1]
-        return memory, last, states
+            states.extend(scheme.found(memory, panel, mine, to_end=to_end and number == grid.n_steps - 1))
+            memory = scheme.close(memory, panel)
+        return memory, states
 
     length = max(round(grid.n_steps**0.5), 1) if checkpoint else grid.n_steps
     for first in range(0, grid.n_steps, length):
         numbers = range(first, min(first + length, grid.n_steps))
         if checkpoint:
-            memory, last, states = recomputed(over, numbers, memory, last, use_reentrant=False)
+            memory, states = recomputed(over, numbers, memory, use_reentrant=False)
         else:
-            memory, last, states = over(numbers, memory, last)
+            memory, states = over(numbers, memory)
         found.extend(states)
     return torch.stack(found)
-
-
-class PanelSearch(Search):
-    """Panels of such lengths that the Legendre coefficients of the slopes on them have died out."""
-
-    growth = 3.0
-
-    def __init__(
-        self, problem: Problem, count: int, times: torch.Tensor, clock: torch.Tensor, spacing: Spacing
-    ) -> None:
-        span = float((times[-1] - times[0]).detach())
-        super().__init__(problem, times[0].detach(), span, spacing)
-        modes = kernel_modes(_SHORTEST * span, span, MODES_TOLERANCE)
-        enough = _ENOUGH * (spacing.atol + spacing.rtol * norm(problem.value))
-        self._scheme = Collocation(problem, count, modes, times[0].detach(), clock.dtype, enough=enough)
-        self.states: list[torch.Tensor] = []
-        self._memory, self._last = Memory(None, None, None), problem.value
-        self._panel: Panel | None = None
-
-    @property
-    def power(self) -> float:
-        return float(self._scheme.points.count)
-
-    def attempt(self, end: float) -> float:
-        begin = self.begin.new_tensor(self.now)
-        try:
-            self._panel = self._scheme.solve(self._memory, begin, begin.new_tensor(end - self.now), self._last)
-        except (NotConvergedError, NotFiniteError):
-            return math.inf
-        slopes, states = (tail(self._scheme.points, values) for values in (self._panel.slopes, self._panel.states))
-        # Where old errors die out, that of a state is the one of its own interpolation.
-        error = torch.minimum(_OF_SLOPES * self.mass * slopes, _OF_STATES * states)
-        return norm(error / self.scale(*self._panel.states.unbind(1)))
-
-    @property
-    def state(self) -> torch.Tensor:
-        return self._last
-
-    def accept(self) -> None:
-        if self._panel is not None:
-            self._memory = self._scheme.close(self._memory, self._panel)
-            self._last = self._panel.states[:, -1]
-            self.states.append(self._panel.states)
-
-
-def tail(points: Points, values: torch.Tensor) -> torch.Tensor:
-    """What a polynomial through the points misses, by the last Legendre coefficients and how they decay; [G, d].
-
-    Two of them, since one may be small by chance, next to a jump or by symmetry.
-    """
-    coefficients = torch.matmul(points.to_legendre, values.to(torch.float64)).abs()
-    if points.count < 4:
-        return coefficients[:, -1]
-    last, before = coefficients[:, -2:].amax(1), coefficients[:, -4:-2].amax(1)
-    return last * (last / before.clamp(min=torch.finfo(torch.float64).tiny)).sqrt().clamp(max=1.0)
-
-
-def count_for(spacing: Spacing) -> int:
-    """Points of a panel: more of them where the tolerance is small."""
-    return min(max(round(1.0 - math.log10(spacing.rtol)), 3), 12) if spacing.kind == "adaptive" else _POINTS
 
 
 def modes_for(grid: Grid, tolerance: float) -> Modes:

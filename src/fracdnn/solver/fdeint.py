@@ -9,7 +9,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import HISTORIES, default_tolerance
 from fracdnn.solver.adaptive import find_grid
-from fracdnn.solver.collocation import Collocation, PanelSearch, count_for, modes_for, walk
+from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, make_grid
 from fracdnn.solver.l1_chain import l1_chain
 from fracdnn.solver.march import Wanted, interpolated, march
@@ -17,8 +17,11 @@ from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods import METHODS, Method, Options
 from fracdnn.solver.methods.exponential import Exponential
 from fracdnn.solver.methods.l1 import L1
+from fracdnn.solver.panel_search import PanelSearch, count_for
+from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import Problem, posed_problem
 from fracdnn.solver.step_search import StepSearch
+from fracdnn.tracing import being_transformed
 from fracdnn.validation import check_choice, check_count, check_flag, check_positive, check_times
 
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
@@ -88,7 +91,9 @@ def fdeint(
     counts.
 
     The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
-    whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last.
+    whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last. Without
+    gradients (`torch.no_grad`) "collocation" on an adaptive grid iterates its states to a small part of the tolerance
+    only, so that they differ by as much from those with them.
     """
     spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol)
     options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
@@ -236,13 +241,15 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     shares, rejected, count = None, 0, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
-        search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing)
+        outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
+        search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing, outputs)
         found = find_grid(search, request.span, request.first_output)
-        shares, rejected, guesses = found.shares, found.n_rejected, search.states
+        shares, rejected, guesses = found.shares, found.n_rejected, search.guesses
+        if outputs is not None:
+            return torch.stack(search.states), request.grid(shares), rejected
     nodes = request.grid(shares)
-    scheme = Collocation(
-        request.problem, count, modes_for(nodes, precision.tolerance), request.times[0], nodes.clock.dtype
-    )
+    weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.tolerance))
+    scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
     return walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint), nodes, rejected
 
 

@@ -131,7 +131,7 @@ class History:
         # The window moves on to the block just made; the nodes before it become far.
         times = self._times(carry.begin, begin)
         far = tuple(
-            advance(self.modes, old, times[-1] - times[0]) + torch.matmul(absorb.to(old.dtype), carry.window)
+            advance(self.modes.rates, old, times[-1] - times[0]) + torch.matmul(absorb.to(old.dtype), carry.window)
             for old, absorb in zip(carry.far, self._absorbing(carry.begin, begin), strict=True)
         )
         return Carry(begin, torch.cat([carry.window[:, -1:], made], dim=1), far)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
+from fracdnn.solver.arrays import Array, library, norm, rounding
 from fracdnn.tracing import being_transformed
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -58,8 +59,7 @@ class StageSolver:
         return attached_by_iteration(
             equation.known + equation.weight * equation.slope(solution),
             solution,
-            equation.slope,
-            lambda adjoint: weight * adjoint,
+            lambda state: weight * equation.slope(state),
             self._max_iterations,
             lambda residual: _not_converged(equation, "the adjoint's iteration", self._max_iterations, residual),
         )
@@ -131,71 +131,6 @@ def _by_differences(function: Function, state: torch.Tensor) -> torch.Tensor:
     return torch.stack([((function(state + move) - value) / length).reshape(-1) for move in moves], dim=1)
 
 
-@dataclass
-class CoupledStates:
-    """u = known + weights · slopes(u) for S states at once: [groups, S, components], weights [groups, S, S]."""
-
-    slopes: Function
-    known: torch.Tensor
-    weights: torch.Tensor
-    name: str
-
-    def solved(self, guess: torch.Tensor, max_iterations: int) -> torch.Tensor:
-        """The solution, attached to the graph of what the equation depends on."""
-        if guess.numel() <= _DENSE or being_transformed():
-            return solve_root(lambda states: states - self._image(states), guess, self.name, max_iterations)
-
-        def error(residual: torch.Tensor) -> NotConvergedError:
-            return _did_not_end(self.name, max_iterations, residual)
-
-        with torch.no_grad():
-            solution = accelerated(self._image, guess, max_iterations, error)
-        if not torch.is_grad_enabled():
-            return solution
-        transposed = self.weights.detach().transpose(1, 2)
-        return attached_by_iteration(
-            self._image(solution),
-            solution,
-            self.slopes,
-            lambda adjoint: torch.bmm(transposed, adjoint),
-            max_iterations,
-            error,
-        )
-
-    def _image(self, states: torch.Tensor) -> torch.Tensor:
-        return self.known + torch.bmm(self.weights, self.slopes(states))
-
-
-def _did_not_end(name: str, iterations: int, change: torch.Tensor) -> NotConvergedError:
-    return NotConvergedError(
-        f"the iteration did not converge in {iterations} steps {name}: the last change is {norm(change):.3g}; "
-        f"use smaller steps (step_size, n_steps), or check that func is smooth there"
-    )
-
-
-def solve_root(residual: Function, guess: torch.Tensor, name: str, max_iterations: int = 50) -> torch.Tensor:
-    """A root of a function of a few components, attached to the graph of what the function depends on."""
-
-    def step(state: torch.Tensor) -> torch.Tensor:
-        at = jacobian(residual, state.detach()).detach()
-        return torch.linalg.solve(at, residual(state).reshape(-1, 1)).reshape(state.shape)
-
-    with torch.no_grad():
-        state, size = guess.detach(), float("inf")
-        for _ in range(max_iterations):
-            change = step(state)
-            state = state - change
-            if done(change, state) or (norm(change) > _SLOW * size and within_rounding(change, state)):
-                break
-            size = norm(change)
-        else:
-            raise NotConvergedError(
-                f"Newton's method did not converge in {max_iterations} iterations {name}: the last change is "
-                f"{norm(change):.3g}; use smaller steps (step_size, n_steps), or check that func is smooth there"
-            )
-    return attached(step, state) if torch.is_grad_enabled() or being_transformed() else state
-
-
 def _newton_step(slope_jacobian: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
     n = residual.numel()
     rows = weight.expand_as(residual).reshape(n, 1)
@@ -252,14 +187,13 @@ class _OnceDifferentiable(torch.autograd.Function):
 def attached_by_iteration(
     image: torch.Tensor,
     solution: torch.Tensor,
-    slope: Function,
-    weighted: Function,
+    function: Function,
     max_iterations: int,
     error: Callable[[torch.Tensor], Exception],
 ) -> torch.Tensor:
-    """A fixed point's image, known + W · slope(solution), given the derivatives of the fixed point itself.
+    """A fixed point's image, attached to the graph, given the derivatives of the fixed point itself.
 
-    A hook completes its cotangent to λ = cotangent + (W ∂slope/∂u)ᵀ λ; `weighted` is Wᵀ.
+    A hook completes its cotangent to λ = cotangent + Jᵀ λ, with the Jacobian J of `function`, the map without a graph.
     """
     if not image.requires_grad:
         return image
@@ -270,12 +204,12 @@ def attached_by_iteration(
         # Made here, so that nothing is held between the passes.
         with torch.enable_grad(), unhooked():
             at = solution.detach().requires_grad_()
-            value = slope(at)
+            value = function(at)
         if not value.requires_grad:
             return cotangent
 
         def pulled(adjoint: torch.Tensor, cotangent: torch.Tensor = cotangent) -> torch.Tensor:
-            (back,) = torch.autograd.grad(value, at, weighted(adjoint), retain_graph=True, allow_unused=True)
+            (back,) = torch.autograd.grad(value, at, adjoint, retain_graph=True, allow_unused=True)
             return cotangent if back is None else cotangent + back
 
         with torch.no_grad():
@@ -286,44 +220,57 @@ def attached_by_iteration(
 
 
 def accelerated(
-    function: Function, state: torch.Tensor, max_iterations: int, error: Callable[[torch.Tensor], Exception]
+    function: Function,
+    state: torch.Tensor,
+    max_iterations: int,
+    error: Callable[[torch.Tensor], Exception],
+    ends: Callable[[torch.Tensor, torch.Tensor], bool] | None = None,
 ) -> torch.Tensor:
-    """A fixed point of the function, by Anderson's method."""
-    shape = state.shape
-    states: list[torch.Tensor] = []
-    residuals: list[torch.Tensor] = []
+    """A fixed point of the function, by Anderson's method; to rounding, or until `ends(change, state)`."""
+    mixing = Mixing()
     for _ in range(max_iterations):
         image = function(state)
-        residual = (image - state).reshape(-1)
-        if not bool(torch.isfinite(residual).all()):
+        residual = image - state
+        if norm(residual) == float("inf"):
             break
-        if done(residual, state.reshape(-1)):
+        if (ends or done)(residual, state):
             return image
-        states = [*states[-_DEPTH:], image.reshape(-1)]
-        residuals = [*residuals[-_DEPTH:], residual]
-        if len(states) == 1:
-            state = image
-            continue
-        changes = torch.stack([each - residual for each in residuals[:-1]], dim=1)
-        mixing = torch.linalg.lstsq(changes, -residual.unsqueeze(-1)).solution.squeeze(-1)
-        images = torch.stack([each - states[-1] for each in states[:-1]], dim=1)
-        state = (states[-1] + images @ mixing).reshape(shape)
+        state = mixing.next(image, residual)
     raise error(residual)
 
 
-def norm(values: torch.Tensor) -> float:
-    size = float(values.detach().abs().max()) if values.numel() else 0.0
-    return size if size == size else float("inf")
+class Mixing:
+    """Anderson's: the next iterate, of the last images and residuals those whose residual is least."""
+
+    def __init__(self) -> None:
+        self._images: list[Array] = []
+        self._residuals: list[Array] = []
+
+    def next(self, image: Array, residual: Array) -> Array:
+        """Where to look next, after an iterate with this image and residual, the way to it."""
+        self._images = [*self._images[-_DEPTH:], image.reshape(-1)]
+        self._residuals = [*self._residuals[-_DEPTH:], residual.reshape(-1)]
+        if len(self._images) == 1:
+            return image
+        of = library(image)
+        residuals, images = of.stack(self._residuals), of.stack(self._images)
+        changes = residuals[:-1] - residuals[-1]
+        # By normal equations of rows of length 1: their loss of digits costs an iteration, a decomposition many.
+        sizes = ((changes * changes).sum(1) + library(image).finfo(image.dtype).tiny) ** 0.5
+        products = changes @ changes.T / (sizes[:, None] * sizes)
+        products = products + of.diag(0.0 * sizes + 10.0 * rounding(image))
+        factors = of.linalg.solve(products, -(changes @ residuals[-1]) / sizes) / sizes
+        return (images[-1] + factors @ (images[:-1] - images[-1])).reshape(image.shape)
 
 
-def done(step: torch.Tensor, state: torch.Tensor) -> bool:
-    rounding = 8.0 * torch.finfo(state.dtype).eps
-    return norm(step) <= rounding * max(norm(state), torch.finfo(state.dtype).tiny / rounding)
+def done(step: Array, state: Array) -> bool:
+    """Whether a step is one of rounding."""
+    return norm(step) <= max(8.0 * rounding(state) * norm(state), library(state).finfo(state.dtype).tiny)
 
 
-def within_rounding(step: torch.Tensor, state: torch.Tensor) -> bool:
+def within_rounding(step: Array, state: Array) -> bool:
     """Whether a step that a new Jacobian does not make shorter is one of rounding: stiff slopes are large."""
-    return norm(step) <= _ROUNDINGS * torch.finfo(state.dtype).eps * norm(state)
+    return norm(step) <= _ROUNDINGS * rounding(state) * norm(state)
 
 
 def _not_converged(equation: StageEquation, what: str, iterations: int, residual: torch.Tensor) -> NotConvergedError:

@@ -15,23 +15,49 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from fracdnn.caputo.modes import Modes
+from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.caputo.weights import gamma
+from fracdnn.solver.arrays import Array, cast, library
 from fracdnn.tracing import outside_of_modes
 
 # Gauss's rule for the panel before: so many parts, each a quarter of the one before, with so many points.
 _PARTS, _PART_POINTS = 8, 12
+MODES_TOLERANCE = 1e-12
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """t^(γ−1)/Γ(γ) for orders γ [G, 1, 1]; of either kind."""
+
+    orders: Array
+    log_gamma: Array
+
+    @classmethod
+    def of(cls, orders: torch.Tensor) -> "Kernel":
+        """For orders [G]."""
+        orders = orders.view(-1, 1, 1)
+        return cls(orders, torch.lgamma(orders))
+
+    def at(self, times: Array) -> Array:
+        """[G, …] for times [R, Q]."""
+        log, exp = library(times).log, library(times).exp
+        return exp((self.orders - 1.0) * log(times) - self.log_gamma)
+
+    def numpy(self) -> "Kernel":
+        """The same as arrays of NumPy's."""
+        return Kernel(self.orders.detach().numpy(), self.log_gamma.detach().numpy())
 
 
 @dataclass(frozen=True)
 class Points:
-    """m points of a panel [0, 1], the last at its end, and what interpolates there."""
+    """m points of a panel [0, 1], the last at its end, and what interpolates there; arrays of either kind."""
 
-    places: torch.Tensor  # [m]
-    to_legendre: torch.Tensor  # [m, m]: values at the points to coefficients of P_0, …, P_{m−1}(2x − 1)
-    fine: torch.Tensor  # [Q]: quadrature points for a panel seen from later ones
-    fine_weights: torch.Tensor  # [Q]
-    at_fine: torch.Tensor  # [Q, m]: values at the points to those at the quadrature's
+    places: Array  # [m]
+    to_legendre: Array  # [m, m]: values at the points to coefficients of P_0, …, P_{m−1}(2x − 1)
+    fine: Array  # [Q]: quadrature points for a panel seen from later ones
+    fine_weights: Array  # [Q]
+    at_fine: Array  # [Q, m]: values at the points to those at the quadrature's
 
     @property
     def count(self) -> int:
@@ -46,30 +72,78 @@ class Points:
         powers = torch.where(x > 0, torch.where(x > 0, x, 1.0) ** order, 0.0)
         return (powers * scale * _jacobi(orders, places, self.count)) @ self.to_legendre
 
-    def values_at(self, places: torch.Tensor) -> torch.Tensor:
+    def values_at(self, places: Array) -> Array:
         """[R, m]: values at the points to those of their polynomial at places [R]."""
         x = 2.0 * places - 1.0
-        found = [torch.ones_like(x), x]
+        found = [0.0 * x + 1.0, x]
         for n in range(2, self.count):
             found.append(((2.0 * n - 1.0) * x * found[-1] - (n - 1.0) * found[-2]) / n)
-        return torch.stack(found[: self.count], dim=-1) @ self.to_legendre
+        return library(x).stack(found[: self.count], axis=-1) @ self.to_legendre
 
-    def later_weights(self, orders: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    def later_weights(self, kernel: Kernel, distance: Array) -> Array:
         """[G, R, m]: the same over the whole panel of length 1, seen from distances [R] > 0 after its end."""
-        gap = distance.unsqueeze(-1) + (1.0 - self.fine)
-        order = orders.view(-1, 1, 1)
-        kernel = torch.exp((order - 1.0) * torch.log(gap) - torch.lgamma(order))
-        return (kernel * self.fine_weights) @ self.at_fine
+        gap = distance[:, None] + (1.0 - self.fine)
+        return (kernel.at(gap) * self.fine_weights) @ self.at_fine
 
-    def absorbed(self, modes: Modes, length: torch.Tensor) -> torch.Tensor:
+    def absorbed(self, rates: Array, length: Array) -> Array:
         """[K + 1, m]: what a panel adds to the modes at its end."""
         rest = length * (1.0 - self.fine)
-        seen = torch.cat([torch.exp(-modes.rates.unsqueeze(-1) * rest), rest.unsqueeze(0)])
-        return (seen * (length * self.fine_weights)) @ self.at_fine
+        seen = library(rest).exp(-rates[:, None] * rest)
+        return (library(rest).concatenate([seen, rest[None]]) * (length * self.fine_weights)) @ self.at_fine
+
+    def tail(self, values: Array) -> Array:
+        """What their polynomial misses, by the last Legendre coefficients and how they decay; [G, d] for [G, m, d].
+
+        Two of them, since one may be small by chance, next to a jump or by symmetry.
+        """
+        values = cast(values, self.to_legendre)
+        if self.count < 4:
+            return abs(self.to_legendre[-1:] @ values)[:, 0]
+        sizes = abs(self.to_legendre[-4:] @ values)
+        before, last = library(values).amax(sizes.reshape(len(sizes), 2, 2, -1), 2).swapaxes(0, 1)
+        return last * ((last / before.clip(min=_TINY)) ** 0.5).clip(max=1.0)
 
     def to(self, device: torch.device) -> "Points":
         """The same on a device."""
         return Points(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+
+    def numpy(self) -> "Points":
+        """The same as arrays of NumPy's."""
+        return Points(*(getattr(self, name).numpy() for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All that panels of some orders, with m points, are integrated by; arrays of either kind."""
+
+    points: Points
+    kernel: Kernel
+    own: Array  # [G, m, m], of a panel of length 1
+    rates: Array  # [K], of the kernel's modes
+    of_modes: Array  # [G, K + 1]
+
+    @classmethod
+    def of(cls, orders: torch.Tensor, count: int, modes: Modes) -> "Weights":
+        """For orders [G]."""
+        chosen, modes = points(count).to(orders.device), modes.to(orders.device)
+        own = chosen.own_weights(orders, chosen.places)
+        return cls(chosen, Kernel.of(orders), own, modes.rates, modes.weights(orders))
+
+    def numpy(self) -> "Weights":
+        """The same as arrays of NumPy's."""
+        arrays = (each.detach().numpy() for each in (self.own, self.rates, self.of_modes))
+        return Weights(self.points.numpy(), self.kernel.numpy(), *arrays)
+
+
+@lru_cache(maxsize=32)
+def constant_weights(orders: tuple[float, ...], count: int, shortest: float, longest: float) -> Weights:
+    """Of NumPy's arrays, for panels not shorter than one length on a grid not longer than another."""
+
+    def made() -> Weights:
+        modes = kernel_modes(shortest, longest, MODES_TOLERANCE)
+        return Weights.of(torch.tensor(orders, dtype=torch.float64), count, modes).numpy()
+
+    return outside_of_modes(made)
 
 
 @lru_cache(maxsize=32)

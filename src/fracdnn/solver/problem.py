@@ -56,10 +56,23 @@ class Problem:
         """func(t, u) alone, for a state that nothing else is made of."""
         return self.states.pack(self.slope(time, self.states.unpack(packed)))
 
+    def slopes(self, clock: Sequence[torch.Tensor], packed: torch.Tensor) -> torch.Tensor:
+        """func(t, u) at several times, for states [groups, S, components]; of the same shape."""
+        if not self.states.is_plain:
+            found = [self.packed_slope(time, state) for time, state in zip(clock, packed.unbind(1), strict=True)]
+            return torch.stack(found, dim=1)
+        # Without packing one by one.
+        each, transformed = packed.reshape(len(clock), *self.states.shapes[0]).unbind(0), being_transformed()
+        found = [self._called(time, state, transformed) for time, state in zip(clock, each, strict=True)]
+        return torch.stack(found).reshape(packed.shape)
+
     def slope(self, time: torch.Tensor, state: Any) -> Any:
         """func(t, u) of a state that is not packed."""
+        return self._called(time, state, being_transformed())
+
+    def _called(self, time: torch.Tensor, state: Any, transformed: bool) -> Any:
         self.n_evaluations += 1
-        if being_transformed():  # where versions cannot be seen
+        if transformed:  # where versions cannot be seen
             given = self.states.copied(state)
             return self._checked(self._func(time, given), state, time)
         before = self._versions(state)

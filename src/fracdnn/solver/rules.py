@@ -11,6 +11,7 @@ import torch
 
 from fracdnn.caputo.modes import Modes
 from fracdnn.caputo.product_integration import constant_weights, linear_weights
+from fracdnn.solver.arrays import Array, cast, library
 
 _SERIES_TERMS = 14
 _SERIES_BELOW = 0.5
@@ -35,22 +36,24 @@ class Rule(ABC):
 
     def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
         """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's begin."""
-        return far_weights(modes, modes.weights(self.orders), distance)
+        return far_weights(modes.rates, modes.weights(self.orders), distance)
 
 
-def far_weights(modes: Modes, weights: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+def far_weights(rates: Array, weights: Array, distance: Array) -> Array:
     """[G, R, K + 1]: the kernel's weights [G, K + 1] for modes that were brought to a time so long before."""
-    weights = weights.unsqueeze(1)
-    decay = torch.exp(-modes.rates * distance.unsqueeze(-1))
+    weights, distance = weights[:, None], distance[:, None]
+    decay = library(rates).exp(-rates * distance)
     # The mode t at a later time is itself and the distance times the constant mode.
-    constant = weights[..., :1] + weights[..., -1:] * distance.unsqueeze(-1)
-    return torch.cat([constant, weights[..., 1:-1] * decay[:, 1:], weights[..., -1:].expand_as(constant)], dim=-1)
+    constant = weights[..., :1] + weights[..., -1:] * distance
+    of_t = weights[..., -1:] + 0.0 * constant
+    return library(rates).concatenate([constant, weights[..., 1:-1] * decay[:, 1:], of_t], axis=-1)
 
 
-def advance(modes: Modes, far: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
+def advance(rates: Array, far: Array, duration: Array) -> Array:
     """Modes Z [G, K + 1, d] at a later time."""
-    decay = torch.exp(-modes.rates * duration).to(far.dtype).unsqueeze(-1)
-    return torch.cat([far[:, :-1] * decay, far[:, -1:] + duration.to(far.dtype) * far[:, :1]], dim=1)
+    decay = cast(library(rates).exp(-rates * duration), far)[:, None]
+    of_t = far[:, -1:] + cast(duration, far) * far[:, :1]
+    return library(far).concatenate([far[:, :-1] * decay, of_t], axis=1)
 
 
 class ConstantRule(Rule):

@@ -7,8 +7,8 @@ import torch
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
+from fracdnn.solver.arrays import norm
 from fracdnn.solver.grids import Spacing
-from fracdnn.solver.implicit import norm
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import Rule, advance
 
@@ -83,7 +83,7 @@ class StepSearch(Search):
         error = self.mass * slopes.abs().to(torch.float64)
         if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
             error = torch.minimum(error, states.abs().to(torch.float64))
-        return norm((error + uncorrected) / self.scale(node.state, last.state))
+        return norm((error + uncorrected) / self.scale(torch.stack([node.state, last.state], dim=1)))
 
 
 def _pairs(node: Node, other: Node) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
@@ -137,7 +137,7 @@ class _GrowingHistory:
         fresh = [torch.matmul(rule.absorb(self._modes, nodes).to(window.dtype), window) for rule in self._rules]
         duration = nodes[-1] - nodes[0]
         if self._far:
-            fresh = [new + advance(self._modes, old, duration) for new, old in zip(fresh, self._far, strict=True)]
+            fresh = [new + advance(self._modes.rates, old, duration) for new, old in zip(fresh, self._far, strict=True)]
         self._far = fresh
         self._entries = self._entries[half:]
         self._begin += half

@@ -13,7 +13,7 @@ import torch
 
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.implicit import CoupledStates
+from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import Bdf2Rule, LinearRule, Rule
@@ -68,17 +68,13 @@ class Bdf2(Method):
         lag = index[1:].unsqueeze(-1) - index
         weights = self._factor * (self._starting[:, 1:count] + self._coefficients[:, lag.clamp(min=0)] * (lag >= 0))
         weights = weights.to(first.state.dtype)  # [G, s, s + 1]
-        clock = self._grid.clock.unbind(0)
         known = self.problem.without_memory(self._grid.elapsed[1:count]).transpose(0, 1)
         known = known + weights[..., :1] * first.entry.unsqueeze(1)
-
-        def slopes(states: torch.Tensor) -> torch.Tensor:
-            return torch.stack([self.slope(clock[k + 1], state) for k, state in enumerate(states.unbind(1))], dim=1)
-
-        guess = first.state.detach().unsqueeze(1).expand(-1, count - 1, -1).contiguous()
-        coupled = CoupledStates(slopes, known, weights[..., 1:], f"for the first {count - 1} steps")
-        states = coupled.solved(guess, self.options.max_iterations)
-        return [self.node(clock[k + 1], state) for k, state in enumerate(states.unbind(1))]
+        clock = self._grid.clock[1:count].unbind(0)
+        system = System(clock, known, weights[..., 1:], lambda: f"for the first {count - 1} steps")
+        guess = first.state.detach().unsqueeze(1).expand(-1, count - 1, -1)
+        states, slopes = CoupledSolver(self.problem, self.options.max_iterations).solve(system, guess)
+        return [Node(*pair) for pair in zip(states.unbind(1), slopes.unbind(1), strict=True)]
 
 
 def starting_weights(orders: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,35 @@
+"""One formula for two kinds of arrays: torch's tensors, and NumPy's, which take a fifth of the time for few numbers.
+
+The latter carry no derivatives: they serve where none is asked for, such as the search for a grid.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+Array = Any  # torch.Tensor or np.ndarray
+
+
+def library(array: Array) -> Any:
+    """The module whose functions take an array of this kind."""
+    return torch if isinstance(array, torch.Tensor) else np
+
+
+def cast(array: Array, like: Array) -> Array:
+    """To the dtype of another of its kind."""
+    return array.to(like.dtype) if isinstance(array, torch.Tensor) else array
+
+
+def norm(values: Array) -> float:
+    """The largest size of an entry; infinite where one is not a number."""
+    if isinstance(values, torch.Tensor):
+        size = float(values.detach().abs().max()) if values.numel() else 0.0
+    else:
+        size = float(np.abs(values).max()) if values.size else 0.0
+    return size if size == size else float("inf")
+
+
+def rounding(values: Array) -> float:
+    """The distance from 1 to the next number."""
+    return float(library(values).finfo(values.dtype).eps)

@@ -1,0 +1,130 @@
+"""Find panels of such lengths that the slopes on them are polynomials, up to a tolerance; see `adaptive`."""
+
+import math
+from bisect import bisect_right
+
+import numpy as np
+import torch
+
+from fracdnn.caputo.modes import kernel_modes
+from fracdnn.caputo.weights import gamma
+from fracdnn.exceptions import NotConvergedError, NotFiniteError
+from fracdnn.solver.adaptive import Search
+from fracdnn.solver.arrays import Array, cast, library, norm
+from fracdnn.solver.collocation import Collocation, Panel
+from fracdnn.solver.coupled import DENSE
+from fracdnn.solver.grids import Spacing
+from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
+from fracdnn.solver.problem import Problem
+from fracdnn.tracing import being_transformed
+
+_POINTS = 8  # of a panel on a grid that was asked for
+_SHORTEST = 1e-13  # of panels that may be tried, in spans
+# Of the first panel: in times that its slope would take to undo the state, and in spans.
+_FIRST, _SHORTEST_FIRST, _LONGEST_FIRST = 0.45, 1e-3, 0.1
+_ENOUGH = 3e-3  # of the tolerance, for iterates
+# What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
+# left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
+_OF_SLOPES, _OF_STATES = 0.02, 4.0
+
+
+class PanelSearch(Search):
+    """Panels of such lengths that the Legendre coefficients of the slopes on them have died out.
+
+    `outputs` are times from the begin, increasing, at which the solution is noted on the way, for a solve without a
+    gradient; with one, the panels are walked over again.
+    """
+
+    growth = 3.0
+
+    def __init__(
+        self,
+        problem: Problem,
+        count: int,
+        times: torch.Tensor,
+        clock: torch.Tensor,
+        spacing: Spacing,
+        outputs: torch.Tensor | None,
+    ) -> None:
+        span = float((times[-1] - times[0]).detach())
+        super().__init__(problem, times[0].detach(), span, spacing)
+        weights = _weights(problem, count, span)
+        self._scheme = Collocation(problem, weights, times[0].detach(), clock.dtype, enough=self._enough)
+        self._memory = self._scheme.start()
+        self._mass = self.mass.numpy() if self._scheme.in_numpy else self.mass
+        self._rounding = 8.0 * torch.finfo(problem.value.dtype).eps
+        self._panel: Panel | None = None
+        self._end = 0.0
+        self._outputs = None if outputs is None else (outputs, outputs.tolist())
+        self.guesses: list[torch.Tensor] = []  # for a walk over the same panels
+        self.states = [problem.value for time in (self._outputs or ((), ()))[1] if time <= 0.0]
+
+    @property
+    def power(self) -> float:
+        return float(self._scheme.points.count)
+
+    def _enough(self, states: Array) -> float:
+        size = norm(states)
+        return max(_ENOUGH * (self.spacing.atol + self.spacing.rtol * size), self._rounding * size)
+
+    def first_step(self, span: float) -> float:
+        """As long as the slope at the begin would take to undo the state."""
+        value, orders = self.problem.value, self.problem.orders.detach()
+        size, speed = norm(value), norm(self.problem.packed_slope(self.begin.to(self._scheme.clock_dtype), value))
+        if not size or not speed:
+            return _LONGEST_FIRST * span
+        time = float(((_FIRST * gamma(orders + 1.0) * size / speed) ** (1.0 / orders)).min())
+        return min(max(time, _SHORTEST_FIRST * span), _LONGEST_FIRST * span)
+
+    def attempt(self, end: float) -> float:
+        begin, length = self._scheme.time(self.now), self._scheme.time(end - self.now)
+        guess, self._end = self._within_rejected(length), end
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._panel = self._scheme.solve(self._memory, begin, length, guess)
+        except (NotConvergedError, NotFiniteError):
+            self._panel = None
+            return math.inf
+        slopes, states = (self._scheme.points.tail(values) for values in (self._panel.slopes, self._panel.states))
+        # Where old errors die out, that of a state is the one of its own interpolation.
+        error = library(states).minimum(_OF_SLOPES * self._mass * slopes, _OF_STATES * states)
+        return norm(error / self.scale(self._panel.states))
+
+    def _within_rejected(self, length: Array) -> Array | None:
+        """The states of a panel that was tried and is too long, on its first part."""
+        if self._panel is None or float(self._panel.begin) != self.now:
+            return None
+        weights = self._scheme.points.values_at(self._scheme.points.places * (length / self._panel.length))
+        return cast(weights, self._panel.states) @ self._panel.states
+
+    @property
+    def state(self) -> torch.Tensor:
+        return self._scheme.tensor(self._memory.state)
+
+    def accept(self) -> None:
+        if self._panel is None:
+            return
+        if self._outputs is None:
+            self.guesses.append(self._scheme.tensor(self._panel.states))
+        else:
+            self._note(self._panel, *self._outputs)
+        self._memory = self._scheme.close(self._memory, self._panel)
+
+    def _note(self, panel: Panel, outputs: torch.Tensor, numbers: list[float]) -> None:
+        first, last = len(self.states), bisect_right(numbers, self._end)
+        if last > first:
+            to_end = numbers[last - 1] == self._end
+            self.states += self._scheme.found(self._memory, panel, outputs[first:last], to_end=to_end)
+
+
+def _weights(problem: Problem, count: int, span: float) -> Weights:
+    """Of NumPy's where a panel is small."""
+    orders, shortest = problem.orders.detach(), _SHORTEST * span
+    if problem.value.device.type == "cpu" and count * problem.value.numel() <= DENSE and not being_transformed():
+        return constant_weights(tuple(orders.tolist()), count, shortest, span)
+    return Weights.of(orders, count, kernel_modes(shortest, span, MODES_TOLERANCE))
+
+
+def count_for(spacing: Spacing) -> int:
+    """Points of a panel: more of them where the tolerance is small."""
+    return min(max(round(3.0 - math.log10(spacing.rtol)), 3), 12) if spacing.kind == "adaptive" else _POINTS
