@@ -137,8 +137,8 @@ def checkpoint_cases(options: Options) -> list[Case]:
             memory=() if options.quick else ("residual", "compressed", "checkpoint"),
             threads=1,
             targets=(
-                Target(f"{what}, live memory", *sides, "live_memory", at_most=0.4),
-                Target(f"{what}, time", *sides, at_most=1.5),
+                Target(f"{what}, live memory", *sides, "live_memory", at_most=0.3),
+                Target(f"{what}, time", *sides, at_most=1.8),
             ),
         )
     ]
