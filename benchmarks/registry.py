@@ -22,6 +22,7 @@ GROUPS: dict[str, Group] = {
         table.GROUP,
         depth.DEPTH,
         depth.WIDTH,
+        depth.CHECKPOINT,
         solver.SOLVER,
         long_solve.LONG_SOLVE,
         long_solve.STEPS,

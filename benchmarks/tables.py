@@ -254,6 +254,7 @@ def _error(outcome: dict[str, Any] | None) -> str:
 
 _PAPER = [("plain", "ours"), ("naive", "ours")]
 _DEPTH = [("exact", "residual"), ("compressed", "residual")]
+_CHECKPOINT = [("checkpoint", "compressed")]
 _SOLVER = [("ours", "torchdiffeq"), ("fdeint (PyPI)", "ours")]
 
 TABLES: dict[str, Callable[[Records], str]] = {
@@ -268,6 +269,8 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "width": partial(times, group="width", unit="µs", ratios=_DEPTH[1:], per="layers"),
     "width-memory": partial(memory, group="width", ratios=_DEPTH[1:], by="state"),
     "depth-memory": partial(memory, group="depth", ratios=_DEPTH, by="layers"),
+    "stack-checkpoint": partial(times, group="stack-checkpoint", unit="µs", ratios=_CHECKPOINT, per="layers"),
+    "stack-checkpoint-memory": partial(memory, group="stack-checkpoint", ratios=_CHECKPOINT, by="layers"),
     "solver": partial(times, group="solver", unit="ms", ratios=_SOLVER),
     "solver-memory": partial(memory, group="solver", ratios=_SOLVER, by="steps"),
     "solver-errors": partial(errors, group="solver"),

@@ -13,6 +13,11 @@ from fracdnn.nn import FractionalStack
 ORDER, STEP_SIZE = 0.5, 0.2
 # The definition's graph grows with the square of the depth: deeper stacks answer to it on their first layers.
 CHECKED_LAYERS, CHECKED_SAMPLES = 150, 16
+STACKS = {
+    "exact": {"history": "exact"},
+    "compressed": {"history": "compressed"},
+    "checkpoint": {"history": "compressed", "checkpoint": True},
+}
 
 
 class Depth:
@@ -24,8 +29,8 @@ class Depth:
         self.x = torch.randn(batch, width)
 
     def result(self, way: str, layers: list[nn.Sequential], x: torch.Tensor) -> torch.Tensor:
-        if way in ("exact", "compressed"):
-            return FractionalStack(layers, order=ORDER, step_size=STEP_SIZE, history=way)(x)
+        if way in STACKS:
+            return FractionalStack(layers, order=ORDER, step_size=STEP_SIZE, **STACKS[way])(x)
         if way == "naive":
             return double_loop(lambda j, y: layers[j](y), x, len(layers), ORDER, STEP_SIZE)
         return residual(lambda j, y: layers[j](y), x, len(layers), STEP_SIZE)
@@ -34,7 +39,7 @@ class Depth:
     def stacks(self) -> dict[str, FractionalStack]:
         """Built once: a module is not made anew for each pass."""
         options = {"order": ORDER, "step_size": STEP_SIZE}
-        return {way: FractionalStack(self.layers, history=way, **options) for way in ("exact", "compressed")}
+        return {way: FractionalStack(self.layers, **options, **told) for way, told in STACKS.items()}
 
     def run(self, way: str) -> None:
         result = self.stacks[way](self.x) if way in self.stacks else self.result(way, self.layers, self.x)
@@ -119,7 +124,30 @@ def wider_cases(options: Options) -> list[Case]:
     return [make(width=width, ways=["residual", "compressed"], turns=7, targets=True) for width in widths]
 
 
+def checkpoint_cases(options: Options) -> list[Case]:
+    n_layers, width, batch = (40, 16, 8) if options.quick else (1000, 64, 256)
+    what, sides = f"stack, checkpoint=True, {n_layers:,} layers: with / without", ("checkpoint", "compressed")
+    return [
+        Case(
+            name=f"{n_layers} layers of width {width}",
+            settings={"layers": n_layers, "state": f"{batch} x {width}"},
+            build=partial(Depth, n_layers, width, batch),
+            rivals={way: partial(rival, way) for way in ("residual", "compressed", "checkpoint")},
+            turns=2 if options.quick else 5,
+            memory=() if options.quick else ("residual", "compressed", "checkpoint"),
+            threads=1,
+            targets=(
+                Target(f"{what}, live memory", *sides, "live_memory", at_most=0.3),
+                Target(f"{what}, time", *sides, at_most=1.8),
+            ),
+        )
+    ]
+
+
 DEPTH = Group(
     "depth", "a stack of N x (Linear, Tanh) against the same layers as a residual network, forward + backward", cases
 )
 WIDTH = Group("width", "the same at 100 layers, wider", wider_cases)
+CHECKPOINT = Group(
+    "stack-checkpoint", "a deep stack with and without checkpoints, forward + backward, one thread", checkpoint_cases
+)

@@ -128,6 +128,29 @@ def test_single_precision_and_blocks_of_every_level(n_layers, size, history):
         assert relative(mine, theirs) <= 5e-6
 
 
+@pytest.mark.parametrize("block", [BLOCK, 32])
+@pytest.mark.parametrize("n_layers", [1, 8, 9, 32, 33, 130])
+@pytest.mark.parametrize("history", SUMS)
+def test_steps_that_are_computed_again(history, n_layers, block):
+    """From positions of every sum, with the blocks of other devices too; against the same without."""
+    problem = Problem(0.3, n_layers)
+    calls = [0] * n_layers
+
+    def step(j, y):
+        calls[j] += 1
+        return problem.step(j, y)
+
+    for learned in (True, False):
+        inputs, found = problem.inputs[: 4 if learned else 2], []
+        for checkpoint in (True, False):
+            plan = problem.plan(history, learned=learned, block=block)
+            result = propagate(plan, step, problem.x, trajectory=True, checkpoint=checkpoint)
+            found.append([result, *torch.autograd.grad(problem.loss(result), inputs)])
+        for mine, theirs in zip(*found, strict=True):
+            assert relative(mine, theirs) <= 1e-13, learned
+    assert calls == [6] * n_layers
+
+
 @pytest.mark.parametrize("history", SUMS)
 def test_the_number_of_threads_changes_nothing(history):
     problem = Problem(0.5, 70, size=10_007)

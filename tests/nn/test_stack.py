@@ -308,10 +308,12 @@ def test_distributed_training_gives_the_gradient_of_the_whole_batch(tmp_path):
             stack = FractionalStack([nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(5)], learn_order=True)
             x = torch.randn(8, 3)
             whole = torch.autograd.grad(stack(x).pow(2).mean(), list(stack.parameters()))
-            parallel = nn.parallel.DistributedDataParallel(stack)
-            parallel(x[4 * rank : 4 * rank + 4]).pow(2).mean().backward()
-            for expected, parameter in zip(whole, stack.parameters()):
-                torch.testing.assert_close(parameter.grad, expected)
+            for stack.checkpoint in (False, True):
+                stack.zero_grad()
+                parallel = nn.parallel.DistributedDataParallel(stack)
+                parallel(x[4 * rank : 4 * rank + 4]).pow(2).mean().backward()
+                for expected, parameter in zip(whole, stack.parameters()):
+                    torch.testing.assert_close(parameter.grad, expected)
             open(out + str(rank), "w").write("agrees")
             # without this gloo's threads may still run while Python ends, and abort the process (pytorch issue 190489)
             distributed.destroy_process_group()

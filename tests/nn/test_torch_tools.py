@@ -247,8 +247,15 @@ def test_sharded_training_gives_the_gradient_of_the_whole_batch(tmp_path):
             distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
             mesh, x = init_device_mesh("cpu", (2,)), torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
 
-            def stack():
-                return FractionalStack([nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3)], learn_order=True)
+            def stack(n_layers=3, **options):
+                layers = [nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(n_layers)]
+                return FractionalStack(layers, learn_order=True, **options)
+
+            def checkpoints():
+                return stack(9, checkpoint=True)
+
+            def compressed_checkpoints():
+                return stack(20, checkpoint=True, history="compressed")
 
             def network():
                 return FractionalNetwork(4, 4, n_layers=3, learn_order=True)
@@ -257,7 +264,7 @@ def test_sharded_training_gives_the_gradient_of_the_whole_batch(tmp_path):
                 return FractionalNetwork(4, 4, n_layers=3, bias="scalar", learn_order=True).as_modules()
 
             half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-            for make in (stack, network, modules):
+            for make in (stack, checkpoints, compressed_checkpoints, network, modules):
                 for policy, tolerance in ((MixedPrecisionPolicy(), 1e-5), (half, 0.05)):
                     torch.manual_seed(0)
                     plain = make()

@@ -2,7 +2,7 @@
 
 `reference` is the definition, `exact` the blocked sum, `compressed` the sum for any depth, `memoryless` order 1;
 `plan` holds the weights, `choose` says which sum runs, and `chain` runs layers over it with the exact adjoint as its
-backward pass.
+backward pass, in `segments` where they are computed again.
 """
 
 from fracdnn.memory.chain import propagate

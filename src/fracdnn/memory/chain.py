@@ -9,17 +9,25 @@ the first two terms by autograd itself, and the last, what the later layers' mem
 node of Y_{j+1}, which has Y_j as an input. So the cotangent of a state is whole wherever it is looked at, by hooks or
 `retain_grad`. The sum is a causal sum again, in reversed order and with the transposed weights: the same code. The
 graph has one node a layer, and what is held between the passes is one state a layer beside what the layers save.
+
+With `checkpoint`, the layers run in segments, and torch computes each again when the backward pass comes to it. Between
+the passes the positions are held in which the segments found the history: the far states and a block of near ones where
+it is compressed, so that memory is like √N instead of N; all states, but nothing that the layers save, where it is
+exact. The sum over cotangents needs no states, so it goes on as ever.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory.guard import CopyGuard, Guard, StateGuard, Step
+from fracdnn.memory.guard import CopyGuard, Guard, NoGuard, StateGuard, Step
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
-from fracdnn.memory.sums import wide
+from fracdnn.memory.segments import segments
+from fracdnn.memory.sums import Continuation, HistorySum, ResumableSum, wide
 from fracdnn.tracing import (
     backward_is_compiled,
     backward_task,
@@ -35,28 +43,86 @@ def propagate(
     y0: torch.Tensor,
     *,
     trajectory: bool = False,
+    checkpoint: bool = False,
     name: Callable[[int], str] = "step {}".format,
 ) -> torch.Tensor:
-    """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it."""
+    """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it.
+
+    `checkpoint` computes the steps again in the backward pass; not where operations have to be plain ones.
+    """
     transformed = being_transformed()
     guard: Guard = CopyGuard() if transformed else StateGuard(name, plan.n_layers)
     plain = transformed or isinstance(plan, MemorylessPlan)  # then autograd sees all there is
     tape, recording = Tape(plan, y0, plain=plain), torch.is_grad_enabled() and not plain
+    history = plan.plain_sum(y0) if plain else plan.forward_sum(y0)
     weights = plan.weight_tensors if plan.learned else ()
-    y = _Start.apply(tape, y0, *weights) if recording else tape.history.first(y0)
-    states = [y]
-    for j in range(1, plan.n_layers + 1):
-        change = guard.call(step, j - 1, y)
-        y = _Step.apply(tape, j, y, change) if recording else tape.advance(j, change)
-        guard.check(j, y)
-        if trajectory:
-            states.append(y if recording or plain else y.clone())
-    del tape.history  # what a backward pass needs of it, the layers and nodes hold
-    return torch.stack(states) if trajectory else y
+    y = _Start.apply(tape, history, y0, *weights) if recording else history.first(y0)
+    walk = _Walk(tape, step, guard, recording=recording, trajectory=trajectory, copies=not (recording or plain))
+    if checkpoint and torch.is_grad_enabled() and not transformed:
+        last, states = walk.in_segments(history, y)
+    else:
+        last, states = walk.over(range(1, plan.n_layers + 1), history, y)
+    return torch.stack([y, *states]) if trajectory else last
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The layers of one forward pass, one after the other."""
+
+    tape: "Tape"
+    step: Step
+    guard: Guard
+    recording: bool
+    trajectory: bool
+    copies: bool  # what a trajectory needs where states lie in memory that is used again
+
+    def over(
+        self, layers: range, history: Continuation, y: torch.Tensor, *position: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The last state and, for a trajectory, all that the layers make; `position` is that of the history here."""
+        states = []
+        for j in layers:
+            change = self.guard.call(self.step, j - 1, y)
+            if self.recording:
+                y = _Step.apply(self.tape, history, j, y, change, *position)
+                position = ()
+            else:
+                y = history.advance(j, change, self.tape.factors[j - 1])
+            self.guard.check(j, y)
+            if self.trajectory:
+                states.append(y.clone() if self.copies else y)
+        return y, states
+
+    def in_segments(self, history: HistorySum, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The same, in segments that are computed again in the backward pass."""
+        assert isinstance(history, ResumableSum)
+        found: list[torch.Tensor] = []
+        n_layers = self.tape.plan.n_layers
+        for layers in segments(n_layers, states=history.states_of_a_position, block=history.block):
+            segment, position = _Segment(self, layers, history), history.position(layers.start)
+            y, states = recomputed(segment, y, *position, use_reentrant=False)
+            found.extend(states)
+        return y, found
+
+
+class _Segment:
+    """Some layers. The first call goes on with the history; later ones begin again in the position it was in."""
+
+    def __init__(self, walk: _Walk, layers: range, history: HistorySum) -> None:
+        self._walk, self._layers = walk, layers
+        self._history: HistorySum | None = history
+
+    def __call__(self, y: torch.Tensor, *position: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        history, self._history = self._history, None
+        if history is not None:
+            return self._walk.over(self._layers, history, y, *position)
+        resumed = self._walk.tape.plan.resumed_sum(y, self._layers.start, position)
+        # The values have been looked at, in the first call.
+        return replace(self._walk, guard=NoGuard()).over(self._layers, resumed, y, *position)
 
 
 class Tape:
-    """What the nodes of one forward pass share: the plan, the history, and the backward passes under way.
+    """What the nodes of one forward pass share: the plan, the factors, and the backward passes under way.
 
     A backward pass is known by its task: one over a retained graph, one nested in a hook of another, or one in another
     thread each have their own.
@@ -64,14 +130,9 @@ class Tape:
 
     def __init__(self, plan: MemoryPlan, y0: torch.Tensor, *, plain: bool = False) -> None:
         self.plan = plan
-        self.history = plan.plain_sum(y0) if plain else plan.forward_sum(y0)
         factors = plan.factor_numbers or plan.factors.to(y0.device, wide(y0.dtype))
         self.factors: Any = factors if plain or isinstance(factors, list) else factors.detach()
         self._passes: dict[int, BackwardPass] = {}
-
-    def advance(self, j: int, change: torch.Tensor) -> torch.Tensor:
-        """Y_j."""
-        return self.history.advance(j, change, self.factors[j - 1])
 
     def backward_pass(self, top: int, cotangent: torch.Tensor) -> "BackwardPass":
         """The pass under way, or a new one that begins with the cotangent of Y_top."""
@@ -101,11 +162,12 @@ class BackwardPass:
 
     def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
         plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
-        self._plan, self._top = plan, top
+        self._plan, self._top, self._plain = plan, top, plain
         self._factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else tape.factors
         self._sum = plan.plain_adjoint_sum(top, cotangent) if plain else plan.adjoint_sum(top, cotangent)
         # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
+        self._gradients: tuple[torch.Tensor, ...] = ()
 
     def back(
         self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor], *, to_previous: bool
@@ -113,7 +175,7 @@ class BackwardPass:
         """From Q_j what Y_{j−1} receives by the memory, Σ_{i≥j} H_{i,j−1} Q_i, and what f_{j−1} receives, c_j Q_j.
 
         Both are tensors of their own, since callers may write into gradients. `saved` is Y_{j−1} and f_{j−1} where
-        weights are learned.
+        weights are learned, and the position of the history where a segment begins.
         """
         n = self._top - j
         if n:
@@ -121,51 +183,69 @@ class BackwardPass:
         else:
             self._sum.first(adjoint)
         if saved:
-            previous, change = saved
+            previous, change, *position = saved
             if not torch.is_grad_enabled():  # else second derivatives need the graph
                 previous, change = previous.detach(), change.detach()
             self._recorded[j] = (previous, adjoint, change)
+            if position and not self._plain:  # else second derivatives need all states with their graph
+                self._take_in_recorded(position)
         return self._sum.row(n + 1) if to_previous else None, self._factors[j - 1] * adjoint
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
-        nothing = torch.zeros_like(self._recorded[self._top][1])
-        rows = [self._recorded.get(j, (nothing,) * 3) for j in range(1, self._plan.n_layers + 1)]
-        return self._plan.learned_gradients(*zip(*rows, strict=True))
+        if self._recorded:
+            self._take_in_recorded(())
+        return self._gradients
+
+    def _take_in_recorded(self, position: Sequence[torch.Tensor]) -> None:
+        """What the recorded layers, the latest one the first of them, add to the gradients of the weights."""
+        begin = min(self._recorded)
+        states, adjoints, changes = zip(*(self._recorded[j] for j in sorted(self._recorded)), strict=True)
+        self._recorded = {}
+        more = self._plan.learned_gradients(states, adjoints, changes, begin, position)
+        self._gradients = tuple(map(torch.add, self._gradients, more)) if self._gradients else more
 
 
 class _Start(torch.autograd.Function):
     """Y_0, and the place where the gradients of order and steps come out."""
 
     @staticmethod
-    def forward(ctx: Any, tape: Tape, y0: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tape: Tape, history: HistorySum, y0: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         ctx.tape = tape
         ctx.devices = [weight.device for weight in weights]
-        return tape.history.first(y0)
+        return history.first(y0)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         current = ctx.tape.pass_under_way()
         if current is None:  # the loss saw Y_0 only
-            return (None, cotangent, *[None] * len(ctx.devices))
+            return (None, None, cotangent, *[None] * len(ctx.devices))
         gradients = current.weight_gradients() if ctx.devices else ()
         at_home = [gradient.to(device) for gradient, device in zip(gradients, ctx.devices, strict=True)]
-        return (None, cotangent, *at_home)
+        return (None, None, cotangent, *at_home)
 
 
 class _Step(torch.autograd.Function):
     """Y_j from f_{j−1}(Y_{j−1}) and, by the history, from Y_{j−1} and all states before it."""
 
     @staticmethod
-    def forward(ctx: Any, tape: Tape, j: int, previous: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
-        ctx.tape, ctx.j, ctx.dtype = tape, j, change.dtype
+    def forward(
+        ctx: Any,
+        tape: Tape,
+        history: Continuation,
+        j: int,
+        previous: torch.Tensor,
+        change: torch.Tensor,
+        *position: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.tape, ctx.j, ctx.dtype, ctx.n_positions = tape, j, change.dtype, len(position)
         if tape.plan.learned:
-            ctx.save_for_backward(previous, change)
-        return tape.advance(j, change)
+            ctx.save_for_backward(previous, change, *position)
+        return history.advance(j, change, tape.factors[j - 1])
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         current = ctx.tape.backward_pass(ctx.j, cotangent)
-        to_previous = ctx.needs_input_grad[2]
+        to_previous = ctx.needs_input_grad[3]
         memory, change = current.back(ctx.j, cotangent, ctx.saved_tensors, to_previous=to_previous)
-        return None, None, memory, change.to(ctx.dtype)
+        return None, None, None, memory, change.to(ctx.dtype), *[None] * ctx.n_positions

@@ -13,7 +13,7 @@ from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.exact import buffer, fresh_alias
-from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states
+from fracdnn.memory.sums import ResumableSum, memory_format, rows_as_states
 from fracdnn.tracing import in_dispatch_mode
 
 # Smaller states are not worth a second thread.
@@ -29,7 +29,7 @@ def can_take(state: torch.Tensor) -> bool:
     return plain and loading.history(state.dtype) is not None
 
 
-class CompiledCompressedSum(HistorySum):
+class CompiledCompressedSum(ResumableSum):
     """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
 
     The table holds the far states (one more than exponentials: the first state of a forward sum, the running sum of a
@@ -69,11 +69,36 @@ class CompiledCompressedSum(HistorySum):
             self._own[1 : len(known) + 1, 0] = known
         self._usual_own = weights.own
 
+    @property
+    def block(self) -> int:
+        return self._block
+
+    @property
+    def states_of_a_position(self) -> int:
+        return len(self._far) + self._block
+
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        if n == 1:
+            return ()
+        before = self._as_states(buffer(self._like, self._block, self._size))
+        torch.stack(self._states[-self._block :], out=before)
+        if n == self._block:
+            before[0].zero_()
+        return self._as_states(buffer(self._like, *self._far.shape).copy_(self._far)), before
+
+    def resume(self, n: int, far: torch.Tensor, before: torch.Tensor) -> None:
+        """Go on with row n from a position."""
+        self._as_states(self._far).copy_(far)
+        for k, state in enumerate(before.detach(), n - self._block):
+            self._keep(k, self._readable(state))
+        if n > self._block:
+            self._own = self._usual_own
+
     def first(self, state: torch.Tensor) -> torch.Tensor:
         first = self._new_state().copy_(state)
         self._keep(0, fresh_alias(first))
         if not self._transposed:
-            self._as_state(self._far[-1:]).copy_(first)
+            self._as_states(self._far[-1:])[0].copy_(first)
         return first
 
     def row(self, n: int) -> torch.Tensor:
@@ -145,10 +170,10 @@ class CompiledCompressedSum(HistorySum):
     def _new_state(self) -> torch.Tensor:
         if self._format is torch.contiguous_format:
             return buffer(self._like, *self._shape)
-        return self._as_state(buffer(self._like, 1, self._size))
+        return self._as_states(buffer(self._like, 1, self._size))[0]
 
-    def _as_state(self, row: torch.Tensor) -> torch.Tensor:
-        return rows_as_states(row, self._shape, self._format)[0]
+    def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows_as_states(rows, self._shape, self._format)
 
     def _rows_apart(self, n: int) -> torch.Tensor:
         """Room for n states, a little apart: at distances that are powers of 2 they would meet in the cache."""

@@ -3,15 +3,20 @@
 Rows are cut into blocks of B. The states of the own and of the previous block are near: they are summed as in
 `exact`. All older ones are kept as K far states Z_i = Σ_k e^(−s_i (distance of k)) x_k, advanced once per block, and
 enter the B rows of a block by one matrix product. So a row costs O(B + K) states' worth of work whatever its index,
-and only three blocks and K far states are alive, unless autograd holds on to the states themselves.
+and only two blocks and K far states are alive, unless autograd holds on to the states themselves.
+
+Where a block begins, the far states and the block before are all that later rows need: `position`, [K + 1, …] and
+[B, …]. The first state is the last of the far ones, and 0 where it would stand in its block; row 1 needs no other.
 
 The weights are those of equal steps, h_m by lag. In a forward sum the first state has weights of its own, a_{n−1}; it
 rides along as one more far state. In the transposed sum it is an ordinary one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import pad
 
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
 from fracdnn.memory.exact import BufferedSum, buffer, fresh_alias
@@ -66,26 +71,36 @@ def compressed_weights(order: torch.Tensor, n_layers: int, tolerance: float, *, 
 
 
 def compressed_gradients(
-    weights: CompressedWeights, states: torch.Tensor, adjoints: torch.Tensor
+    weights: CompressedWeights,
+    states: torch.Tensor,
+    adjoints: torch.Tensor,
+    begin: int = 1,
+    position: Sequence[torch.Tensor] = (),
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients for own, previous, far and oldest weights from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row.
+    """Gradients for own, previous, far and oldest weights from Y_{begin−1}, … and Q_begin, …, flat, one a row.
 
-    Correlations of adjoints with near, far and first states, block by block, in plain operations.
+    Correlations of adjoints with near, far and first states, block by block, in plain operations. Rows that begin later
+    than with the first need the position there.
     """
-    first = states[:1]
-    nothing = torch.zeros_like(first)
-    n_blocks = -(-(len(states) + 1) // weights.block)
-    padding = nothing.expand(n_blocks * weights.block - len(states) - 1, -1)
-    near = torch.cat([nothing, states[1:], nothing, padding]).view(n_blocks, weights.block, -1)
-    later = torch.cat([nothing, adjoints, padding]).view(n_blocks, weights.block, -1)
+    nothing = torch.zeros_like(states[:1])
+    if position:
+        far_states, before = (part.flatten(1) for part in position)
+        far_states, first, lead = far_states[:-1], far_states[-1:], nothing[:0]
+    else:
+        far_states, before = states.new_zeros(len(weights.decay), states.shape[1]), nothing.expand(weights.block, -1)
+        first, lead = states[:1], nothing  # there is no row 0
+    n_blocks = -(-(len(lead) + len(states)) // weights.block)
+    padding = nothing.expand(n_blocks * weights.block - len(lead) - len(states), -1)
+    near = torch.cat([lead, states[1:], nothing, padding]).view(n_blocks, weights.block, -1)
+    later = torch.cat([lead, adjoints, padding]).view(n_blocks, weights.block, -1)
     own = (later @ near.transpose(1, 2)).sum(0).tril(-1)
-    previous = (later[1:] @ near[:-1].transpose(1, 2)).sum(0)
-    far_states = torch.zeros_like(weights.absorb @ near[0])
+    previous = (later[1:] @ near[:-1].transpose(1, 2)).sum(0) + later[0] @ before.T
     far = torch.zeros_like(weights.far)
-    for block in range(2, n_blocks):
-        far_states = weights.decay * far_states + weights.absorb @ near[block - 2]
+    for block in range(n_blocks):
         far = far + later[block] @ far_states.T
-    oldest = (adjoints @ first.T).squeeze(1)
+        far_states = weights.decay * far_states + weights.absorb @ (near[block - 1] if block else before)
+    after = len(weights.oldest) + 1 - begin - len(adjoints)
+    oldest = pad((adjoints @ first.T).squeeze(1), (begin - 1, after))
     return tuple(gradient.to(torch.float64) for gradient in (own, previous, far, oldest))
 
 
@@ -102,6 +117,25 @@ class CompressedSum(BufferedSum):
         self._far = buffer(state, n_terms + 1, state.numel()).zero_()
         self._blocks: list[torch.Tensor] = []
         self._slots: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def block(self) -> int:
+        return self._weights.block
+
+    @property
+    def states_of_a_position(self) -> int:
+        return len(self._far) + self.block
+
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        if n == 1:
+            return ()
+        return self._states_of(self._far.clone()), self._states_of(self._blocks[-1])
+
+    def resume(self, n: int, far: torch.Tensor, before: torch.Tensor) -> None:
+        """Go on with row n from a position."""
+        self._states_of(self._far).copy_(far)
+        self._open_block(n - self.block)
+        self._states_of(self._blocks[-1]).copy_(before)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._open_block(0)
@@ -138,20 +172,19 @@ class CompressedSum(BufferedSum):
         rows = min(self._weights.block, self.n_rows + 1 - n)
         block = buffer(self._far, rows, self._far.shape[1])
         self._blocks.append(block)
-        if len(self._blocks) > 3:
+        if len(self._blocks) > 2:
             self._blocks.pop(0)
         self._slots = self._states_of(block).unbind(0)
 
     def _bring_in_older(self, n: int) -> None:
         """Start the rows of a new block with all that is older than it."""
-        weights, far = self._weights, self._far
-        if n >= 2 * self._weights.block:
-            far[:-1].mul_(weights.decay).addmm_(weights.absorb, self._blocks[-3])
+        weights = self._weights
+        before, block = self._blocks
         if self._transposed:
-            self._add_to_running_sum(n - self._weights.block, self._blocks[-2])
+            self._add_to_running_sum(n - weights.block, before)
         self._start_rows(n)
-        block = self._blocks[-1]
-        block.addmm_(weights.previous[: len(block)], self._blocks[-2])
+        block.addmm_(weights.previous[: len(block)], before)
+        self._far[:-1].mul_(weights.decay).addmm_(weights.absorb, before)
 
     def _start_rows(self, n: int) -> None:
         block = self._blocks[-1]

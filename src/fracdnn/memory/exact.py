@@ -9,7 +9,7 @@ from abc import abstractmethod
 
 import torch
 
-from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states
+from fracdnn.memory.sums import Continuation, ResumableSum, memory_format, rows_as_states
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -22,7 +22,7 @@ def levels_for(n_rows: int, state: torch.Tensor) -> tuple[int, ...]:
     return (64, 8, 1)
 
 
-class BufferedSum(HistorySum):
+class BufferedSum(ResumableSum):
     """A sum whose rows are computed where the states will be stored, so that nothing is copied."""
 
     n_rows: int
@@ -49,14 +49,23 @@ class BufferedSum(HistorySum):
 
 
 class ExactSum(BufferedSum):
-    """Row n of a lower triangular matrix [N, N] (its row n−1) over a preallocated contiguous history."""
+    """Row n of a lower triangular matrix [N, N] (its row n−1) over a preallocated contiguous history.
+
+    All states are needed for every row: a position is the history itself.
+    """
+
+    block = states_of_a_position = 1
 
     def __init__(self, matrix: torch.Tensor, state: torch.Tensor) -> None:
         self._matrix = matrix
         self.n_rows = len(matrix)
         self._levels = levels_for(self.n_rows, state)
         self._flat = buffer(state, self.n_rows + 1, state.numel())
-        self._slots = rows_as_states(self._flat, state.shape, memory_format(state)).unbind(0)
+        self._history = rows_as_states(self._flat, state.shape, memory_format(state))
+        self._slots = self._history.unbind(0)
+
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        return (fresh_alias(self._history),)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         return fresh_alias(self._slots[0]).copy_(state)
@@ -79,6 +88,18 @@ class ExactSum(BufferedSum):
             torch.mm(weights, self._flat[:n], out=self._flat[n:end])
         else:
             self._flat[n:end].addmm_(weights, self._flat[start:n])
+
+
+class KeptStates(Continuation):
+    """The states of an exact sum that has run, x_0 … x_{N−1} and row N, for a chain that is computed again."""
+
+    def __init__(self, history: torch.Tensor, dtype: torch.dtype) -> None:
+        self._history, self._dtype = history, dtype
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        kept = fresh_alias(self._history[n])
+        last = n == len(self._history) - 1
+        return (kept + factor * change if last else kept).to(self._dtype)
 
 
 def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:

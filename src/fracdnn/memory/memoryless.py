@@ -2,11 +2,13 @@
 
 import torch
 
-from fracdnn.memory.sums import HistorySum
+from fracdnn.memory.sums import ResumableSum
 
 
-class MemorylessSum(HistorySum):
-    """Row n is x_{n−1}; without skip connections it is 0."""
+class MemorylessSum(ResumableSum):
+    """Row n is x_{n−1}; without skip connections it is 0. So x_{n−1} is all that a position needs."""
+
+    block = states_of_a_position = 1
 
     def __init__(self, *, skip: bool) -> None:
         self._skip = skip
@@ -15,6 +17,9 @@ class MemorylessSum(HistorySum):
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._last = state
         return state
+
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        return ()
 
     def row(self, n: int) -> torch.Tensor:
         return self._last if self._skip else torch.zeros_like(self._last)

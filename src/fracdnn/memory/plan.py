@@ -10,15 +10,17 @@ from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
+from torch.nn.functional import pad
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_of_steps, memory_weights_on_grid
 from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
 from fracdnn.memory.choose import choose_sum
-from fracdnn.memory.compressed import CompressedWeights, compressed_gradients, compressed_weights
-from fracdnn.memory.exact import ExactSum
+from fracdnn.memory.compiled import CompiledCompressedSum
+from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
+from fracdnn.memory.exact import ExactSum, KeptStates
 from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.memoryless import MemorylessSum
-from fracdnn.memory.sums import HistorySum, WideSum, wide
+from fracdnn.memory.sums import Continuation, HistorySum, WideSum, wide
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, outside_of_modes
 
 # Batches of other sizes keep other things: not without end.
@@ -48,6 +50,10 @@ class MemoryPlan(ABC):
         """The sum of the weights over Y_0, Y_1, …, for states like this one."""
 
     @abstractmethod
+    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
+        """From row `begin` on what `forward_sum` was there, for which the last state and its position are enough."""
+
+    @abstractmethod
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
 
@@ -60,22 +66,30 @@ class MemoryPlan(ABC):
         """`adjoint_sum` in plain operations, attached to the graph."""
 
     @abstractmethod
-    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Gradients for `weight_tensors` less the last, from Y_0 … Y_{N−1} and Q_1 … Q_N, flat, one a row."""
+    def weight_gradients(
+        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """Gradients for `weight_tensors` less the last, from Y_{begin−1}, … and Q_begin, …, flat, one a row."""
 
     def learned_gradients(
         self,
         states: Sequence[torch.Tensor],
         adjoints: Sequence[torch.Tensor],
         changes: Sequence[torch.Tensor],
+        begin: int = 1,
+        position: Sequence[torch.Tensor] = (),
     ) -> tuple[torch.Tensor, ...]:
-        """Gradients for `weight_tensors` from Y_0 … Y_{N−1}, Q_1 … Q_N and f_0 … f_{N−1}."""
+        """Gradients for `weight_tensors` from Y_{begin−1}, …, Q_begin, … and f_{begin−1}, …: what these rows give.
+
+        Rows that begin later than with the first need the position of the forward sum there.
+        """
         # These sums cancel: never in less than single precision, whatever the layers use.
         dtype, kind = wide(adjoints[0].dtype), adjoints[0].device.type
         rows = [torch.stack([each.reshape(-1) for each in part]).to(dtype) for part in (states, adjoints, changes)]
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-            factors = (rows[1] * rows[2]).sum(1).to(torch.float64)
-            return (*self.weight_gradients(rows[0], rows[1]), factors)
+            after = self.n_layers + 1 - begin - len(adjoints)
+            factors = pad((rows[1] * rows[2]).sum(1).to(torch.float64), (begin - 1, after))
+            return (*self.weight_gradients(rows[0], rows[1], begin, position), factors)
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What `make` gives, as constants; made once for each key, such as the dtype and device of a state."""
@@ -100,12 +114,19 @@ class MemorylessPlan(MemoryPlan):
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
+    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
+        resumed = MemorylessSum(skip=self._skip)
+        resumed.first(state)
+        return resumed
+
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
     plain_sum, plain_adjoint_sum = forward_sum, adjoint_sum
 
-    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def weight_gradients(
+        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         return ()
 
 
@@ -121,6 +142,9 @@ class ExactPlan(MemoryPlan):
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
         return _widened(state, lambda wide: ExactSum(self.forward_matrix(wide), wide))
 
+    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
+        return KeptStates(position[0], state.dtype)
+
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         skip = self.n_layers - top
         return _widened(state, lambda wide: ExactSum(self.adjoint_matrix(wide)[skip:, skip:], wide))
@@ -131,8 +155,14 @@ class ExactPlan(MemoryPlan):
     def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         return _transposed_sum(self._matrix, top, state)
 
-    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return ((adjoints @ states.T).tril().to(torch.float64),)
+    def weight_gradients(
+        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        end = begin - 1 + len(adjoints)
+        if position:
+            states = position[0][:end].flatten(1)
+        rows, after = (adjoints @ states.T).tril(begin - 1).to(torch.float64), self.n_layers - end
+        return (pad(rows, (0, after, begin - 1, after)),)
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """The weights as numbers only, in the dtype and on the device of a state."""
@@ -155,10 +185,21 @@ class CompressedPlan(MemoryPlan):
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
         return _widened(state, lambda wide: self._sum(wide, self.n_layers, transposed=False))
 
+    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
+        def resumed(wide: torch.Tensor) -> HistorySum:
+            made = self._sum(wide, self.n_layers, transposed=False)
+            if position:
+                made.resume(begin, *position)
+            else:
+                made.first(state.detach())
+            return made
+
+        return _widened(state, resumed)
+
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         return _widened(state, lambda wide: self._sum(wide, top, transposed=True))
 
-    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
+    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> CompressedSum | CompiledCompressedSum:
         kind = choose_sum(self._sums, n_rows, state)
         return kind(self._cast_weights(state), state, n_rows, transposed=transposed)
 
@@ -168,8 +209,10 @@ class CompressedPlan(MemoryPlan):
     def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         return _transposed_sum(self._matrix(), top, state)
 
-    def weight_gradients(self, states: torch.Tensor, adjoints: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return compressed_gradients(self._cast_weights(states), states, adjoints)
+    def weight_gradients(
+        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        return compressed_gradients(self._cast_weights(states), states, adjoints, begin, position)
 
     def _matrix(self) -> torch.Tensor:
         return memory_matrix(self._order, self.n_layers)

@@ -5,7 +5,15 @@ from abc import ABC, abstractmethod
 import torch
 
 
-class HistorySum(ABC):
+class Continuation(ABC):
+    """What makes states one after the other."""
+
+    @abstractmethod
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        """x_n = row n + factor · change."""
+
+
+class HistorySum(Continuation):
     """A causal weighted sum over a growing sequence of states x_0, x_1, …: row n is Σ_{k<n} M_nk x_k.
 
     Use: `first(x_0)`, then for n = 1, 2, … either `advance(n, …)`, which makes x_n of row n, or `row(n)`, after which
@@ -25,15 +33,29 @@ class HistorySum(ABC):
         """Take x_n, which nobody may write into until the sum is done with."""
 
     @abstractmethod
-    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        """x_n = row n + factor · change."""
-
-    @abstractmethod
     def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
         """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
 
 
-class WideSum(HistorySum):
+class ResumableSum(HistorySum):
+    """A forward sum that can be gone on with from where it stood at some row, see `MemoryPlan.resumed_sum`."""
+
+    @property
+    @abstractmethod
+    def block(self) -> int:
+        """Positions are to be had before rows that are multiples of it."""
+
+    @property
+    @abstractmethod
+    def states_of_a_position(self) -> int:
+        """How many states' worth of memory a position takes."""
+
+    @abstractmethod
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        """What row n and later ones need of the states before; nobody writes into it."""
+
+
+class WideSum(ResumableSum):
     """A sum for states of less than single precision: weights, sums and states in it are float32.
 
     Rounded to 16 bits, a hundred weights that should sum to 1 are some percent off.
@@ -42,6 +64,22 @@ class WideSum(HistorySum):
     def __init__(self, inner: HistorySum, dtype: torch.dtype) -> None:
         self._inner, self._dtype = inner, dtype
         self._lost: float | torch.Tensor = 0.0
+
+    @property
+    def block(self) -> int:
+        return self._resumable.block
+
+    @property
+    def states_of_a_position(self) -> int:
+        return self._resumable.states_of_a_position
+
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        return self._resumable.position(n)
+
+    @property
+    def _resumable(self) -> ResumableSum:
+        assert isinstance(self._inner, ResumableSum)
+        return self._inner
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         return self._inner.first(state.to(torch.float32)).to(self._dtype)

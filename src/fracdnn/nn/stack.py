@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -10,9 +11,10 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import MemoryPlan, propagate
 from fracdnn.nn.memory import Memory, separate_copy
+from fracdnn.nn.repeated import RepeatedCalls
 from fracdnn.nn.signature import takes_options_of
 from fracdnn.tracing import being_traced, has_module_hooks
-from fracdnn.validation import check_real_tensor
+from fracdnn.validation import check_flag, check_real_tensor
 
 # Torch's layers that add their input to what they compute.
 _WITH_SKIP = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.TransformerEncoder, nn.TransformerDecoder)
@@ -36,11 +38,17 @@ class FractionalStack(nn.Module):
     `torch.compile`, `torch.export`, `torch.func` and forward-mode derivatives run on plain operations with the exact
     weights. Parameters and x must share their dtype unless autocast is on. Values are checked for NaN and inf on the
     CPU only: on a GPU a look at them would wait for it.
+
+    `checkpoint=True` computes parts of the forward pass again in the backward pass: memory like √N instead of N, with a
+    compressed history or at order 1; with an exact one, all states and what the layers of one part save. Layers and
+    their hooks are called twice, with the same random numbers, and buffers such as running statistics change once.
+    What runs on plain operations runs without it.
     """
 
     @takes_options_of(Memory)
-    def __init__(self, layers: Iterable[nn.Module], **memory: Any) -> None:
+    def __init__(self, layers: Iterable[nn.Module], *, checkpoint: bool = False, **memory: Any) -> None:
         super().__init__()
+        self.checkpoint = check_flag(checkpoint, "checkpoint")
         self.layers = nn.ModuleList(_checked_layers(layers))
         self.memory = Memory(len(self.layers), **memory)
 
@@ -87,17 +95,19 @@ class FractionalStack(nn.Module):
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
         self._check_input(x)
         layers, traced = list(self.layers), being_traced()
+        repeated = RepeatedCalls(layers) if self.checkpoint and not traced else None
 
         def step(j: int, y: torch.Tensor) -> torch.Tensor:
+            call = layers[j] if repeated is None else partial(repeated, j)
             try:
-                change = layers[j](y, *arguments, **keywords)
+                change = call(y, *arguments, **keywords)
             except Exception as error:
                 if not traced:
                     error.add_note(f"in {self._name(j)} of a FractionalStack, for a state of shape {tuple(y.shape)}")
                 raise
             return self._checked_change(j, y, change)
 
-        return propagate(self.plan(x), step, x, trajectory=trajectory, name=self._name)
+        return propagate(self.plan(x), step, x, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
         """The weights and factors for a state like x."""

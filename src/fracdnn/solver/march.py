@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
+from fracdnn.memory.segments import segment_length
 from fracdnn.solver.history import BLOCK, Carry, History
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
@@ -90,7 +91,7 @@ def march(
 
 def _segment_length(n_steps: int) -> int:
     """In blocks: as many as keep the sum of carried positions and one segment's graph smallest."""
-    return max(round((n_steps * _GRAPH_TO_CARRY) ** 0.5 / BLOCK), 1)
+    return max(round(segment_length(n_steps, _GRAPH_TO_CARRY) / BLOCK), 1)
 
 
 class _Walk:
