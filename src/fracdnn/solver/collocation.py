@@ -153,9 +153,14 @@ class Collocation:
         weights = self._own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
         integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
         through_states = cast(self.points.values_at(places), panel.states) @ panel.states
-        tails = [self.points.tail(values) for values in (panel.states, panel.slopes)]
-        steep = (tails[0] < _STEEP * mass[:, 0] * tails[1])[:, None]
+        of_slopes, of_states = self.tails(panel)
+        steep = (of_states < _STEEP * mass[:, 0] * of_slopes)[:, None]
         return self.tensor(steep * through_states + (1.0 - 1.0 * steep) * integral).transpose(0, 1)
+
+    def tails(self, panel: Panel) -> Array:
+        """What polynomials miss of slopes and of states; [2, G, d]."""
+        both = library(panel.states).concatenate([panel.slopes, panel.states])
+        return self.points.tail(both).reshape(2, *panel.states[:, 0].shape)
 
     def tensor(self, values: Array) -> torch.Tensor:
         """In the problem's dtype."""

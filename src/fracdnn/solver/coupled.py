@@ -31,7 +31,7 @@ from fracdnn.tracing import being_transformed
 DENSE, _ROW_BY_ROW = 512, 8
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
-_SLOW, _PATIENCE = 0.3, 3
+_SLOW, _PATIENCE = 0.3, 6
 
 
 @dataclass(frozen=True)

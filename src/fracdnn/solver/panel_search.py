@@ -85,7 +85,7 @@ class PanelSearch(Search):
         except (NotConvergedError, NotFiniteError):
             self._panel = None
             return math.inf
-        slopes, states = (self._scheme.points.tail(values) for values in (self._panel.slopes, self._panel.states))
+        slopes, states = self._scheme.tails(self._panel)
         # Where old errors die out, that of a state is the one of its own interpolation.
         error = library(states).minimum(_OF_SLOPES * self._mass * slopes, _OF_STATES * states)
         return norm(error / self.scale(self._panel.states))
