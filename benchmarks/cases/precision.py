@@ -149,7 +149,7 @@ def settings(name: str, *, backward: bool, quick: bool) -> list[Setting]:
     steps = (16, 64, 256) if large else (64, 512, 2048)
     few = (16, 64) if large else (64, 256)
     peer_steps = (16, 64) if large else (64, 512, 2048)
-    pypi_steps = (16, 64, 128 if backward else 256) if large else (64, 512, 2048 if backward else 8192)
+    pypi_steps = (16, 64, 256 if backward else 1024) if large else (64, 512, 2048 if backward else 8192)
     if quick:
         tolerances, steps, few, peer_steps, pypi_steps = range(3, 5), (64, 128), (64,), (64,), (64,)
     found = [by_tolerance(10.0**-digits, backward=backward) for digits in tolerances]
@@ -166,6 +166,8 @@ def settings(name: str, *, backward: bool, quick: bool) -> list[Setting]:
         found += [of_pycaputo(curve, n) for curve in curves for n in peer_steps]
         if not above_one:
             found += [of_pycaputo(curve, n, graded=True) for curve in GRADED if curve in curves for n in peer_steps]
+        if large and not quick:  # its time grows like the square of the steps: the two that come closest
+            found += [of_pycaputo("explicit trapezoidal", 256), of_pycaputo("modified PECE", 256, graded=True)]
     return found
 
 
