@@ -55,7 +55,10 @@ ARGUMENTS = [
         lambda: solve(y0=(Y0, Y0), order=(0.5,) * 3),
         "got 3 for a tuple of 2 tensors; pass as many orders as y0 has tensors",
     ),
-    (lambda: solve(order=(0.5, 0.6)), "got 2 for one Tensor; pass as many orders as y0 has tensors"),
+    (
+        lambda: solve(order=[0.5, 0.6]),
+        "got 2 for one Tensor; pass torch.tensor([0.5, 0.6]) for an order of each component",
+    ),
     (
         lambda: solve(order=1.5),
         "y0 must be a pair (value, slope) for an order above 1, got one Tensor; pass (y0, torch.",
@@ -72,7 +75,7 @@ ARGUMENTS = [
     (lambda: solve(t=[0.0, 1.0, 0.5]), "t must increase strictly, got t[1] = 1.0 and t[2] = 0.5; sort the times"),
     (lambda: solve(t=[0.0, 1.0, 1.0]), "t must increase strictly, got t[1] = 1.0 and t[2] = 1.0; sort the times"),
     (lambda: solve(rtol=0), "rtol must be positive and finite, got 0; 1e-5 is usual"),
-    (lambda: solve(atol=0.0), "atol must be positive and finite, got 0.0; 1e-8 is usual"),
+    (lambda: solve(atol=-1e-8), "atol must be positive and finite, got -1e-08; 1e-8 is usual"),
     (lambda: solve(rtol=1e-3, n_steps=3), "rtol must not be given for grid='uniform', got 0.001; leave it out"),
     (lambda: solve(tolerance=0.0), "tolerance must be positive and finite, got 0.0"),
     (
@@ -123,8 +126,8 @@ def test_types():
         InvalidTypeError, match=r"order must be a number or a tensor in \(0, 2\], got 'half' of type str"
     ):
         solve(order="half")
-    with pytest.raises(InvalidTypeError, match="y0 must be a torch tensor or a tuple of tensors, got float"):
-        solve(y0=[1.0])
+    with pytest.raises(InvalidTypeError, match="y0 must be a torch tensor or a tuple of tensors, got str"):
+        solve(y0="one")
 
 
 @pytest.mark.parametrize("method", ["collocation", "adams", "pece", "euler", "trapezoidal"])
@@ -145,13 +148,13 @@ def test_nan_in_panels_and_in_tuples_and_in_the_papers_scheme():
         solve(broken, method="collocation", n_steps=10)
     with pytest.raises(NotFiniteError, match=r"got NaN or infinity at t = 0 in y\[1\]\[0, 2\]; check func there"):
         solve(lambda t, y: (y[0], y[1] / torch.tensor([1.0, 2.0, 0.0]) ** 2), (Y0, Y0.new_ones(1, 3)))
-    with pytest.raises(NotFiniteError, match=r"func at t\[6\] made the state not finite"):
+    with pytest.raises(NotFiniteError, match=r"func at t = 0.6 made the state not finite"):
         solve(broken, method="l1", n_steps=10)
 
 
 def test_a_solution_that_becomes_infinite():
     """The solution of u' = u² from 2 ends at t = 0.5."""
-    with pytest.raises(NotConvergedError, match=r"shorter than 1e-14 of the span at t = 0.5 .* may end there"):
+    with pytest.raises(NotConvergedError, match=r"shorter than \S*e-15 at t = 0.5 .* may end there"):
         solve(lambda t, y: y * y, 2 * Y0, order=1.0)
     with pytest.raises(NotFiniteError, match=r"at t = \S* in y\[0\]; check func there, take smaller steps"):
         solve(lambda t, y: y * y, 2 * Y0, order=1.0, n_steps=40)

@@ -291,14 +291,15 @@ class PanelSearch(Search):
     """Panels of such lengths that the Legendre coefficients of the slopes on them have died out."""
 
     growth = 3.0
+    slope_at_begin = False
 
     def __init__(
         self, problem: Problem, count: int, times: torch.Tensor, clock: torch.Tensor, spacing: Spacing
     ) -> None:
         span = float((times[-1] - times[0]).detach())
         super().__init__(problem, times[0].detach(), span, spacing)
-        modes = kernel_modes(_SHORTEST * span, span, MODES_TOLERANCE)
-        enough = _ENOUGH * (spacing.atol + spacing.rtol * norm(problem.value))
+        modes = kernel_modes(_SHORTEST * min(float((times[1] - times[0]).detach()), span), span, MODES_TOLERANCE)
+        enough = _ENOUGH * (spacing.smallest_atol + spacing.smallest_rtol * norm(problem.value))
         self._scheme = Collocation(problem, count, modes, times[0].detach(), clock.dtype, enough=enough)
         self.states: list[torch.Tensor] = []
         self._memory, self._last = Memory(None, None, None), problem.value
@@ -329,6 +330,9 @@ class PanelSearch(Search):
             self._last = self._panel.states[:, -1]
             self.states.append(self._panel.states)
 
+    def restart(self) -> None:
+        """A panel knows nothing of those before but their slopes."""
+
 
 def tail(points: Points, values: torch.Tensor) -> torch.Tensor:
     """What a polynomial through the points misses, by the last Legendre coefficients and how they decay; [G, d].
@@ -344,7 +348,7 @@ def tail(points: Points, values: torch.Tensor) -> torch.Tensor:
 
 def count_for(spacing: Spacing) -> int:
     """Points of a panel: more of them where the tolerance is small."""
-    return min(max(round(1.0 - math.log10(spacing.rtol)), 3), 12) if spacing.kind == "adaptive" else _POINTS
+    return min(max(round(1.0 - math.log10(spacing.smallest_rtol)), 3), 12) if spacing.kind == "adaptive" else _POINTS
 
 
 def modes_for(grid: Grid, tolerance: float) -> Modes:

@@ -10,11 +10,15 @@ from fracdnn.validation import check_count, check_positive
 
 @dataclass(frozen=True)
 class Grid:
-    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal."""
+    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal.
+
+    After the nodes `restarts`, where func has jumped, steps continue nothing.
+    """
 
     elapsed: torch.Tensor
     clock: torch.Tensor
     step: torch.Tensor | None = None
+    restarts: frozenset[int] = frozenset()
 
     @property
     def n_steps(self) -> int:

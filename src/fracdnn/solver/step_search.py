@@ -22,6 +22,7 @@ class StepSearch(Search):
 
     growth = 2.5
     power = 2.0
+    slope_at_begin = True
 
     def __init__(self, method: Method, begin: torch.Tensor, clock: torch.Tensor, span: float, spacing: Spacing) -> None:
         super().__init__(method.problem, begin, span, spacing)
@@ -61,6 +62,9 @@ class StepSearch(Search):
         self._history.append(self._end, self._node.entry)
         self._last_step = self._end - self.now
         self._last, self._before = self._node, self._last
+
+    def restart(self) -> None:
+        self._before = None
 
     def _uncorrected(self, stage: Stage) -> torch.Tensor | float:
         """What one more correction would change: the error of an explicit method's last prediction."""
