@@ -103,9 +103,7 @@ def check_times(
             f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one time per sample"
         )
     if value.numel() < minimum:
-        raise InvalidArgumentError(
-            f"{name} must hold at least {minimum} times, got {value.numel()}; {remedy}"
-        )
+        raise InvalidArgumentError(f"{name} must hold at least {minimum} times, got {value.numel()}; {remedy}")
     if value.is_complex() or value.dtype == torch.bool:
         raise InvalidArgumentError(f"{name} must hold real numbers, got dtype {value.dtype}; pass times as floats")
     value = value.to(torch.float64)

@@ -8,6 +8,7 @@ then; so a start like t^order takes few steps.
 import math
 import sys
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,6 +25,7 @@ _FORGETTING = 0.75  # the power of time with which errors count up to the first 
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _MOST_STEPS = 100_000
+_JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Search(ABC):
         self.problem, self.begin, self.spacing = problem, begin, spacing
         # The integral of the kernel over the whole span: what an error of the slope can become in the solution.
         self.mass = (span**orders / gamma(orders + 1.0)).unsqueeze(-1)
-        self.smallest_order = float(orders.min())
+        self.smallest_order, self.largest_order = float(orders.min()), float(orders.max())
         self._rtol, self._atol = (
             problem.states.spread(each, name).to(begin.device)
             for each, name in ((spacing.rtol, "rtol"), (spacing.atol, "atol"))
@@ -98,10 +100,12 @@ class Search(ABC):
 
 
 @torch.no_grad()
-def find_grid(search: Search, pieces: Sequence[Piece], longest: float = math.inf) -> FoundGrid:
+def find_grid(
+    search: Search, pieces: Sequence[Piece], outputs: Sequence[float], longest: float = math.inf
+) -> FoundGrid:
     """A grid that ends a step wherever a piece ends, of steps not longer than `longest`."""
-    places, shares, restarts, rejected = [0], [0.0], set(), 0
-    walk = _Walk(search, pieces[-1].end, longest)
+    places, shares, restarts = [0], [0.0], set()
+    walk = _Walk(search, outputs, longest)
     for place, piece in enumerate(pieces):
         if place:
             if search.slope_at_begin:
@@ -124,8 +128,8 @@ def find_grid(search: Search, pieces: Sequence[Piece], longest: float = math.inf
 class _Walk:
     """The ends of the steps so far."""
 
-    def __init__(self, search: Search, span: float, longest: float) -> None:
-        self._search, self._span, self._longest = search, span, longest
+    def __init__(self, search: Search, outputs: Sequence[float], longest: float) -> None:
+        self._search, self._outputs, self._span, self._longest = search, outputs, outputs[-1], longest
         self.ends = [0.0]
         self.n_rejected = 0
 
@@ -141,7 +145,7 @@ class _Walk:
 
     def over(self, piece: Piece) -> None:
         """Steps to the end of a piece; the first of them as if nothing had been before."""
-        search, growth, first = self._search, self._search.growth, True
+        search, growth, first, tried_again = self._search, self._search.growth, True, False
         step, end = min(piece.first_output, 0.02 * (piece.end - piece.begin)), piece.begin
         while self.ends[-1] < piece.end:
             step = min(step, self._longest)
@@ -154,14 +158,27 @@ class _Walk:
             end = piece.end if step == rest else self.ends[-1] + step
             error = search.attempt(end) * min((end - piece.begin) / piece.first_output, 1.0) ** _FORGETTING
             power = _FORGETTING + search.smallest_order if first else search.power
+            if tried_again and not first and search.largest_order <= 1.0:  # func may jump
+                error, power = error * self._left_over(end), 1.0
             if error <= 1.0:
                 self._take(end)
                 step *= min(max(_factor(error, power), _SHRINK), growth)
-                growth, first = search.growth, False
+                growth, first, tried_again = search.growth, False, False
             else:
                 self.n_rejected += 1
-                growth = 1.0
+                growth, tried_again = 1.0, True
                 step *= min(max(_factor(error, power), _FIRST_SHRINK if first else _SHRINK), 0.9)
+
+    def _left_over(self, end: float) -> float:
+        """How much of an error of the slope, on a step to this time alone, is left at the next output.
+
+        In parts of what it would be, were it on the whole span: ∫ over the step of the kernel, over that of the span.
+        """
+        length = end - self.ends[-1]
+        later = bisect_right(self._outputs, self.ends[-1])
+        wait = max(self._outputs[later] - end, length)
+        kernel = (wait / self._span) ** (self._search.smallest_order - 1.0)
+        return min(_JUMP_CAUTION * length / self._span * kernel, 1.0)
 
     def _take(self, end: float) -> None:
         self._search.accept()

@@ -1,7 +1,9 @@
 """Solve d_t^order u = func(t, u) with memory, differentiably."""
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -181,14 +183,18 @@ class _Request:
         latest = max(abs(float(self.times[0].detach())), abs(float(self.times[-1].detach())))
         return 4.0 * torch.finfo(self.clock.dtype).eps * latest
 
+    @cached_property
+    def outputs(self) -> list[float]:
+        """Elapsed times, as numbers; the last is the span."""
+        return [float(time) for time in self.elapsed.detach().tolist()]
+
     @property
     def pieces(self) -> list[Piece]:
         """The span, cut at breakpoints."""
         ends = (anchors(self.spacing, self.times) - self.times[0]).detach().tolist()
-        outputs = self.elapsed.detach().tolist()
         found = []
         for begin, end in pairwise(ends):
-            first = min(next(time for time in outputs if time > begin), end) - begin
+            first = min(self.outputs[bisect_right(self.outputs, begin)], end) - begin
             # After a breakpoint, points of a panel have to differ from it.
             found.append(Piece(begin, end, first, 500.0 * self.rounding if begin else SMALLEST * first))
         return found
@@ -287,7 +293,7 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
         search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing)
-        found = find_grid(search, request.pieces, request.spacing.max_step)
+        found = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
         guesses = search.states
     nodes = request.grid(found)
     scheme = Collocation(
@@ -302,7 +308,7 @@ def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple
     found = None
     if spacing.kind == "adaptive":
         search = StepSearch(method, request.times[0].detach(), request.clock, request.span, spacing)
-        found = find_grid(search, request.pieces, spacing.max_step)
+        found = find_grid(search, request.pieces, request.outputs, spacing.max_step)
     nodes, rejected = request.grid(found), found.n_rejected if found else 0
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
     one_tensor = len(problem.orders) == 1 and not problem.states.is_tuple

@@ -112,8 +112,8 @@ class Problem:
                         self.check_slope(time, states[number - 1].detach())
                 raise NotFiniteError(
                     f"the solution is not finite at t = {time_text(clock[begin + number])} (step {begin + number}) in "
-                    f"{self.states.describe(bad)}: func gave NaN or infinity for a state on the way there, or the steps "
-                    f"are too long; check func, use smaller steps, or an implicit method such as 'trapezoidal'"
+                    f"{self.states.describe(bad)}: func gave NaN or infinity on the way there, or the steps are "
+                    f"too long; check func, use smaller steps, or an implicit method such as 'trapezoidal'"
                 )
 
     def _versions(self, state: Any) -> Any:
