@@ -93,7 +93,9 @@ def check_positive_tensor(number: Any, name: str, *, remedy: str = "pass a posit
     return value
 
 
-def check_times(t: Any, name: str = "t", *, minimum: int = 2) -> torch.Tensor:
+def check_times(
+    t: Any, name: str = "t", *, minimum: int = 2, remedy: str = "the first is the initial time"
+) -> torch.Tensor:
     """Strictly increasing times as a float64 tensor (still attached to the caller's graph)."""
     value = t if isinstance(t, torch.Tensor) else _tensor_from(t, name)
     if value.dim() != 1:
@@ -101,9 +103,7 @@ def check_times(t: Any, name: str = "t", *, minimum: int = 2) -> torch.Tensor:
             f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one time per sample"
         )
     if value.numel() < minimum:
-        raise InvalidArgumentError(
-            f"{name} must hold at least {minimum} times, got {value.numel()}; the first is the initial time"
-        )
+        raise InvalidArgumentError(f"{name} must hold at least {minimum} times, got {value.numel()}; {remedy}")
     if value.is_complex() or value.dtype == torch.bool:
         raise InvalidArgumentError(f"{name} must hold real numbers, got dtype {value.dtype}; pass times as floats")
     value = value.to(torch.float64)

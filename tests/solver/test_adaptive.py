@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import adaptive as six
 from fracdnn.caputo import mittag_leffler
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError
@@ -55,7 +56,7 @@ def test_small_searches_run_in_numpy_and_find_what_torch_finds(problem, dtype, m
     monkeypatch.setattr(
         panel_search,
         "_weights",
-        lambda problem, count, span: Weights.of(problem.orders, count, kernel_modes(1e-13 * span, span, 1e-12)),
+        lambda problem, count, *times: Weights.of(problem.orders, count, kernel_modes(*times, 1e-12)),
     )
     in_torch, walked = found(False), found(True)
     assert [isinstance(weights.rates, np.ndarray) for weights in kinds] == [True]
@@ -77,6 +78,24 @@ def test_methods_of_second_order_meet_tolerances(method, problem):
     for rtol in (1e-3, 2e-4):
         error, _ = in_tolerances(problem, rtol, method=method)
         assert error < 5.0
+
+
+@pytest.mark.parametrize(
+    "problem", [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)], ids=lambda p: p.name
+)
+def test_a_method_of_first_order_meets_tolerances(problem):
+    """Its slopes hold over a step, so that their change is the error, not their bend."""
+    assert in_tolerances(problem, 1e-2, method="euler")[0] < 2.0
+
+
+@pytest.mark.parametrize("problem", six.SIX, ids=lambda problem: problem.name)
+def test_the_problems_of_the_table(problem):
+    """That of docs/solver.md: the error is the one asked for, and no fixed grid has half as many steps."""
+    for rtol in six.RTOLS:
+        assert problem.adaptive(rtol)[0] < 5.0
+    error, found = problem.adaptive(1e-3, "adams")
+    assert error < 5.0
+    assert found.n_accepted <= 2 * problem.fewest_steps(1e-3, error, "adams", most=found.n_accepted)
 
 
 def test_a_prediction_that_is_not_corrected_enough_counts_as_error():
@@ -188,6 +207,28 @@ def test_stiff_decay_between_nodes(order, rate, time):
     one = torch.ones((), dtype=torch.float64)
     found = fdeint(lambda t, u: -rate * u, one, [0.0, time, 1.0], order=order)
     assert found[1].item() == pytest.approx(time**-order / (rate * math.gamma(1 - order)), rel=2e-3)
+
+
+def test_tolerances_by_component():
+    """The one component is asked for in few digits, the other in many; a state of zeros needs no atol."""
+    rates = torch.tensor([3.0, 1.0], dtype=torch.float64)
+    one, t = torch.ones(2, dtype=torch.float64), [0.0, 1.0]
+    exact = mittag_leffler(-rates, 0.5)
+
+    def error(**options):
+        found = fdeint(lambda t, u: -rates * u, one, t, order=0.5, info=True, **options)
+        return ((found.states[-1] - exact).abs() / exact).tolist(), found.n_accepted
+
+    (loose, _), few = error(rtol=1e-3, atol=0)
+    (_, tight), more = error(rtol=torch.tensor([1e-2, 1e-8]), atol=0)
+    (_, again), same = error(rtol=[1e-8, 1e-8][0], atol=torch.tensor([1.0, 0.0]))
+    assert few < more
+    assert loose < 1e-3
+    assert max(tight, again) < 1e-8
+    assert same <= more
+    pair = fdeint(lambda t, u: (-u[0], 0 * u[1]), (1.0, [0.0, 0.0]), t, order=(0.5, 0.7), rtol=(1e-6, 1e-3), atol=0)
+    assert pair[0][-1].item() == pytest.approx(mittag_leffler(-1.0, 0.5).item(), rel=1e-6)
+    assert not pair[1].any()
 
 
 def test_a_tolerance_below_the_digits_of_the_state():

@@ -120,6 +120,21 @@ def test_an_event_between_begin_and_first_look():
     assert math.isclose(time.item() - 5.0, -math.log(0.999), rel_tol=1e-4)
 
 
+def test_what_is_told_of_a_solve_to_an_event():
+    calls = []
+
+    def func(t, y):
+        calls.append(t)
+        return -y
+
+    time, told = fdeint_event(func, 1.0, 0.0, event=half, until=3.0, order=0.6, info=True)
+    assert told.method == "collocation"
+    assert told.n_evaluations == len(calls)
+    assert told.grid[-1] == 3.0
+    assert told.states.item() == pytest.approx(0.5, rel=1e-12)
+    assert time.item() == pytest.approx(HALF_LIVES[0.6], rel=1e-5)
+
+
 def test_no_event_within_the_span():
     y0 = torch.ones((), dtype=torch.float64)
     message = r"event must change its sign between t0 = 0 and until = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
@@ -132,7 +147,16 @@ def test_no_event_within_the_span():
     [
         ({"event": 1.0}, InvalidTypeError, r"event must be callable as event\(t, y\), got float; pass a function"),
         ({"event": lambda t, y: y.expand(2)}, InvalidArgumentError, r"tensor of one number, got shape \(2,\); combine"),
-        ({"event": lambda t, y: 1.0}, InvalidArgumentError, "event must return a tensor of one number, got float"),
+        ({"event": lambda t, y: 1.0}, InvalidArgumentError, r"one number, got float; return what it .* without .item"),
+        ({"event": lambda t, y: y > 1}, InvalidArgumentError, "changes its sign, got dtype torch.bool; return a diff"),
+        (
+            {"event": lambda t, y: y / 0 * t},
+            InvalidArgumentError,
+            "must return finite numbers, got nan at t = 0; check",
+        ),
+        ({"until": "noon"}, InvalidTypeError, "until must be a number, got str; pass a float"),
+        ({"until": torch.ones(2)}, InvalidArgumentError, r"until must be one number, got shape \(2,\); pass one time"),
+        ({"info": 1}, InvalidTypeError, "info must be True or False, got 1"),
         ({"until": 0.0}, InvalidArgumentError, "until must be later than t0 and finite, got 0 for t0 = 0; pass"),
         ({"until": math.inf}, InvalidArgumentError, "until must be later than t0 and finite, got inf for t0 = 0"),
         ({"looks": 3}, InvalidArgumentError, "looks must be at least 4, got 3"),

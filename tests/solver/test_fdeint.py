@@ -339,3 +339,52 @@ def test_implicit_methods_take_states_of_any_size(way, components, checkpoint):
 def test_a_batch_of_nothing(shape, way):
     y0 = torch.zeros(shape, dtype=torch.float64)
     assert fdeint(decay, y0, [0.0, 0.5, 1.0], order=0.5, **way).shape == (3, *shape)
+
+
+@pytest.mark.parametrize("y0", [[1.0, 2.0], np.array([1, 2]), np.array([1.0, 2.0], dtype=np.float32)])
+def test_numbers_lists_and_arrays_as_state(y0):
+    """All are float64 tensors to func; a tuple of them is a tuple of states, or value and slope."""
+    expected = fdeint(decay, torch.tensor([1.0, 2.0], dtype=torch.float64), [0.0, 1.0], order=0.5, n_steps=4)
+    torch.testing.assert_close(fdeint(decay, y0, [0.0, 1.0], order=0.5, n_steps=4), expected)
+    number = fdeint(decay, 1, [0.0, 1.0], order=0.5, n_steps=4)
+    torch.testing.assert_close(number, expected[:, 0])
+    both = fdeint(lambda t, u: (-u[0], -u[1]), (1.0, y0), [0.0, 1.0], order=0.5, n_steps=4)
+    torch.testing.assert_close(both, (number, expected))
+
+
+@pytest.mark.parametrize("options", [{}, {"n_steps": 8}, {"n_steps": 8, "method": "trapezoidal"}])
+def test_a_slope_is_that_of_a_pair(options):
+    value, slope = torch.tensor([1.0, -1.0], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64)
+    paired = fdeint(decay, (value, slope), [0.0, 1.0], order=1.5, **options)
+    torch.testing.assert_close(fdeint(decay, value, [0.0, 1.0], order=1.5, slope=slope, **options), paired)
+    tuples = fdeint(
+        lambda t, u: (-u[0], -u[1]), (value, value), [0.0, 1.0], order=(0.5, 1.5), slope=(slope, slope), **options
+    )
+    torch.testing.assert_close(tuples[1], paired, rtol=1e-5, atol=1e-6)
+    rest = fdeint(decay, value, [0.0, 1.0], order=1.5, slope=0.0, **options)
+    torch.testing.assert_close(fdeint(decay, (value, 0 * slope), [0.0, 1.0], order=1.5, **options), rest)
+
+
+def test_a_learned_order_crosses_one():
+    """With `slope` a state means the same on both sides, and the solution from rest has one limit there."""
+    values = []
+    for order in (1.0 - 1e-9, 1.0, 1.0 + 1e-9):
+        learned = torch.tensor(order, dtype=torch.float64, requires_grad=True)
+        u = fdeint(decay, 1.0, [0.0, 1.0], order=learned, slope=0.0, rtol=1e-9, atol=1e-11)[-1]
+        values.append((u.item(), torch.autograd.grad(u, learned)[0].item()))
+    for value, gradient in values:
+        assert value == pytest.approx(math.exp(-1.0), rel=1e-7)
+        assert gradient == pytest.approx(values[1][1], rel=1e-5)
+    below = fdeint(decay, 1.0, [0.0, 1.0], order=0.5, slope=7.0)
+    torch.testing.assert_close(below, fdeint(decay, 1.0, [0.0, 1.0], order=0.5))
+
+
+def test_the_dtype_of_the_time_that_func_sees():
+    for t, dtype in (
+        ([0.0, 1.0], torch.float64),
+        (torch.tensor([0, 1]), torch.float64),
+        (torch.tensor([0.0, 1.0]), torch.float32),
+    ):
+        seen = []
+        fdeint(lambda t, u: (seen.append(t.dtype), -u)[1], torch.ones(1), t, order=0.5)  # noqa: B023
+        assert set(seen) == {dtype}

@@ -82,7 +82,8 @@ def test_times_outside_of_the_samples():
 @pytest.mark.parametrize(
     ("make", "times", "values", "error", "message"),
     [
-        (linear_input, [0, 1], [0.0, 1.0], InvalidTypeError, r"values must be a tensor \[T, ...\], got list; pass"),
+        (linear_input, [0, 1], "01", InvalidTypeError, r"values must be a tensor \[T, ...\], got str; pass"),
+        (linear_input, [0], [0.0], InvalidArgumentError, "hold at least 2 times, got 1; pass two or more samples"),
         (
             linear_input,
             [0, 1],
@@ -91,7 +92,13 @@ def test_times_outside_of_the_samples():
             r"one row for each of the 2 times, got shape \(3,\)",
         ),
         (linear_input, [1, 0], torch.zeros(2), InvalidArgumentError, "times must increase strictly"),
-        (cubic_input, [0, 1, 2], torch.zeros(3), InvalidArgumentError, "times must hold at least 4 times, got 3"),
+        (
+            cubic_input,
+            [0, 1, 2],
+            torch.zeros(3),
+            InvalidArgumentError,
+            "at least 4 times, got 3; pass more samples, or",
+        ),
     ],
 )
 def test_samples_that_make_no_input(make, times, values, error, message):

@@ -106,8 +106,10 @@ def test_single_precision_stays_single():
     ("orders", "coefficients", "message"),
     [
         ([2.0, -1.0], [1.0, 1.0], r"orders\[1\] must be one number, not below 0, got -1.0; 0 stands for y itself"),
-        ([2.0, 2.0], [1.0, 1.0], r"orders must differ, and one be above 0, got \[2.0, 2.0\]; add up"),
-        ([0.0], [1.0], r"orders must differ, and one be above 0, got \[0.0\]"),
+        ([2.0, 2.0], [1.0, 1.0], r"orders must differ, got \[2.0, 2.0\]; add up the coefficients of equal orders"),
+        ([0.0], [1.0], r"orders must hold one above 0, got \[0.0\]; without a derivative"),
+        ([0.5], [math.nan], r"coefficients\[0\] must be finite real numbers, got nan; check"),
+        ([0.5, 0.0], [1.0, torch.tensor([1.0, math.inf])], r"coefficients\[1\] must be finite real numbers, got \[1.0"),
         ([2.0, 0.0], [1.0], "coefficients must hold one for each order, 2, got 1; pass as many as orders"),
         ([2.0, 0.0], [0.0, 1.0], "coefficients must not be 0 for the highest order, got 0.0 for order 2; leave"),
         ([torch.tensor(1.0, requires_grad=True)], [1.0], r"orders\[0\] must not be a whole number where it is learned"),
@@ -141,6 +143,17 @@ def test_initial_values_that_do_not_fit():
         equation.solve((ZERO, torch.zeros(2, dtype=torch.float64)), [0.0, 1.0], n_steps=4)
     with pytest.raises(InvalidTypeError, match=r"initial must be a tuple of tensors.*pass \(y0,\) for one"):
         equation.solve(ZERO, [0.0, 1.0], n_steps=4)
+    with pytest.raises(InvalidArgumentError, match=r"slope must not be given to MultiTerm.solve, got 0.0; pass slopes"):
+        equation.solve((ZERO, ZERO), [0.0, 1.0], slope=0.0)
+    vague = MultiTerm([1.0], [1.0], lambda t, lower: None)
+    with pytest.raises(InvalidArgumentError, match=r"right_side must return a number or a tensor .*, got NoneType"):
+        vague.solve((ZERO,), [0.0, 1.0], n_steps=4)
+    uneven = MultiTerm([1.0, 0.0], [1.0, torch.ones(3)], lambda t, lower: 0.0)
+    message = r"coefficients\[1\] must broadcast against y's shape \(2,\), got shape \(3,\); pass one number"
+    with pytest.raises(InvalidArgumentError, match=message):
+        uneven.solve((torch.zeros(2),), [0.0, 1.0], n_steps=4)
     wide = MultiTerm([1.0], [1.0], lambda t, lower: torch.zeros(3))
-    with pytest.raises(InvalidArgumentError, match=r"must broadcast against y's shape \(\), got \(3,\) for their sum"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"right_side must broadcast against y's shape \(\), got shape \(3,\)"
+    ):
         wide.solve((ZERO,), [0.0, 1.0], n_steps=4)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 
 import torch
 
-from fracdnn.memory.sums import Continuation, ResumableSum, memory_format, rows_as_states
+from fracdnn.memory.sums import ResumableSum, memory_format, rows_as_states
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -73,33 +73,33 @@ class ExactSum(BufferedSum):
     def append(self, n: int, state: torch.Tensor) -> None:
         self._slots[n].copy_(state)
 
+    def resume(self, n: int, history: torch.Tensor) -> None:
+        """Go on with row n, with the states before it; later ones may be missing, where a pass was broken off."""
+        self._history[:n].copy_(history[:n])
+        start = 0
+        for size in self._levels:
+            begin = n - n % size
+            if begin < n:  # the rest of a block that began before
+                self._pull(n, min(begin + size, self.n_rows + 1), start, begin)
+            start = begin
+
     def _slot(self, n: int) -> torch.Tensor:
         start = 0
         for size in self._levels:
-            if n % size == 0 and start < n:
-                self._pull(n, min(n + size, self.n_rows + 1), start)
+            if n % size == 0:
+                self._pull(n, min(n + size, self.n_rows + 1), start, n)
             start = n - n % size
         return fresh_alias(self._slots[n])
 
-    def _pull(self, n: int, end: int, start: int) -> None:
-        """Bring states start … n−1 into rows n … end−1; rows are untouched memory where start is 0."""
-        weights = self._matrix[n - 1 : end - 1, start:n]
+    def _pull(self, n: int, end: int, start: int, stop: int) -> None:
+        """Bring states start … stop−1 into rows n … end−1, which are untouched memory where start is 0."""
+        if start == stop:
+            return
+        weights = self._matrix[n - 1 : end - 1, start:stop]
         if start == 0:
-            torch.mm(weights, self._flat[:n], out=self._flat[n:end])
+            torch.mm(weights, self._flat[:stop], out=self._flat[n:end])
         else:
-            self._flat[n:end].addmm_(weights, self._flat[start:n])
-
-
-class KeptStates(Continuation):
-    """The states of an exact sum that has run, x_0 … x_{N−1} and row N, for a chain that is computed again."""
-
-    def __init__(self, history: torch.Tensor, dtype: torch.dtype) -> None:
-        self._history, self._dtype = history, dtype
-
-    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        kept = fresh_alias(self._history[n])
-        last = n == len(self._history) - 1
-        return (kept + factor * change if last else kept).to(self._dtype)
+            self._flat[n:end].addmm_(weights, self._flat[start:stop])
 
 
 def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
 from fracdnn.memory.choose import choose_sum
 from fracdnn.memory.compiled import CompiledCompressedSum
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
-from fracdnn.memory.exact import ExactSum, KeptStates
+from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.memoryless import MemorylessSum
 from fracdnn.memory.sums import Continuation, HistorySum, WideSum, wide
@@ -143,7 +143,12 @@ class ExactPlan(MemoryPlan):
         return _widened(state, lambda wide: ExactSum(self.forward_matrix(wide), wide))
 
     def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
-        return KeptStates(position[0], state.dtype)
+        def resumed(wide: torch.Tensor) -> HistorySum:
+            made = ExactSum(self.forward_matrix(wide), wide)
+            made.resume(begin, *position)
+            return made
+
+        return _widened(state, resumed)
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         skip = self.n_layers - top
@@ -159,8 +164,8 @@ class ExactPlan(MemoryPlan):
         self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         end = begin - 1 + len(adjoints)
-        if position:
-            states = position[0][:end].flatten(1)
+        if position:  # which has the states before the segment, and may lack its own
+            states = torch.cat([position[0][: begin - 1].flatten(1), states])
         rows, after = (adjoints @ states.T).tril(begin - 1).to(torch.float64), self.n_layers - end
         return (pad(rows, (0, after, begin - 1, after)),)
 

@@ -6,7 +6,10 @@ then; so a start like t^order takes few steps.
 """
 
 import math
+import sys
 from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,34 +19,44 @@ from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.arrays import Array, library
 from fracdnn.solver.grids import Spacing
+from fracdnn.solver.mesh import FoundGrid
 from fracdnn.solver.problem import Problem
 
 _SAFETY, _SHRINK = 0.9, 0.2
 _FORGETTING = 0.75  # the power of time with which errors count up to the first output
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
-_SMALLEST = 1e-14  # of a step, in spans
+SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _MOST_STEPS = 100_000
+_JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 
 
 @dataclass(frozen=True)
-class FoundGrid:
-    """Nodes as shares of the span, and how many steps were tried in vain."""
+class Piece:
+    """A part of the span, between breakpoints; times count from the solve's begin."""
 
-    shares: torch.Tensor
-    n_rejected: int
+    begin: float
+    end: float
+    first_output: float  # after the piece's begin; up to it, errors count less
+    shortest: float  # of its steps
 
 
 class Search(ABC):
     """Steps one after the other, each tried before it is taken; times count from the begin."""
 
     growth: ClassVar[float]  # of a step, at most
+    # Whether a node's slope counts on both sides of it, so that a jump takes two nodes.
+    slope_at_begin: ClassVar[bool]
 
     def __init__(self, problem: Problem, begin: torch.Tensor, span: float, spacing: Spacing) -> None:
         orders = problem.orders.detach()
         self.problem, self.begin, self.spacing = problem, begin, spacing
         # The integral of the kernel over the whole span: what an error of the slope can become in the solution.
         self.mass = (span**orders / gamma(orders + 1.0)).unsqueeze(-1)
-        self.smallest_order = float(orders.min())
+        self.smallest_order, self.largest_order = float(orders.min()), float(orders.max())
+        self._rtol, self._atol = (
+            problem.states.spread(each, name).to(begin.device)
+            for each, name in ((spacing.rtol, "rtol"), (spacing.atol, "atol"))
+        )
         self.now = 0.0
 
     @property
@@ -68,53 +81,120 @@ class Search(ABC):
     def accept(self) -> None:
         """Take the step that was tried last."""
 
+    @abstractmethod
+    def restart(self) -> None:
+        """Forget what the next step would guess from those before: func jumps here."""
+
     def scale(self, states: Array) -> Array:
         """The error allowed for states [G, S, d] of these sizes; [G, d]."""
-        return self.spacing.atol + self.spacing.rtol * library(states).amax(abs(states), 1)
+        like = isinstance(states, torch.Tensor)
+        atol, rtol = (self._atol, self._rtol) if like else (self._atol.numpy(), self._rtol.numpy())
+        # Not 0 where atol is: a component that is 0 has no error.
+        return (atol + rtol * library(states).amax(abs(states), 1)).clip(min=sys.float_info.min)
 
 
 @torch.no_grad()
-def find_grid(search: Search, span: float, first_output: float) -> FoundGrid:
-    """A grid for the span, where the solution is asked for from `first_output` on."""
-    ends, end = [0.0], 0.0
-    step, rejected, growth = min(first_output, search.first_step(span)), 0, search.growth
-    while ends[-1] < span:
-        rest = span - ends[-1]
-        if step > 0.9 * rest:
-            step = rest
-        elif step > 0.5 * rest:
-            step = rest / 2.0
-        if len(ends) > _MOST_STEPS:
+def find_grid(
+    search: Search, pieces: Sequence[Piece], outputs: Sequence[float], longest: float = math.inf
+) -> FoundGrid:
+    """A grid that ends a step wherever a piece ends, of steps not longer than `longest`."""
+    places, shares, restarts = [0], [0.0], set()
+    walk = _Walk(search, outputs, longest)
+    for place, piece in enumerate(pieces):
+        if place:
+            if search.slope_at_begin:
+                walk.bridge(piece)
+            search.restart()
+            restarts.add(len(walk.ends) - 1)
+        walk.over(piece)
+        made = walk.ends[len(shares) :]
+        places += [place] * len(made)
+        shares += [(end - piece.begin) / (piece.end - piece.begin) for end in made[:-1]] + [1.0]
+    device = search.begin.device
+    return FoundGrid(
+        torch.tensor(places, device=device),
+        torch.tensor(shares, dtype=torch.float64, device=device),
+        frozenset(restarts),
+        walk.n_rejected,
+    )
+
+
+class _Walk:
+    """The ends of the steps so far."""
+
+    def __init__(self, search: Search, outputs: Sequence[float], longest: float) -> None:
+        self._search, self._outputs, self._span, self._longest = search, outputs, outputs[-1], longest
+        self.ends = [0.0]
+        self.n_rejected = 0
+
+    def bridge(self, piece: Piece) -> None:
+        """A step over a jump at the piece's begin, so short that it does not matter what lies between its ends.
+
+        Of length τ, it misplaces the jump by as much, while rounding of its weights counts like 1/τ.
+        """
+        length = (2.0 * sys.float_info.epsilon * self._span * piece.first_output) ** 0.5
+        end = piece.begin + min(length, 0.1 * (piece.end - piece.begin))
+        if math.isfinite(self._search.attempt(end)):
+            self._take(end)
+
+    def over(self, piece: Piece) -> None:
+        """Steps to the end of a piece; the first of them as if nothing had been before."""
+        search, growth, first, tried_again = self._search, self._search.growth, True, False
+        step, end = min(piece.first_output, search.first_step(piece.end - piece.begin)), piece.begin
+        while self.ends[-1] < piece.end:
+            step = min(step, self._longest)
+            rest = piece.end - self.ends[-1]
+            if step > 0.9 * rest:
+                step = rest
+            elif step > 0.5 * rest:
+                step = rest / 2.0
+            self._check(step, end, piece)
+            end = piece.end if step == rest else self.ends[-1] + step
+            error = search.attempt(end) * min((end - piece.begin) / piece.first_output, 1.0) ** _FORGETTING
+            power = _FORGETTING + search.smallest_order if first else search.power
+            if tried_again and not first and search.largest_order <= 1.0:  # func may jump
+                error, power = error * self._left_over(end), 1.0
+            if error <= 1.0:
+                self._take(end)
+                step *= min(max(_factor(error, power), _SHRINK), growth)
+                growth, first, tried_again = search.growth, False, False
+            else:
+                self.n_rejected += 1
+                growth, tried_again = 1.0, True
+                step *= min(max(_factor(error, power), _FIRST_SHRINK if first else _SHRINK), 0.9)
+
+    def _left_over(self, end: float) -> float:
+        """How much of an error of the slope, on a step to this time alone, is left at the next output.
+
+        In parts of what it would be, were it on the whole span: ∫ over the step of the kernel, over that of the span.
+        """
+        length = end - self.ends[-1]
+        later = bisect_right(self._outputs, self.ends[-1])
+        wait = max(self._outputs[later] - end, length)
+        kernel = (wait / self._span) ** (self._search.smallest_order - 1.0)
+        return min(_JUMP_CAUTION * length / self._span * kernel, 1.0)
+
+    def _take(self, end: float) -> None:
+        self._search.accept()
+        self._search.now = end
+        self.ends.append(end)
+
+    def _check(self, step: float, tried: float, piece: Piece) -> None:
+        search, now = self._search, self.ends[-1]
+        if len(self.ends) > _MOST_STEPS:
             raise NotConvergedError(
                 f"the solve must take at most {_MOST_STEPS} steps, got no further than "
-                f"t = {float(search.begin) + ends[-1]:.6g} with them; use method='collocation', larger rtol and atol, "
+                f"t = {float(search.begin) + now:.6g} with them; use method='collocation', larger rtol and atol, "
                 f"or n_steps="
             )
-        if step < _SMALLEST * span:
-            for time in (ends[-1], end):  # the last that was taken, and the last that was tried
+        if step < max(piece.shortest, SMALLEST * now):
+            for time in (now, tried):  # the last that was taken, and the last that was tried
                 search.problem.check_slope(search.begin + time, search.state)
             raise NotConvergedError(
-                f"the step became shorter than {_SMALLEST:g} of the span at t = {float(search.begin) + ends[-1]:.6g} "
-                f"after {len(ends) - 1} steps; the solution may end there: "
-                f"ask for earlier times only, or for larger rtol and atol"
+                f"the step became shorter than {max(piece.shortest, SMALLEST * now):.2g} at "
+                f"t = {float(search.begin) + now:.6g} after {len(self.ends) - 1} steps; the solution may end there: "
+                f"ask for earlier times only, or for larger rtol and atol; where func jumps, pass breakpoints="
             )
-        end = span if step == rest else ends[-1] + step
-        first = len(ends) == 1
-        error = search.attempt(end) * min(end / first_output, 1.0) ** _FORGETTING
-        power = _FORGETTING + search.smallest_order if first else search.power
-        if error <= 1.0:
-            search.accept()
-            search.now = end
-            ends.append(end)
-            step *= min(max(_factor(error, power), _SHRINK), growth)
-            growth = search.growth
-        else:
-            rejected += 1
-            growth = 1.0
-            step *= min(max(_factor(error, power), _FIRST_SHRINK if first else _SHRINK), 0.9)
-    shares = torch.tensor(ends, dtype=torch.float64, device=search.begin.device) / span
-    shares[-1] = 1.0
-    return FoundGrid(shares, rejected)
 
 
 def _factor(error: float, power: float) -> float:

@@ -6,22 +6,23 @@ time that was found, with G_T as a constant, has that derivative as its own.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.fdeint import Solution, fdeint
 from fracdnn.tracing import being_traced
-from fracdnn.validation import check_count
+from fracdnn.validation import check_count, check_flag
 
 Event = Callable[[torch.Tensor, Any], torch.Tensor]
 
 # Where a bracket is looked at, in its widths around the root of the line through its ends.
 _AROUND = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-10)
 _MAX_ROUNDS = 20
-_NOT_HERE = ("info", "t", "trajectory")
+_NOT_HERE = ("t", "trajectory")
 
 
 def fdeint_event(
@@ -33,6 +34,7 @@ def fdeint_event(
     until: float,
     order: Any,
     looks: int = 64,
+    info: bool = False,
     **options: Any,
 ) -> tuple[torch.Tensor, Any]:
     """The first time after t0, a float64 number, at which `event(t, y)` is zero, and the solution there.
@@ -44,7 +46,8 @@ def fdeint_event(
     `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `until`; where the
     event comes before the first look, they begin anew up to the second. The gradient of time and state is exact for the
     discrete solution, in y0, order, t0 and whatever func and event close over. Costs some six solves without a gradient
-    and, where one is asked for, three with it.
+    and, where one is asked for, three with it. `info=True` gives the time and, for the state, a `Solution`: its
+    `states` is the state at the event, its grid that of the last solve, and `n_evaluations` counts those of all solves.
     """
     if not callable(event):
         raise InvalidTypeError(f"event must be callable as event(t, y), got {type(event).__name__}; pass a function")
@@ -54,8 +57,8 @@ def fdeint_event(
             "find the event outside of it"
         )
     _check_options(options)
-    begin = torch.as_tensor(t0, dtype=torch.float64)
-    end = float(until)
+    begin, end = _number(t0, "t0"), float(_number(until, "until").detach())
+    check_flag(info, "info")
     if not float(begin.detach()) < end < math.inf:
         raise InvalidArgumentError(
             f"until must be later than t0 and finite, got {end:g} for t0 = {float(begin.detach()):g}; pass a later time"
@@ -66,10 +69,10 @@ def fdeint_event(
         time = solve.root(bracket)
     (state,) = solve.at(time.reshape(1), bracket)
     (value,) = solve.values(time.reshape(1), [state])
-    if not value.requires_grad:
-        return time, state
-    time = time - value.to(torch.float64) / solve.slope(time, bracket)
-    return time, solve.at(time.reshape(1), bracket)[0]
+    if value.requires_grad:
+        time = time - value.to(torch.float64) / solve.slope(time, bracket)
+        (state,) = solve.at(time.reshape(1), bracket)
+    return time, solve.told(state) if info else state
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,14 @@ class _Solve:
 
     def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event: Event, options: dict[str, Any]) -> None:
         self._func, self._y0, self._begin, self._event, self._options = func, y0, begin, event, options
+        self._n_evaluations = 0
+        self._last: Solution | None = None
 
     def at(self, times: torch.Tensor, bracket: _Bracket) -> list[Any]:
         """States at times in a bracket, on the grid on which it was found."""
         ends = [bracket.end.reshape(1)] if bool(times[-1] < bracket.end) else []
         t = torch.cat([self._begin.reshape(1), bracket.first.reshape(1), times, *ends])
-        return _states(fdeint(self._func, self._y0, t, **self._options), range(2, 2 + len(times)))
+        return self._states(t)[2 : 2 + len(times)]
 
     def values(self, times: torch.Tensor, states: list[Any]) -> list[torch.Tensor]:
         """What the event is there."""
@@ -105,7 +110,7 @@ class _Solve:
         end = until
         for _ in range(_MAX_ROUNDS):
             t = torch.linspace(float(self._begin), end, looks + 1, dtype=torch.float64, device=self._begin.device)
-            found = [float(value) for value in self.values(t, self._all(t))]
+            found = [float(value) for value in self.values(t, self._states(t))]
             change = _first_change(found)
             if change is None:
                 raise InvalidArgumentError(
@@ -152,29 +157,58 @@ class _Solve:
             )
         return slope
 
-    def _all(self, t: torch.Tensor) -> list[Any]:
-        return _states(fdeint(self._func, self._y0, t, **self._options), range(len(t)))
+    def told(self, state: Any) -> Solution:
+        """How a state came about."""
+        assert self._last is not None
+        return replace(self._last, states=state, n_evaluations=self._n_evaluations)
+
+    def _states(self, t: torch.Tensor) -> list[Any]:
+        solution = self._last = fdeint(self._func, self._y0, t, info=True, **self._options)
+        self._n_evaluations += solution.n_evaluations
+        states = solution.states
+        if isinstance(states, tuple):
+            return [tuple(part[place] for part in states) for place in range(len(t))]
+        return list(states.unbind(0))
 
     def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
         value = self._event(time, state)
-        if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            kind = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        if not isinstance(value, torch.Tensor):
             raise InvalidArgumentError(
-                f"event must return a tensor of one number, got {kind}; combine several with a product or a minimum"
+                f"event must return a tensor of one number, got {type(value).__name__}; "
+                f"return what it computes of t and y, say y[0] - 1, without .item() or float()"
+            )
+        if value.numel() != 1:
+            raise InvalidArgumentError(
+                f"event must return a tensor of one number, got shape {tuple(value.shape)}; "
+                f"combine several with a product or a minimum"
+            )
+        if not value.is_floating_point():
+            raise InvalidArgumentError(
+                f"event must return a number that changes its sign, got dtype {value.dtype}; "
+                f"return a difference such as y[0] - 1, not y[0] < 1"
+            )
+        if not bool(torch.isfinite(value)):
+            raise InvalidArgumentError(
+                f"event must return finite numbers, got {float(value.detach())} at t = {float(time.detach()):.6g}; "
+                f"check event there"
             )
         return value.reshape(())
-
-
-def _states(solution: Any, places: range) -> list[Any]:
-    if isinstance(solution, tuple):
-        return [tuple(part[place] for part in solution) for place in places]
-    return [solution[place] for place in places]
 
 
 def _first_change(values: list[float]) -> int | None:
     """The first place at which the sign is no longer that of the first value that is not zero."""
     start = next((place for place, value in enumerate(values) if value != 0), len(values))
     return next((place for place in range(start + 1, len(values)) if values[place] * values[start] <= 0), None)
+
+
+def _number(value: Any, name: str) -> torch.Tensor:
+    """One time, float64, still attached to the caller's graph."""
+    if isinstance(value, bool) or not isinstance(value, Real | torch.Tensor):
+        raise InvalidTypeError(f"{name} must be a number, got {type(value).__name__}; pass a float")
+    time = torch.as_tensor(value, dtype=torch.float64)
+    if time.numel() != 1:
+        raise InvalidArgumentError(f"{name} must be one number, got shape {tuple(time.shape)}; pass one time")
+    return time.reshape(())
 
 
 def _check_options(options: dict[str, Any]) -> None:

@@ -1,19 +1,22 @@
 """Solve d_t^order u = func(t, u) with memory, differentiably."""
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import HISTORIES, default_tolerance
-from fracdnn.solver.adaptive import find_grid
+from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.collocation import Collocation, modes_for, walk
-from fracdnn.solver.grids import Spacing, make_grid
+from fracdnn.solver.grids import Spacing, anchors, make_grid
 from fracdnn.solver.l1_chain import l1_chain
 from fracdnn.solver.march import Wanted, interpolated, march
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Method, Options
 from fracdnn.solver.methods.exponential import Exponential
 from fracdnn.solver.methods.l1 import L1
@@ -26,6 +29,8 @@ from fracdnn.validation import check_choice, check_count, check_flag, check_posi
 
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-7}
+# Methods that predict and correct.
+_CORRECTED = ("adams", "pece", "exponential")
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,11 @@ def fdeint(
     step_size: float | None = None,
     n_steps: int | None = None,
     grading: float | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
+    rtol: Any = None,
+    atol: Any = None,
+    max_step: float | None = None,
+    breakpoints: Any = None,
+    slope: Any = None,
     corrections: int = 1,
     linear: torch.Tensor | None = None,
     history: str = "auto",
@@ -95,9 +103,18 @@ def fdeint(
     gradients (`torch.no_grad`) "collocation" on an adaptive grid iterates its states to a small part of the tolerance
     only, so that they differ by as much from those with them.
     """
-    spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol)
+    spacing = Spacing.asked_for(
+        grid=grid,
+        step_size=step_size,
+        n_steps=n_steps,
+        grading=grading,
+        rtol=rtol,
+        atol=atol,
+        max_step=max_step,
+        breakpoints=breakpoints,
+    )
     options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
-    request = _Request.asked_for(func, y0, t, order, spacing, trajectory)
+    request = _Request.asked_for(func, (y0, slope), t, order, spacing, trajectory)
     precision = _Precision.asked_for(history, tolerance, checkpoint, method, request.problem.value.dtype)
     check_flag(info, "info")
     solution = _solved(method, request, precision, options)
@@ -134,20 +151,19 @@ class _Request:
     trajectory: bool
 
     @classmethod
-    def asked_for(cls, func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, trajectory: Any) -> "_Request":
+    def asked_for(
+        cls, func: Any, start: tuple[Any, Any], t: Any, order: Any, spacing: Spacing, trajectory: Any
+    ) -> "_Request":
         """Checked."""
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
         times = check_times(t)
-        problem = posed_problem(func, y0, order)
+        problem = posed_problem(func, *start, order)
         check_flag(trajectory, "trajectory")
-        smallest = 4.0 * torch.finfo(problem.value.dtype).eps
-        if spacing.kind == "adaptive" and spacing.rtol < smallest:
-            raise InvalidArgumentError(
-                f"rtol must be at least {smallest:.1e} for {problem.value.dtype}, got {spacing.rtol}; "
-                f"use a larger one, or a state of more digits"
-            )
-        return cls(spacing, t, times.to(problem.value.device), problem, trajectory)
+        request = cls(spacing, t, times.to(problem.value.device), problem, trajectory)
+        if spacing.breakpoints is not None:
+            problem.jumps_at(anchors(spacing, request.times)[1:-1].detach(), request.rounding)
+        return request
 
     @property
     def clock(self) -> torch.Tensor:
@@ -167,13 +183,30 @@ class _Request:
         return float((self.times[-1] - self.times[0]).detach())
 
     @property
-    def first_output(self) -> float:
-        """The first time after the begin that is asked for."""
-        return float(self.elapsed[1 if self.trajectory else 0].detach())
+    def rounding(self) -> float:
+        """Of the times that func sees."""
+        latest = max(abs(float(self.times[0].detach())), abs(float(self.times[-1].detach())))
+        return 4.0 * torch.finfo(self.clock.dtype).eps * latest
 
-    def grid(self, shares: torch.Tensor | None) -> Grid:
-        """What was asked for, or nodes at shares of the span."""
-        return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, shares)
+    @cached_property
+    def outputs(self) -> list[float]:
+        """Elapsed times, as numbers; the last is the span."""
+        return [float(time) for time in self.elapsed.detach().tolist()]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The span, cut at breakpoints."""
+        ends = (anchors(self.spacing, self.times) - self.times[0]).detach().tolist()
+        found = []
+        for begin, end in pairwise(ends):
+            first = min(self.outputs[bisect_right(self.outputs, begin)], end) - begin
+            # After a breakpoint, points of a panel have to differ from it.
+            found.append(Piece(begin, end, first, 500.0 * self.rounding if begin else SMALLEST * first))
+        return found
+
+    def grid(self, found: FoundGrid | None) -> Grid:
+        """What was asked for, or the nodes that were found."""
+        return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
 
 
 def _solved(method: str, request: _Request, precision: _Precision, options: Options) -> Solution:
@@ -187,6 +220,12 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
             f"linear must not be given for method {method!r}, got a {type(options.linear).__name__}; "
             f"add its product to func, or pass method='exponential'"
         )
+    if options.corrections > 1 and method not in _CORRECTED:
+        raise InvalidArgumentError(
+            f"corrections must be 1 for method {method!r}, which corrects no prediction, got {options.corrections}; "
+            f"leave it out, or pass method='adams'"
+        )
+    _check_digits(method, spacing, problem.value.dtype)
     _check_compiled(method, spacing.kind)
     try:
         if method == "collocation":
@@ -199,6 +238,23 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
         raise
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
+
+
+def _check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
+    """Equations of implicit methods are solved to rounding, by factors that torch has for float32 and float64 only."""
+    implicit = method == "collocation" or METHODS[method].implicit
+    adaptive, smallest = spacing.kind == "adaptive", 4.0 * torch.finfo(dtype).eps
+    if dtype not in _TOLERANCES and (implicit or adaptive):
+        what = f"method {method!r}" if implicit else "an adaptive grid"
+        raise InvalidArgumentError(
+            f"y0 must be float32 or float64 for {what}, got {dtype}; convert it with .float() and let func compute in "
+            f"{dtype} inside, or pass method='adams' and n_steps="
+        )
+    if adaptive and spacing.smallest_rtol < smallest:
+        raise InvalidArgumentError(
+            f"rtol must be at least {smallest:.1e} for {dtype}, got {spacing.smallest_rtol}; "
+            f"use a larger one, or a state of more digits"
+        )
 
 
 def _check_compiled(method: str, kind: str) -> None:
@@ -219,14 +275,14 @@ def _unbatched(method: str, kind: str) -> InvalidArgumentError:
 
 def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method:
     method = METHODS[name]
+    if spacing.kind != "uniform" and method.only_uniform:
+        raise InvalidArgumentError(
+            f"grid must be 'uniform' for method {name!r}, got {spacing.kind!r}; pass n_steps= or step_size="
+        )
     if spacing.kind == "adaptive" and not method.adaptive:
         raise InvalidArgumentError(
             f"grid must be 'given', 'uniform' or 'graded' for method {name!r}, got 'adaptive'; "
             f"pass grid='given' to take t itself, or n_steps="
-        )
-    if spacing.kind != "uniform" and method.only_uniform:
-        raise InvalidArgumentError(
-            f"grid must be 'uniform' for method {name!r}, got {spacing.kind!r}; pass n_steps= or step_size="
         )
     largest = problem.largest_order
     if largest is not None and largest > method.largest_order:
@@ -238,29 +294,29 @@ def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> 
 
 
 def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
-    shares, rejected, count = None, 0, count_for(request.spacing)
+    found, count = None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
         outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
         search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing, outputs)
-        found = find_grid(search, request.span, request.first_output)
-        shares, rejected, guesses = found.shares, found.n_rejected, search.guesses
+        found = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
         if outputs is not None:
-            return torch.stack(search.states), request.grid(shares), rejected
-    nodes = request.grid(shares)
+            return torch.stack(search.states), request.grid(found), found.n_rejected
+        guesses = search.guesses
+    nodes = request.grid(found)
     weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.tolerance))
     scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
-    return walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint), nodes, rejected
+    states = walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint)
+    return states, nodes, found.n_rejected if found else 0
 
 
 def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
     problem, spacing = request.problem, request.spacing
-    shares, rejected = None, 0
+    found = None
     if spacing.kind == "adaptive":
         search = StepSearch(method, request.times[0].detach(), request.clock, request.span, spacing)
-        found = find_grid(search, request.span, request.first_output)
-        shares, rejected = found.shares, found.n_rejected
-    nodes = request.grid(shares)
+        found = find_grid(search, request.pieces, request.outputs, spacing.max_step)
+    nodes, rejected = request.grid(found), found.n_rejected if found else 0
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
     one_tensor = len(problem.orders) == 1 and not problem.states.is_tuple
     if isinstance(method, L1) and one_tensor and not precision.checkpoint:

@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.mesh import Grid, graded_mesh
+from fracdnn.solver.mesh import FoundGrid, Grid, graded_mesh
 from fracdnn.tracing import being_traced, carries_derivative
-from fracdnn.validation import check_choice, check_count, check_positive
+from fracdnn.validation import check_choice, check_count, check_numbers, check_positive, check_times
 
 GRIDS = ("adaptive", "given", "graded", "uniform")
 # Tolerances of an adaptive grid.
@@ -18,6 +20,13 @@ RTOL, ATOL = 1e-5, 1e-8
 _LARGEST_DEVIATION = 0.05
 # Finer at the begin than this, the first steps would be lost in rounding before they pay.
 _LARGEST_GRADING = 8.0
+# Of times, relative to the latest.
+ROUNDING = 8.0 * torch.finfo(torch.float64).eps
+# Of the time between breakpoints, in spans.
+_NARROWEST = 1e-9
+
+# A number, a tensor that broadcasts against the state, or one of both for each tensor of a tuple.
+Tolerance: TypeAlias = float | torch.Tensor | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -28,11 +37,24 @@ class Spacing:
     step_size: float | None
     n_steps: int | None
     grading: float | None
-    rtol: float
-    atol: float
+    rtol: Tolerance
+    atol: Tolerance
+    max_step: float
+    breakpoints: torch.Tensor | None
 
     @classmethod
-    def asked_for(cls, grid: Any, step_size: Any, n_steps: Any, grading: Any, rtol: Any, atol: Any) -> "Spacing":
+    def asked_for(
+        cls,
+        *,
+        grid: Any,
+        step_size: Any,
+        n_steps: Any,
+        grading: Any,
+        rtol: Any,
+        atol: Any,
+        max_step: Any,
+        breakpoints: Any,
+    ) -> "Spacing":
         """Checked, with the kind of grid that follows from what was given."""
         if grid is not None:
             kind = check_choice(grid, "grid", GRIDS)
@@ -48,8 +70,8 @@ class Spacing:
         _check_use("step_size", step_size, kind, fixed)
         _check_use("n_steps", n_steps, kind, fixed)
         _check_use("grading", grading, kind, kind == "graded")
-        _check_use("rtol", rtol, kind, kind == "adaptive")
-        _check_use("atol", atol, kind, kind == "adaptive")
+        for name, value in (("rtol", rtol), ("atol", atol), ("max_step", max_step), ("breakpoints", breakpoints)):
+            _check_use(name, value, kind, kind == "adaptive")
         if fixed and step_size is None and n_steps is None:
             raise InvalidArgumentError(
                 f"n_steps or step_size must be given for grid={kind!r}, got neither; pass n_steps="
@@ -59,14 +81,53 @@ class Spacing:
             None if step_size is None else check_positive(step_size, "step_size", remedy="the longest step"),
             None if n_steps is None else check_count(n_steps, "n_steps", minimum=1),
             None if grading is None else check_positive(grading, "grading"),
-            RTOL if rtol is None else check_positive(rtol, "rtol", remedy="1e-5 is usual"),
-            ATOL if atol is None else check_positive(atol, "atol", remedy="1e-8 is usual"),
+            RTOL if rtol is None else _tolerance(rtol, "rtol"),
+            ATOL if atol is None else _tolerance(atol, "atol"),
+            math.inf if max_step is None else check_positive(max_step, "max_step", remedy="the longest step"),
+            None if breakpoints is None else check_times(breakpoints, "breakpoints", minimum=0),
         )
+
+    @property
+    def smallest_rtol(self) -> float:
+        """Of all components."""
+        return _smallest(self.rtol)
+
+    @property
+    def smallest_atol(self) -> float:
+        """Of all components."""
+        return _smallest(self.atol)
+
+
+def _tolerance(value: Any, name: str) -> Tolerance:
+    """A number, or a tensor or sequence of such for each component; for atol 0 will do."""
+    if isinstance(value, tuple | list):
+        return tuple(_tolerance(each, f"{name}[{place}]") for place, each in enumerate(value))
+    usual = "1e-8 is usual" if name.startswith("atol") else "1e-5 is usual"
+    if isinstance(value, torch.Tensor | np.ndarray):
+        found = check_numbers(value, name).detach()
+        good = (found >= 0) if name.startswith("atol") else (found > 0)
+        if found.is_complex() or not found.numel() or not bool(good.all()):
+            raise InvalidArgumentError(f"{name} must hold positive numbers, got {value}; {usual}")
+        return found
+    if name.startswith("atol") and isinstance(value, Real) and value == 0 and not isinstance(value, bool):
+        return 0.0
+    return check_positive(value, name, remedy=usual)
+
+
+def _smallest(tolerance: Tolerance) -> float:
+    parts = tolerance if isinstance(tolerance, tuple) else (tolerance,)
+    return min(float(part.min()) if isinstance(part, torch.Tensor) else float(part) for part in parts)
+
+
+_ONLY_ADAPTIVE = {
+    "breakpoints": "leave it out, or leave out n_steps=, step_size= and grid=: a jump takes nodes of its own",
+}
 
 
 def _check_use(name: str, value: Any, kind: str, used: bool) -> None:
     if value is not None and not used:
-        raise InvalidArgumentError(f"{name} must not be given for grid={kind!r}, got {value}; leave it out")
+        remedy = _ONLY_ADAPTIVE.get(name, "leave it out")
+        raise InvalidArgumentError(f"{name} must not be given for grid={kind!r}, got {value}; {remedy}")
 
 
 def make_grid(
@@ -75,19 +136,41 @@ def make_grid(
     times: torch.Tensor,
     clock: torch.Tensor,
     orders: torch.Tensor,
-    shares: torch.Tensor | None,
+    found: FoundGrid | None,
 ) -> Grid:
-    """The grid from the first to the last time; `shares` of the time between where it is adaptive."""
+    """The grid from the first to the last time, or, where it is adaptive, the one that was found."""
     if spacing.kind == "given":
         elapsed = times - times[0]
         return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_uniform(given, times) else None)
-    if shares is not None:
-        return _between_ends(times, clock, shares, uniform=False)
+    if found is not None:
+        # Between breakpoints, which are constants when t moves, nodes are shares of the time.
+        ends = anchors(spacing, times) - times[0]
+        begin = ends[found.pieces]
+        elapsed = begin + (ends[found.pieces + 1] - begin) * found.shares.to(times.device)
+        return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), restarts=found.restarts)
     count = _count_of_steps(times, spacing)
     grading = 1.0
     if spacing.kind == "graded":
         grading = _natural_grading(orders) if spacing.grading is None else spacing.grading
     return _between_ends(times, clock, graded_mesh(1.0, count, grading), uniform=grading == 1.0)
+
+
+def anchors(spacing: Spacing, times: torch.Tensor) -> torch.Tensor:
+    """First time, breakpoints between, last time."""
+    if spacing.breakpoints is None:
+        return times[[0, -1]]
+    breakpoints = spacing.breakpoints.to(times.device)
+    rounding = ROUNDING * max(abs(float(times[0].detach())), abs(float(times[-1].detach())))
+    inside = (breakpoints > times[0] + rounding) & (breakpoints < times[-1] - rounding)
+    found = torch.cat([times[:1], breakpoints[inside.detach()], times[-1:]])
+    gaps = found.detach().diff()
+    if float(gaps.min()) < _NARROWEST * float(gaps.sum()):
+        at = int(gaps.argmin())
+        raise InvalidArgumentError(
+            f"breakpoints must lie {_NARROWEST:g} of the span or more from one another and from its ends, got "
+            f"{float(found[at])} and {float(found[at + 1])}; leave one out"
+        )
+    return found
 
 
 def _natural_grading(orders: torch.Tensor) -> float:

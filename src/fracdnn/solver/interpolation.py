@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.tracing import being_traced
-from fracdnn.validation import check_floating, check_times
+from fracdnn.validation import check_floating, check_numbers, check_times
 
 
 class SampledInput:
@@ -49,24 +50,24 @@ class SampledInput:
             )
 
 
-def linear_input(times: Any, values: torch.Tensor) -> SampledInput:
+def linear_input(times: Any, values: Any) -> SampledInput:
     """u(t), linear between samples: `values` [T, ...] at increasing `times` [T].
 
-    A step of the solver that passes a kink loses order there: keep samples at nodes, with grid="given" or n_steps a
-    multiple, or use `cubic_input`.
+    A step of the solver that passes a kink loses order there: keep samples at nodes, with `breakpoints=times`,
+    grid="given" or n_steps a multiple, or use `cubic_input`.
     """
-    times = _checked(times, values, minimum=2)
+    times, values = _checked(times, values, minimum=2, remedy="pass two or more samples")
     slopes = values.diff(dim=0) / _like(times.diff(), values)
     return SampledInput(times, torch.stack([values[:-1], slopes], dim=1))
 
 
-def cubic_input(times: Any, values: torch.Tensor) -> SampledInput:
+def cubic_input(times: Any, values: Any) -> SampledInput:
     """u(t), the cubic spline through samples: `values` [T, ...] at increasing `times` [T], four or more.
 
     Twice continuously differentiable, of fourth order, and exact for cubic polynomials: at its ends it is the
     not-a-knot spline, one polynomial on the first two intervals and one on the last two.
     """
-    times = _checked(times, values, minimum=4)
+    times, values = _checked(times, values, minimum=4, remedy="pass more samples, or use linear_input")
     steps = times.diff()
     h = _like(steps, values)
     slopes = values.diff(dim=0) / h
@@ -118,17 +119,19 @@ def _like(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return numbers.to(values).reshape(-1, *(1,) * (values.dim() - 1))
 
 
-def _checked(times: Any, values: torch.Tensor, *, minimum: int) -> torch.Tensor:
-    """Times, as constants."""
+def _checked(times: Any, values: Any, *, minimum: int, remedy: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Times, as constants, and values."""
+    if isinstance(values, list | np.ndarray):
+        values = check_numbers(values, "values")
     if not isinstance(values, torch.Tensor):
         raise InvalidTypeError(
             f"values must be a tensor [T, ...], got {type(values).__name__}; pass torch.as_tensor(values)"
         )
     check_floating(values, "values")
-    times = check_times(times, "times", minimum=minimum).detach()
+    times = check_times(times, "times", minimum=minimum, remedy=remedy).detach()
     if values.dim() == 0 or len(values) != len(times):
         raise InvalidArgumentError(
             f"values must have one row for each of the {len(times)} times, got shape {tuple(values.shape)}; "
             f"time is the first dimension"
         )
-    return times
+    return times, values

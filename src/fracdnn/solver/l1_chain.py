@@ -12,7 +12,7 @@ from fracdnn.memory import (
     propagate,
 )
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.problem import Problem
+from fracdnn.solver.problem import Problem, time_text
 from fracdnn.tracing import carries_derivative
 
 
@@ -26,7 +26,7 @@ def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float, *, tr
         lambda j, y: problem.slope(clock[j], y),
         start,
         trajectory=trajectory,
-        name=lambda j: f"func at t[{j}]",
+        name=lambda j: f"func at t = {time_text(clock[j])}",
     )
     shape = problem.value.shape
     return states.reshape(grid.n_steps + 1, *shape) if trajectory else states.reshape(shape)

@@ -101,7 +101,8 @@ class _Walk:
         self._clock = grid.clock.unbind(0)
         steps, dtype = grid.elapsed.diff(), method.problem.value.dtype
         self._steps = steps.to(dtype).unbind(0)
-        self._reaches = (None, None, *(1.0 + steps[1:] / steps[:-1]).to(dtype).unbind(0))
+        reaches = (None, None, *(1.0 + steps[1:] / steps[:-1]).to(dtype).unbind(0))
+        self._reaches = [None if n - 1 in grid.restarts else reach for n, reach in enumerate(reaches)]
 
     def start(self) -> tuple[_Position, list[torch.Tensor]]:
         first = self._method.first(self._clock[0])

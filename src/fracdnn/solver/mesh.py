@@ -10,16 +10,33 @@ from fracdnn.validation import check_count, check_positive
 
 @dataclass(frozen=True)
 class Grid:
-    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal."""
+    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal.
+
+    After the nodes `restarts`, where func has jumped, steps continue nothing.
+    """
 
     elapsed: torch.Tensor
     clock: torch.Tensor
     step: torch.Tensor | None = None
+    restarts: frozenset[int] = frozenset()
 
     @property
     def n_steps(self) -> int:
         """N, for N + 1 nodes."""
         return len(self.elapsed) - 1
+
+
+@dataclass(frozen=True)
+class FoundGrid:
+    """Nodes as shares of the pieces they lie in, and how many steps were tried in vain.
+
+    `restarts` are the nodes after which a step knows nothing of those before.
+    """
+
+    pieces: torch.Tensor
+    shares: torch.Tensor
+    restarts: frozenset[int]
+    n_rejected: int
 
 
 def graded_mesh(T: float, n: int, grading: float = 1.0) -> torch.Tensor:

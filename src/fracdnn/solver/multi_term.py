@@ -16,13 +16,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.fdeint import Solution, fdeint
-from fracdnn.solver.states import check_state
+from fracdnn.solver.states import as_state, check_state
 from fracdnn.tracing import carries_derivative
 
 RightSide = Callable[[torch.Tensor, tuple[torch.Tensor, ...]], Any]
@@ -78,7 +79,7 @@ class MultiTerm:
         """How many initial values the equation needs: y(0), y′(0), …"""
         return sum(value.is_integer() for value in self._chain)
 
-    def start(self, *initial: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def start(self, *initial: Any) -> tuple[torch.Tensor, ...]:
         """The state of the system at the begin, of y(0), y′(0), …, all of one shape."""
         if len(initial) != self.n_initial:
             names = ", ".join("y" + "′" * k + "(0)" for k in range(self.n_initial))
@@ -86,6 +87,7 @@ class MultiTerm:
                 f"initial must hold {self.n_initial} tensors for these orders, {names}, got {len(initial)}; "
                 f"pass as many"
             )
+        initial = tuple(as_state(value, f"initial[{number}]") for number, value in enumerate(initial))
         for number, value in enumerate(initial):
             check_state(value, f"initial[{number}]")
             if not isinstance(value, torch.Tensor) or value.shape != initial[0].shape:
@@ -100,25 +102,33 @@ class MultiTerm:
         """The system's right-hand side, as `fdeint` takes it with `order=equation.order`."""
         y = state[0]
         lower = tuple(state[place] for place in self._places)
-        rest = torch.as_tensor(self._right_side(t, lower)).to(y)
-        coefficients = [each.to(y) for each in self._coefficients]
+        given = self._right_side(t, lower)
+        if not isinstance(given, torch.Tensor | Real):
+            raise InvalidArgumentError(
+                f"right_side must return a number or a tensor that broadcasts against y, got {type(given).__name__}; "
+                f"check what right_side(t, lower) returns"
+            )
+        rest = _like_y(torch.as_tensor(given), y, "right_side", "check what right_side(t, lower) returns")
+        coefficients = [
+            _like_y(each, y, f"coefficients[{place}]", "pass one number, or one for each component of y")
+            for place, each in enumerate(self._coefficients)
+        ]
         highest = coefficients.pop(self._highest)
         for coefficient, derivative in zip(coefficients, lower, strict=True):
             rest = rest - coefficient * derivative
-        slope = rest / highest
-        if torch.broadcast_shapes(slope.shape, y.shape) != y.shape:
-            raise InvalidArgumentError(
-                f"right_side and coefficients must broadcast against y's shape {tuple(y.shape)}, got "
-                f"{tuple(slope.shape)} for their sum; check what right_side(t, lower) returns"
-            )
-        return (*state[1:], slope.expand_as(y))
+        return (*state[1:], (rest / highest).expand_as(y))
 
-    def solve(self, initial: Sequence[torch.Tensor], t: Any, **options: Any) -> Any:
+    def solve(self, initial: Sequence[Any], t: Any, **options: Any) -> Any:
         """The solution y at the times t; `initial` is (y(0), y′(0), …), and `options` are those of `fdeint`."""
         if not isinstance(initial, tuple | list):
             raise InvalidTypeError(
                 f"initial must be a tuple of tensors, y(0) and its derivatives, got {type(initial).__name__}; "
                 f"pass (y0,) for one"
+            )
+        if "slope" in options:
+            raise InvalidArgumentError(
+                f"slope must not be given to MultiTerm.solve, got {options['slope']!r}; "
+                f"pass slopes in initial=(y(0), y′(0), …)"
             )
         found = fdeint(self.func, self.start(*initial), t, order=self.order, **options)
         return replace(found, states=found.states[0]) if isinstance(found, Solution) else found[0]
@@ -139,10 +149,12 @@ def _checked_orders(orders: Sequence[Any]) -> list[torch.Tensor]:
             )
         checked.append(value)
     values = [float(value.detach()) for value in checked]
-    if len(set(values)) < len(values) or max(values) == 0:
+    if max(values) == 0:
         raise InvalidArgumentError(
-            f"orders must differ, and one be above 0, got {values}; add up the coefficients of equal orders"
+            f"orders must hold one above 0, got {values}; without a derivative there is nothing to solve in time"
         )
+    if len(set(values)) < len(values):
+        raise InvalidArgumentError(f"orders must differ, got {values}; add up the coefficients of equal orders")
     return checked
 
 
@@ -152,7 +164,26 @@ def _checked_coefficients(coefficients: Sequence[Any], count: int) -> list[torch
         raise InvalidArgumentError(
             f"coefficients must hold one for each order, {count}, got {len(given)}; pass as many as orders"
         )
-    return [_number(each, f"coefficients[{place}]") for place, each in enumerate(given)]
+    checked = [_number(each, f"coefficients[{place}]") for place, each in enumerate(given)]
+    for place, each in enumerate(checked):
+        if each.is_complex() or not bool(torch.isfinite(each.detach()).all()):
+            raise InvalidArgumentError(
+                f"coefficients[{place}] must be finite real numbers, got {each.detach().tolist()}; check where they "
+                f"come from"
+            )
+    return checked
+
+
+def _like_y(value: torch.Tensor, y: torch.Tensor, name: str, remedy: str) -> torch.Tensor:
+    """In y's dtype and place, and of a shape that broadcasts against y's."""
+    fits = value.dim() <= y.dim() and all(
+        mine in (1, theirs) for mine, theirs in zip(value.shape[::-1], y.shape[::-1], strict=False)
+    )
+    if not fits:
+        raise InvalidArgumentError(
+            f"{name} must broadcast against y's shape {tuple(y.shape)}, got shape {tuple(value.shape)}; {remedy}"
+        )
+    return value.to(y)
 
 
 def _listed(values: Any, name: str) -> list[Any]:

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from fracdnn.caputo.modes import kernel_modes
-from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search
 from fracdnn.solver.arrays import Array, cast, library, norm
@@ -36,6 +35,7 @@ class PanelSearch(Search):
     """
 
     growth = 3.0
+    slope_at_begin = False
 
     def __init__(
         self,
@@ -48,13 +48,14 @@ class PanelSearch(Search):
     ) -> None:
         span = float((times[-1] - times[0]).detach())
         super().__init__(problem, times[0].detach(), span, spacing)
-        weights = _weights(problem, count, span)
+        shortest = _SHORTEST * min(float((times[1] - times[0]).detach()), span)
+        weights = _weights(problem, count, shortest, span)
         self._scheme = Collocation(problem, weights, times[0].detach(), clock.dtype, enough=self._enough)
         self._memory = self._scheme.start()
         self._mass = self.mass.numpy() if self._scheme.in_numpy else self.mass
         self._rounding = 8.0 * torch.finfo(problem.value.dtype).eps
         self._panel: Panel | None = None
-        self._end = 0.0
+        self._end, self._restarted = 0.0, False
         self._outputs = None if outputs is None else (outputs, outputs.tolist())
         self.guesses: list[torch.Tensor] = []  # for a walk over the same panels
         self.states = [problem.value for time in (self._outputs or ((), ()))[1] if time <= 0.0]
@@ -65,20 +66,23 @@ class PanelSearch(Search):
 
     def _enough(self, states: Array) -> float:
         size = norm(states)
-        return max(_ENOUGH * (self.spacing.atol + self.spacing.rtol * size), self._rounding * size)
+        allowed = self.spacing.smallest_atol + self.spacing.smallest_rtol * size
+        return max(_ENOUGH * allowed, self._rounding * size)
 
     def first_step(self, span: float) -> float:
         """As long as the slope at the begin would take to undo the state."""
-        value, orders = self.problem.value, self.problem.orders.detach()
+        if self.now > 0.0:
+            return super().first_step(span)
+        value, orders = self.problem.value, self.problem.orders.tolist()
         size, speed = norm(value), norm(self.problem.packed_slope(self.begin.to(self._scheme.clock_dtype), value))
         if not size or not speed:
             return _LONGEST_FIRST * span
-        time = float(((_FIRST * gamma(orders + 1.0) * size / speed) ** (1.0 / orders)).min())
+        time = min((_FIRST * math.gamma(order + 1.0) * size / speed) ** (1.0 / order) for order in orders)
         return min(max(time, _SHORTEST_FIRST * span), _LONGEST_FIRST * span)
 
     def attempt(self, end: float) -> float:
         begin, length = self._scheme.time(self.now), self._scheme.time(end - self.now)
-        guess, self._end = self._within_rejected(length), end
+        guess, self._end = self._guess(length), end
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 self._panel = self._scheme.solve(self._memory, begin, length, guess)
@@ -90,8 +94,11 @@ class PanelSearch(Search):
         error = library(states).minimum(_OF_SLOPES * self._mass * slopes, _OF_STATES * states)
         return norm(error / self.scale(self._panel.states))
 
-    def _within_rejected(self, length: Array) -> Array | None:
-        """The states of a panel that was tried and is too long, on its first part."""
+    def _guess(self, length: Array) -> Array | None:
+        """The states of a panel that was tried and is too long, on its first part; after a jump those at its begin."""
+        if self._restarted:
+            like = self._scheme.points.places[:, None]
+            return self._memory.state[:, None] + 0.0 * cast(like, self._memory.state)
         if self._panel is None or float(self._panel.begin) != self.now:
             return None
         weights = self._scheme.points.values_at(self._scheme.points.places * (length / self._panel.length))
@@ -102,6 +109,7 @@ class PanelSearch(Search):
         return self._scheme.tensor(self._memory.state)
 
     def accept(self) -> None:
+        self._restarted = False
         if self._panel is None:
             return
         if self._outputs is None:
@@ -110,6 +118,9 @@ class PanelSearch(Search):
             self._note(self._panel, *self._outputs)
         self._memory = self._scheme.close(self._memory, self._panel)
 
+    def restart(self) -> None:
+        self._restarted = True
+
     def _note(self, panel: Panel, outputs: torch.Tensor, numbers: list[float]) -> None:
         first, last = len(self.states), bisect_right(numbers, self._end)
         if last > first:
@@ -117,14 +128,15 @@ class PanelSearch(Search):
             self.states += self._scheme.found(self._memory, panel, outputs[first:last], to_end=to_end)
 
 
-def _weights(problem: Problem, count: int, span: float) -> Weights:
-    """Of NumPy's where a panel is small."""
-    orders, shortest = problem.orders.detach(), _SHORTEST * span
+def _weights(problem: Problem, count: int, shortest: float, span: float) -> Weights:
+    """Of NumPy's where a panel is small; for times rounded outward, so that like solves share them."""
+    shortest, longest = 2.0 ** math.floor(math.log2(shortest)), 2.0 ** math.ceil(math.log2(span))
+    orders = problem.orders.detach()
     if problem.value.device.type == "cpu" and count * problem.value.numel() <= DENSE and not being_transformed():
-        return constant_weights(tuple(orders.tolist()), count, shortest, span)
-    return Weights.of(orders, count, kernel_modes(shortest, span, MODES_TOLERANCE))
+        return constant_weights(tuple(orders.tolist()), count, shortest, longest)
+    return Weights.of(orders, count, kernel_modes(shortest, longest, MODES_TOLERANCE))
 
 
 def count_for(spacing: Spacing) -> int:
     """Points of a panel: more of them where the tolerance is small."""
-    return min(max(round(3.0 - math.log10(spacing.rtol)), 3), 12) if spacing.kind == "adaptive" else _POINTS
+    return min(max(round(3.0 - math.log10(spacing.smallest_rtol)), 3), 12) if spacing.kind == "adaptive" else _POINTS

@@ -1,17 +1,20 @@
 """A fractional initial value problem in packed form: what a method sees of it."""
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, StateChangedError
 from fracdnn.memory.guard import version
-from fracdnn.solver.states import State, States, check_state
+from fracdnn.solver.states import State, States, as_state, check_state
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative
-from fracdnn.validation import check_order
+from fracdnn.validation import check_numbers, check_order
 
-_ORDER_REMEDY = "; order=1 is an ordinary differential equation, a smaller order has a longer memory"
+_ORDER_REMEDY = (
+    "; order=1 is an ordinary differential equation: pass a number above 0, and for derivatives above 2 use MultiTerm"
+)
 
 
 class Problem:
@@ -23,7 +26,9 @@ class Problem:
         self.states = states
         self._func = func
         self.n_evaluations = 0
-        self.value = states.pack(value)
+        self.value = states.pack(value).clone()  # not the caller's own, which func might write into
+        self._jumps: torch.Tensor | None = None
+        self._rounding = 0.0
         self.velocity = None
         if slope is not None:
             above_one = (states.orders > 1.0).unsqueeze(-1).to(self.value.device)
@@ -66,12 +71,26 @@ class Problem:
         found = [self._called(time, state, transformed) for time, state in zip(clock, each, strict=True)]
         return torch.stack(found).reshape(packed.shape)
 
+    def jumps_at(self, times: torch.Tensor, rounding: float) -> None:
+        """Func jumps at these times: there, up to rounding, it is asked for what it is just before."""
+        self._jumps, self._rounding = (times, rounding) if len(times) else (None, 0.0)
+
+    def _before_jump(self, time: torch.Tensor, jumps: torch.Tensor) -> torch.Tensor:
+        near = (jumps - time.detach()).abs() <= self._rounding
+        if not bool(near.any()):
+            return time
+        jump = jumps[near][0].to(time.dtype)
+        before = torch.nextafter(jump, torch.full_like(jump, -torch.inf))
+        return time + (before - time).detach()
+
     def slope(self, time: torch.Tensor, state: Any) -> Any:
         """func(t, u) of a state that is not packed."""
         return self._called(time, state, being_transformed())
 
     def _called(self, time: torch.Tensor, state: Any, transformed: bool) -> Any:
         self.n_evaluations += 1
+        if self._jumps is not None:
+            time = self._before_jump(time, self._jumps)
         if transformed:  # where versions cannot be seen
             given = self.states.copied(state)
             return self._checked(self._func(time, given), state, time)
@@ -105,8 +124,8 @@ class Problem:
                         self.check_slope(time, states[number - 1].detach())
                 raise NotFiniteError(
                     f"the solution is not finite at t = {time_text(clock[begin + number])} (step {begin + number}) in "
-                    f"{self.states.describe(bad)}; use smaller steps or an implicit method such as 'trapezoidal', or "
-                    f"check func there"
+                    f"{self.states.describe(bad)}: func gave NaN or infinity on the way there, or the steps are "
+                    f"too long; check func, use smaller steps, or an implicit method such as 'trapezoidal'"
                 )
 
     def _versions(self, state: Any) -> Any:
@@ -138,59 +157,88 @@ class Problem:
         return tuple(given) if self.states.is_tuple else slope
 
 
-def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any) -> Problem:
+def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, slope: Any, order: Any) -> Problem:
     """The problem of checked arguments as `fdeint` takes them."""
     if isinstance(order, tuple | list):
-        orders: Any = [_checked_order(each, f"order[{place}]") for place, each in enumerate(order)]
-        largest = _largest(torch.stack([each.reshape(()) for each in orders]))
+        orders: Any = [_one_order(each, f"order[{place}]") for place, each in enumerate(order)]
+        largest = _largest(torch.stack(orders)) if orders else 0.0
     else:
         orders = _checked_order(order, "order")
         largest = _largest(orders)
-    slope = None
-    if _is_pair(y0) if largest is None else largest > 1.0:
+    y0 = as_state(y0, "y0")
+    name = "slope"
+    if slope is None and (_is_pair(y0) if largest is None else largest > 1.0):
         if not _is_pair(y0):
             raise InvalidArgumentError(
                 f"y0 must be a pair (value, slope) for an order above 1, got {_kind(y0)}; "
-                f"pass (y0, torch.zeros_like(y0)) for a start at rest"
+                f"pass (y0, torch.zeros_like(y0)) or slope=0.0 for a start at rest"
             )
-        y0, slope = check_state(y0[0], "y0[0]"), check_state(y0[1], "y0[1]")
-        shapes = [_shapes(each) for each in (y0, slope)]
-        if _dtype(y0) != _dtype(slope):
-            raise InvalidArgumentError(
-                f"y0[1], the slope, must have the dtype of y0[0], {_dtype(y0)}, got {_dtype(slope)}; convert one"
-            )
-        if shapes[0] != shapes[1]:
-            raise InvalidArgumentError(
-                f"y0[1], the slope, must have the shape of y0[0], {shapes[0]}, got {shapes[1]}; pass one like the value"
-            )
-    value = check_state(y0, "y0")
-    if isinstance(orders, list):
-        if slope is not None and not isinstance(value, tuple):
+        (y0, slope), name = y0, "y0[1]"
+        if isinstance(orders, list) and not isinstance(y0, tuple):
             raise InvalidArgumentError(
                 "y0 must be a pair of tuples, values and slopes, for several orders of which one is above 1, "
-                "got a pair of tensors; pass ((u, v), (slope of u, slope of v)), with zeros where an order is at most 1"
+                "got a pair of tensors; pass ((u, v), (slope of u, slope of v)), with zeros where an order is at most "
+                "1, or y0=(u, v) and slope="
             )
-        if not isinstance(value, tuple) or len(orders) != len(value):
-            raise InvalidArgumentError(
-                f"order must be one number, a tensor, or one for each tensor of a tuple state, got {len(orders)} "
-                f"for {_kind(value)}; pass as many orders as y0 has tensors"
-            )
-        orders = [each.reshape(()) for each in orders]
+    value = check_state(y0, "y0" if name == "slope" else "y0[0]")
+    if slope is not None:
+        slope = _checked_slope(slope, value, name)
+    if isinstance(orders, list) and (not isinstance(value, tuple) or len(orders) != len(value)):
+        remedy = "as many orders as y0 has tensors"
+        if isinstance(value, torch.Tensor) and orders:
+            remedy = f"torch.tensor({[float(each.detach()) for each in orders]}) for an order of each component"
+        raise InvalidArgumentError(
+            f"order must be one number, a tensor, or one for each tensor of a tuple state, got {len(orders)} "
+            f"for {_kind(value)}; pass {remedy}"
+        )
     return Problem(func, States(value, orders), value, slope)
 
 
+def _checked_slope(slope: Any, value: State, name: str) -> State:
+    """Like the value; a number stands for all components."""
+    of_value = "y0" if name == "slope" else "y0[0]"
+    called = name if name == "slope" else f"{name}, the slope,"
+    if isinstance(slope, Real) and not isinstance(slope, bool):
+        number = check_numbers(slope, name)
+        parts = tuple(number.to(part).expand_as(part) for part in (value if isinstance(value, tuple) else (value,)))
+        return parts if isinstance(value, tuple) else parts[0]
+    slope = check_state(as_state(slope, name), name)
+    if _dtype(value) != _dtype(slope):
+        raise InvalidArgumentError(
+            f"{called} must have the dtype of {of_value}, {_dtype(value)}, got {_dtype(slope)}; convert one"
+        )
+    shapes = [_shapes(each) for each in (value, slope)]
+    if shapes[0] != shapes[1] or isinstance(value, tuple) != isinstance(slope, tuple):
+        raise InvalidArgumentError(
+            f"{called} must have the shape of {of_value}, {shapes[0]}, got {shapes[1]}; pass one like the value"
+        )
+    return slope
+
+
 def _checked_order(order: Any, name: str) -> torch.Tensor:
-    return check_order(order, name, largest=2.0, remedy=_ORDER_REMEDY)
+    value = check_order(order, name, largest=2.0, remedy=_ORDER_REMEDY)
+    if not value.numel():
+        raise InvalidArgumentError(
+            f"{name} must hold at least one number, got shape {tuple(value.shape)}; pass one number, say 0.5"
+        )
+    return value
+
+
+def _one_order(order: Any, name: str) -> torch.Tensor:
+    """Of one tensor of a tuple."""
+    value = _checked_order(order, name)
+    if value.numel() != 1:
+        raise InvalidArgumentError(
+            f"{name} must be one number, got shape {tuple(value.shape)}; "
+            f"make each component with an order of its own a tensor of the tuple"
+        )
+    return value.reshape(())
 
 
 def _largest(orders: torch.Tensor) -> float | None:
     if being_traced() and carries_derivative(orders):
         return None
     return float(orders.detach().max())
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _shapes(state: State) -> list[tuple[int, ...]]:

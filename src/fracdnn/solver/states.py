@@ -1,12 +1,14 @@
 """States of any shape, or tuples of them, as one tensor [groups, components] whose groups have an order each."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.validation import check_floating
+from fracdnn.validation import check_floating, check_numbers
 
 State = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -56,6 +58,28 @@ class States:
         rows = [torch.nn.functional.pad(part.reshape(-1), (0, self._length - part.numel())) for part in parts]
         return torch.stack(rows)
 
+    def spread(self, numbers: Any, name: str) -> torch.Tensor:
+        """One number, or those of each component packed as a state is; float64."""
+        if isinstance(numbers, float):
+            return torch.tensor(numbers, dtype=torch.float64)
+        parts = numbers if isinstance(numbers, tuple) else (numbers,) * len(self.shapes)
+        if len(parts) != len(self.shapes):
+            raise InvalidArgumentError(
+                f"{name} must hold one entry for each of the state's {len(self.shapes)} tensors, got {len(parts)}; "
+                f"pass as many, or one number"
+            )
+        full = []
+        for part, shape in zip(parts, self.shapes, strict=True):
+            each = torch.as_tensor(part, dtype=torch.float64)
+            try:
+                full.append(each.expand(shape))
+            except RuntimeError:
+                raise InvalidArgumentError(
+                    f"{name} must broadcast against the state's shape {tuple(shape)}, got shape {tuple(each.shape)}; "
+                    f"pass one number, or one for each component"
+                ) from None
+        return self.pack(tuple(full) if self.is_tuple else full[0])
+
     def unpack(self, packed: torch.Tensor) -> State:
         """The state again, from [..., groups, components]."""
         lead = packed.shape[:-2]
@@ -101,6 +125,27 @@ class States:
         shared = [dim for dim, size in enumerate(aligned.shape) if size == 1]
         self._dims = (*own, *shared)
         return aligned.permute(self._dims).reshape(-1)
+
+
+def as_state(given: Any, name: str) -> Any:
+    """Numbers, lists of numbers and NumPy arrays as float64 tensors; tensors, and tuples and lists of them, stay.
+
+    A tuple is one of states.
+    """
+    if isinstance(given, tuple) or (isinstance(given, list) and any(_holds_tensor(each) for each in given)):
+        return tuple(as_state(part, f"{name}[{place}]") for place, part in enumerate(given))
+    if (isinstance(given, Real | np.ndarray) and not isinstance(given, bool)) or (isinstance(given, list) and given):
+        numbers = check_numbers(given, name)
+        if numbers.is_complex():
+            raise InvalidArgumentError(f"{name} must be real numbers, got {given!r}; split them into two components")
+        return numbers
+    return given
+
+
+def _holds_tensor(given: Any) -> bool:
+    return isinstance(given, torch.Tensor) or (
+        isinstance(given, tuple | list) and any(_holds_tensor(each) for each in given)
+    )
 
 
 def check_state(state: Any, name: str) -> State:

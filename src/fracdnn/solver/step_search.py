@@ -10,7 +10,7 @@ from fracdnn.solver.adaptive import Search
 from fracdnn.solver.arrays import norm
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.solver.rules import Rule, advance
+from fracdnn.solver.rules import ConstantRule, Rule, advance
 
 _FIRST = 0.2  # of a first interval's change of slope that is error, for slopes like t^order
 _WINDOW = 128  # nodes before the older half of them becomes far
@@ -21,7 +21,7 @@ class StepSearch(Search):
     """Nodes of a method, one by one."""
 
     growth = 2.5
-    power = 2.0
+    slope_at_begin = True
 
     def __init__(self, method: Method, begin: torch.Tensor, clock: torch.Tensor, span: float, spacing: Spacing) -> None:
         super().__init__(method.problem, begin, span, spacing)
@@ -29,7 +29,9 @@ class StepSearch(Search):
         self._last = method.first(clock[0].detach())
         self._before: Node | None = None
         self._end, self._node, self._last_step = 0.0, self._last, 0.0
-        self._history = _GrowingHistory(method.rules(None), span)
+        rules = method.rules(None)
+        self._held = method.between is not None and isinstance(rules[method.between], ConstantRule)
+        self._history = _GrowingHistory(rules, span)
         self._history.append(0.0, self._last.entry)
 
     def attempt(self, end: float) -> float:
@@ -54,6 +56,10 @@ class StepSearch(Search):
         return self._error(end - self.now, self._uncorrected(stage))
 
     @property
+    def power(self) -> float:
+        return 1.0 if self._held else 2.0
+
+    @property
     def state(self) -> torch.Tensor:
         return self._last.state
 
@@ -61,6 +67,9 @@ class StepSearch(Search):
         self._history.append(self._end, self._node.entry)
         self._last_step = self._end - self.now
         self._last, self._before = self._node, self._last
+
+    def restart(self) -> None:
+        self._before = None
 
     def _uncorrected(self, stage: Stage) -> torch.Tensor | float:
         """What one more correction would change: the error of an explicit method's last prediction."""
@@ -71,7 +80,9 @@ class StepSearch(Search):
 
     def _error(self, step: float, uncorrected: torch.Tensor | float) -> float:
         node, last, before = self._node, self._last, self._before
-        if before is None:
+        if self._held:  # slopes hold over a step, and miss half of their change on average
+            slopes, states = (0.5 * (new - old) for new, old in _pairs(node, last))
+        elif before is None:
             slopes, states = (_FIRST * (new - old) for new, old in _pairs(node, last))
         else:
             # The line misses by u''/2 · τ (τ + τ'), the interpolation on average by u''/12 · τ².

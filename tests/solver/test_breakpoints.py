@@ -1,0 +1,182 @@
+"""Jumps of func in time: with breakpoints to the tolerance, and what becomes of those that nobody told of."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from fracdnn.caputo import mittag_leffler
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.solver import MultiTerm, fdeint, fdeint_event, linear_input
+
+ZERO = torch.zeros((), dtype=torch.float64)
+T = torch.linspace(0, 2, 9, dtype=torch.float64)  # the jump at 1 among them
+# The jump's side: the value at 1 itself belongs to what is before, or after.
+SWITCHES = {"t >= 1": lambda t: t >= 1, "t > 1": lambda t: t > 1}
+
+
+def since(t, jump, order):
+    """The response to a unit step at a time."""
+    return (t - jump).clamp(min=0) ** order / math.gamma(1 + order)
+
+
+@pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
+@pytest.mark.parametrize("order", [0.1, 0.3, 0.7, 1.0, 1.8, 2.0])
+def test_a_switched_input_to_the_tolerance(order, switch):
+    """On both conventions the same, to rounding: the last point before the jump sees what is before."""
+    found = fdeint(
+        lambda t, u: switch(t).to(u.dtype), ZERO, T, order=order, slope=0.0, breakpoints=[1.0], rtol=1e-9, info=True
+    )
+    torch.testing.assert_close(found.states, since(T, 1.0, order), rtol=1e-12, atol=1e-12)
+    assert 1.0 in found.grid.tolist()
+
+
+@pytest.mark.parametrize("method", ["adams", "trapezoidal", "pece", "euler"])
+@pytest.mark.parametrize("order", [0.3, 0.7, 1.8])
+def test_methods_whose_nodes_count_on_both_sides(order, method):
+    """Relaxation to a level that is switched on."""
+    after = (T - 1.0).clamp(min=0) ** order
+    exact = after * mittag_leffler(-after, order, order + 1)
+    rtol = 1e-2 if method == "euler" else 1e-4
+    way = {"method": method, "rtol": rtol, "atol": rtol / 10, "slope": 0.0}
+    for switch in SWITCHES.values():
+        u = fdeint(lambda t, u: switch(t).to(u.dtype) - u, 0.0, T, order=order, breakpoints=[1.0], **way)  # noqa: B023
+        assert float((u - exact).abs().max()) < rtol
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [("collocation", 1e-14), ("adams", 2e-7)])
+@pytest.mark.parametrize("order", [0.5, 0.9, 1.8])
+def test_a_pulse_of_a_ten_thousandth_of_the_span(order, method, tolerance):
+    t = torch.tensor([0.0, 4.0, 5.0005, 6.0, 10.0], dtype=torch.float64)
+    exact = since(t, 5.0, order) - since(t, 5.001, order)
+
+    def pulse(t, u):
+        return ((t >= 5.0) & (t < 5.001)).to(u.dtype)
+
+    missed = fdeint(pulse, 0.0, t, order=order, slope=0.0, method=method)
+    assert not missed.any()
+    u = fdeint(pulse, 0.0, t, order=order, slope=0.0, method=method, breakpoints=[5.0, 5.001])
+    torch.testing.assert_close(u, exact, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("method", ["collocation", "adams"])
+@pytest.mark.parametrize("order", [0.4, 0.7, 1.8])
+def test_the_gradient_of_a_switching_time(order, method):
+    """Of ∫_b^T (T − s)^(γ−1)/Γ(γ) (1 + s) ds: −(T − b)^(γ−1)/Γ(γ) · (1 + b); and that of T, which moves no jump."""
+    jump = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    t = torch.tensor([0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    u = fdeint(
+        lambda t, u: (t >= jump).to(u.dtype) * (1 + t),
+        0.0,
+        t,
+        order=order,
+        slope=0.0,
+        method=method,
+        breakpoints=jump.reshape(1),
+        trajectory=False,
+    )
+    by_jump, by_times = torch.autograd.grad(u, (jump, t))
+    assert math.isclose(by_jump.item(), -2 / math.gamma(order), rel_tol=1e-7)
+    assert math.isclose(by_times[1].item(), 2 / math.gamma(order) + 1 / math.gamma(order + 1), rel_tol=1e-7)
+    assert abs(by_times[0].item()) < 1e-7
+
+
+def test_breakpoints_elsewhere_and_times_of_single_precision():
+    """Those outside of the span, or at its ends, do nothing; a float32 clock is nudged by its own last digit."""
+    seen = []
+
+    def func(t, u):
+        seen.append(t)
+        return (t >= 0.3).to(u.dtype)
+
+    way = {"order": 0.6, "rtol": 1e-5, "trajectory": False}
+    u = fdeint(func, 0.0, [0.0, 1.0], breakpoints=[-1.0, 0.0, 0.3, 1.0, 7.0], **way)
+    torch.testing.assert_close(u, since(torch.tensor(1.0, dtype=torch.float64), 0.3, 0.6), rtol=1e-12, atol=0)
+    assert math.nextafter(0.3, -1) in [float(t) for t in seen]
+    assert 0.3 not in [float(t) for t in seen]
+    u = fdeint(func, 0.0, torch.tensor([0.0, 1.0]), breakpoints=[0.3], **way)
+    assert seen[-1].dtype == torch.float32
+    torch.testing.assert_close(u, since(torch.tensor(1.0, dtype=torch.float64), 0.3, 0.6), rtol=1e-6, atol=0)
+
+
+def test_several_terms_events_and_kinks_take_breakpoints():
+    relaxed = MultiTerm([0.6, 0.0], [1.0, 0.0], lambda t, lower: (t >= 1).double())
+    y = relaxed.solve((0.0,), T, breakpoints=[1.0])
+    torch.testing.assert_close(y, since(T, 1.0, 0.6), rtol=1e-12, atol=1e-12)
+    time, _ = fdeint_event(
+        lambda t, u: (t >= 1).to(u.dtype),
+        0.0,
+        0.0,
+        event=lambda t, u: u - 0.5,
+        until=3.0,
+        order=0.6,
+        breakpoints=[1.0, 2.9],
+    )
+    assert math.isclose(time.item(), 1 + (0.5 * math.gamma(1.6)) ** (1 / 0.6), rel_tol=1e-10)
+    times = torch.tensor([0.0, 0.7, 2.0], dtype=torch.float64)
+    kink = linear_input(times, [0.0, 0.0, 1.3])
+    found = fdeint(lambda t, u: kink(t), 0.0, [0.0, 2.0], order=0.6, breakpoints=times)
+    assert math.isclose(found[-1].item(), 1.3**1.6 / math.gamma(2.6), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["collocation", "adams"])
+def test_the_longest_step(method):
+    found = fdeint(lambda t, u: 0 * u, 1.0, [0.0, 1.0], order=0.7, method=method, max_step=0.03, info=True)
+    assert float(found.grid.diff().max()) <= 0.03 + 1e-15
+    assert found.n_accepted >= 34
+
+
+@pytest.mark.parametrize("order", [0.1, 0.2, 0.3, 0.5, 0.8])
+@pytest.mark.parametrize("jump", [0.7, 1.03, 1.3])
+def test_jumps_that_nobody_told_of_end_no_solve(order, jump):
+    """Below order 1 little is left of an error on a short step, so that steps need not become shorter than numbers."""
+    after = (T - jump).clamp(min=0) ** order
+    exact = after * mittag_leffler(-after, order, order + 1)
+    u = fdeint(lambda t, u: (t > jump).to(u.dtype) - u, 0.0, T[[0, 4, 8]], order=order)
+    assert float((u - exact[[0, 4, 8]]).abs().max()) < 2e-4
+
+
+@pytest.mark.parametrize(("order", "rate", "time"), [(0.3, 1e4, 1e-12), (0.3, 1e6, 1e-9), (0.5, 1e6, 1e-12)])
+def test_very_early_outputs_of_stiff_problems(order, rate, time):
+    u = fdeint(lambda t, u: -rate * u, 1.0, [0.0, time, 1.0], order=order)
+    exact = mittag_leffler(-rate * torch.tensor([time, 1.0], dtype=torch.float64) ** order, order)
+    torch.testing.assert_close(u[1:], exact, rtol=2e-5, atol=2e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"breakpoints": [0.5], "n_steps": 4},
+            InvalidArgumentError,
+            "breakpoints must not be given for grid='uniform', got [0.5]; leave it out, or leave out n_steps=",
+        ),
+        (
+            {"breakpoints": [0.5], "grid": "given"},
+            InvalidArgumentError,
+            "breakpoints must not be given for grid='given'",
+        ),
+        (
+            {"breakpoints": [0.5, 0.4]},
+            InvalidArgumentError,
+            "breakpoints must increase strictly, got breakpoints[0] = 0.5",
+        ),
+        ({"breakpoints": 0.5}, InvalidArgumentError, "breakpoints must be one-dimensional, got shape ()"),
+        ({"breakpoints": "noon"}, InvalidTypeError, "breakpoints must be numbers, got 'noon' of type str"),
+        (
+            {"breakpoints": [0.5, 0.5 + 1e-12]},
+            InvalidArgumentError,
+            "breakpoints must lie 1e-09 of the span or more from one another and from its ends, got 0.5 and",
+        ),
+        ({"max_step": 0.0}, InvalidArgumentError, "max_step must be positive and finite, got 0.0; the longest step"),
+        (
+            {"max_step": 0.1, "n_steps": 4},
+            InvalidArgumentError,
+            "max_step must not be given for grid='uniform', got 0.1",
+        ),
+    ],
+)
+def test_breakpoints_and_steps_that_are_refused(options, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        fdeint(lambda t, u: -u, 1.0, [0.0, 1.0], order=0.5, **options)
