@@ -18,6 +18,7 @@ import torch
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.grids import Spacing
+from fracdnn.solver.mesh import FoundGrid
 from fracdnn.solver.problem import Problem
 
 _SAFETY, _SHRINK = 0.9, 0.2
@@ -36,19 +37,6 @@ class Piece:
     end: float
     first_output: float  # after the piece's begin; up to it, errors count less
     shortest: float  # of its steps
-
-
-@dataclass(frozen=True)
-class FoundGrid:
-    """Nodes as shares of the pieces they lie in, and how many steps were tried in vain.
-
-    `restarts` are the nodes after which a step knows nothing of those before.
-    """
-
-    pieces: torch.Tensor
-    shares: torch.Tensor
-    restarts: frozenset[int]
-    n_rejected: int
 
 
 class Search(ABC):

@@ -3,18 +3,15 @@
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.mesh import Grid, graded_mesh
+from fracdnn.solver.mesh import FoundGrid, Grid, graded_mesh
 from fracdnn.tracing import being_traced, carries_derivative
 from fracdnn.validation import check_choice, check_count, check_numbers, check_positive, check_times
-
-if TYPE_CHECKING:
-    from fracdnn.solver.adaptive import FoundGrid
 
 GRIDS = ("adaptive", "given", "graded", "uniform")
 # Tolerances of an adaptive grid.
@@ -48,7 +45,6 @@ class Spacing:
     @classmethod
     def asked_for(
         cls,
-        *,
         grid: Any,
         step_size: Any,
         n_steps: Any,
@@ -139,7 +135,7 @@ def make_grid(
     times: torch.Tensor,
     clock: torch.Tensor,
     orders: torch.Tensor,
-    found: "FoundGrid | None",
+    found: FoundGrid | None,
 ) -> Grid:
     """The grid from the first to the last time, or, where it is adaptive, the one that was found."""
     if spacing.kind == "given":

@@ -26,6 +26,19 @@ class Grid:
         return len(self.elapsed) - 1
 
 
+@dataclass(frozen=True)
+class FoundGrid:
+    """Nodes as shares of the pieces they lie in, and how many steps were tried in vain.
+
+    `restarts` are the nodes after which a step knows nothing of those before.
+    """
+
+    pieces: torch.Tensor
+    shares: torch.Tensor
+    restarts: frozenset[int]
+    n_rejected: int
+
+
 def graded_mesh(T: float, n: int, grading: float = 1.0) -> torch.Tensor:
     """t_j = T (j/n)^grading for j = 0, …, n, float64: fine near 0 where solutions behave like t^order.
 
