@@ -87,9 +87,9 @@ def fdeint(
 
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps, up to `max_step` long, such that the
     error stays about `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each),
-    and that end at `breakpoints`, times at which func jumps: there it is asked for what it is just before. "uniform",
-    the default with `n_steps` or `step_size`, the longest step; "graded": finer toward the begin, like (j/N)^`grading`
-    (2/order below 1, unless given), which keeps second order for solutions like t^order. "given": `t` itself.
+    and that end at `breakpoints`, times at which func jumps: there it is asked for what it is just before (at t[0]:
+    after). "uniform", the default with `n_steps` or `step_size`, the longest step; "graded": finer toward the begin,
+    like (j/N)^`grading` (2/order below 1, unless given), for solutions like t^order. "given": `t` itself.
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
     `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
@@ -149,7 +149,8 @@ class _Request:
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:
-            problem.jumps_at(anchors(spacing, request.times)[1:-1].detach(), request.rounding)
+            jumps = spacing.breakpoints.detach().to(request.times.device)
+            problem.jumps_at(jumps, float(times[0].detach()), request.rounding)
         return request
 
     @property
