@@ -145,7 +145,7 @@ class _Request:
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
         times = check_times(t)
-        problem = posed_problem(func, *start, order)
+        problem = posed_problem(func, start[0], order, start[1])
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:

@@ -150,7 +150,7 @@ class Problem:
         return tuple(given) if self.states.is_tuple else slope
 
 
-def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, slope: Any, order: Any) -> Problem:
+def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any, slope: Any = None) -> Problem:
     """The problem of checked arguments as `fdeint` takes them."""
     if isinstance(order, tuple | list):
         orders: Any = [_one_order(each, f"order[{place}]") for place, each in enumerate(order)]
