@@ -137,8 +137,8 @@ SIX = (
 
 def main() -> None:
     torch.set_num_threads(1)
-    cells = " | ".join(f"rtol {rtol:.0e}" for rtol in (*RTOLS, *STEP_RTOLS))
-    print(f"| problem | {cells} |\n| --- |{' --- |' * len(RTOLS + STEP_RTOLS)}")
+    print("| problem | rtol 1e-3 | 1e-5 | 1e-7 | 1e-9 | `adams`, 1e-3 | 1e-4 | 1e-5 |")
+    print(f"| --- |{' --- |' * len(RTOLS + STEP_RTOLS)}")
     for problem in SIX:
         row = []
         for rtol in RTOLS:

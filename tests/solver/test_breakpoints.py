@@ -100,6 +100,15 @@ def test_breakpoints_elsewhere_and_times_of_single_precision():
     torch.testing.assert_close(u, since(torch.tensor(1.0, dtype=torch.float64), 0.3, 0.6), rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("method", ["collocation", "adams", "trapezoidal"])
+def test_jumps_at_the_ends(method):
+    """The first node sees what is after t[0], the last one what is before the end."""
+    t = torch.tensor([0.5, 1.5], dtype=torch.float64)
+    for inside in (lambda t: (t > 0.5) & (t < 1.5), lambda t: (t >= 0.5) & (t <= 1.5)):
+        u = fdeint(lambda t, u: inside(t).to(u.dtype), 0.0, t, order=0.7, method=method, breakpoints=[0.5, 1.5])  # noqa: B023
+        assert math.isclose(u[-1].item(), 1 / math.gamma(1.7), rel_tol=1e-12)
+
+
 def test_several_terms_events_and_kinks_take_breakpoints():
     relaxed = MultiTerm([0.6, 0.0], [1.0, 0.0], lambda t, lower: (t >= 1).double())
     y = relaxed.solve((0.0,), T, breakpoints=[1.0])

@@ -2,7 +2,8 @@
 
 The solution is an integral of slopes, so its error is the integral of the error with which slopes are interpolated.
 That is what is controlled. Up to the first time that is asked for, errors count less, since little of them is left by
-then; so a start like t^order takes few steps.
+then; so a start like t^order takes few steps. The same holds after a breakpoint, where func jumps. A jump that nobody
+told of makes steps shorter until what is left of its error at the next output is small.
 """
 
 import math

@@ -75,50 +75,40 @@ def fdeint(
 ) -> Any:
     """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
 
-    `func(t, y)` is given a time and a state like y0 and returns a tensor, or tuple, like it. `y0` is a tensor of any
-    shape or a tuple of tensors; for orders above 1 a pair of such, the value and its slope. `t` are increasing times,
-    the first of them the initial one.
+    `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state like y0, and returns its
+    like. `y0` is a tensor or a tuple of tensors; numbers, lists of them and NumPy arrays become float64 tensors.
+    `slope`, like y0 or one number, is that of y0, for orders above 1; below, it is not used. (A pair (value, slope) as
+    y0 does the same.) `t` are increasing times, from the initial one on.
 
     `order` lies in (0, 2]: one number; or a tensor that broadcasts against the state, an order for each component; or,
     for a tuple state, a sequence of one for each tensor.
 
-    `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, and "adams", explicit and of
-    second order, on any other; docs/solver.md has them all. `corrections` is how often "adams", "pece" and
-    "exponential" correct their prediction. `linear` is a matrix A [d, d] that acts on the last dimension of the state,
-    for d_t^order u = A u + func(t, u) with a stiff A, which "exponential" integrates exactly, on a uniform grid.
+    `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, else "adams", explicit and of
+    second order; docs/solver.md has them all. `corrections` is how often "adams", "pece" and "exponential" correct
+    their prediction. `linear` is a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u)
+    with a stiff A, which "exponential" integrates exactly, on a uniform grid.
 
-    `grid` says where the solver's own nodes lie. "adaptive", the default: steps of such lengths that the error stays
-    about `atol` + `rtol` · |u| (1e-8 and 1e-5 unless given). "uniform", the default where `n_steps` or `step_size`, the
-    longest step, is given; "graded": finer toward the begin, like (j/N)^`grading` (2/order below 1, unless given),
-    which keeps second order for solutions like t^order. "given": `t` itself.
+    `grid` says where the solver's own nodes lie. "adaptive", the default: steps, up to `max_step` long, such that the
+    error stays about `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each),
+    and that end at `breakpoints`, times at which func jumps: there it is asked for what it is just before (at t[0]:
+    after). "uniform", the default with `n_steps` or `step_size`, the longest step; "graded": finer toward the begin,
+    like (j/N)^`grading` (2/order below 1, unless given), for solutions like t^order. "given": `t` itself.
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
     `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
     of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
-    at the last time alone, in the shape of y0, and `info=True` a `Solution`: the states, the grid that was used, and
-    counts.
+    at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts.
 
-    The gradient is that of the discrete solution on the grid that was used: exact with respect to y0, order, t and
-    whatever func closes over. An adaptive grid's nodes are constants, as shares of the time from first to last. Without
-    gradients (`torch.no_grad`) "collocation" on an adaptive grid iterates its states to a small part of the tolerance
-    only, so that they differ by as much from those with them.
+    The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over; an
+    adaptive grid's nodes are constants, as shares of the time between its ends and breakpoints. (With `torch.no_grad`
+    "collocation" on such a grid iterates its states to a part of the tolerance only.)
     """
-    spacing = Spacing.asked_for(
-        grid=grid,
-        step_size=step_size,
-        n_steps=n_steps,
-        grading=grading,
-        rtol=rtol,
-        atol=atol,
-        max_step=max_step,
-        breakpoints=breakpoints,
-    )
+    spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol, max_step, breakpoints)
     options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
     request = _Request.asked_for(func, (y0, slope), t, order, spacing, trajectory)
     precision = _Precision.asked_for(history, tolerance, checkpoint, method, request.problem.value.dtype)
-    check_flag(info, "info")
     solution = _solved(method, request, precision, options)
-    return solution if info else solution.states
+    return solution if check_flag(info, "info") else solution.states
 
 
 @dataclass(frozen=True)
@@ -158,11 +148,12 @@ class _Request:
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
         times = check_times(t)
-        problem = posed_problem(func, *start, order)
+        problem = posed_problem(func, start[0], order, start[1])
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:
-            problem.jumps_at(anchors(spacing, request.times)[1:-1].detach(), request.rounding)
+            jumps = spacing.breakpoints.detach().to(request.times.device)
+            problem.jumps_at(jumps, float(times[0].detach()), request.rounding)
         return request
 
     @property
@@ -201,7 +192,7 @@ class _Request:
         for begin, end in pairwise(ends):
             first = min(self.outputs[bisect_right(self.outputs, begin)], end) - begin
             # After a breakpoint, points of a panel have to differ from it.
-            found.append(Piece(begin, end, first, 500.0 * self.rounding if begin else SMALLEST * first))
+            found.append(Piece(begin, end, first, 100.0 * self.rounding if begin else SMALLEST * first))
         return found
 
     def grid(self, found: FoundGrid | None) -> Grid:

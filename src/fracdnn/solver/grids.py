@@ -45,7 +45,6 @@ class Spacing:
     @classmethod
     def asked_for(
         cls,
-        *,
         grid: Any,
         step_size: Any,
         n_steps: Any,

@@ -1,5 +1,6 @@
 """A fractional initial value problem in packed form: what a method sees of it."""
 
+import math
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
@@ -28,7 +29,7 @@ class Problem:
         self.n_evaluations = 0
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         self._jumps: torch.Tensor | None = None
-        self._rounding = 0.0
+        self._begin = self._rounding = 0.0
         self.velocity = None
         if slope is not None:
             above_one = (states.orders > 1.0).unsqueeze(-1).to(self.value.device)
@@ -71,17 +72,21 @@ class Problem:
         found = [self._called(time, state, transformed) for time, state in zip(clock, each, strict=True)]
         return torch.stack(found).reshape(packed.shape)
 
-    def jumps_at(self, times: torch.Tensor, rounding: float) -> None:
-        """Func jumps at these times: there, up to rounding, it is asked for what it is just before."""
-        self._jumps, self._rounding = (times, rounding) if len(times) else (None, 0.0)
+    def jumps_at(self, times: torch.Tensor, begin: float, rounding: float) -> None:
+        """Func jumps at these times: there, up to rounding, it is asked for what it is just before.
 
-    def _before_jump(self, time: torch.Tensor, jumps: torch.Tensor) -> torch.Tensor:
+        At the begin, for what it is just after.
+        """
+        self._jumps, self._begin, self._rounding = times, begin, rounding
+
+    def _beside_jump(self, time: torch.Tensor, jumps: torch.Tensor) -> torch.Tensor:
         near = (jumps - time.detach()).abs() <= self._rounding
         if not bool(near.any()):
             return time
-        jump = jumps[near][0].to(time.dtype)
-        before = torch.nextafter(jump, torch.full_like(jump, -torch.inf))
-        return time + (before - time).detach()
+        jump = jumps[near][0]
+        side = math.inf if float(jump) <= self._begin + self._rounding else -math.inf
+        jump = jump.to(time.dtype)
+        return time + (torch.nextafter(jump, torch.full_like(jump, side)) - time).detach()
 
     def slope(self, time: torch.Tensor, state: Any) -> Any:
         """func(t, u) of a state that is not packed."""
@@ -90,7 +95,7 @@ class Problem:
     def _called(self, time: torch.Tensor, state: Any, transformed: bool) -> Any:
         self.n_evaluations += 1
         if self._jumps is not None:
-            time = self._before_jump(time, self._jumps)
+            time = self._beside_jump(time, self._jumps)
         if transformed:  # where versions cannot be seen
             given = self.states.copied(state)
             return self._checked(self._func(time, given), state, time)
@@ -157,7 +162,7 @@ class Problem:
         return tuple(given) if self.states.is_tuple else slope
 
 
-def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, slope: Any, order: Any) -> Problem:
+def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any, slope: Any = None) -> Problem:
     """The problem of checked arguments as `fdeint` takes them."""
     if isinstance(order, tuple | list):
         orders: Any = [_one_order(each, f"order[{place}]") for place, each in enumerate(order)]
