@@ -14,21 +14,14 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, library, norm
-from fracdnn.solver.implicit import (
-    Mixing,
-    attached,
-    attached_by_iteration,
-    done,
-    jacobian,
-    unhooked,
-    within_rounding,
-)
+from fracdnn.solver.arrays import Array, is_rounding, library, norm
+from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration, jacobian, unhooked
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
 # Unknowns up to which the matrix is dense, and components up to which rows of a Jacobian come one by one.
 DENSE, _ROW_BY_ROW = 512, 8
+_ROUNDINGS = 1e4  # of the state, up to which rounding may move the solution of a stiff system
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
 _SLOW, _PATIENCE = 0.3, 6
@@ -53,6 +46,10 @@ class System:
             return self
         return System(self.clock, self.known.detach(), self.weights.detach(), self.name)
 
+    def numpy(self) -> "System":
+        """Of NumPy's arrays."""
+        return System(self.clock, as_numpy(self.known), as_numpy(self.weights), self.name)
+
 
 class CoupledSolver:
     """Solves the systems of one problem, one after the other; a Jacobian serves as many of them as it can.
@@ -64,6 +61,7 @@ class CoupledSolver:
         self._problem, self._max_iterations, self._enough = problem, max_iterations, enough
         self._jacobians: Array | None = None  # [S, n, n]
         self._at_solution = False
+        self._epsilon = torch.finfo(problem.value.dtype).eps
 
     def solve(self, system: System, guess: Array, *, close: bool = False) -> tuple[Array, Array]:
         """States and slopes [G, S, d], attached to the graph of what they depend on; from states that are guessed.
@@ -74,13 +72,23 @@ class CoupledSolver:
         dense = math.prod(system.known.shape) <= DENSE or being_transformed()
         with torch.no_grad():
             if dense:
-                found = self._newton(system.detached(), guess, always_anew=close and wanted)
+                found = self._by_newton(system, guess, always_anew=close and wanted)
             else:
                 found = self._iterated(system.detached(), guess)
         if not wanted:
             return found
         slopes = (self._attached if dense else self._attached_by_iteration)(system, *found)
         return system.states(slopes), slopes
+
+    def _by_newton(self, system: System, guess: Array, *, always_anew: bool) -> tuple[Array, Array]:
+        """In NumPy, which has less to do for each operation on few numbers, where that can be."""
+        if not isinstance(guess, torch.Tensor):
+            return self._newton(system, guess, always_anew=always_anew)
+        if guess.device.type != "cpu" or being_transformed():
+            return self._newton(system.detached(), guess, always_anew=always_anew)
+        with np.errstate(over="ignore", invalid="ignore"):
+            states, slopes = self._newton(system.numpy(), as_numpy(guess), always_anew=always_anew)
+        return self._as_tensor(states), self._as_tensor(slopes)
 
     def _newton(self, system: System, states: Array, *, always_anew: bool) -> tuple[Array, Array]:
         inverse, mixing, size, anew = None, Mixing(), math.inf, always_anew
@@ -102,7 +110,9 @@ class CoupledSolver:
                 continue
             rate = length / size  # 0 for the first
             slow = rate > _SLOW or (rate > 0 and not self._ends(change, states, rate**_PATIENCE))
-            if self._ends(change, states, rate) or (slow and anew and within_rounding(change, states)):
+            if self._ends(change, states, rate) or (
+                slow and anew and is_rounding(change, states, self._epsilon, _ROUNDINGS)
+            ):
                 self._at_solution = anew and length <= _SAME * norm(states)
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, slopes - _times(self._jacobians, change)
@@ -128,12 +138,13 @@ class CoupledSolver:
     def _ends(self, change: Array, states: Array, rate: float = 1.0) -> bool:
         """Whether nothing to speak of is left, with changes that become shorter at a rate."""
         left = (rate or 1.0) * change
-        return done(left, states) if self._enough is None else norm(left) <= self._enough(states)
+        return is_rounding(left, states, self._epsilon) if self._enough is None else norm(left) <= self._enough(states)
 
     def _attached(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            jacobians = self._jacobians
-            if jacobians is None or not self._at_solution:
+            if self._at_solution and self._jacobians is not None:
+                jacobians = torch.as_tensor(self._jacobians).to(states.dtype)
+            else:
                 _, jacobians = self._with_jacobians(system.clock, states)
             matrix = _matrix(system.weights.detach().mT, jacobians.mT).T  # I − J W
 
@@ -166,13 +177,18 @@ class CoupledSolver:
         return found[0].double().numpy(), found[1].double().numpy()
 
     def _as_tensor(self, states: Array) -> torch.Tensor:
-        return torch.from_numpy(states).to(self._problem.value.dtype)
+        return torch.from_numpy(np.ascontiguousarray(states)).to(self._problem.value.dtype)
 
     def _not_converged(self, system: System, change: Array) -> NotConvergedError:
         return NotConvergedError(
             f"the iteration did not converge in {self._max_iterations} steps {system.name()}: the last change is "
             f"{norm(change):.3g}; use shorter steps (step_size, n_steps), or check that func is smooth there"
         )
+
+
+def as_numpy(tensor: torch.Tensor) -> Array:
+    """Of float64, apart from any graph."""
+    return tensor.detach().double().numpy()
 
 
 def slopes_with_jacobians(

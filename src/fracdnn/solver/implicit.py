@@ -1,119 +1,29 @@
-"""Solve u = known + weight · func(t, u) for an implicit stage, with the exact derivative of its solution.
+"""Jacobians, accelerated iterations, and the derivatives of what an iteration finds.
 
-Newton's method with a dense Jacobian for small states, Anderson's accelerated fixed point for large ones. The iteration
-is not differentiated: by the implicit function theorem one more step from the solution, attached to the graph, has the
-solution's first derivatives as its own.
+An iteration is not differentiated: by the implicit function theorem one more step from the solution, attached to the
+graph, has the solution's first derivatives as its own.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver.arrays import Array, library, norm, rounding
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.arrays import Array, is_rounding, library, norm, rounding
 from fracdnn.tracing import being_transformed
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
-# Components up to which a dense Jacobian is taken, and up to which its rows come one by one.
-_DENSE, _ROW_BY_ROW = 256, 8
 _DEPTH = 5  # of Anderson's memory
-_ROUNDINGS = 1e4  # of the state, up to which rounding may move the solution of a stiff stage
-_SLOW = 0.1  # a Jacobian that reduces the residual less than this is made anew
-
-
-@dataclass
-class StageEquation:
-    """u = known + weight · slope(u) for states [groups, components]; `name` is what messages call the stage."""
-
-    slope: Function
-    known: torch.Tensor
-    weight: torch.Tensor
-    name: str
-
-    def residual(self, state: torch.Tensor) -> torch.Tensor:
-        return state - self.known - self.weight * self.slope(state)
-
-
-class StageSolver:
-    """Solves the stages of one solve; a Jacobian serves as many of them as it can."""
-
-    def __init__(self, max_iterations: int = 50) -> None:
-        self._max_iterations = max_iterations
-        self._jacobian: torch.Tensor | None = None
-
-    def solve(self, equation: StageEquation, guess: torch.Tensor) -> torch.Tensor:
-        """The solution, attached to the graph of what the equation depends on."""
-        dense = guess.numel() <= _DENSE or being_transformed()
-        with torch.no_grad():
-            detached = StageEquation(equation.slope, equation.known.detach(), equation.weight.detach(), equation.name)
-            solution = (self._newton if dense else self._anderson)(detached, guess.detach())
-        if dense:
-            return _attached_by_newton(equation, solution)
-        if not torch.is_grad_enabled():
-            return solution
-        weight = equation.weight.detach()
-        return attached_by_iteration(
-            equation.known + equation.weight * equation.slope(solution),
-            solution,
-            lambda state: weight * equation.slope(state),
-            self._max_iterations,
-            lambda residual: _not_converged(equation, "the adjoint's iteration", self._max_iterations, residual),
-        )
-
-    def _newton(self, equation: StageEquation, state: torch.Tensor) -> torch.Tensor:
-        residual = equation.residual(state)
-        fresh = False
-        for _ in range(self._max_iterations):
-            size = norm(residual)
-            if self._jacobian is None or self._jacobian.shape[0] != state.numel():
-                self._jacobian, fresh = jacobian(equation.slope, state), True
-            step = _newton_step(self._jacobian, equation.weight, residual)
-            trial, trial_residual = _damped(equation, state, step, size, halvings=8 if fresh else 0)
-            if trial is None or (not fresh and norm(trial_residual) > _SLOW * size and not done(step, state)):
-                if fresh:
-                    break
-                self._jacobian = None
-                continue
-            if norm(trial_residual) > _SLOW * size:
-                if fresh and within_rounding(step, trial):
-                    return trial
-                self._jacobian = None  # an old one from the next iteration on
-            state, residual, fresh = trial, trial_residual, False
-            if done(step, state):
-                return state
-        raise _not_converged(equation, "Newton's method", self._max_iterations, residual)
-
-    def _anderson(self, equation: StageEquation, state: torch.Tensor) -> torch.Tensor:
-        return accelerated(
-            lambda u: equation.known + equation.weight * equation.slope(u),
-            state,
-            self._max_iterations,
-            lambda residual: _not_converged(equation, "the fixed-point iteration", self._max_iterations, residual),
-        )
 
 
 def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
-    """∂function/∂state, [n, n] for a state of n components."""
-    n = state.numel()
+    """∂function/∂state, [n, n] for a state of n components, where autograd cannot be asked."""
     if torch.is_inference_mode_enabled():
         return _by_differences(function, state)
-    if being_transformed():
-        return torch.func.jacrev(function)(state).reshape(n, n)
-    with torch.enable_grad(), unhooked():  # torch.func has no hooks, so these are rows of autograd's
-        at = state.detach().requires_grad_()
-        value = function(at).reshape(-1)
-        if not n or not value.requires_grad:  # func does not look at the state
-            return state.new_zeros(n, n)
-        if n > _ROW_BY_ROW:
-            every = torch.eye(n, dtype=value.dtype, device=value.device)
-            (whole,) = torch.autograd.grad(value, at, every, is_grads_batched=True, allow_unused=True)
-            return state.new_zeros(n, n) if whole is None else whole.reshape(n, n)
-        rows = [torch.autograd.grad(each, at, retain_graph=True, allow_unused=True)[0] for each in value]
-    return torch.stack([torch.zeros_like(at) if row is None else row for row in rows]).reshape(n, n).detach()
+    return torch.func.jacrev(function)(state).reshape(state.numel(), state.numel())
 
 
 def unhooked() -> AbstractContextManager[None]:
@@ -129,36 +39,6 @@ def _by_differences(function: Function, state: torch.Tensor) -> torch.Tensor:
     moves = torch.eye(state.numel(), dtype=state.dtype, device=state.device).reshape(-1, *state.shape) * length
     value = function(state)
     return torch.stack([((function(state + move) - value) / length).reshape(-1) for move in moves], dim=1)
-
-
-def _newton_step(slope_jacobian: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-    n = residual.numel()
-    rows = weight.expand_as(residual).reshape(n, 1)
-    matrix = torch.eye(n, dtype=residual.dtype, device=residual.device) - rows * slope_jacobian
-    return torch.linalg.solve(matrix, residual.reshape(n, 1)).reshape(residual.shape)
-
-
-def _damped(
-    equation: StageEquation, state: torch.Tensor, step: torch.Tensor, size: float, *, halvings: int
-) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Newton's step, or the first of its halves, quarters, … after which the residual is smaller."""
-    trial = state - step
-    residual = equation.residual(trial)
-    for _ in range(halvings):
-        if norm(residual) <= size or done(step, state):
-            return trial, residual
-        step = step / 2.0
-        trial = state - step
-        residual = equation.residual(trial)
-    finite = bool(torch.isfinite(residual).all())
-    return (trial, residual) if finite else (None, residual)
-
-
-def _attached_by_newton(equation: StageEquation, solution: torch.Tensor) -> torch.Tensor:
-    if not torch.is_grad_enabled() and not being_transformed():
-        return solution
-    at_solution, weight = jacobian(equation.slope, solution).detach(), equation.weight.detach()
-    return attached(lambda state: _newton_step(at_solution, weight, equation.residual(state)), solution)
 
 
 def attached(step: Function, solution: torch.Tensor) -> torch.Tensor:
@@ -224,16 +104,15 @@ def accelerated(
     state: torch.Tensor,
     max_iterations: int,
     error: Callable[[torch.Tensor], Exception],
-    ends: Callable[[torch.Tensor, torch.Tensor], bool] | None = None,
 ) -> torch.Tensor:
-    """A fixed point of the function, by Anderson's method; to rounding, or until `ends(change, state)`."""
+    """A fixed point of the function, by Anderson's method, to rounding."""
     mixing = Mixing()
     for _ in range(max_iterations):
         image = function(state)
         residual = image - state
         if norm(residual) == float("inf"):
             break
-        if (ends or done)(residual, state):
+        if is_rounding(residual, state, rounding(state)):
             return image
         state = mixing.next(image, residual)
     raise error(residual)
@@ -261,20 +140,3 @@ class Mixing:
         products = products + of.diag(0.0 * sizes + 10.0 * rounding(image))
         factors = of.linalg.solve(products, -(changes @ residuals[-1]) / sizes) / sizes
         return (images[-1] + factors @ (images[:-1] - images[-1])).reshape(image.shape)
-
-
-def done(step: Array, state: Array) -> bool:
-    """Whether a step is one of rounding."""
-    return norm(step) <= max(8.0 * rounding(state) * norm(state), library(state).finfo(state.dtype).tiny)
-
-
-def within_rounding(step: Array, state: Array) -> bool:
-    """Whether a step that a new Jacobian does not make shorter is one of rounding: stiff slopes are large."""
-    return norm(step) <= _ROUNDINGS * rounding(state) * norm(state)
-
-
-def _not_converged(equation: StageEquation, what: str, iterations: int, residual: torch.Tensor) -> NotConvergedError:
-    return NotConvergedError(
-        f"{what} did not converge in {iterations} iterations {equation.name}: the residual is {norm(residual):.3g}; "
-        f"use smaller steps (step_size, n_steps), or check that func is smooth there"
-    )

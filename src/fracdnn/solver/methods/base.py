@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.implicit import StageEquation, StageSolver
+from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import Rule
@@ -66,7 +66,7 @@ class Method(ABC):
 
     def __init__(self, problem: Problem, options: Options) -> None:
         self.problem, self.options = problem, options
-        self._stages = StageSolver(options.max_iterations)
+        self._stages = CoupledSolver(problem, options.max_iterations)
 
     @abstractmethod
     def rules(self, grid: Grid | None) -> list[Rule]:
@@ -90,16 +90,17 @@ class Method(ABC):
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         """u_n and x_n, after nodes n − 1 and n − 2."""
 
-    def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> torch.Tensor:
-        """u_n = known + weight · func(t_n, u_n)."""
-        equation = StageEquation(
-            lambda state: self.slope(stage.time, state),
-            known,
-            weight,
-            f"in step {stage.number}, at t = {time_text(stage.time)}",
+    def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> Node:
+        """u_n = known + weight · func(t_n, u_n), and func(t_n, u_n)."""
+        system = System(
+            (stage.time,),
+            known.unsqueeze(1),
+            weight.unsqueeze(1),
+            lambda: f"in step {stage.number}, at t = {time_text(stage.time)}",
         )
         try:
-            return self._stages.solve(equation, guess)
+            states, slopes = self._stages.solve(system, guess.unsqueeze(1))
         except NotConvergedError:
             self.problem.check_slope(stage.time, guess)
             raise
+        return Node(states[:, 0], slopes[:, 0])

@@ -59,7 +59,7 @@ class Bdf2(Method):
         if stage.number < len(self._first_nodes):
             return self._first_nodes[stage.number]
         start = torch.bmm(self._starting[:, stage.number].unsqueeze(1), self._first_slopes).squeeze(1)
-        return self.node(stage.time, self.solve(stage, stage.sums[0] + start, stage.newest[0], guess=last.state))
+        return self.solve(stage, stage.sums[0] + start, stage.newest[0], guess=last.state)
 
     def _solved_together(self, first: Node, count: int) -> list[Node]:
         if count == 1:

@@ -49,5 +49,5 @@ class ImplicitL1(_L1):
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         factor = stage.step / stage.newest[0]
         known = last.state - factor * stage.sums[0]
-        state = self.solve(stage, known, factor, guess=last.state)
+        state = self.solve(stage, known, factor, guess=last.state).state
         return Node(state, (state - last.state) / stage.step)

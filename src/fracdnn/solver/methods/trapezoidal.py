@@ -19,4 +19,4 @@ class Trapezoidal(Method):
         return [LinearRule(self.problem.orders)]
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        return self.node(stage.time, self.solve(stage, stage.sums[0], stage.newest[0], guess=last.state))
+        return self.solve(stage, stage.sums[0], stage.newest[0], guess=last.state)
