@@ -6,7 +6,7 @@ in plain operations: derivatives of any kind and order are autograd's. `fracdnn.
 block with fewer nodes in the graph, and answers to `History.run`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,10 +63,9 @@ class History:
         self.modes = None if exact else _modes_for(nodes.detach(), tolerance)
         self._kept: dict[tuple[str, int, int], Any] = {}
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
+    def blocks(self) -> list[tuple[int, int]]:
         """First and last node of each block; the first is the last of the block before."""
-        for begin in range(0, self.n_steps, BLOCK):
-            yield begin, min(begin + BLOCK, self.n_steps)
+        return [(begin, min(begin + BLOCK, self.n_steps)) for begin in range(0, self.n_steps, BLOCK)]
 
     def window_begin(self, begin: int) -> int:
         """The first node of the window in the block that begins with a node."""
@@ -76,7 +75,7 @@ class History:
         """Make the weights that blocks share, so that none of them is made inside of a segment computed again."""
         if self._step is None:
             return
-        blocks = list(self.blocks())
+        blocks = self.blocks()
         for begin, end in blocks[:3] + blocks[-1:]:
             window = self.window_begin(begin)
             self._cut(window, begin, end, self._near(window, begin, end, dtype)[1])
@@ -111,9 +110,7 @@ class History:
                 made.append(step(begin + n + 1, row.unbind(1), weights.newest[n]))
         return torch.stack(made, dim=1)
 
-    def open(
-        self, carry: Carry, begin: int, end: int, start: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def open(self, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """What a block begins with.
 
         [G, B, R, d]: what its rows have from all nodes up to its begin, and from `start`; and [G, B, R, B]: the weights

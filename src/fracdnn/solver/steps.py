@@ -1,0 +1,247 @@
+"""The nodes of a method, block by block: three ways, of which `steps_for` chooses.
+
+`PlainSteps` is the definition: any method, in plain operations. `TapedSteps` makes the nodes of an explicit method with
+few nodes of the graph (`fracdnn.solver.tape`). `RunningSteps` is for order 1, where no sum but a running one is needed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fracdnn.solver.history import Carry, History
+from fracdnn.solver.mesh import Grid
+from fracdnn.solver.methods.base import Explicit, Method, Node, Stage
+from fracdnn.solver.tape import Opening, TapedSums
+from fracdnn.solver.tape_backward import plus
+from fracdnn.tracing import being_transformed, carries_derivative
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a walk stands after a block: the history that it carries, and the two newest nodes."""
+
+    carry: Carry
+    last: Node
+    before: Node | None
+
+
+class Steps(ABC):
+    """Makes nodes; these hold states and slopes in `shape`."""
+
+    shape: torch.Size
+
+    def __init__(self, method: Method, grid: Grid, history: History) -> None:
+        self.method, self.grid, self.history = method, grid, history
+        self.clock = grid.clock.unbind(0)
+        self.shape = method.problem.value.shape
+
+    def prepare(self) -> None:
+        """What blocks share, so that none of it is made inside of a segment that is computed again."""
+        self.history.prepare(self.method.problem.value.dtype)
+
+    def start(self) -> Position:
+        """At node 0."""
+        first = self._first()
+        return Position(self.history.start(first.entry.reshape(self.method.problem.value.shape)), first, None)
+
+    @abstractmethod
+    def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], Any]:
+        """Nodes begin + 1 … end, and what `close` takes."""
+
+    def slopes(self, nodes: list[Node], closing: Any) -> torch.Tensor:
+        """[G, B, d] of nodes just made."""
+        return closing
+
+    def close(self, begin: int, position: Position, nodes: list[Node], closing: Any) -> Position:
+        """After a block."""
+        carry = self.history.close(position.carry, begin, closing)
+        return Position(carry, nodes[-1], nodes[-2] if len(nodes) > 1 else position.last)
+
+    def _first(self) -> Node:
+        return self.method.first(self.clock[0])
+
+    def _without_memory(self, begin: int, end: int) -> torch.Tensor:
+        return self.method.problem.without_memory(self.grid.elapsed[begin + 1 : end + 1])
+
+
+class PlainSteps(Steps):
+    """By `Method.step`."""
+
+    def __init__(self, method: Method, grid: Grid, history: History) -> None:
+        super().__init__(method, grid, history)
+        steps, dtype = grid.elapsed.diff(), method.problem.value.dtype
+        self._steps = steps.to(dtype).unbind(0)
+        self._reaches = (None, None, *(1.0 + steps[1:] / steps[:-1]).to(dtype).unbind(0))
+
+    def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], torch.Tensor]:
+        last, before = position.last, position.before
+        nodes: list[Node] = []
+
+        def step(n: int, sums: Sequence[torch.Tensor], newest: Sequence[torch.Tensor]) -> torch.Tensor:
+            nonlocal last, before
+            stage = Stage(
+                number=n,
+                time=self.clock[n],
+                last_time=self.clock[n - 1],
+                step=self._steps[n - 1],
+                reach=self._reaches[n],
+                sums=sums,
+                newest=newest,
+            )
+            last, before = self.method.step(stage, last, before), last
+            nodes.append(last)
+            return last.entry
+
+        start = self._without_memory(begin, end) if self.method.from_start else None
+        return nodes, self.history.run(position.carry, begin, end, step, start)
+
+
+class _ExplicitSteps(Steps):
+    """Predicts and corrects; a state that is one tensor of one order is never packed."""
+
+    def __init__(self, method: Method, grid: Grid, history: History, explicit: Explicit) -> None:
+        super().__init__(method, grid, history)
+        self._explicit, problem = explicit, method.problem
+        self._packs = problem.states.is_tuple or len(problem.orders) > 1
+        if not self._packs:
+            self.shape = problem.states.shapes[0]
+
+    def _first(self) -> Node:
+        if self._packs:
+            return super()._first()
+        problem = self.method.problem
+        state = problem.states.unpack(problem.value)
+        problem.value = problem.states.pack(state)
+        return self._node(0, state)  # type: ignore[arg-type]
+
+    def _slope(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        """At a guess of node n."""
+        return (self.method.slope if self._packs else self.method.problem.slope)(self.clock[n], state)
+
+    def _node(self, n: int, state: torch.Tensor) -> Node:
+        if self._packs:
+            return self.method.node(self.clock[n], state)
+        return Node(state, self.method.problem.slope(self.clock[n], state))
+
+
+class TapedSteps(_ExplicitSteps):
+    """By sums on a tape."""
+
+    def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], torch.Tensor]:
+        sums = TapedSums(self._explicit, self._opening(begin, end, position), self.shape)
+        last, nodes = position.last, []
+        for n in range(end - begin):
+            number = begin + n + 1
+            state = sums.predicted(n, last)
+            left = self._explicit.corrections_of(number)
+            while left:
+                left -= 1
+                state = sums.corrected(n, self._slope(number, state), final=not left)
+            last = self._node(number, state)
+            nodes.append(last)
+        return nodes, sums.close(last)
+
+    def _opening(self, begin: int, end: int, position: Position) -> Opening:
+        older, inside = self.history.open(position.carry, begin, end, self._without_memory(begin, end))
+        if not self._explicit.continued:
+            return Opening(older, inside, None, ())
+        steps = self.grid.elapsed[max(begin - 1, 0) : end + 1].diff()
+        reach = (1.0 + steps[1:] / steps[:-1]).to(older.dtype)
+        if not begin:  # the first step has only the slope before it
+            reach = torch.cat([torch.ones_like(reach[:1]) if len(reach) else reach.new_ones(1), reach])
+        weight = torch.diagonal(inside[:, :, self._explicit.corrector], dim1=1, dim2=2)
+        before = position.last if position.before is None else position.before
+        return Opening(
+            older,
+            inside,
+            torch.stack([weight * (1.0 - reach), weight * reach], dim=-1),
+            (before.entry, position.last.entry),
+        )
+
+
+class RunningSteps(_ExplicitSteps):
+    """At order 1: a running sum for each rule, in plain operations."""
+
+    def __init__(
+        self,
+        method: Method,
+        grid: Grid,
+        history: History,
+        explicit: Explicit,
+        weights: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    ) -> None:
+        super().__init__(method, grid, history, explicit)
+        # The rules' weights of a node in later rows and, of the corrector's, in its own row.
+        self._later = list(zip(*(self._numbers(later) for later, _ in weights), strict=True))
+        own = weights[explicit.corrector][1]
+        self._own = self._numbers(own)
+        self._tips: Sequence[tuple[Any, Any]] = ()
+        if explicit.continued:
+            steps = grid.elapsed.diff()
+            reach = torch.nn.functional.pad(1.0 + steps[1:] / steps[:-1], (2, 0), value=1.0)
+            self._tips = list(zip(self._numbers(own * (1.0 - reach)), self._numbers(own * reach), strict=True))
+
+    def prepare(self) -> None:
+        """Nothing is made in blocks."""
+
+    def start(self) -> Position:
+        first = self._first()
+        value = self.method.problem.value.reshape(self.shape)
+        return Position(self._carry(0, first, (value,) * len(self.history.rules)), first, None)
+
+    def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], tuple[torch.Tensor, ...]]:
+        explicit, sums = self._explicit, position.carry.far
+        last, before = position.last, position.before or position.last
+        nodes: list[Node] = []
+        for n in range(begin + 1, end + 1):
+            sums = tuple(plus(each, last.entry, weight) for each, weight in zip(sums, self._later[n - 1], strict=True))
+            state = sums[explicit.predictor]
+            if explicit.continued:
+                earlier, later = self._tips[n]
+                state = plus(state, last.entry, later)
+                state = plus(state, before.entry, earlier) if n > 1 else state
+            for _ in range(explicit.corrections_of(n)):
+                state = plus(sums[explicit.corrector], self._slope(n, state), self._own[n])
+            last, before = self._node(n, state), last
+            nodes.append(last)
+        return nodes, sums
+
+    def slopes(self, nodes: list[Node], closing: Any) -> torch.Tensor:
+        packed = self.method.problem.value.shape
+        return torch.stack([node.entry for node in nodes]).reshape(len(nodes), *packed).transpose(0, 1)
+
+    def close(self, begin: int, position: Position, nodes: list[Node], closing: Any) -> Position:
+        last, before = nodes[-1], nodes[-2] if len(nodes) > 1 else position.last
+        return Position(self._carry(begin + len(nodes), last, closing), last, before)
+
+    def _carry(self, begin: int, last: Node, sums: tuple[torch.Tensor, ...]) -> Carry:
+        """With a window of one node, which is enough for what lies between the next ones."""
+        return Carry(begin, last.entry.reshape(self.method.problem.value.shape).unsqueeze(1), sums)
+
+    def _numbers(self, weights: torch.Tensor) -> Sequence[Any]:
+        """As Python numbers, unless somebody wants derivatives by the times."""
+        if carries_derivative(weights):
+            return weights.to(self.method.problem.value.dtype).unbind(0)
+        return weights.tolist()
+
+
+def steps_for(method: Method, grid: Grid, *, exact: bool, tolerance: float) -> Steps:
+    """The quickest way that can serve."""
+    rules, explicit = method.rules(grid), method.explicit
+    if explicit is None or torch.compiler.is_compiling():
+        return PlainSteps(method, grid, History(rules, grid.elapsed, grid.step, exact=exact, tolerance=tolerance))
+    constant = [rule.without_memory(grid.elapsed) for rule in rules] if _is_order_one(method) else [None]
+    history = History(rules, grid.elapsed, grid.step, exact=exact or constant[0] is not None, tolerance=tolerance)
+    if None not in constant:
+        return RunningSteps(method, grid, history, explicit, constant)  # type: ignore[arg-type]
+    if being_transformed() or type(method.problem.value) is not torch.Tensor:
+        return PlainSteps(method, grid, history)
+    return TapedSteps(method, grid, history, explicit)
+
+
+def _is_order_one(method: Method) -> bool:
+    orders = method.problem.orders
+    return not carries_derivative(orders) and bool((orders == 1.0).all())
