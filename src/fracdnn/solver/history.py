@@ -150,7 +150,8 @@ class History:
 
         def made() -> tuple[torch.Tensor, torch.Tensor]:
             nodes, known = self._times(window, end), begin - window + 1
-            near = torch.stack([rule.near(nodes[known:], nodes) for rule in self.rules], dim=2).to(dtype)
+            weights = _near if self._step is None else _near_by_lag
+            near = torch.stack([weights(rule, nodes, known) for rule in self.rules], dim=2).to(dtype)
             return near[..., :known].flatten(1, 2), near[..., known:].contiguous()
 
         return self._cached("near", begin - window, end - begin, made)
@@ -195,6 +196,20 @@ class History:
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
+
+
+def _near(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
+    """[G, rows, M]: of all nodes of a window, in the rows after the known ones."""
+    return rule.near(nodes[known:], nodes)
+
+
+def _near_by_lag(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
+    """The same for equal steps: the last row holds the weights of all lags, and only the window's first node differs."""
+    count = len(nodes)
+    by_lag = torch.nn.functional.pad(rule.near(nodes[-1:], nodes)[:, 0, 1:], (0, count))
+    later = by_lag.unfold(-1, count - 1, 1)[:, : count - known].flip(1)
+    first = rule.near(nodes[known:], nodes[:2])[..., :1]
+    return torch.cat([first, later], dim=-1)
 
 
 def _product(weights: torch.Tensor, nodes: torch.Tensor, rows: int) -> torch.Tensor:
