@@ -117,12 +117,16 @@ class History:
         of its nodes among themselves.
         """
         weights, inside = self._near(carry.begin, begin, end, carry.window.dtype)
-        sums = _product(weights, carry.window, end - begin)
+        if start is None:
+            sums = _product(weights, carry.window, end - begin)
+        else:
+            rows = start.transpose(0, 1).unsqueeze(2).expand(-1, -1, len(self.rules), -1).flatten(1, 2)
+            sums = torch.baddbmm(rows, weights, carry.window).unflatten(1, (end - begin, -1))
         far = self._far_weights(carry.begin, begin, end)
         if far is not None:
             far = far.to(sums.dtype)
             sums = sums + torch.stack([torch.bmm(far[:, r], modes) for r, modes in enumerate(carry.far)], dim=2)
-        return sums if start is None else sums + start.transpose(0, 1).unsqueeze(2), inside
+        return sums, inside
 
     def between(self, carry: Carry, made: torch.Tensor, rule: int, times: torch.Tensor) -> torch.Tensor:
         """Sums of one rule at any times [T] up to the last node made; [G, T, d]."""
@@ -204,7 +208,7 @@ def _near(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
 
 
 def _near_by_lag(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
-    """The same for equal steps: the last row holds the weights of all lags, and only the window's first node differs."""
+    """The same for equal steps: the last row has the weights of all lags; only the window's first node differs."""
     count = len(nodes)
     by_lag = torch.nn.functional.pad(rule.near(nodes[-1:], nodes)[:, 0, 1:], (0, count))
     later = by_lag.unfold(-1, count - 1, 1)[:, : count - known].flip(1)

@@ -108,7 +108,8 @@ class _Walk:
                 packed = [state.detach().reshape(self._problem.value.shape) for state in states]
                 self._problem.check_finite(packed, self.steps.clock, begin)
             found.extend(self._found(position, begin, end, states, lambda: self.steps.slopes(nodes, closing)))  # noqa: B023
-            position = self.steps.close(begin, position, nodes, closing)
+            if end < self._grid.n_steps:
+                position = self.steps.close(begin, position, nodes, closing)
         return position, found
 
     def _found(

@@ -7,15 +7,14 @@ few nodes of the graph (`fracdnn.solver.tape`). `RunningSteps` is for order 1, w
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from fracdnn.solver.history import Carry, History
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Explicit, Method, Node, Stage
-from fracdnn.solver.tape import Opening, TapedSums
-from fracdnn.solver.tape_backward import plus
+from fracdnn.solver.tape import TapedSums
 from fracdnn.tracing import being_transformed, carries_derivative
 
 
@@ -99,8 +98,15 @@ class PlainSteps(Steps):
         return nodes, self.history.run(position.carry, begin, end, step, start)
 
 
-class _ExplicitSteps(Steps):
-    """Predicts and corrects; a state that is one tensor of one order is never packed."""
+class Sums(Protocol):
+    """The sums of a block's rows."""
+
+    def row(self, n: int, last: Node) -> Sequence[torch.Tensor]:
+        """Of row n of the block, counted from 0, a sum for each rule over all nodes before it."""
+
+
+class ExplicitSteps(Steps):
+    """Predicts and corrects as `Explicit` says; a state that is one tensor of one order is never packed."""
 
     def __init__(self, method: Method, grid: Grid, history: History, explicit: Explicit) -> None:
         super().__init__(method, grid, history)
@@ -108,6 +114,33 @@ class _ExplicitSteps(Steps):
         self._packs = problem.states.is_tuple or len(problem.orders) > 1
         if not self._packs:
             self.shape = problem.states.shapes[0]
+        reach = torch.ones_like(grid.elapsed)
+        if explicit.continued and grid.n_steps > 1:
+            steps = grid.elapsed.diff()
+            reach = torch.cat([reach[:2], 1.0 + steps[1:] / steps[:-1]])
+        self._reach = reach
+
+    def _nodes(self, begin: int, end: int, position: Position, sums: Sums, own: torch.Tensor) -> list[Node]:
+        """With the corrector's weights [G, B] of nodes in their own rows."""
+        explicit = self._explicit
+        newest = _numbers(own)
+        if explicit.continued:
+            reach = self._reach[begin + 1 : end + 1].to(own.dtype)
+            tips = list(zip(_numbers(own * reach), _numbers(own * (1.0 - reach)), strict=True))
+        last, before = position.last, position.before
+        nodes: list[Node] = []
+        for n in range(end - begin):
+            number = begin + n + 1
+            row = sums.row(n, last)
+            state = row[explicit.predictor]
+            if explicit.continued:
+                state = plus(state, last.entry, tips[n][0])
+                state = state if before is None else plus(state, before.entry, tips[n][1])
+            for _ in range(explicit.corrections_of(number)):
+                state = plus(row[explicit.corrector], self._slope(number, state), newest[n])
+            last, before = self._node(number, state), last
+            nodes.append(last)
+        return nodes
 
     def _first(self) -> Node:
         if self._packs:
@@ -127,42 +160,18 @@ class _ExplicitSteps(Steps):
         return Node(state, self.method.problem.slope(self.clock[n], state))
 
 
-class TapedSteps(_ExplicitSteps):
+class TapedSteps(ExplicitSteps):
     """By sums on a tape."""
 
     def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], torch.Tensor]:
-        sums = TapedSums(self._explicit, self._opening(begin, end, position), self.shape)
-        last, nodes = position.last, []
-        for n in range(end - begin):
-            number = begin + n + 1
-            state = sums.predicted(n, last)
-            left = self._explicit.corrections_of(number)
-            while left:
-                left -= 1
-                state = sums.corrected(n, self._slope(number, state), final=not left)
-            last = self._node(number, state)
-            nodes.append(last)
-        return nodes, sums.close(last)
-
-    def _opening(self, begin: int, end: int, position: Position) -> Opening:
         older, inside = self.history.open(position.carry, begin, end, self._without_memory(begin, end))
-        if not self._explicit.continued:
-            return Opening(older, inside, None, ())
-        steps = self.grid.elapsed[max(begin - 1, 0) : end + 1].diff()
-        reach = (1.0 + steps[1:] / steps[:-1]).to(older.dtype)
-        if not begin:  # the first step has only the slope before it
-            reach = torch.cat([torch.ones_like(reach[:1]) if len(reach) else reach.new_ones(1), reach])
-        weight = torch.diagonal(inside[:, :, self._explicit.corrector], dim1=1, dim2=2)
-        before = position.last if position.before is None else position.before
-        return Opening(
-            older,
-            inside,
-            torch.stack([weight * (1.0 - reach), weight * reach], dim=-1),
-            (before.entry, position.last.entry),
-        )
+        own = torch.diagonal(inside[:, :, self._explicit.corrector], dim1=1, dim2=2)
+        sums = TapedSums(older, inside, self.shape)
+        nodes = self._nodes(begin, end, position, sums, own)
+        return nodes, sums.close(nodes[-1])
 
 
-class RunningSteps(_ExplicitSteps):
+class RunningSteps(ExplicitSteps):
     """At order 1: a running sum for each rule, in plain operations."""
 
     def __init__(
@@ -174,15 +183,9 @@ class RunningSteps(_ExplicitSteps):
         weights: Sequence[tuple[torch.Tensor, torch.Tensor]],
     ) -> None:
         super().__init__(method, grid, history, explicit)
-        # The rules' weights of a node in later rows and, of the corrector's, in its own row.
-        self._later = list(zip(*(self._numbers(later) for later, _ in weights), strict=True))
-        own = weights[explicit.corrector][1]
-        self._own = self._numbers(own)
-        self._tips: Sequence[tuple[Any, Any]] = ()
-        if explicit.continued:
-            steps = grid.elapsed.diff()
-            reach = torch.nn.functional.pad(1.0 + steps[1:] / steps[:-1], (2, 0), value=1.0)
-            self._tips = list(zip(self._numbers(own * (1.0 - reach)), self._numbers(own * reach), strict=True))
+        dtype = method.problem.value.dtype
+        self._own = weights[explicit.corrector][1].to(dtype).unsqueeze(0)
+        self._later = [_numbers(later.to(dtype).unsqueeze(0)) for later, _ in weights]
 
     def prepare(self) -> None:
         """Nothing is made in blocks."""
@@ -192,40 +195,47 @@ class RunningSteps(_ExplicitSteps):
         value = self.method.problem.value.reshape(self.shape)
         return Position(self._carry(0, first, (value,) * len(self.history.rules)), first, None)
 
-    def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], tuple[torch.Tensor, ...]]:
-        explicit, sums = self._explicit, position.carry.far
-        last, before = position.last, position.before or position.last
-        nodes: list[Node] = []
-        for n in range(begin + 1, end + 1):
-            sums = tuple(plus(each, last.entry, weight) for each, weight in zip(sums, self._later[n - 1], strict=True))
-            state = sums[explicit.predictor]
-            if explicit.continued:
-                earlier, later = self._tips[n]
-                state = plus(state, last.entry, later)
-                state = plus(state, before.entry, earlier) if n > 1 else state
-            for _ in range(explicit.corrections_of(n)):
-                state = plus(sums[explicit.corrector], self._slope(n, state), self._own[n])
-            last, before = self._node(n, state), last
-            nodes.append(last)
-        return nodes, sums
+    def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], "_RunningSums"]:
+        sums = _RunningSums(list(position.carry.far), self._later, begin)
+        return self._nodes(begin, end, position, sums, self._own[:, begin + 1 : end + 1]), sums
 
-    def slopes(self, nodes: list[Node], closing: Any) -> torch.Tensor:
+    def slopes(self, nodes: list[Node], closing: "_RunningSums") -> torch.Tensor:
         packed = self.method.problem.value.shape
         return torch.stack([node.entry for node in nodes]).reshape(len(nodes), *packed).transpose(0, 1)
 
-    def close(self, begin: int, position: Position, nodes: list[Node], closing: Any) -> Position:
+    def close(self, begin: int, position: Position, nodes: list[Node], closing: "_RunningSums") -> Position:
         last, before = nodes[-1], nodes[-2] if len(nodes) > 1 else position.last
-        return Position(self._carry(begin + len(nodes), last, closing), last, before)
+        return Position(self._carry(begin + len(nodes), last, tuple(closing.sums)), last, before)
 
     def _carry(self, begin: int, last: Node, sums: tuple[torch.Tensor, ...]) -> Carry:
         """With a window of one node, which is enough for what lies between the next ones."""
         return Carry(begin, last.entry.reshape(self.method.problem.value.shape).unsqueeze(1), sums)
 
-    def _numbers(self, weights: torch.Tensor) -> Sequence[Any]:
-        """As Python numbers, unless somebody wants derivatives by the times."""
-        if carries_derivative(weights):
-            return weights.to(self.method.problem.value.dtype).unbind(0)
-        return weights.tolist()
+
+class _RunningSums:
+    def __init__(self, sums: list[torch.Tensor], weights: Sequence[Sequence[Any]], begin: int) -> None:
+        self.sums, self._weights, self._begin = sums, weights, begin
+
+    def row(self, n: int, last: Node) -> Sequence[torch.Tensor]:
+        for rule, weights in enumerate(self._weights):
+            self.sums[rule] = plus(self.sums[rule], last.entry, weights[self._begin + n])
+        return self.sums
+
+
+def plus(total: torch.Tensor, value: torch.Tensor, weight: Any) -> torch.Tensor:
+    """Total + weight · value."""
+    if isinstance(weight, float):
+        return torch.add(total, value, alpha=weight)
+    return torch.addcmul(total, value, weight)
+
+
+def _numbers(weights: torch.Tensor) -> Sequence[Any]:
+    """[G, K] one by one: as Python numbers where nobody loses by it, else as tensors that multiply states."""
+    if len(weights) > 1:
+        return weights.unsqueeze(-1).unbind(1)
+    if weights.device.type == "cpu" and not carries_derivative(weights):
+        return weights[0].tolist()
+    return weights[0].unbind(0)
 
 
 def steps_for(method: Method, grid: Grid, *, exact: bool, tolerance: float) -> Steps:

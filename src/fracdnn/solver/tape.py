@@ -1,74 +1,49 @@
-"""The sums within a block of steps as few nodes of the graph, whose backward pass is the exact adjoint.
+"""The sums within a block of steps as one node of the graph a step, whose backward pass is the exact adjoint.
 
-An explicit method's node n is predicted from one sum over the block's earlier slopes x_k and corrected with another:
+Row n of a block holds, for each rule r, the sum over what is older and over the block's own slopes x_k before it:
 
-    s_rn = older_rn + Σ_{k<n} w_rnk x_k,    prediction_n = s_0n (+ tips_n · (x_{n−2}, x_{n−1})),
-    u_n = s_1n + w_1nn func(t_n, prediction_n),    x_n = func(t_n, u_n).
+    s_rn = older_rn + Σ_{k<n} w_rnk x_k.
 
-func is ordinary autograd; only the sums are not. Instead of edges to all earlier slopes, the nodes of a block share a
-`Tape`. Going back, x_k receives Σ_{n>k, r} w_rnk q_rn, q being what the sums received: a sum of the same kind with the
-transposed weights, handed over by the node of prediction k + 1, which has x_k as an input. Every node has the state
-before it as an input, too, without a gradient for it: so each runs after all later ones, whatever func depends on.
+What a method makes of the sums, func among it, is ordinary autograd; only the sums are not. Instead of edges to all
+earlier slopes, the nodes of a block share a `Tape`. Going back, with q_rn for what s_rn received, x_k receives
+Σ_{n>k, r} w_rnk q_rn: a sum of the same kind with the transposed weights, handed over by the node of row k + 1, which
+has x_k as an input. It has the state of node k as an input, too, with no gradient for it: so each node runs after all
+later ones, whatever func depends on.
 
 `fracdnn.solver.history` brings in what is older, in plain operations. Second derivatives, and many cotangents at once,
 go back in plain operations as well.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory.exact import buffer, fresh_alias
+from fracdnn.memory.exact import fresh_alias
 from fracdnn.solver.history import RUN
-from fracdnn.solver.methods.base import Explicit, Node
-from fracdnn.solver.tape_backward import BackwardPass, BufferedPass, PlainPass, numbers, plus, slots
+from fracdnn.solver.methods.base import Node
+from fracdnn.solver.tape_backward import BackwardPass, BufferedPass, PlainPass, of_earlier, of_own_run, slots
 from fracdnn.tracing import backward_is_compiled, backward_task, is_batch_of_cotangents, when_backward_ends
 
 
-class Opening(NamedTuple):
-    """What a block begins with; see `History.open`."""
-
-    older: torch.Tensor  # [G, B, R, d]
-    inside: torch.Tensor  # [G, B, R, B]
-    tips: torch.Tensor | None  # [G, B, 2]: of the two newest slopes, where a method continues them
-    edges: tuple[torch.Tensor, ...]  # the two newest slopes before the block, then
-
-    @property
-    def weights(self) -> tuple[torch.Tensor, ...]:
-        return (self.inside,) if self.tips is None else (self.inside, self.tips)
-
-
 class TapedSums:
-    """The sums of one block, recorded where gradients are."""
+    """The sums of one block from `History.open`, older [G, B, R, d] and weights inside [G, B, R, B]."""
 
-    def __init__(self, explicit: Explicit, opening: Opening, shape: torch.Size) -> None:
-        self._tape = Tape(explicit, opening, shape)
+    def __init__(self, older: torch.Tensor, inside: torch.Tensor, shape: torch.Size) -> None:
+        self._tape = Tape(older, inside, shape)
         self._recording = torch.is_grad_enabled()
-        self._guess = opening.older
-        self._anchor = None
-        if self._recording:
-            self._anchor = _Open.apply(self._tape, opening.older, *opening.weights, *opening.edges)
+        self._anchor = _Open.apply(self._tape, older, inside) if self._recording else None
 
-    def predicted(self, n: int, last: Node) -> torch.Tensor:
-        """The prediction of the block's node n, counted from 0, from the sums over all before it."""
+    def row(self, n: int, last: Node) -> tuple[torch.Tensor, ...]:
+        """The sums of row n, counted from 0; the last node is that of row n − 1."""
         if not self._recording:
-            self._guess = self._tape.forward.predict(n, last.entry)
-        elif n:
-            self._guess = _Predict.apply(self._tape, n, last.entry, last.state)
-        else:
-            self._guess = _Predict.apply(self._tape, n, None, self._anchor)
-        return self._guess
-
-    def corrected(self, n: int, slope: torch.Tensor, *, final: bool) -> torch.Tensor:
-        """Node n from the slope at its prediction, or at what it was corrected to before."""
-        if not self._recording:
-            return self._tape.forward.correct(n, slope, final=final)
-        self._guess = _Correct.apply(self._tape, n, final, slope, self._guess)
-        return self._guess
+            return self._tape.forward.row(n, last.entry)
+        if n:
+            return _Row.apply(self._tape, n, last.entry, last.state)
+        return _Row.apply(self._tape, n, None, self._anchor)
 
     def close(self, last: Node) -> torch.Tensor:
-        """All slopes of the block, [G, B, d]."""
+        """All slopes of the block, [G, B, d], after its last node."""
         if self._recording:
             made = _Close.apply(self._tape, last.entry, last.state)
         else:
@@ -78,64 +53,57 @@ class TapedSums:
 
 
 class ForwardBlock:
-    """The buffers of a forward pass: sums turn into states where they are."""
+    """The buffers of a forward pass."""
 
-    def __init__(self, explicit: Explicit, opening: Opening, shape: torch.Size) -> None:
-        groups, rows, rules, size = opening.older.shape
-        self.weights = opening.weights
-        self._explicit, self._rules = explicit, rules
-        self._sums = fresh_alias(opening.older.contiguous()).view(groups, rows * rules, size)
-        self._inside = opening.inside.detach().flatten(1, 2)
-        self.made = buffer(opening.older, groups, rows, size)
-        self._rows, self._slopes = slots(self._sums, shape), slots(self.made, shape)
-        own = torch.diagonal(opening.inside.detach()[:, :, explicit.corrector], dim1=1, dim2=2)
-        self._newest = numbers(own)
-        self._tips: list[Any] = []
-        if opening.tips is not None:
-            self._tips = [numbers(opening.tips.detach()[..., place]) for place in (0, 1)]
-            self._slopes = (*self._slopes, *(edge.detach() for edge in opening.edges))  # so that −2 and −1 are these
+    def __init__(self, older: torch.Tensor, inside: torch.Tensor, shape: torch.Size) -> None:
+        groups, rows, rules, size = older.shape
+        self.inside = inside
+        self._count, self._rules = rows, rules
+        self._weights = inside.detach().flatten(1, 2)
+        self._sums = fresh_alias(older.contiguous())
+        self._rows = self._sums.unbind(1)  # [G, R, d]
+        self._results = slots(self._sums.flatten(1, 2), shape)
+        self._recent = of_own_run(of_earlier(inside.detach())).unbind(1)  # [G, R, RUN]
+        # Slopes that are not there yet are zeros, so that all products within a run have its size.
+        self._made = older.new_zeros(groups, rows + -rows % RUN, size)
+        self._slopes, self._runs = slots(self._made, shape), self._made.split(RUN, dim=1)
 
-    def predict(self, n: int, entry: torch.Tensor | None) -> torch.Tensor:
-        """Takes x_{n−1}; not for the first, whose x_{n−1} is in the block before."""
+    def row(self, n: int, entry: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        """Takes x_{n−1}, but for the first row, where it is in the block before."""
+        row = self._rows[n]
         if n and entry is not None:
             self._slopes[n - 1].copy_(entry)
-            self._bring_in(n)
-        row = self._rows[n * self._rules + self._explicit.predictor]
-        if not self._tips:
-            return fresh_alias(row)
-        earlier, later = (tip[n] for tip in self._tips)
-        return plus(plus(row, self._slopes[n - 1], later), self._slopes[n - 2], earlier)
-
-    def correct(self, n: int, slope: torch.Tensor, *, final: bool) -> torch.Tensor:
-        row = self._rows[n * self._rules + self._explicit.corrector]
-        if final:  # nobody needs the sum any more
-            return fresh_alias(plus(row, slope, self._newest[n], out=row))
-        return plus(row, slope, self._newest[n])
+            if n % RUN:
+                row.baddbmm_(self._recent[n], self._runs[n // RUN])
+            else:
+                self._begin_run(n)
+        first, *others = self._results[n * self._rules : (n + 1) * self._rules]
+        if not others:
+            return (fresh_alias(first),)
+        # Func may save the first sum, the prediction: by itself, else it would keep the others in memory.
+        return (first.clone(), *map(fresh_alias, others))
 
     def close(self, entry: torch.Tensor) -> torch.Tensor:
-        self._slopes[self.made.shape[1] - 1].copy_(entry)
-        return self.made
+        self._slopes[self._count - 1].copy_(entry)
+        return self._made[:, : self._count]
 
-    def _bring_in(self, n: int) -> None:
-        """Slopes before n into row n; those before a run of rows into all its rows at once."""
-        within = n % RUN
-        first, end = (n - within, n + 1) if within else (0, min(n + RUN, self.made.shape[1]))
-        rows = slice(n * self._rules, end * self._rules)
-        self._sums[:, rows].baddbmm_(self._inside[:, rows, first:n], self.made[:, first:n])
+    def _begin_run(self, n: int) -> None:
+        """Bring all slopes before n into a run of rows at once."""
+        end = min(n + RUN, self._count)
+        weights = self._weights[:, n * self._rules : end * self._rules, :n]
+        self._sums[:, n:end].flatten(1, 2).baddbmm_(weights, self._made[:, :n])
 
 
 class Tape:
     """What the nodes of a block share: sizes, the forward pass while it lasts, and the backward passes under way."""
 
-    def __init__(self, explicit: Explicit, opening: Opening, shape: torch.Size) -> None:
-        self.explicit, self.shape = explicit, shape
-        self.sizes = opening.older.shape
-        self.learned = any(weights.requires_grad for weights in opening.weights)
-        self.forward = ForwardBlock(explicit, opening, shape)
+    def __init__(self, older: torch.Tensor, inside: torch.Tensor, shape: torch.Size) -> None:
+        self.sizes, self.shape, self.learned = older.shape, shape, inside.requires_grad
+        self.forward = ForwardBlock(older, inside, shape)
         self._passes: dict[int, BackwardPass] = {}
 
     def backward_pass(self, ctx: Any, cotangent: torch.Tensor) -> BackwardPass:
-        """The pass under way, or a new one."""
+        """The pass under way, or a new one, with the weights that a node saved."""
         task = backward_task()
         if task not in self._passes:
             if backward_is_compiled():
@@ -144,9 +112,8 @@ class Tape:
                     "forward pass with torch.compile, or enable compiled autograd around both"
                 )
             plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
-            inside, tips, _ = self._saved(ctx)
             kind = PlainPass if plain else BufferedPass
-            self._passes[task] = kind(self.explicit, self.sizes, self.shape, inside, tips)
+            self._passes[task] = kind(self.sizes, self.shape, ctx.saved_tensors[0])
             when_backward_ends(lambda: self._end(task))
         return self._passes[task]
 
@@ -154,91 +121,58 @@ class Tape:
         """The pass under way, which this ends."""
         return self._passes.pop(backward_task(), None)
 
-    def save(self, ctx: Any, *learned_from: torch.Tensor | None) -> None:
-        """The weights, for the pass that may begin here, and what their gradients need."""
-        ctx.save_for_backward(*self.forward.weights, *(learned_from if self.learned else ()))
-
-    def recorded(self, ctx: Any) -> torch.Tensor | None:
-        """What the gradients of weights need of a node."""
-        return self._saved(ctx)[2] if self.learned else None
-
-    def _saved(self, ctx: Any) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        inside, *rest = ctx.saved_tensors
-        tips = rest.pop(0) if self.explicit.continued else None
-        return inside, tips, rest[0] if rest else None
-
     def _end(self, task: int) -> None:
         self._passes.pop(task, None)
 
 
 class _Open(torch.autograd.Function):
-    """Where the gradients of all that comes in from outside the block come out; gives an anchor for its first node."""
+    """Where the gradients of all that comes in from outside the block come out; gives an anchor for its first row."""
 
     @staticmethod
-    def forward(ctx: Any, tape: Tape, older: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        ctx.tape, ctx.count = tape, len(rest)
-        if tape.learned and tape.explicit.continued:
-            ctx.save_for_backward(*rest[2:])
+    def forward(ctx: Any, tape: Tape, older: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
+        ctx.tape = tape
         return older.new_empty(0)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         current = ctx.tape.last_of_pass()
         if current is None:
-            return (None,) * (2 + ctx.count)
-        weights: tuple[torch.Tensor | None, ...] = (None, None)
-        if ctx.tape.learned:
-            weights = current.weight_gradients(ctx.saved_tensors)
-        if not ctx.tape.explicit.continued:
-            return None, current.adjoints(), weights[0]
-        return None, current.adjoints(), *weights, *current.edge_gradients()
+            return None, None, None
+        return None, current.adjoints(), current.weight_gradients() if ctx.tape.learned else None
 
 
-class _Predict(torch.autograd.Function):
-    """The prediction of node n, with x_{n−1} and, as an anchor, u_{n−1}."""
+class _Row(torch.autograd.Function):
+    """The sums of row n, with x_{n−1} and, as an anchor, the state before."""
 
     @staticmethod
-    def forward(ctx: Any, tape: Tape, n: int, entry: torch.Tensor | None, anchor: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, tape: Tape, n: int, entry: torch.Tensor | None, anchor: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         ctx.tape, ctx.n = tape, n
-        tape.save(ctx, entry)
-        return tape.forward.predict(n, entry)
+        # The weights for a pass that may begin here, and what their gradient needs.
+        ctx.save_for_backward(tape.forward.inside, *((entry,) if tape.learned and n else ()))
+        return tape.forward.row(n, entry)
 
     @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tape, n = ctx.tape, ctx.n
-        current = tape.backward_pass(ctx, cotangent)
-        current.back_from_prediction(n, cotangent, tape.recorded(ctx))
-        return None, None, current.entry_gradient(n - 1) if ctx.needs_input_grad[2] else None, None
-
-
-class _Correct(torch.autograd.Function):
-    """Node n from the slope at a guess of it, which is an anchor here."""
-
-    @staticmethod
-    def forward(ctx: Any, tape: Tape, n: int, final: bool, slope: torch.Tensor, guess: torch.Tensor) -> torch.Tensor:
-        ctx.tape, ctx.n = tape, n
-        tape.save(ctx, slope)
-        return tape.forward.correct(n, slope, final=final)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        tape = ctx.tape
-        current = tape.backward_pass(ctx, cotangent)
-        slope = current.back_from_correction(ctx.n, cotangent, tape.recorded(ctx))
-        return None, None, None, slope, None
+        current = tape.backward_pass(ctx, cotangents[0])
+        current.receive(n, cotangents)
+        if tape.learned and n:
+            current.slopes[n - 1] = ctx.saved_tensors[1]
+        return None, None, current.slope_gradient(n - 1) if ctx.needs_input_grad[2] else None, None
 
 
 class _Close(torch.autograd.Function):
-    """All slopes of a block at once; the newest is an input of this node, the others of those of predictions."""
+    """All slopes of a block at once; the newest is an input of this node, the others of those of rows."""
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, entry: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
         ctx.tape = tape
-        ctx.save_for_backward(*tape.forward.weights)
+        ctx.save_for_backward(tape.forward.inside)
         return tape.forward.close(entry)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        current = ctx.tape.backward_pass(ctx, cotangent)
-        current.closing = cotangent
+        ctx.tape.backward_pass(ctx, cotangent).closing = cotangent
         return None, cotangent[:, -1].reshape(ctx.tape.shape), None

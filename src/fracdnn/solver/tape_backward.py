@@ -2,12 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from fracdnn.solver.history import RUN
-from fracdnn.solver.methods.base import Explicit
 
 
 def slots(rows: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, ...]:
@@ -15,103 +13,45 @@ def slots(rows: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, ...]:
     return rows.view(rows.shape[1], *shape).unbind(0) if len(rows) == 1 else rows.unbind(1)
 
 
-def numbers(weights: torch.Tensor) -> Sequence[Any]:
-    """[G, K] one by one: as Python numbers where that is quick, else as tensors that multiply states."""
-    if len(weights) > 1:
-        return weights.unsqueeze(-1).unbind(1)
-    return weights[0].tolist() if weights.device.type == "cpu" else weights[0].unbind(0)
+def of_earlier(inside: torch.Tensor) -> torch.Tensor:
+    """Weights [G, B, R, B] of earlier nodes alone."""
+    return inside.transpose(1, 2).tril(-1).transpose(1, 2).contiguous()
 
 
-def plus(total: torch.Tensor, value: torch.Tensor, weight: Any, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Total + weight · value."""
-    if isinstance(weight, float):
-        return torch.add(total, value, alpha=weight, out=out)
-    return torch.addcmul(total, value, weight, out=out)
+def of_own_run(weights: torch.Tensor) -> torch.Tensor:
+    """Of weights [G, B, …, B · m], m for each pair of nodes, those within a node's own run; [G, B, …, RUN · m]."""
+    rows, width = weights.shape[1], weights.shape[-1] // weights.shape[1] * RUN
+    padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % width)).unflatten(-1, (-1, width))
+    return torch.cat([padded[:, first : first + RUN, ..., first // RUN, :] for first in range(0, rows, RUN)], dim=1)
 
 
 class BackwardPass(ABC):
-    """One walk back through the nodes of a block [G, B, R, d]."""
+    """One walk back through the rows of a block [G, B, R, d]."""
 
-    def __init__(
-        self,
-        explicit: Explicit,
-        sizes: torch.Size,
-        shape: torch.Size,
-        inside: torch.Tensor,
-        tips: torch.Tensor | None,
-    ) -> None:
-        self._explicit, self._shape, self._inside, self._tip_weights = explicit, shape, inside, tips
-        self._groups, self._n_rows, self._rules, self._size = sizes
+    def __init__(self, sizes: torch.Size, shape: torch.Size, inside: torch.Tensor) -> None:
+        self._groups, self._count, self._rules, self._size = sizes
+        self._shape, self._inside = shape, inside
         self.closing: torch.Tensor | None = None  # what all slopes received from later blocks
-        self._predictions: dict[int, torch.Tensor] = {}  # cotangents, where slopes were continued
-        # What the gradients of weights need, by node: x_{n−1}; and slopes at guesses, with what they were weighted for.
-        self._entries: dict[int, torch.Tensor] = {}
-        self._slopes: list[tuple[int, torch.Tensor, torch.Tensor]] = []
-        self._newest: Any
-        self._tips: Any
+        self.slopes: dict[int, torch.Tensor] = {}  # which the gradients of weights need
+
+    @abstractmethod
+    def receive(self, n: int, cotangents: Sequence[torch.Tensor]) -> None:
+        """The sums of row n received these."""
+
+    @abstractmethod
+    def slope_gradient(self, k: int) -> torch.Tensor:
+        """Σ_{n>k, r} w_rnk q_rn, and what closing brings."""
 
     @abstractmethod
     def adjoints(self) -> torch.Tensor:
         """[G, B, R, d]: what all sums received."""
 
-    @abstractmethod
-    def _receive(self, n: int, rule: int, cotangent: torch.Tensor) -> None:
-        """Sum s_rn received this."""
-
-    @abstractmethod
-    def _from_sums(self, k: int) -> torch.Tensor:
-        """Σ_{n>k, r} w_rnk q_rn and what closing brings, for a slope of the block."""
-
-    def back_from_prediction(self, n: int, cotangent: torch.Tensor, entry: torch.Tensor | None) -> None:
-        self._receive(n, self._explicit.predictor, cotangent)
-        if self._explicit.continued:
-            self._predictions[n] = cotangent
-        if entry is not None:
-            self._entries[n - 1] = entry
-
-    def back_from_correction(self, n: int, cotangent: torch.Tensor, slope: torch.Tensor | None) -> torch.Tensor:
-        """What the slope received."""
-        self._receive(n, self._explicit.corrector, cotangent)
-        if slope is not None:
-            self._slopes.append((n, cotangent, slope))
-        return cotangent * self._newest[n]
-
-    def entry_gradient(self, k: int) -> torch.Tensor:
-        """All that x_k received."""
-        return self._with_tips(k, self._from_sums(k))
-
-    def edge_gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the two slopes before the block received, by the tips alone."""
-        nothing = torch.zeros_like(self._predictions[0])
-        return self._with_tips(-2, nothing), self._with_tips(-1, nothing)
-
-    def _with_tips(self, k: int, total: torch.Tensor) -> torch.Tensor:
-        for place, n in ((0, k + 2), (1, k + 1)):
-            if n in self._predictions:
-                total = plus(total, self._predictions[n], self._tips[place][n])
-        return total
-
-    def weight_gradients(self, edges: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """For the weights [G, B, R, B] and for the tips [G, B, 2]."""
-        groups, rows, rules = self._groups, self._n_rows, self._rules
-        nothing = self._inside.new_zeros(groups, self._size)
-        slopes = torch.stack([self._packed(self._entries.get(k, nothing)) for k in range(rows)], dim=1)
-        products = self.adjoints().flatten(1, 2) @ slopes.transpose(1, 2)
-        earlier = torch.ones(rows, rows, dtype=torch.bool, device=products.device).tril(-1).unsqueeze(1)
-        inside = products.unflatten(1, (rows, rules)) * earlier
-        own = [inside.new_zeros(groups)] * rows
-        for n, cotangent, slope in self._slopes:
-            own[n] = own[n] + (self._packed(cotangent) * self._packed(slope)).sum(-1)
-        diagonal = torch.diag_embed(torch.stack(own, dim=1)).unsqueeze(2)
-        inside = inside + torch.nn.functional.pad(
-            diagonal, (0, 0, self._explicit.corrector, rules - 1 - self._explicit.corrector)
-        )
-        if self._tip_weights is None:
-            return inside, None
-        before = torch.cat([torch.stack([self._packed(edge) for edge in edges], dim=1), slopes], dim=1)
-        received = torch.stack([self._packed(self._predictions.get(n, nothing)) for n in range(rows)], dim=1)
-        tips = [(received * before[:, place : place + rows]).sum(-1) for place in (0, 1)]
-        return inside, torch.stack(tips, dim=-1)
+    def weight_gradients(self) -> torch.Tensor:
+        """[G, B, R, B]."""
+        nothing = self._inside.new_zeros(self._groups, self._size)
+        slopes = [self._packed(self.slopes[k]) if k in self.slopes else nothing for k in range(self._count)]
+        products = self.adjoints().flatten(1, 2) @ torch.stack(slopes, dim=2)
+        return of_earlier(products.unflatten(1, (self._count, self._rules)))
 
     def _packed(self, state: torch.Tensor) -> torch.Tensor:
         return state.reshape(self._groups, self._size)
@@ -120,74 +60,64 @@ class BackwardPass(ABC):
 class BufferedPass(BackwardPass):
     """In buffers, with few passes over memory."""
 
-    def __init__(self, *told: Any) -> None:
-        super().__init__(*told)
-        inside = self._inside.detach()
-        self._adjoints = inside.new_zeros(self._groups, self._n_rows * self._rules, self._size)
-        self._received = slots(self._adjoints, self._shape)
-        self._transposed = inside.flatten(1, 2).transpose(1, 2).contiguous()  # [G, B, B · R]
-        self._newest = numbers(torch.diagonal(inside[:, :, self._explicit.corrector], dim1=1, dim2=2))
-        if self._tip_weights is not None:
-            self._tips = [numbers(self._tip_weights.detach()[..., place]) for place in (0, 1)]
+    def __init__(self, sizes: torch.Size, shape: torch.Size, inside: torch.Tensor) -> None:
+        super().__init__(sizes, shape, inside)
+        padded = self._count + -self._count % RUN
+        # What was not received yet is zero, so that all products within a run have its size.
+        self._adjoints = inside.new_zeros(self._groups, padded * self._rules, self._size)
+        self._received = slots(self._adjoints, shape)
+        self._runs = self._adjoints.split(RUN * self._rules, dim=1)
+        self._transposed = of_earlier(inside.detach()).flatten(1, 2).transpose(1, 2)  # [G, B, B · R]
+        self._recent = of_own_run(self._transposed).unsqueeze(2).unbind(1)
         self._run = -1
+        self._gradients: tuple[torch.Tensor, ...] = ()
+        self._rows: tuple[torch.Tensor, ...] = ()
 
-    def adjoints(self) -> torch.Tensor:
-        return self._adjoints.unflatten(1, (self._n_rows, self._rules))
+    def receive(self, n: int, cotangents: Sequence[torch.Tensor]) -> None:
+        for rule, cotangent in enumerate(cotangents, n * self._rules):
+            self._received[rule].copy_(cotangent)
 
-    def _receive(self, n: int, rule: int, cotangent: torch.Tensor) -> None:
-        self._received[n * self._rules + rule].add_(cotangent)
-
-    def _from_sums(self, k: int) -> torch.Tensor:
+    def slope_gradient(self, k: int) -> torch.Tensor:
         run, within = divmod(k, RUN)
-        end = min((run + 1) * RUN, self._n_rows)
         if run != self._run:
-            self._run = run
-            self._rows = self._from_later_runs(run * RUN, end)
-            self._gradients = slots(self._rows, self._shape)
-        later = slice((k + 1) * self._rules, end * self._rules)
-        if k + 1 < end:
-            row = self._rows[:, within : within + 1]
-            row.baddbmm_(self._transposed[:, k : k + 1, later], self._adjoints[:, later])
+            self._begin_run(run)
+        if within < RUN - 1:
+            self._rows[within].baddbmm_(self._recent[k], self._runs[run])
         return self._gradients[within]
 
-    def _from_later_runs(self, begin: int, end: int) -> torch.Tensor:
-        """For the slopes of a run, from the rows after it."""
+    def adjoints(self) -> torch.Tensor:
+        return self._adjoints[:, : self._count * self._rules].unflatten(1, (self._count, self._rules))
+
+    def _begin_run(self, run: int) -> None:
+        """For all slopes of a run, from the rows after it."""
+        begin, end = run * RUN, min((run + 1) * RUN, self._count)
         weights = self._transposed[:, begin:end, end * self._rules :]
-        adjoints = self._adjoints[:, end * self._rules :]
+        adjoints = self._adjoints[:, end * self._rules : self._count * self._rules]
         if self.closing is None:
-            return torch.bmm(weights, adjoints)
-        return torch.baddbmm(self.closing[:, begin:end], weights, adjoints)
+            total = torch.bmm(weights, adjoints)
+        else:
+            total = torch.baddbmm(self.closing[:, begin:end], weights, adjoints)
+        self._run, self._rows, self._gradients = run, total.split(1, dim=1), slots(total, self._shape)
 
 
 class PlainPass(BackwardPass):
     """In plain operations, so that what is made here can be differentiated again."""
 
-    def __init__(self, *told: Any) -> None:
-        super().__init__(*told)
-        self._received: dict[tuple[int, int], torch.Tensor] = {}
-        own = torch.diagonal(self._inside[:, :, self._explicit.corrector], dim1=1, dim2=2)
-        self._newest = _tensors(own)
-        if self._tip_weights is not None:
-            self._tips = [_tensors(self._tip_weights[..., place]) for place in (0, 1)]
+    def __init__(self, sizes: torch.Size, shape: torch.Size, inside: torch.Tensor) -> None:
+        super().__init__(sizes, shape, inside)
+        self._received: dict[int, torch.Tensor] = {}  # [G, R, d] by row
 
-    def adjoints(self) -> torch.Tensor:
-        nothing = torch.zeros_like(next(iter(self._received.values())))
-        rows = [self._received.get((n, rule), nothing) for n in range(self._n_rows) for rule in range(self._rules)]
-        return torch.stack([self._packed(row) for row in rows], dim=1).unflatten(1, (self._n_rows, self._rules))
+    def receive(self, n: int, cotangents: Sequence[torch.Tensor]) -> None:
+        self._received[n] = torch.stack([self._packed(each) for each in cotangents], dim=1)
 
-    def _receive(self, n: int, rule: int, cotangent: torch.Tensor) -> None:
-        before = self._received.get((n, rule))
-        self._received[n, rule] = cotangent if before is None else before + cotangent
-
-    def _from_sums(self, k: int) -> torch.Tensor:
-        later = [(place, row) for place, row in self._received.items() if place[0] > k]
-        weights = torch.stack([self._inside[:, n, rule, k] for (n, rule), _ in later], dim=1)
-        rows = torch.stack([self._packed(row) for _, row in later], dim=1)
-        total = (weights.unsqueeze(-1) * rows).sum(1)
+    def slope_gradient(self, k: int) -> torch.Tensor:
+        later = [n for n in self._received if n > k]
+        rows = torch.cat([self._received[n] for n in later], dim=1)
+        total = (self._inside[:, later, :, k].flatten(1).unsqueeze(-1) * rows).sum(1)
         if self.closing is not None:
             total = total + self.closing[:, k]
         return total.reshape(self._shape)
 
-
-def _tensors(weights: torch.Tensor) -> Sequence[torch.Tensor]:
-    return weights.unsqueeze(-1).unbind(1) if len(weights) > 1 else weights[0].unbind(0)
+    def adjoints(self) -> torch.Tensor:
+        nothing = torch.zeros_like(next(iter(self._received.values())))
+        return torch.stack([self._received.get(n, nothing) for n in range(self._count)], dim=1)
