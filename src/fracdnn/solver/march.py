@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.solver.history import BLOCK
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method
+from fracdnn.solver.segments import segment
 from fracdnn.solver.steps import Position, Steps, steps_for
 from fracdnn.tracing import being_traced, carries_derivative
 
@@ -74,11 +75,9 @@ def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> 
     if checkpoint:
         steps.prepare()
     for first in range(0, len(blocks), length):
-        segment = blocks[first : first + length]
-        if checkpoint:
-            position, more = recomputed(walk.over, segment, position, use_reentrant=False)
-        else:
-            position, more = walk.over(segment, position)
+        part = blocks[first : first + length]
+        way = walk.over_again if checkpoint else walk.over
+        position, more = way(part, position)
         found.extend(more)
     return torch.stack(found).reshape(len(found), *steps.method.problem.value.shape)
 
@@ -111,6 +110,31 @@ class _Walk:
             if end < self._grid.n_steps:
                 position = self.steps.close(begin, position, nodes, closing)
         return position, found
+
+    def over_again(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
+        """The same, to be computed again in the backward pass."""
+        if not torch.is_grad_enabled():
+            return self.over(blocks, position)
+        if self.steps.learned or type(self._problem.value) is not torch.Tensor:
+            return recomputed(self.over, blocks, position, use_reentrant=False)
+        problem, value, velocity = self._problem, self._problem.value, self._problem.velocity
+        start = (value,) if velocity is None else (value, velocity)
+        kinds: list[Position] = []
+
+        def run(tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+            problem.value, problem.velocity = tensors[0], None if velocity is None else tensors[1]
+            try:
+                after, found = self.over(blocks, position.with_tensors(tensors[len(start) :]))
+            finally:
+                problem.value, problem.velocity = value, velocity
+            kinds[:] = [after.with_tensors([each.detach() for each in after.tensors()])]  # without its graph
+            return [*after.tensors(), *found]
+
+        results = segment(run, (*start, *position.tensors()))
+        if results is None:
+            return recomputed(self.over, blocks, position, use_reentrant=False)
+        count = len(kinds[0].tensors())
+        return kinds[0].with_tensors(results[:count]), list(results[count:])
 
     def _found(
         self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: Callable[[], torch.Tensor]

@@ -26,6 +26,21 @@ class Position:
     last: Node
     before: Node | None
 
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All it holds."""
+        nodes = (self.last,) if self.before is None else (self.last, self.before)
+        return (*(each for node in nodes for each in (node.state, node.entry)), self.carry.window, *self.carry.far)
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> "Position":
+        """The same with others."""
+        nodes = [Node(*tensors[:2])]
+        if self.before is not None:
+            nodes.append(Node(*tensors[2:4]))
+        window, *far = tensors[2 * len(nodes) :]
+        return Position(
+            Carry(self.carry.begin, window, tuple(far)), nodes[0], None if self.before is None else nodes[1]
+        )
+
 
 class Steps(ABC):
     """Makes nodes; these hold states and slopes in `shape`."""
@@ -36,6 +51,11 @@ class Steps(ABC):
         self.method, self.grid, self.history = method, grid, history
         self.clock = grid.clock.unbind(0)
         self.shape = method.problem.value.shape
+
+    @property
+    def learned(self) -> bool:
+        """Whether somebody wants derivatives by orders or times."""
+        return any(map(carries_derivative, (self.method.problem.orders, self.grid.elapsed, self.grid.clock)))
 
     def prepare(self) -> None:
         """What blocks share, so that none of it is made inside of a segment that is computed again."""

@@ -77,11 +77,7 @@ class ForwardBlock:
                 row.baddbmm_(self._recent[n], self._runs[n // RUN])
             else:
                 self._begin_run(n)
-        first, *others = self._results[n * self._rules : (n + 1) * self._rules]
-        if not others:
-            return (fresh_alias(first),)
-        # Func may save the first sum, the prediction: by itself, else it would keep the others in memory.
-        return (first.clone(), *map(fresh_alias, others))
+        return tuple(map(fresh_alias, self._results[n * self._rules : (n + 1) * self._rules]))
 
     def close(self, entry: torch.Tensor) -> torch.Tensor:
         self._slopes[self._count - 1].copy_(entry)
