@@ -1,11 +1,10 @@
-"""Fixed grids solved by the definition, `PlainSteps`, and by whatever `fdeint` chooses, with gradients for all there is."""
+"""Fixed grids solved by the definition, `PlainSteps`; graphs, and gradients for all there is."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from fracdnn import fdeint
 from fracdnn.solver.grids import Spacing, make_grid
 from fracdnn.solver.history import History
 from fracdnn.solver.march import Wanted, walked
@@ -61,6 +60,3 @@ def gradients(solution: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     loss = sum((part * torch.linspace(0.3, 1.7, part.numel(), dtype=part.dtype).view_as(part)).sum() for part in parts)
     found = torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
     return [torch.zeros_like(each) if got is None else got for each, got in zip(inputs, found, strict=True)]
-
-
-__all__ = ["by_definition", "fdeint", "gradients", "graph_of"]

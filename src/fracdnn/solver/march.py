@@ -105,7 +105,7 @@ class _Walk:
             states = [position.last.state, *(node.state for node in nodes)]
             if not being_traced() and not bool(torch.isfinite(states[-1].detach()).all()):
                 packed = [state.detach().reshape(self._problem.value.shape) for state in states]
-                self._problem.check_finite(packed, self.steps.clock, begin)
+                self._problem.check_finite(packed, self._grid.clock.unbind(0), begin)
             found.extend(self._found(position, begin, end, states, lambda: self.steps.slopes(nodes, closing)))  # noqa: B023
             if end < self._grid.n_steps:
                 position = self.steps.close(begin, position, nodes, closing)

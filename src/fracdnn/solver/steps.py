@@ -49,7 +49,6 @@ class Steps(ABC):
 
     def __init__(self, method: Method, grid: Grid, history: History) -> None:
         self.method, self.grid, self.history = method, grid, history
-        self.clock = grid.clock.unbind(0)
         self.shape = method.problem.value.shape
 
     @property
@@ -80,7 +79,7 @@ class Steps(ABC):
         return Position(carry, nodes[-1], nodes[-2] if len(nodes) > 1 else position.last)
 
     def _first(self) -> Node:
-        return self.method.first(self.clock[0])
+        return self.method.first(self.grid.clock[0])
 
     def _without_memory(self, begin: int, end: int) -> torch.Tensor:
         return self.method.problem.without_memory(self.grid.elapsed[begin + 1 : end + 1])
@@ -91,22 +90,26 @@ class PlainSteps(Steps):
 
     def __init__(self, method: Method, grid: Grid, history: History) -> None:
         super().__init__(method, grid, history)
-        steps, dtype = grid.elapsed.diff(), method.problem.value.dtype
-        self._steps = steps.to(dtype).unbind(0)
-        self._reaches = (None, None, *(1.0 + steps[1:] / steps[:-1]).to(dtype).unbind(0))
+        self._lengths = grid.elapsed.diff()
+        self._reaches = 1.0 + self._lengths[1:] / self._lengths[:-1]
 
     def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], torch.Tensor]:
         last, before = position.last, position.before
         nodes: list[Node] = []
+        dtype = self.method.problem.value.dtype
+        times, lengths = self.grid.clock[begin : end + 1].unbind(0), self._lengths[begin:end].to(dtype).unbind(0)
+        reaches: Sequence[torch.Tensor | None] = self._reaches[max(begin - 1, 0) : end - 1].to(dtype).unbind(0)
+        if not begin:
+            reaches = (None, *reaches)
 
         def step(n: int, sums: Sequence[torch.Tensor], newest: Sequence[torch.Tensor]) -> torch.Tensor:
             nonlocal last, before
             stage = Stage(
                 number=n,
-                time=self.clock[n],
-                last_time=self.clock[n - 1],
-                step=self._steps[n - 1],
-                reach=self._reaches[n],
+                time=times[n - begin],
+                last_time=times[n - begin - 1],
+                step=lengths[n - begin - 1],
+                reach=reaches[n - begin - 1],
                 sums=sums,
                 newest=newest,
             )
@@ -142,23 +145,22 @@ class ExplicitSteps(Steps):
 
     def _nodes(self, begin: int, end: int, position: Position, sums: Sums, own: torch.Tensor) -> list[Node]:
         """With the corrector's weights [G, B] of nodes in their own rows."""
-        explicit = self._explicit
-        newest = _numbers(own)
+        explicit, newest = self._explicit, _numbers(own)
+        times = self.grid.clock[begin + 1 : end + 1].unbind(0)
         if explicit.continued:
             reach = self._reach[begin + 1 : end + 1].to(own.dtype)
             tips = list(zip(_numbers(own * reach), _numbers(own * (1.0 - reach)), strict=True))
         last, before = position.last, position.before
         nodes: list[Node] = []
         for n in range(end - begin):
-            number = begin + n + 1
-            row = sums.row(n, last)
+            row, time = sums.row(n, last), times[n]
             state = row[explicit.predictor]
             if explicit.continued:
                 state = plus(state, last.entry, tips[n][0])
                 state = state if before is None else plus(state, before.entry, tips[n][1])
-            for _ in range(explicit.corrections_of(number)):
-                state = plus(row[explicit.corrector], self._slope(number, state), newest[n])
-            last, before = self._node(number, state), last
+            for _ in range(explicit.corrections_of(begin + n + 1)):
+                state = plus(row[explicit.corrector], self._slope(time, state), newest[n])
+            last, before = self._node(time, state), last
             nodes.append(last)
         return nodes
 
@@ -168,16 +170,16 @@ class ExplicitSteps(Steps):
         problem = self.method.problem
         state = problem.states.unpack(problem.value)
         problem.value = problem.states.pack(state)
-        return self._node(0, state)  # type: ignore[arg-type]
+        return self._node(self.grid.clock[0], state)  # type: ignore[arg-type]
 
-    def _slope(self, n: int, state: torch.Tensor) -> torch.Tensor:
-        """At a guess of node n."""
-        return (self.method.slope if self._packs else self.method.problem.slope)(self.clock[n], state)
+    def _slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """At a guess of a node."""
+        return (self.method.slope if self._packs else self.method.problem.slope)(time, state)
 
-    def _node(self, n: int, state: torch.Tensor) -> Node:
+    def _node(self, time: torch.Tensor, state: torch.Tensor) -> Node:
         if self._packs:
-            return self.method.node(self.clock[n], state)
-        return Node(state, self.method.problem.slope(self.clock[n], state))
+            return self.method.node(time, state)
+        return Node(state, self.method.problem.slope(time, state))
 
 
 class TapedSteps(ExplicitSteps):
@@ -205,7 +207,7 @@ class RunningSteps(ExplicitSteps):
         super().__init__(method, grid, history, explicit)
         dtype = method.problem.value.dtype
         self._own = weights[explicit.corrector][1].to(dtype).unsqueeze(0)
-        self._later = [_numbers(later.to(dtype).unsqueeze(0)) for later, _ in weights]
+        self._later = [later.to(dtype).unsqueeze(0) for later, _ in weights]
 
     def prepare(self) -> None:
         """Nothing is made in blocks."""
@@ -216,7 +218,7 @@ class RunningSteps(ExplicitSteps):
         return Position(self._carry(0, first, (value,) * len(self.history.rules)), first, None)
 
     def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], "_RunningSums"]:
-        sums = _RunningSums(list(position.carry.far), self._later, begin)
+        sums = _RunningSums(list(position.carry.far), [_numbers(later[:, begin:end]) for later in self._later])
         return self._nodes(begin, end, position, sums, self._own[:, begin + 1 : end + 1]), sums
 
     def slopes(self, nodes: list[Node], closing: "_RunningSums") -> torch.Tensor:
@@ -233,12 +235,12 @@ class RunningSteps(ExplicitSteps):
 
 
 class _RunningSums:
-    def __init__(self, sums: list[torch.Tensor], weights: Sequence[Sequence[Any]], begin: int) -> None:
-        self.sums, self._weights, self._begin = sums, weights, begin
+    def __init__(self, sums: list[torch.Tensor], weights: Sequence[Sequence[Any]]) -> None:
+        self.sums, self._weights = sums, weights
 
     def row(self, n: int, last: Node) -> Sequence[torch.Tensor]:
         for rule, weights in enumerate(self._weights):
-            self.sums[rule] = plus(self.sums[rule], last.entry, weights[self._begin + n])
+            self.sums[rule] = plus(self.sums[rule], last.entry, weights[n])
         return self.sums
 
 

@@ -98,7 +98,7 @@ class Tape:
         self.forward = ForwardBlock(older, inside, shape)
         self._passes: dict[int, BackwardPass] = {}
 
-    def backward_pass(self, ctx: Any, cotangent: torch.Tensor) -> BackwardPass:
+    def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> BackwardPass:
         """The pass under way, or a new one, with the weights that a node saved."""
         task = backward_task()
         if task not in self._passes:
@@ -107,7 +107,7 @@ class Tape:
                     "compiled autograd must be on for the forward pass too, got a backward pass alone; compile the "
                     "forward pass with torch.compile, or enable compiled autograd around both"
                 )
-            plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
+            plain = torch.is_grad_enabled() or any(map(is_batch_of_cotangents, cotangents))
             kind = PlainPass if plain else BufferedPass
             self._passes[task] = kind(self.sizes, self.shape, ctx.saved_tensors[0])
             when_backward_ends(lambda: self._end(task))
@@ -152,7 +152,7 @@ class _Row(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tape, n = ctx.tape, ctx.n
-        current = tape.backward_pass(ctx, cotangents[0])
+        current = tape.backward_pass(ctx, *cotangents)
         current.receive(n, cotangents)
         if tape.learned and n:
             current.slopes[n - 1] = ctx.saved_tensors[1]

@@ -50,8 +50,9 @@ class BackwardPass(ABC):
         """[G, B, R, B]."""
         nothing = self._inside.new_zeros(self._groups, self._size)
         slopes = [self._packed(self.slopes[k]) if k in self.slopes else nothing for k in range(self._count)]
-        products = self.adjoints().flatten(1, 2) @ torch.stack(slopes, dim=2)
-        return of_earlier(products.unflatten(1, (self._count, self._rules)))
+        adjoints = self.adjoints().reshape(self._groups, -1, self._size)
+        products = torch.matmul(adjoints, torch.stack(slopes, dim=2))
+        return products.reshape(self._inside.shape) * of_earlier(torch.ones_like(self._inside))
 
     def _packed(self, state: torch.Tensor) -> torch.Tensor:
         return state.reshape(self._groups, self._size)
