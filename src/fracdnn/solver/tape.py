@@ -14,6 +14,7 @@ later ones, whatever func depends on.
 go back in plain operations as well.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -98,9 +99,10 @@ class Tape:
         self.forward = ForwardBlock(older, inside, shape)
         self._passes: dict[int, BackwardPass] = {}
 
-    def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> BackwardPass:
-        """The pass under way, or a new one, with the weights that a node saved."""
+    def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> tuple[BackwardPass, Sequence[torch.Tensor]]:
+        """The pass under way, or a new one; and what a node saved, where it is needed: it can be asked for once."""
         task = backward_task()
+        saved = ctx.saved_tensors if self.learned or task not in self._passes else ()
         if task not in self._passes:
             if backward_is_compiled():
                 raise InvalidArgumentError(
@@ -109,9 +111,9 @@ class Tape:
                 )
             plain = torch.is_grad_enabled() or any(map(is_batch_of_cotangents, cotangents))
             kind = PlainPass if plain else BufferedPass
-            self._passes[task] = kind(self.sizes, self.shape, ctx.saved_tensors[0])
+            self._passes[task] = kind(self.sizes, self.shape, saved[0])
             when_backward_ends(lambda: self._end(task))
-        return self._passes[task]
+        return self._passes[task], saved
 
     def last_of_pass(self) -> BackwardPass | None:
         """The pass under way, which this ends."""
@@ -152,10 +154,10 @@ class _Row(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tape, n = ctx.tape, ctx.n
-        current = tape.backward_pass(ctx, *cotangents)
+        current, saved = tape.backward_pass(ctx, *cotangents)
         current.receive(n, cotangents)
         if tape.learned and n:
-            current.slopes[n - 1] = ctx.saved_tensors[1]
+            current.slopes[n - 1] = saved[1]
         return None, None, current.slope_gradient(n - 1) if ctx.needs_input_grad[2] else None, None
 
 
@@ -170,5 +172,6 @@ class _Close(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        ctx.tape.backward_pass(ctx, cotangent).closing = cotangent
+        current, _ = ctx.tape.backward_pass(ctx, cotangent)
+        current.closing = cotangent
         return None, cotangent[:, -1].reshape(ctx.tape.shape), None
