@@ -112,8 +112,8 @@ class PlainPass(BackwardPass):
         self._received[n] = torch.stack([self._packed(each) for each in cotangents], dim=1)
 
     def slope_gradient(self, k: int) -> torch.Tensor:
-        later = [n for n in self._received if n > k]
-        rows = torch.cat([self._received[n] for n in later], dim=1)
+        later = list(self._received)  # no earlier row has been met yet
+        rows = torch.cat(list(self._received.values()), dim=1)
         total = (self._inside[:, later, :, k].flatten(1).unsqueeze(-1) * rows).sum(1)
         if self.closing is not None:
             total = total + self.closing[:, k]
