@@ -102,6 +102,16 @@ def test_torch_has_to_serve_where_gradients_lead_elsewhere(learned, y0, rate):
         torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-13)
 
 
+def test_random_numbers_are_the_same_where_torch_has_to_serve(y0, rate):
+    inner, drop = rate.exp(), nn.Dropout(0.5)
+    ends = []
+    for checkpoint in (True, False):
+        torch.manual_seed(0)
+        ends.append(solved(lambda t, y: inner * drop(torch.sin(y)), y0, checkpoint=checkpoint))
+        assert OURS not in graph_of(ends[-1])
+    assert torch.equal(*ends)
+
+
 def test_hooks_on_parameters_run_once(y0, rate):
     calls = []
     rate.register_hook(lambda gradient: calls.append(1) or 2.0 * gradient)

@@ -91,6 +91,7 @@ class _Walk:
     def __init__(self, steps: Steps, wanted: Wanted | None) -> None:
         self.steps, self._wanted = steps, wanted
         self._problem, self._grid = steps.method.problem, steps.grid
+        self._in_segments = not steps.learned and type(self._problem.value) is torch.Tensor
 
     def start(self) -> tuple[Position, list[torch.Tensor]]:
         position = self.steps.start()
@@ -115,7 +116,7 @@ class _Walk:
         """The same, to be computed again in the backward pass."""
         if not torch.is_grad_enabled():
             return self.over(blocks, position)
-        if self.steps.learned or type(self._problem.value) is not torch.Tensor:
+        if not self._in_segments:
             return recomputed(self.over, blocks, position, use_reentrant=False)
         problem, value, velocity = self._problem, self._problem.value, self._problem.velocity
         start = (value,) if velocity is None else (value, velocity)
@@ -131,7 +132,8 @@ class _Walk:
             return [*after.tensors(), *found]
 
         results = segment(run, (*start, *position.tensors()))
-        if results is None:
+        if results is None:  # nor will it serve for later ones
+            self._in_segments = False
             return recomputed(self.over, blocks, position, use_reentrant=False)
         count = len(kinds[0].tensors())
         return kinds[0].with_tensors(results[:count]), list(results[count:])

@@ -21,11 +21,13 @@ def segment(run: Callable[[Tensors], Sequence[torch.Tensor]], inputs: Tensors) -
     """What `run(inputs)` gives, without its graph; None where that would lose gradients or hooks."""
     if operations_are_watched() or inputs[0].device.type != "cpu":
         return None
-    made = Segment(run, torch.get_rng_state())
+    random_state = torch.get_rng_state()
+    made = Segment(run, random_state)
     mark, copies = sequence_number(_any_node()), _copies(inputs)
     results = tuple(run(copies))
     leaves = _leaves(results, copies, mark)
     if leaves is None or has_tensor_hooks(*leaves):
+        torch.set_rng_state(random_state)  # as if nothing had been run
         return None
     made.n_inputs, made.results = len(inputs), tuple(each.detach() for each in results)
     del results, copies

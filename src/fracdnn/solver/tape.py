@@ -102,7 +102,7 @@ class Tape:
     def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> tuple[BackwardPass, Sequence[torch.Tensor]]:
         """The pass under way, or a new one; and what a node saved, where it is needed: it can be asked for once."""
         task = backward_task()
-        saved = ctx.saved_tensors if self.learned or task not in self._passes else ()
+        saved: Sequence[torch.Tensor] = ctx.saved_tensors if self.learned or task not in self._passes else ()
         if task not in self._passes:
             if backward_is_compiled():
                 raise InvalidArgumentError(
