@@ -202,3 +202,10 @@ def test_constants_are_made_outside_of_all_modes():
     assert not made.is_inference()
     with pytest.raises(ZeroDivisionError):
         tracing.outside_of_modes(lambda: 1 / 0)
+
+
+def test_nodes_are_numbered_in_the_order_they_are_made():
+    x = torch.ones(2, requires_grad=True)
+    first = x * 2.0
+    second = first.sum()
+    assert tracing.sequence_number(first.grad_fn) < tracing.sequence_number(second.grad_fn)

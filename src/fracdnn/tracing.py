@@ -137,3 +137,8 @@ def backward_task() -> int:
 def when_backward_ends(callback: Callable[[], None]) -> None:
     """Have a function called when the backward pass under way ends, however it ends but by an error."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def sequence_number(node: Any) -> int:
+    """Of a node of the graph: later nodes of one thread have larger ones."""
+    return node._sequence_nr()

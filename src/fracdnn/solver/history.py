@@ -2,10 +2,11 @@
 
 A block is some tens of steps. What its rows remember of all nodes before it comes in with a few matrix products when
 it begins; within it, rows are cut into short runs in the same way. So a step reads a few states, not all of them. All
-in plain operations: derivatives of any kind and order are autograd's.
+in plain operations: derivatives of any kind and order are autograd's. `fracdnn.solver.tape` does what happens within a
+block with fewer nodes in the graph, and answers to `History.run`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from fracdnn.solver.rules import Rule, advance
 from fracdnn.tracing import being_traced
 
 BLOCK = 64
-_RUN = 8
+RUN = 8
 # Up to so many steps all nodes are near.
 _ALL_NEAR = 256
 
@@ -36,21 +37,18 @@ class Carry:
 class _Weights:
     """Near weights of a block, cut up as its steps need them."""
 
-    older: torch.Tensor  # [G, R · rows, M]: of the nodes before the block
-    runs: list[torch.Tensor]  # [G, R · rows, first]: of the block's nodes before a run of rows
+    runs: list[torch.Tensor]  # [G, rows · R, first]: of the block's nodes before a run of rows
     recent: list[torch.Tensor]  # [G, R, n − first]: of the nodes in its run before a row
     newest: list[tuple[torch.Tensor, ...]]  # R times [G, 1]: of a row's own node
 
     @classmethod
-    def cut(cls, weights: torch.Tensor, known: int) -> "_Weights":
-        """Of all near weights [G, R, rows, M] of a window with so many nodes before the block."""
-        rows = weights.shape[2]
-        firsts = range(0, rows, _RUN)
+    def cut(cls, inside: torch.Tensor) -> "_Weights":
+        """Of the weights [G, B, R, B] of a block's nodes among themselves."""
+        rows = inside.unbind(1)
         return cls(
-            weights[..., :known].flatten(1, 2),
-            [weights[:, :, first : first + _RUN, known : known + first].flatten(1, 2) for first in firsts],
-            [row[..., known + n - n % _RUN : known + n] for n, row in enumerate(weights.unbind(2))],
-            [row[..., known + n].unsqueeze(-1).unbind(1) for n, row in enumerate(weights.unbind(2))],
+            [inside[:, first : first + RUN, :, :first].flatten(1, 2) for first in range(0, len(rows), RUN)],
+            [row[..., n - n % RUN : n] for n, row in enumerate(rows)],
+            [row[..., n].unsqueeze(-1).unbind(1) for n, row in enumerate(rows)],
         )
 
 
@@ -65,10 +63,9 @@ class History:
         self.modes = None if exact else _modes_for(nodes.detach(), tolerance)
         self._kept: dict[tuple[str, int, int], Any] = {}
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
+    def blocks(self) -> list[tuple[int, int]]:
         """First and last node of each block; the first is the last of the block before."""
-        for begin in range(0, self.n_steps, BLOCK):
-            yield begin, min(begin + BLOCK, self.n_steps)
+        return [(begin, min(begin + BLOCK, self.n_steps)) for begin in range(0, self.n_steps, BLOCK)]
 
     def window_begin(self, begin: int) -> int:
         """The first node of the window in the block that begins with a node."""
@@ -78,10 +75,10 @@ class History:
         """Make the weights that blocks share, so that none of them is made inside of a segment computed again."""
         if self._step is None:
             return
-        blocks = list(self.blocks())
+        blocks = self.blocks()
         for begin, end in blocks[:3] + blocks[-1:]:
             window = self.window_begin(begin)
-            self._near(window, begin, end, dtype)
+            self._cut(window, begin, end, self._near(window, begin, end, dtype)[1])
             self._far_weights(window, begin, end)
             self._absorbing(window, begin)
 
@@ -100,20 +97,36 @@ class History:
         Sum r is that of rule r over the nodes before n, newest weight r its weight of node n itself. Sums count from
         `start` [B, G, d].
         """
-        weights = self._near(carry.begin, begin, end, carry.window.dtype)
-        older = _product(weights.older, carry.window, end - begin) + self._far(carry, begin, end)
-        if start is not None:
-            older = older + start.transpose(0, 1).unsqueeze(1)
+        older, inside = self.open(carry, begin, end, start)
+        weights = self._cut(carry.begin, begin, end, inside)
         made: list[torch.Tensor] = []
-        for number, sums in enumerate(older.split(_RUN, dim=2)):
-            first, count = number * _RUN, sums.shape[2]
+        for number, sums in enumerate(older.split(RUN, dim=1)):
+            first, count = number * RUN, sums.shape[1]
             if first:
                 sums = sums + _product(weights.runs[number], torch.stack(made, dim=1), count)
-            for n, row in enumerate(sums.unbind(2), first):
+            for n, row in enumerate(sums.unbind(1), first):
                 if n > first:
                     row = row + torch.bmm(weights.recent[n], torch.stack(made[first:], dim=1))
                 made.append(step(begin + n + 1, row.unbind(1), weights.newest[n]))
         return torch.stack(made, dim=1)
+
+    def open(self, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a block begins with.
+
+        [G, B, R, d]: what its rows have from all nodes up to its begin, and from `start`; and [G, B, R, B]: the weights
+        of its nodes among themselves.
+        """
+        weights, inside = self._near(carry.begin, begin, end, carry.window.dtype)
+        if start is None:
+            sums = _product(weights, carry.window, end - begin)
+        else:
+            rows = start.transpose(0, 1).unsqueeze(2).expand(-1, -1, len(self.rules), -1).flatten(1, 2)
+            sums = torch.baddbmm(rows, weights, carry.window).unflatten(1, (end - begin, -1))
+        far = self._far_weights(carry.begin, begin, end)
+        if far is not None:
+            far = far.to(sums.dtype)
+            sums = sums + torch.stack([torch.bmm(far[:, r], modes) for r, modes in enumerate(carry.far)], dim=2)
+        return sums, inside
 
     def between(self, carry: Carry, made: torch.Tensor, rule: int, times: torch.Tensor) -> torch.Tensor:
         """Sums of one rule at any times [T] up to the last node made; [G, T, d]."""
@@ -136,23 +149,19 @@ class History:
         )
         return Carry(begin, torch.cat([carry.window[:, -1:], made], dim=1), far)
 
-    def _near(self, window: int, begin: int, end: int, dtype: torch.dtype) -> _Weights:
-        """For nodes window … end."""
+    def _near(self, window: int, begin: int, end: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of nodes window … end, in the rows after begin: [G, B · R, M] before the block, [G, B, R, B] inside."""
 
-        def made() -> _Weights:
+        def made() -> tuple[torch.Tensor, torch.Tensor]:
             nodes, known = self._times(window, end), begin - window + 1
-            near = torch.stack([rule.near(nodes[known:], nodes) for rule in self.rules], dim=1)
-            return _Weights.cut(near.to(dtype), known)
+            weights = _near if self._step is None else _near_by_lag
+            near = torch.stack([weights(rule, nodes, known) for rule in self.rules], dim=2).to(dtype)
+            return near[..., :known].flatten(1, 2), near[..., known:].contiguous()
 
         return self._cached("near", begin - window, end - begin, made)
 
-    def _far(self, carry: Carry, begin: int, end: int) -> torch.Tensor | float:
-        """[G, R, rows, d]."""
-        weights = self._far_weights(carry.begin, begin, end)
-        if weights is None:
-            return 0.0
-        weights = weights.to(carry.window.dtype)
-        return torch.stack([torch.bmm(weights[:, r], far) for r, far in enumerate(carry.far)], dim=1)
+    def _cut(self, window: int, begin: int, end: int, inside: torch.Tensor) -> _Weights:
+        return self._cached("cut", begin - window, end - begin, lambda: _Weights.cut(inside))
 
     def _far_weights(self, window: int, begin: int, end: int) -> torch.Tensor | None:
         """[G, R, rows, K + 1]."""
@@ -193,9 +202,23 @@ class History:
         return self._kept[key]
 
 
+def _near(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
+    """[G, rows, M]: of all nodes of a window, in the rows after the known ones."""
+    return rule.near(nodes[known:], nodes)
+
+
+def _near_by_lag(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
+    """The same for equal steps: the last row has the weights of all lags; only the window's first node differs."""
+    count = len(nodes)
+    by_lag = torch.nn.functional.pad(rule.near(nodes[-1:], nodes)[:, 0, 1:], (0, count))
+    later = by_lag.unfold(-1, count - 1, 1)[:, : count - known].flip(1)
+    first = rule.near(nodes[known:], nodes[:2])[..., :1]
+    return torch.cat([first, later], dim=-1)
+
+
 def _product(weights: torch.Tensor, nodes: torch.Tensor, rows: int) -> torch.Tensor:
-    """[G, R · rows, M] by [G, M, d], as [G, R, rows, d]."""
-    return torch.bmm(weights, nodes).unflatten(1, (-1, rows))
+    """[G, rows · R, M] by [G, M, d], as [G, rows, R, d]."""
+    return torch.bmm(weights, nodes).unflatten(1, (rows, -1))
 
 
 def _modes_for(nodes: torch.Tensor, tolerance: float) -> Modes | None:

@@ -6,18 +6,19 @@ states in a straight line: of the method's order, next to the singular begin, to
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.memory.segments import segment_length
-from fracdnn.solver.history import BLOCK, Carry, History
+from fracdnn.solver.history import BLOCK
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.tracing import carries_derivative
+from fracdnn.solver.methods.base import Method
+from fracdnn.solver.segments import segment
+from fracdnn.solver.steps import Position, Steps, steps_for
+from fracdnn.tracing import being_traced, carries_derivative
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
 _GRAPH_TO_CARRY = 12
@@ -60,33 +61,26 @@ def interpolated(states: torch.Tensor, grid: Grid, elapsed: torch.Tensor) -> tor
     return torch.lerp(states[left], states[left + 1], share)
 
 
-class _Position(NamedTuple):
-    """Where a walk stands after a block: all tensors, so that a segment can be computed again from it."""
-
-    window: torch.Tensor
-    far: tuple[torch.Tensor, ...]
-    last: Node
-    before: Node | None
-
-
 def march(
     method: Method, grid: Grid, wanted: Wanted | None, *, exact: bool, tolerance: float, checkpoint: bool = False
 ) -> torch.Tensor:
     """The states at the wanted times; [M, groups, components]."""
-    walk = _Walk(method, grid, wanted, exact=exact, tolerance=tolerance)
-    blocks = list(walk.history.blocks())
-    length = _segment_length(grid.n_steps) if checkpoint else len(blocks)
+    return walked(steps_for(method, grid, exact=exact, tolerance=tolerance), wanted, checkpoint=checkpoint)
+
+
+def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
+    """The same, in a way that is given."""
+    walk, blocks = _Walk(steps, wanted), steps.history.blocks()
+    length = _segment_length(steps.grid.n_steps) if checkpoint else len(blocks)
     position, found = walk.start()
     if checkpoint:
-        walk.history.prepare(position.window.dtype)
+        steps.prepare()
     for first in range(0, len(blocks), length):
-        segment = blocks[first : first + length]
-        if checkpoint:
-            position, more = recomputed(walk.over, segment, position, use_reentrant=False)
-        else:
-            position, more = walk.over(segment, position)
+        part = blocks[first : first + length]
+        way = walk.over_again if checkpoint else walk.over
+        position, more = way(part, position)
         found.extend(more)
-    return torch.stack(found)
+    return torch.stack(found).reshape(len(found), *steps.method.problem.value.shape)
 
 
 def _segment_length(n_steps: int) -> int:
@@ -95,56 +89,58 @@ def _segment_length(n_steps: int) -> int:
 
 
 class _Walk:
-    def __init__(self, method: Method, grid: Grid, wanted: Wanted | None, *, exact: bool, tolerance: float) -> None:
-        self.history = History(method.rules(grid), grid.elapsed, grid.step, exact=exact, tolerance=tolerance)
-        self._method, self._grid, self._wanted = method, grid, wanted
-        self._clock = grid.clock.unbind(0)
-        steps, dtype = grid.elapsed.diff(), method.problem.value.dtype
-        self._steps = steps.to(dtype).unbind(0)
-        reaches = (None, None, *(1.0 + steps[1:] / steps[:-1]).to(dtype).unbind(0))
-        self._reaches = [None if n - 1 in grid.restarts else reach for n, reach in enumerate(reaches)]
+    def __init__(self, steps: Steps, wanted: Wanted | None) -> None:
+        self.steps, self._wanted = steps, wanted
+        self._problem, self._grid = steps.method.problem, steps.grid
+        self._in_segments = not steps.learned and type(self._problem.value) is torch.Tensor
 
-    def start(self) -> tuple[_Position, list[torch.Tensor]]:
-        first = self._method.first(self._clock[0])
+    def start(self) -> tuple[Position, list[torch.Tensor]]:
+        position = self.steps.start()
         at_begin = len(self._wanted.after(-1, 0)) if self._wanted else 1
-        carry = self.history.start(first.entry)
-        return _Position(carry.window, carry.far, first, None), [first.state] * at_begin
+        return position, [position.last.state] * at_begin
 
-    def over(self, blocks: Sequence[tuple[int, int]], position: _Position) -> tuple[_Position, list[torch.Tensor]]:
+    def over(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
         """Some blocks on; with the states asked for on the way."""
         found: list[torch.Tensor] = []
         for begin, end in blocks:
-            carry = Carry(self.history.window_begin(begin), position.window, position.far)
-            last, before = position.last, position.before
-            states: list[torch.Tensor] = [last.state]
-            start = None
-            if self._method.from_start:
-                start = self._method.problem.without_memory(self._grid.elapsed[begin + 1 : end + 1])
-
-            def step(n: int, sums: Sequence[torch.Tensor], newest: Sequence[torch.Tensor]) -> torch.Tensor:
-                nonlocal last, before
-                stage = Stage(
-                    number=n,
-                    time=self._clock[n],
-                    last_time=self._clock[n - 1],
-                    step=self._steps[n - 1],
-                    reach=self._reaches[n],
-                    sums=sums,
-                    newest=newest,
-                )
-                last, before = self._method.step(stage, last, before), last
-                states.append(last.state)  # noqa: B023
-                return last.entry
-
-            made = self.history.run(carry, begin, end, step, start)
-            self._method.problem.check_finite(states, self._clock, begin)
-            found.extend(self._found(carry, begin, end, states, made))
-            closed = self.history.close(carry, begin, made)
-            position = _Position(closed.window, closed.far, last, before)
+            nodes, closing = self.steps.over(begin, end, position)
+            states = [position.last.state, *(node.state for node in nodes)]
+            if not being_traced() and not bool(torch.isfinite(states[-1].detach()).all()):
+                packed = [state.detach().reshape(self._problem.value.shape) for state in states]
+                self._problem.check_finite(packed, self._grid.clock.unbind(0), begin)
+            found.extend(self._found(position, begin, end, states, lambda: self.steps.slopes(nodes, closing)))  # noqa: B023
+            if end < self._grid.n_steps:
+                position = self.steps.close(begin, position, nodes, closing)
         return position, found
 
+    def over_again(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
+        """The same, to be computed again in the backward pass."""
+        if not torch.is_grad_enabled():
+            return self.over(blocks, position)
+        if not self._in_segments:
+            return recomputed(self.over, blocks, position, use_reentrant=False)
+        problem, value, velocity = self._problem, self._problem.value, self._problem.velocity
+        start = (value,) if velocity is None else (value, velocity)
+        kinds: list[Position] = []
+
+        def run(tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+            problem.value, problem.velocity = tensors[0], None if velocity is None else tensors[1]
+            try:
+                after, found = self.over(blocks, position.with_tensors(tensors[len(start) :]))
+            finally:
+                problem.value, problem.velocity = value, velocity
+            kinds[:] = [after.with_tensors([each.detach() for each in after.tensors()])]  # without its graph
+            return [*after.tensors(), *found]
+
+        results = segment(run, (*start, *position.tensors()))
+        if results is None:  # nor will it serve for later ones
+            self._in_segments = False
+            return recomputed(self.over, blocks, position, use_reentrant=False)
+        count = len(kinds[0].tensors())
+        return kinds[0].with_tensors(results[:count]), list(results[count:])
+
     def _found(
-        self, carry: Carry, begin: int, end: int, states: list[torch.Tensor], made: torch.Tensor
+        self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: Callable[[], torch.Tensor]
     ) -> list[torch.Tensor]:
         """The wanted states after node begin, up to node end."""
         wanted = self._wanted
@@ -152,13 +148,13 @@ class _Walk:
             return states[1:]
         chosen = wanted.after(begin, end)
         inside = [number for number in chosen if not wanted.at_node[number]]
-        between = iter(self._between(wanted, carry, begin, states, made, inside)) if inside else iter(())
+        between = iter(self._between(wanted, position, begin, states, made(), inside)) if inside else iter(())
         return [states[wanted.nodes[number] - begin] if wanted.at_node[number] else next(between) for number in chosen]
 
     def _between(
         self,
         wanted: Wanted,
-        carry: Carry,
+        position: Position,
         begin: int,
         states: list[torch.Tensor],
         made: torch.Tensor,
@@ -167,15 +163,16 @@ class _Walk:
         times = wanted.elapsed[numbers]
         left = torch.tensor([wanted.nodes[number] for number in numbers])
         before, after = self._grid.elapsed[left], self._grid.elapsed[left + 1]
-        known = torch.stack(states)
+        known = torch.stack(states).reshape(len(states), *self._problem.value.shape)
         dtype = known.dtype
         share = ((times - before) / (after - before)).to(dtype)[:, None, None]
         earlier, later = known[left - begin], known[left + 1 - begin]
-        rule = self._method.between
+        rule = self.steps.method.between
         if rule is None:
-            return torch.lerp(earlier, later, share).unbind(0)
+            return torch.lerp(earlier, later, share).reshape(len(numbers), *self.steps.shape).unbind(0)
         # The integral at the time itself, and at the nodes around it, where it may differ from the states.
         moments = torch.cat([times, before, after])
-        sums = self.history.between(carry, made, rule, moments).transpose(0, 1)
-        integral, at_before, at_after = (self._method.problem.without_memory(moments) + sums).chunk(3)
-        return (integral + torch.lerp(earlier - at_before, later - at_after, share)).unbind(0)
+        sums = self.steps.history.between(position.carry, made, rule, moments).transpose(0, 1)
+        integral, at_before, at_after = (self._problem.without_memory(moments) + sums).chunk(3)
+        between = integral + torch.lerp(earlier - at_before, later - at_after, share)
+        return between.reshape(len(numbers), *self.steps.shape).unbind(0)

@@ -6,7 +6,7 @@ u_n = u_0 + Σ_{k<n} a_nk f_k + a_nn func(t_n, prediction)
 import torch
 
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.methods.base import Explicit, Method, Node, Stage
 from fracdnn.solver.rules import ConstantRule, LinearRule, Rule
 
 
@@ -31,6 +31,10 @@ class Pece(_Corrected):
     def rules(self, grid: Grid | None) -> list[Rule]:
         return [ConstantRule(self.problem.orders), LinearRule(self.problem.orders)]
 
+    @property
+    def explicit(self) -> Explicit:
+        return Explicit(predictor=0, corrector=1, corrections=self.options.corrections)
+
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         return self._corrected(stage, 1, self.slope(stage.time, stage.sums[0]))
 
@@ -46,6 +50,10 @@ class Adams(_Corrected):
 
     def rules(self, grid: Grid | None) -> list[Rule]:
         return [LinearRule(self.problem.orders)]
+
+    @property
+    def explicit(self) -> Explicit:
+        return Explicit(predictor=0, corrector=0, corrections=self.options.corrections, continued=True)
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         memory, weight = stage.sums[0], stage.newest[0]

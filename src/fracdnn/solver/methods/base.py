@@ -35,6 +35,24 @@ class Node:
     entry: torch.Tensor
 
 
+@dataclass(frozen=True)
+class Explicit:
+    """An explicit method in short: node n is what one rule's sum predicts, corrected so often with another's.
+
+    `continued`: the predicting sum goes on to node n itself, for which the slopes are continued in a straight line; where
+    there is no line to continue, at the begin and after a jump, the node is corrected once more.
+    """
+
+    predictor: int
+    corrector: int
+    corrections: int
+    continued: bool = False
+
+    def corrections_of(self, n: int, restarts: frozenset[int]) -> int:
+        """How often node n is corrected."""
+        return self.corrections + (self.continued and (n == 1 or n - 1 in restarts))
+
+
 @dataclass(slots=True)
 class Stage:
     """All that step n has to work with; for each rule the sum [groups, components] and the newest weight [groups, 1].
@@ -85,6 +103,11 @@ class Method(ABC):
     def slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Of a state that is only guessed."""
         return self.problem.packed_slope(time, state)
+
+    @property
+    def explicit(self) -> Explicit | None:
+        """What `step` does, in short, where it is that; fast ways to make the nodes go by it."""
+        return None
 
     @abstractmethod
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:

@@ -4,7 +4,7 @@ Explicit, of first order. Source: Diethelm, "The Analysis of Fractional Differen
 """
 
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.methods.base import Explicit, Method, Node, Stage
 from fracdnn.solver.rules import ConstantRule, Rule
 
 
@@ -15,6 +15,10 @@ class Euler(Method):
 
     def rules(self, grid: Grid | None) -> list[Rule]:
         return [ConstantRule(self.problem.orders)]
+
+    @property
+    def explicit(self) -> Explicit:
+        return Explicit(predictor=0, corrector=0, corrections=0)
 
     def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
         return self.node(stage.time, stage.sums[0])

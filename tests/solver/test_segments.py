@@ -1,0 +1,153 @@
+"""Segments that are computed again: the same gradients, no graph kept, and torch's own way where that cannot serve."""
+
+import pytest
+import torch
+from torch import nn
+
+from fracdnn import fdeint
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.segments import segment
+from tests.solver.ways import graph_of
+
+FLOAT64 = torch.float64
+OURS = "_SegmentBackward"
+
+
+def solved(field, y0, *, method="adams", order=0.6, n=200, checkpoint=True, **way):
+    return fdeint(field, y0, [0.0, 0.3, 1.0], order=order, method=method, n_steps=n, checkpoint=checkpoint, **way)
+
+
+def both(field, y0, inputs, **way):
+    """Gradients with and without checkpoints, of the end and of a time between nodes."""
+    found = []
+    for checkpoint in (True, False):
+        torch.manual_seed(0)
+        states = solved(field, y0, checkpoint=checkpoint, **way)
+        found.append(torch.autograd.grad((states**2).sum() + states[-1].sum(), inputs))
+    return found
+
+
+def same(field, y0, inputs, **way):
+    ours, plain = both(field, y0, inputs, **way)
+    for got, expected in zip(ours, plain, strict=True):
+        assert bool(expected.abs().max() > 1e-9)
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.fixture
+def y0():
+    return torch.randn(3, dtype=FLOAT64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+@pytest.fixture
+def rate():
+    return torch.tensor(0.8, dtype=FLOAT64, requires_grad=True)
+
+
+@pytest.mark.parametrize("method", ["pece", "adams", "euler", "trapezoidal"])
+@pytest.mark.parametrize("order", [0.6, 1.0])
+def test_gradients_are_the_same_and_no_graph_is_kept(method, order, y0, rate):
+    def field(t, y):
+        return torch.sin(rate * y) + t
+
+    same(field, y0, [y0, rate], method=method, order=order)
+    names = graph_of(solved(field, y0, method=method, order=order))
+    assert OURS in names
+    assert "SinBackward0" in names  # of the first slope, outside of all segments
+    assert "_RowBackward" not in names
+
+
+def test_with_a_slope_at_the_begin_and_tuples(y0, rate):
+    slope = torch.ones(3, dtype=FLOAT64, requires_grad=True)
+
+    def field(t, y):
+        return -rate * y[0] + y[1].sum(), torch.cos(y[0][:2] * rate)
+
+    still = (slope, torch.zeros(2, dtype=FLOAT64))
+    found = []
+    for checkpoint in (True, False):
+        start = (y0, y0[:2] * 0.5)
+        first, second = solved(field, (start, still), order=(1.5, 0.5), checkpoint=checkpoint)
+        assert (OURS in graph_of(first)) == checkpoint
+        found.append(torch.autograd.grad((first**2).sum() + second[-1].sum(), [y0, slope, rate]))
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_parameters_that_only_late_segments_need(y0, rate):
+    late = torch.tensor(0.3, dtype=FLOAT64, requires_grad=True)
+    same(lambda t, y: rate * y if t < 0.8 else torch.sin(late * y), y0, [y0, rate, late])
+
+
+def test_random_numbers_are_drawn_again(y0, rate):
+    drop = nn.Dropout(0.5)
+    same(lambda t, y: rate * drop(torch.sin(y)) - y, y0, [y0, rate])
+
+
+@pytest.mark.parametrize("learned", ["order", "times", "function of a leaf"])
+def test_torch_has_to_serve_where_gradients_lead_elsewhere(learned, y0, rate):
+    inner = rate.exp()
+    order = torch.tensor(0.6, dtype=FLOAT64, requires_grad=learned == "order")
+    t = torch.linspace(0, 1, 150, dtype=FLOAT64, requires_grad=learned == "times")
+    used = inner if learned == "function of a leaf" else rate
+    wanted = [y0, used, *(each for each in (order, t) if each.requires_grad)]
+    found = []
+    for checkpoint in (True, False):
+        states = fdeint(
+            lambda t, y: torch.sin(used * y), y0, t, order=order, method="pece", grid="given", checkpoint=checkpoint
+        )
+        assert OURS not in graph_of(states)
+        found.append(torch.autograd.grad((states**2).sum(), wanted, retain_graph=True))
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_random_numbers_are_the_same_where_torch_has_to_serve(y0, rate):
+    inner, drop = rate.exp(), nn.Dropout(0.5)
+    ends = []
+    for checkpoint in (True, False):
+        torch.manual_seed(0)
+        ends.append(solved(lambda t, y: inner * drop(torch.sin(y)), y0, checkpoint=checkpoint))
+        assert OURS not in graph_of(ends[-1])
+    assert torch.equal(*ends)
+
+
+def test_hooks_on_parameters_run_once(y0, rate):
+    calls = []
+    rate.register_hook(lambda gradient: calls.append(1) or 2.0 * gradient)
+    twice, expected = both(lambda t, y: torch.sin(rate * y), y0, [rate])
+    torch.testing.assert_close(twice, expected)
+    assert len(calls) == 2
+
+
+def test_hooks_that_come_late_are_refused(y0, rate):
+    states = solved(lambda t, y: torch.sin(rate * y), y0)
+    rate.register_hook(lambda gradient: gradient)
+    with pytest.raises(InvalidArgumentError, match="hooks on parameters must be registered before a solve"):
+        states.sum().backward()
+
+
+def test_second_derivatives(y0, rate):
+    def end(rate, y0):
+        return solved(lambda t, y: torch.sin(rate * y), y0, n=70, trajectory=False)
+
+    assert OURS in graph_of(end(rate, y0))
+    assert torch.autograd.gradgradcheck(end, (rate, y0))
+
+
+def test_leaves_are_found_wherever_they_are(rate):
+    other = torch.ones(2, dtype=FLOAT64, requires_grad=True)
+    x = torch.ones(2, dtype=FLOAT64, requires_grad=True)
+    (ours,) = segment(lambda tensors: [(tensors[0] * rate + other).sum()], (x,))
+    for got, expected in zip(torch.autograd.grad(ours, [x, rate, other]), (rate, 2.0, 1.0), strict=True):
+        torch.testing.assert_close(got, torch.as_tensor(expected, dtype=FLOAT64).detach().expand_as(got))
+
+
+def test_a_func_that_fails_leaves_the_problem_as_it_was(y0):
+    def field(t, y):
+        if t > 0.5:
+            raise KeyError("no such parameter")
+        return -y
+
+    with pytest.raises(KeyError, match="no such parameter"):
+        solved(field, y0)

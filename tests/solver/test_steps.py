@@ -1,0 +1,194 @@
+"""The ways to make the nodes of an explicit method, held to the definition in values and gradients."""
+
+import pytest
+import torch
+
+from fracdnn import fdeint
+from fracdnn.solver.rules import ConstantRule, LinearRule
+from tests.solver.ways import by_definition, gradients, graph_of
+
+FLOAT64 = torch.float64
+# With and without corrections, and of each shape of weights: two sums, one continued, one alone.
+METHODS = [("pece", 1), ("pece", 3), ("adams", 1), ("adams", 2), ("euler", 1)]
+TAPED, RUNNING = "_RowBackward", "BaddbmmBackward0"
+
+
+def number(value, dtype=FLOAT64):
+    return torch.tensor(value, dtype=dtype, requires_grad=True)
+
+
+class Model:
+    """A field with parameters, on one state or a tuple of two."""
+
+    def __init__(self, shape=(3, 4), dtype=FLOAT64, *, two=False):
+        generator = torch.Generator().manual_seed(1)
+        self.y0 = torch.randn(shape, dtype=dtype, generator=generator).requires_grad_()
+        self.z0 = torch.randn(2, dtype=dtype, generator=generator).requires_grad_()
+        self.slope = torch.randn(shape, dtype=dtype, generator=generator).requires_grad_()
+        self.rate = number(0.7, dtype)
+        self.two = two
+        self.inputs = [self.y0, self.rate, *([self.z0] if two else [])]
+
+    @property
+    def start(self):
+        return (self.y0, self.z0) if self.two else self.y0
+
+    def field(self, t, y):
+        t = t.to(self.rate.dtype)
+        if not self.two:
+            return torch.sin(self.rate * y.flip(-1)) + t
+        return torch.sin(self.rate * y[0]) + t * y[1].sum(), y[0].reshape(-1)[:2] - self.rate * y[1]
+
+
+def held_to_definition(model, t, inputs, tolerance, *, engine=TAPED, **way):
+    """Values and gradients of both ways; that the quick one was one must show in its graph."""
+    start = way.pop("start", model.start)
+    checkpoint = way.pop("checkpoint", False)
+    fast = fdeint(model.field, start, t, checkpoint=checkpoint, **way)
+    plain = by_definition(model.field, start, t, **way)
+    parts = [(fast, plain)] if isinstance(fast, torch.Tensor) else list(zip(fast, plain, strict=True))
+    assert TAPED not in graph_of(parts[0][1])
+    names = graph_of(parts[0][0])
+    assert (engine in names) == (engine != RUNNING)
+    for got, expected in parts:
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+    for got, expected in zip(gradients(fast, inputs), gradients(plain, inputs), strict=True):
+        assert bool(expected.abs().max() > 1e-6)
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(("method", "corrections"), METHODS)
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 63, 64, 65, 300])
+def test_on_equal_steps(method, corrections, n):
+    model, order = Model(), number(0.6)
+    way = {"order": order, "method": method, "corrections": corrections, "n_steps": n}
+    held_to_definition(model, [0.0, 1.2], [*model.inputs, order], 1e-10, **way)
+
+
+@pytest.mark.parametrize(("method", "corrections"), METHODS)
+@pytest.mark.parametrize("trajectory", [True, False])
+def test_between_nodes_of_a_graded_grid(method, corrections, trajectory):
+    model, order = Model(), number(0.4)
+    way = {"order": order, "method": method, "corrections": corrections, "trajectory": trajectory}
+    t = [0.0, 0.21, 0.22, 0.9, 1.3]
+    held_to_definition(model, t, [*model.inputs, order], 1e-10, n_steps=83, grid="graded", grading=2.0, **way)
+
+
+@pytest.mark.parametrize(("method", "corrections"), METHODS)
+@pytest.mark.parametrize("order", [0.7, 1.0])
+def test_times_that_are_learned(method, corrections, order):
+    steps = torch.rand(73, dtype=FLOAT64, generator=torch.Generator().manual_seed(2)) + 0.2
+    t = (steps.cumsum(0) / 40).requires_grad_()
+    model = Model()
+    way = {"order": order, "method": method, "corrections": corrections, "grid": "given"}
+    engine = TAPED if order < 1 else RUNNING
+    held_to_definition(model, t, [*model.inputs, t], 1e-10, engine=engine, **way)
+
+
+@pytest.mark.parametrize(("method", "corrections"), METHODS)
+def test_orders_of_components_and_of_tuples(method, corrections):
+    way = {"method": method, "corrections": corrections, "n_steps": 71}
+    model, orders = Model(), torch.tensor([0.3, 0.5, 0.9, 1.0], dtype=FLOAT64, requires_grad=True)
+    held_to_definition(model, [0.0, 1.2], [*model.inputs, orders], 1e-10, order=orders, **way)
+    model, each = Model((4,), two=True), (number(0.4), number(0.8))
+    held_to_definition(model, [0.0, 1.2], [*model.inputs, *each], 1e-10, order=each, **way)
+    one = number(0.6)
+    held_to_definition(model, [0.0, 1.2], [*model.inputs, one], 1e-10, order=one, **way)
+
+
+@pytest.mark.parametrize(("method", "corrections"), METHODS)
+def test_above_order_one(method, corrections):
+    model, order = Model(()), number(1.4)
+    model.field = lambda t, y: torch.sin(model.rate * y) + t
+    way = {"order": order, "method": method, "corrections": corrections, "n_steps": 130}
+    inputs = [*model.inputs, model.slope, order]
+    held_to_definition(model, [0.0, 1.2], inputs, 1e-10, start=(model.y0, model.slope), **way)
+
+
+@pytest.mark.parametrize(("method", "corrections"), METHODS)
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_in_single_precision(method, corrections, order):
+    model = Model(dtype=torch.float32)
+    way = {"order": order, "method": method, "corrections": corrections, "n_steps": 140}
+    engine = TAPED if order < 1 else RUNNING
+    held_to_definition(model, [0.0, 0.4, 1.2], model.inputs, 2e-5, engine=engine, **way)
+
+
+@pytest.mark.parametrize(("method", "corrections"), METHODS)
+@pytest.mark.parametrize("two", [False, True])
+def test_at_order_one_a_running_sum_is_carried(method, corrections, two):
+    model = Model((4,), two=two)
+    way = {"order": 1.0, "method": method, "corrections": corrections}
+    t = [0.0, 0.21, 0.22, 0.9, 1.3]
+    held_to_definition(model, t, model.inputs, 1e-11, engine=RUNNING, n_steps=150, **way)
+    held_to_definition(model, t, model.inputs, 1e-11, engine=RUNNING, n_steps=90, grid="graded", grading=1.5, **way)
+
+
+@pytest.mark.parametrize("rule", [ConstantRule, LinearRule])
+def test_without_memory_weights_are_those_of_every_row(rule):
+    nodes = torch.tensor([0.0, 0.1, 0.35, 0.4, 1.0], dtype=FLOAT64)
+    made = rule(torch.ones(1, dtype=FLOAT64))
+    later, own = made.without_memory(nodes)
+    rows = made.near(nodes, nodes)[0]
+    for n in range(1, len(nodes)):
+        torch.testing.assert_close(rows[n, :n], later[:n])
+        torch.testing.assert_close(rows[n, n], own[n])
+
+
+@pytest.mark.parametrize("method", ["pece", "adams", "euler"])
+def test_whatever_func_depends_on(method):
+    """Slopes without the state, without parameters now and then, and without any graph for a while."""
+    model = Model()
+
+    def field(t, y):
+        if t < 0.3:
+            return torch.cos(t) + torch.zeros_like(y).detach()
+        if t < 0.6:
+            return model.rate * torch.ones_like(y).detach()
+        return torch.sin(model.rate * y) if t < 0.9 else y.detach() + model.rate
+
+    model.field = field
+    held_to_definition(model, [0.0, 1.0], model.inputs, 1e-11, order=0.5, method=method, n_steps=101)
+
+
+def test_a_state_that_func_lets_out_has_its_gradient():
+    """A loss of what func saw in the middle of a block, guesses among it."""
+    model = Model()
+    seen = {}
+
+    def losses(solve):
+        seen.clear()
+
+        def field(t, y):
+            seen.setdefault(round(float(t), 6), []).append(y)
+            return torch.sin(model.rate * y)
+
+        solve(field, model.y0, [0.0, 1.0], order=0.5, method="pece", n_steps=100)
+        return sum((y**2).sum() for y in seen[0.71])
+
+    fast, plain = (torch.autograd.grad(losses(solve), model.inputs) for solve in (fdeint, by_definition))
+    assert len(seen[0.71]) == 2
+    for got, expected in zip(fast, plain, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", ["pece", "adams", "euler"])
+def test_second_derivatives_and_many_cotangents(method):
+    order = number(0.6)
+    model = Model((2,))
+
+    def end(rate, order):
+        model.rate = rate
+        return fdeint(model.field, model.y0, [0.0, 1.0], order=order, method=method, n_steps=70, trajectory=False)
+
+    assert torch.autograd.gradgradcheck(end, (model.rate, order))
+    assert torch.autograd.gradcheck(end, (model.rate, order), check_batched_grad=True)
+
+
+def test_a_retained_graph_and_two_losses_in_one_pass():
+    model = Model()
+    solution = fdeint(model.field, model.y0, [0.0, 1.0], order=0.5, method="pece", n_steps=100)
+    first = torch.autograd.grad(solution.sum(), model.inputs, retain_graph=True)
+    again = torch.autograd.grad(solution.sum(), model.inputs)
+    for got, expected in zip(again, first, strict=True):
+        assert torch.equal(got, expected)
