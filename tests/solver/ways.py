@@ -27,7 +27,8 @@ def by_definition(
 ) -> Any:
     """What `fdeint` gives, in plain operations."""
     problem, times = posed_problem(func, y0, order), check_times(t)
-    asked = {"grid": None, "step_size": None, "n_steps": None, "grading": None, "rtol": None, "atol": None, **spacing}
+    names = ("grid", "step_size", "n_steps", "grading", "rtol", "atol", "max_step", "breakpoints")
+    asked = {**dict.fromkeys(names), **spacing}
     clock = t if isinstance(t, torch.Tensor) else times
     grid = make_grid(Spacing.asked_for(**asked), t, times, clock, problem.orders, None)
     scheme = METHODS[method](problem, Options(corrections=corrections))

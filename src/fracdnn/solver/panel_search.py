@@ -52,7 +52,12 @@ class PanelSearch(Search):
         weights = _weights(problem, count, shortest, span)
         self._scheme = Collocation(problem, weights, times[0].detach(), clock.dtype, enough=self._enough)
         self._memory = self._scheme.start()
+        places = self._scheme.points.places
+        self._to_begin = self._scheme.points.values_at(0.0 * places[:1])
         self._mass = self.mass.numpy() if self._scheme.in_numpy else self.mass
+        orders = problem.orders.detach().unsqueeze(-1)
+        self._span, self._orders = span, orders.numpy() if self._scheme.in_numpy else orders
+        self._growing = (self._orders - 1.0).clip(min=0.0)
         self._rounding = 8.0 * torch.finfo(problem.value.dtype).eps
         self._panel: Panel | None = None
         self._end, self._restarted = 0.0, False
@@ -91,8 +96,24 @@ class PanelSearch(Search):
             return math.inf
         slopes, states = self._scheme.tails(self._panel)
         # Where old errors die out, that of a state is the one of its own interpolation.
-        error = library(states).minimum(_OF_SLOPES * self._mass * slopes, _OF_STATES * states)
+        grown = ((self._span - self.now) / (end - self.now)) ** self._growing  # where they grow, at the span's end
+        of = library(states)
+        error = of.minimum(_OF_SLOPES * self._mass * slopes, _OF_STATES * grown * states)
+        error = of.maximum(error, self._of_jump(self._panel, end - self.now))
         return norm(error / self.scale(self._panel.states))
+
+    def _of_jump(self, panel: Panel, length: float) -> Array:
+        """What a jump of func before the panel's first point would cost: slopes do not go on from the panel before."""
+        if self._memory.slopes is None or self._restarted:
+            return 0.0 * self._mass
+        gap = cast(self._to_begin, panel.slopes) @ panel.slopes - self._memory.slopes[:, -1:]
+        return self._mass_of(length * float(self._scheme.points.places[0])) * abs(gap[:, 0])
+
+    def _mass_of(self, length: float) -> Array:
+        """The integral of the kernel over a panel, seen from where it is largest."""
+        orders, rest = self._orders, self._span - self.now
+        near, far = length**orders, orders * length * rest ** (orders - 1.0)
+        return self._mass / self._span**orders * library(orders).where(orders > 1.0, far, near)
 
     def _guess(self, length: Array) -> Array | None:
         """The states of a panel that was tried and is too long, on its first part; after a jump those at its begin."""
