@@ -13,6 +13,7 @@ from fracdnn.caputo import (
     memory_weights,
     memory_weights_on_grid,
 )
+from fracdnn.caputo.weights import _gamma_by_lanczos, gamma
 from tests import references
 
 ORDERS = [1e-6, 0.05, 0.1, 0.5, 0.9, 0.99, 1 - 1e-6]
@@ -132,3 +133,8 @@ def test_gradient_at_order_one_is_finite_and_the_left_limit():
 @pytest.mark.parametrize("order", [0.1, 0.5, 1.0])
 def test_step_factor(order):
     assert float(l1_step_factor(order, 0.2)) == pytest.approx(math.gamma(2 - order) * 0.2**order, rel=1e-14)
+
+
+def test_gamma_by_elementary_operations_for_export():
+    x = torch.linspace(0.05, 6.0, 500, dtype=torch.float64)
+    torch.testing.assert_close(_gamma_by_lanczos(x), gamma(x), rtol=1e-14, atol=0)

@@ -138,6 +138,24 @@ def test_selective_checkpoints(name, products):
     assert_same(values_and_gradients(model, run, x), expected)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"learn_order": True}, {"learn_order": "layer"}, {"history": "compressed"}], ids=repr
+)
+@pytest.mark.filterwarnings("ignore")  # of the exporter itself
+def test_onnx_of_a_stack(options, tmp_path):
+    """Fixed weights are constants of the program; learned ones are computed from the order by elementary operations."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    stack = FractionalStack([nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(5)], order=0.5, **options)
+    x = torch.randn(3, 4)
+    path = tmp_path / "stack.onnx"
+    shapes = ({0: torch.export.Dim("n", min=2)},)
+    torch.onnx.export(stack, (x,), dynamo=True, dynamic_shapes=shapes, verbose=False).save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    other = torch.randn(7, 4)
+    found = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: other.numpy()})[0])
+    torch.testing.assert_close(found, stack(other).detach(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "printed"])
 def test_export_with_a_batch_of_any_size(name):
     model, x = made(name), batch()

@@ -134,6 +134,8 @@ class Memory(nn.Module):
         return plan
 
     def _plan(self, state: torch.Tensor, n_layers: int, history: str) -> MemoryPlan:
+        if self.is_fixed and torch.compiler.is_exporting():  # constants of the program, not operations in it
+            return outside_of_modes(lambda: self._new_plan(state, n_layers, history))
         if not self.is_fixed or being_traced():
             return self._new_plan(state, n_layers, history)
         key = (n_layers, history, self._tolerance(state), state.is_cpu)
