@@ -15,7 +15,7 @@ import fracdnn
 from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels import loading
 
-NUMBA = pytest.mark.skipif(not loading._numba_is_installed(), reason="kernels need Numba")
+NUMBA = pytest.mark.skipif(not loading._is_installed("numba"), reason="kernels need Numba")
 REPORT = """
     import torch
     from fracdnn.kernels import loading

@@ -136,7 +136,7 @@ class Memory(nn.Module):
     def _plan(self, state: torch.Tensor, n_layers: int, history: str) -> MemoryPlan:
         if not self.is_fixed or being_traced():
             return self._new_plan(state, n_layers, history)
-        key = (n_layers, history, self._tolerance(state), state.is_cpu)
+        key = (n_layers, history, self._tolerance(state), choose_block(state))
         plan = self._plans.get(key)
         if plan is None:
             plan = outside_of_modes(lambda: self._new_plan(state, n_layers, history))

@@ -1,0 +1,233 @@
+# mypy: ignore-errors
+"""Rows of a compressed history sum on a GPU, one kernel a row. Needs Triton.
+
+There a history sum spends its time on reading states and on launches. So a row is one kernel, which reads each state
+once for all that is made of it, and also does what the chain of layers would do with the row or the state:
+
+`finish`      a row inside a block: its base, the states of the block before it, the layer's step
+`start_block` the first row of a block, the bases of its other rows, and the far states brought up to date
+
+States lie one after the other in blocks of `ROWS`. Sums are in the numbers that the weights have, float32 or float64,
+whatever numbers the states have. All sizes that change from row to row are arguments, not constants, so that a kernel
+is compiled once for a kind of state. Factors are read from the device, where they may be learned.
+
+What both write: `out` the row, with CHANGE plus factor · change; with LATEST, the newest state is read from `latest`
+and stored where it belongs; with SCALED, `scaled` is scale times the newest state, which is the row's own where there
+is a change and `latest` where there is one.
+"""
+
+from contextlib import nullcontext
+
+import torch
+import triton
+import triton.language as tl
+
+# Rows of a block: what a thread has registers for.
+ROWS = 8
+# Numbers of a state for a program of four warps: sixteen bytes of float32 a thread, the widest load there is.
+TILE = 512
+WARPS = 4
+
+
+@triton.jit
+def _numbers(TILE: tl.constexpr):
+    """Which numbers of a state are this program's."""
+    return tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+
+
+@triton.jit
+def _three(place, length, inside, kind: tl.constexpr):
+    """Three states that lie one after the other."""
+    x, y = tl.load(place, mask=inside), tl.load(place + length, mask=inside)
+    return x.to(kind), y.to(kind), tl.load(place + 2 * length, mask=inside).to(kind)
+
+
+@triton.jit
+def _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE: tl.constexpr, SCALED: tl.constexpr):
+    """What every row ends with: the layer's step, and the newest state times a number."""
+    kind = row.dtype
+    if CHANGE:
+        row += tl.load(factor).to(kind) * tl.load(change + at, mask=inside).to(kind)
+        newest = row
+    tl.store(out + at, row.to(out.dtype.element_ty), mask=inside)
+    if SCALED:
+        tl.store(scaled + at, (tl.load(scale).to(kind) * newest).to(scaled.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _added(r0, r1, r2, r3, r4, r5, r6, r7, x, weights):
+    """Eight rows, each with its weight times x more."""
+    r0 += tl.load(weights) * x
+    r1 += tl.load(weights + 1) * x
+    r2 += tl.load(weights + 2) * x
+    r3 += tl.load(weights + 3) * x
+    r4 += tl.load(weights + 4) * x
+    r5 += tl.load(weights + 5) * x
+    r6 += tl.load(weights + 6) * x
+    r7 += tl.load(weights + 7) * x
+    return r0, r1, r2, r3, r4, r5, r6, r7
+
+
+@triton.jit
+def _summed(total, x0, x1, x2, x3, x4, x5, x6, x7, weights, step):
+    """Eight states with weights that lie `step` apart, added to a total."""
+    total += tl.load(weights) * x0
+    total += tl.load(weights + step) * x1
+    total += tl.load(weights + 2 * step) * x2
+    total += tl.load(weights + 3 * step) * x3
+    total += tl.load(weights + 4 * step) * x4
+    total += tl.load(weights + 5 * step) * x5
+    total += tl.load(weights + 6 * step) * x6
+    total += tl.load(weights + 7 * step) * x7
+    return total
+
+
+@triton.jit
+def _by_near(x0, x1, x2, x3, x4, x5, x6, x7, weights, TILE: tl.constexpr):
+    """Eight rows from the eight states before them; weights [8, 8] has a line for each state."""
+    r0 = tl.zeros([TILE], weights.dtype.element_ty)
+    r1, r2, r3, r4, r5, r6, r7 = r0, r0, r0, r0, r0, r0, r0
+    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x0, weights)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x1, weights + 8)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x2, weights + 16)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x3, weights + 24)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x4, weights + 32)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x5, weights + 40)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x6, weights + 48)
+    return _added(r0, r1, r2, r3, r4, r5, r6, r7, x7, weights + 56)
+
+
+@triton.jit
+def _with_first(r0, r1, r2, r3, r4, r5, r6, r7, x, weights, rows):
+    """Eight rows with the first state, for which there are as many weights as rows."""
+    r0 += tl.load(weights) * x
+    r1 += tl.load(weights + 1, mask=rows > 1, other=0.0) * x
+    r2 += tl.load(weights + 2, mask=rows > 2, other=0.0) * x
+    r3 += tl.load(weights + 3, mask=rows > 3, other=0.0) * x
+    r4 += tl.load(weights + 4, mask=rows > 4, other=0.0) * x
+    r5 += tl.load(weights + 5, mask=rows > 5, other=0.0) * x
+    r6 += tl.load(weights + 6, mask=rows > 6, other=0.0) * x
+    r7 += tl.load(weights + 7, mask=rows > 7, other=0.0) * x
+    return r0, r1, r2, r3, r4, r5, r6, r7
+
+
+@triton.jit
+def _store_bases(place, length, inside, rows, r1, r2, r3, r4, r5, r6, r7):
+    """All but the first of the rows, as many as there are."""
+    tl.store(place + length, r1, mask=inside & (rows > 1))
+    tl.store(place + 2 * length, r2, mask=inside & (rows > 2))
+    tl.store(place + 3 * length, r3, mask=inside & (rows > 3))
+    tl.store(place + 4 * length, r4, mask=inside & (rows > 4))
+    tl.store(place + 5 * length, r5, mask=inside & (rows > 5))
+    tl.store(place + 6 * length, r6, mask=inside & (rows > 6))
+    tl.store(place + 7 * length, r7, mask=inside & (rows > 7))
+
+
+@triton.jit(do_not_specialize=["base_row", "has_base", "weight", "weight_step", "count"])
+def finish(
+    out,
+    scaled,
+    base,
+    states,
+    latest,
+    change,
+    weights,
+    factor,
+    scale,
+    size,
+    base_row,
+    has_base,
+    weight,
+    weight_step,
+    count,
+    LATEST: tl.constexpr,
+    CHANGE: tl.constexpr,
+    SCALED: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Row = base + Σ_{k < count} weights[weight + k weight_step] state_k, of at most eight states."""
+    kind, at, length = weights.dtype.element_ty, _numbers(TILE), tl.cast(size, tl.int64)
+    inside, place, weights = at < size, states + at, weights + weight
+    row = tl.load(base + base_row * length + at, mask=inside & (has_base != 0), other=0.0).to(kind)
+    newest, stored = row, count - 1 if LATEST else count
+    for k in tl.static_range(8):
+        x = tl.load(place + k * length, mask=inside & (k < stored), other=0.0).to(kind)
+        row += tl.load(weights + k * weight_step, mask=k < stored, other=0.0) * x
+    if LATEST:
+        newest = tl.load(latest + at, mask=inside).to(kind)
+        tl.store(place + stored * length, newest.to(states.dtype.element_ty), mask=inside)
+        row += tl.load(weights + stored * weight_step) * newest
+    _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE, SCALED)
+
+
+@triton.jit(do_not_specialize=["n_far", "has_far", "has_first", "oldest_row", "rows"])
+def start_block(
+    out,
+    scaled,
+    base,
+    states,
+    latest,
+    change,
+    first,
+    far,
+    near_weights,
+    far_weights,
+    oldest,
+    factor,
+    scale,
+    size,
+    n_far,
+    has_far,
+    has_first,
+    oldest_row,
+    rows,
+    TRANSPOSED: tl.constexpr,
+    LATEST: tl.constexpr,
+    CHANGE: tl.constexpr,
+    SCALED: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Rows of a new block from the eight states before it, the far states and the first state.
+
+    `far_weights` [n_far, 17] holds the rows' weights for each far state, what it takes in of the eight states, and what
+    is left of it. Without `has_far` far states are 0 and have not been written. The first state of all, `has_first`,
+    counts by weights of its own alone; a transposed sum has none, but one more far state: with the last row's weights.
+    """
+    kind, at, length = near_weights.dtype.element_ty, _numbers(TILE), tl.cast(size, tl.int64)
+    inside, known, place = at < size, (at < size) & (has_far != 0), states + at
+    x0 = tl.load(place, mask=inside & (has_first == 0), other=0.0).to(kind)
+    x1, x2, x3 = _three(place + length, length, inside, kind)
+    x4, x5, x6 = _three(place + 4 * length, length, inside, kind)
+    x7 = tl.load(latest + at if LATEST else place + 7 * length, mask=inside).to(kind)
+    if LATEST:
+        tl.store(place + 7 * length, x7.to(states.dtype.element_ty), mask=inside)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _by_near(x0, x1, x2, x3, x4, x5, x6, x7, near_weights, TILE)
+    # The next far state is asked for before this one is stored: the compiler would not dare to.
+    i, place = 0, far + at
+    z = tl.load(place, mask=known & (n_far > 0), other=0.0)
+    while i < n_far:
+        coming = tl.load(place + (i + 1) * length, mask=known & (i + 1 < n_far), other=0.0)
+        weights = far_weights + 17 * i
+        r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, z, weights)
+        z = _summed(tl.load(weights + 16) * z, x0, x1, x2, x3, x4, x5, x6, x7, weights + 8, 1)
+        tl.store(place + i * length, z, mask=inside)
+        z = coming
+        i += 1
+    weights = oldest + oldest_row
+    if TRANSPOSED:
+        z = tl.load(place + n_far * length, mask=known, other=0.0)
+        z = _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, weights, -1)
+        tl.store(place + n_far * length, z, mask=inside)
+    else:
+        x = tl.load(first + at, mask=inside).to(kind)
+        r0, r1, r2, r3, r4, r5, r6, r7 = _with_first(r0, r1, r2, r3, r4, r5, r6, r7, x, weights, rows)
+    _store_bases(base + at, length, inside, rows, r1, r2, r3, r4, r5, r6, r7)
+    _store_row(out, scaled, r0, x7, change, factor, scale, at, inside, CHANGE, SCALED)
+
+
+def try_out(device: torch.device) -> None:
+    """Run a kernel: an error where Triton cannot compile for a device."""
+    one = torch.ones(1, device=device)
+    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "TILE": TILE, "num_warps": WARPS}
+    with torch.cuda.device(device) if one.is_cuda else nullcontext():
+        finish[(1,)](*[one] * 9, 1, 0, 1, 0, 1, 0, **options)

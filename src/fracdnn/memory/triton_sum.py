@@ -1,0 +1,259 @@
+"""The compressed history sum for states on a GPU, by Triton kernels: what `compressed` computes, one kernel a row.
+
+Blocks are of 8 rows, for which a thread has registers: with the dozen exponentials of a sum that is a memory's worth of
+traffic like that of larger blocks in nested ones, at half the memory and with two kernels,
+`fracdnn.kernels.triton_history`. States of 16 bits stay what they are: only sums, far states and the rows under way are
+float32.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fracdnn.kernels import loading
+from fracdnn.memory.compressed import CompressedWeights
+from fracdnn.memory.exact import buffer, fresh_alias
+from fracdnn.memory.sums import FusedSum, memory_format, rows_as_states, wide
+from fracdnn.tracing import in_dispatch_mode
+
+BLOCK = 8
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def can_take(state: torch.Tensor) -> bool:
+    """Whether the kernels can take states like this one."""
+    if type(state) not in (torch.Tensor, nn.Parameter) or state.layout is not torch.strided:
+        return False
+    return state.dtype in _DTYPES and not in_dispatch_mode() and loading.triton_history(state.device) is not None
+
+
+@dataclass(frozen=True)
+class KernelWeights:
+    """The weights as the kernels read them, for blocks of B rows and K exponentials.
+
+    own     [B, B]       of the states of the same block
+    opening [B, B]       the same in the first block of a forward sum, whose first state has weights of its own
+    near    [B, B]       of the states of the block before, a line for each state
+    far     [K, 2B + 1]  a line for each far state: its weights, what it takes in of a block, what is left of it
+    oldest  [N]          of the first state
+    """
+
+    own: torch.Tensor
+    opening: torch.Tensor
+    near: torch.Tensor
+    far: torch.Tensor
+    oldest: torch.Tensor
+
+    @staticmethod
+    def of(weights: CompressedWeights) -> "KernelWeights":
+        opening, known = weights.own.clone(), weights.oldest[: weights.block - 1]
+        opening[1 : len(known) + 1, 0] = known
+        far = torch.cat([weights.far.T, weights.absorb, weights.decay], dim=1)
+        return KernelWeights(weights.own, opening, weights.previous.T.contiguous(), far, weights.oldest)
+
+
+class TritonCompressedSum(FusedSum):
+    """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
+
+    States lie in blocks of 8, in their own dtype. Beside them there are K far states and, for 16 bits, the rows of one
+    block, all float32 (float64 for float64). The first block stays, since the first state is in it.
+
+    A state of 16 bits is rounded once, when it is stored, and later rows take it as it is there, which is what the next
+    layer saw. A row is an average of states, its weights sum to 1: so with unit roundoff u it is off by at most
+    u · max |x_k|, and a state by at most that times N^γ / (Γ(1 + γ) Γ(2 − γ)), the growth of the sum's resolvent; a
+    residual network's is N. `WideSum` keeps what is rounded away, at twice the memory. The gradient of a learned order
+    needs the states that were summed: here they are the rounded ones, which are those that autograd holds.
+    """
+
+    block = BLOCK
+
+    def __init__(self, weights: KernelWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
+        kernels: Any = loading.triton_history(state.device)
+        self.n_rows = n_rows
+        self._weights, self._transposed = weights, transposed
+        self._shape, self._format, self._size = state.shape, memory_format(state), state.numel()
+        self._dtype, self._device = state.dtype, state.device
+        self._like, self._like_sums = state.new_empty(0), weights.own.new_empty(0)
+        grid = (-(-self._size // kernels.TILE),)
+        self._finish, self._start_block = kernels.finish[grid], kernels.start_block[grid]
+        self._options = {"TILE": kernels.TILE, "num_warps": kernels.WARPS}
+        self._n_far = len(weights.far)
+        nothing = self._like
+        self._far: torch.Tensor | None = None  # not before there is one
+        self._first, self._before, self._states = nothing, nothing, nothing
+        self._slots: tuple[torch.Tensor, ...] = ()
+        self._own_bases = self._dtype is not self._like_sums.dtype
+        self._bases = buffer(self._like_sums, BLOCK, self._size) if self._own_bases else nothing
+        self._numbers: dict[float, torch.Tensor] = {}
+
+    @property
+    def states_of_a_position(self) -> int:
+        return self._n_far + 1 + BLOCK
+
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        if n == 1:
+            return ()
+        far = buffer(self._like_sums, self._n_far + 1, self._size)
+        far[:-1] = 0 if self._far is None else self._far[: self._n_far]
+        far[-1] = self._first
+        before = self._states.to(far.dtype)
+        if n == BLOCK:  # the first state counts through the far states
+            before = before.clone()
+            before[0] = 0
+        return self._as_states(far), self._as_states(before)
+
+    def resume(self, n: int, far: torch.Tensor, before: torch.Tensor) -> None:
+        """Go on with row n from a position."""
+        self._open_block(n - BLOCK)
+        self._as_states(self._states).copy_(before)
+        self._first = buffer(self._like, 1, self._size)
+        self._as_states(self._first).copy_(far[-1:])
+        if n > BLOCK:
+            self._as_states(self._far_states()[: self._n_far]).copy_(far[:-1])
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        self._open_block(0)
+        self._first = self._states[:1]
+        return fresh_alias(self._slots[0]).copy_(state)
+
+    def row(self, n: int) -> torch.Tensor:
+        if n % BLOCK == 0 and n < self.n_rows:
+            self._open_block(n)
+        row = self._new_state()
+        self._write(n, row)
+        return row
+
+    def append(self, n: int, state: torch.Tensor) -> None:
+        self._slots[n % BLOCK].copy_(state)
+
+    def exchange(
+        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if n == 0:
+            self._open_block(0)
+            self._first = self._states[:1]
+        if (n + 1) % BLOCK == 0 and n + 1 < self.n_rows:
+            self._open_block(n + 1)
+        row, scaled = self._new_state(), self._new_state(dtype)
+        self._write(n + 1, row, latest=self._readable(state), scaled=scaled, scale=scale)
+        return row, scaled
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        state = self._place(n)
+        self._write(n, state, change=self._readable(change), factor=factor)
+        return state
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        scaled = self._new_state()
+        self._write(n, self._place(n), change=self._readable(change), factor=1.0, scaled=scaled, scale=scale)
+        return scaled
+
+    def _place(self, n: int) -> torch.Tensor:
+        """Where x_n goes; the last one apart, so that it does not keep the buffers alive."""
+        if n == self.n_rows:
+            return self._new_state()
+        if n % BLOCK == 0:
+            self._open_block(n)
+        return fresh_alias(self._slots[n % BLOCK])
+
+    def _open_block(self, n: int) -> None:
+        self._before = self._states
+        self._states = buffer(self._like, min(BLOCK, self.n_rows + 1 - n), self._size)
+        self._slots = self._as_states(self._states).unbind(0)
+
+    def _write(
+        self,
+        n: int,
+        out: torch.Tensor,
+        *,
+        latest: torch.Tensor | None = None,
+        change: torch.Tensor | None = None,
+        factor: float | torch.Tensor = 1.0,
+        scaled: torch.Tensor | None = None,
+        scale: float | torch.Tensor = 1.0,
+    ) -> None:
+        """Row n into `out`: see `fracdnn.kernels.triton_history` for the others; what is not there is not read."""
+        unused, within, weights = self._like_sums, n % BLOCK, self._weights
+        given = (unused if latest is None else latest, unused if change is None else change)
+        numbers = (self._number(factor), self._number(scale))
+        options = {
+            "LATEST": latest is not None,
+            "CHANGE": change is not None,
+            "SCALED": scaled is not None,
+            **self._options,
+        }
+        outputs = (out, unused if scaled is None else scaled)
+        if self._transposed and n == self.n_rows:  # Σ_k a_{N−1−k} x_k: what is not in the running sum yet
+            count, has_base = (n - 1) % BLOCK + 1, self._far is not None
+            base = (self._far if has_base else unused, self._states)
+            place = (self._size, self._n_far, int(has_base), count - 1, -1, count)
+            self._launch(self._finish, *outputs, *base, *given, weights.oldest, *numbers, *place, **options)
+        elif within:
+            has_base = n >= BLOCK
+            own = weights.own if has_base or self._transposed else weights.opening
+            base = (self._base_rows() if has_base else unused, self._states)
+            place = (self._size, within, int(has_base), within * BLOCK, 1, within)
+            self._launch(self._finish, *outputs, *base, *given, own, *numbers, *place, **options)
+        else:
+            self._write_first_of_block(n, outputs, given, numbers, options)
+
+    def _write_first_of_block(
+        self,
+        n: int,
+        outputs: tuple[Any, ...],
+        given: tuple[Any, ...],
+        numbers: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        has_far, last = self._far is not None, n == self.n_rows
+        before, weights = self._states if last else self._before, self._weights
+        base = (self._like_sums if last else self._base_rows(), before)
+        tables = (self._first, self._far_states(), weights.near, weights.far, weights.oldest)
+        # The weights of the first state, or, going down, of the block before in the last row.
+        oldest = self.n_rows - 1 - (n - BLOCK) if self._transposed else n - 1
+        has_first, rows = not self._transposed and n == BLOCK, min(BLOCK, self.n_rows + 1 - n)
+        place = (self._size, self._n_far, int(has_far), int(has_first), oldest, rows)
+        options = {"TRANSPOSED": self._transposed, **options}
+        self._launch(self._start_block, *outputs, *base, *given, *tables, *numbers, *place, **options)
+
+    def _launch(self, kernel: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        if not self._like.is_cuda or self._device.index == torch.cuda.current_device():
+            kernel(*arguments, **options)
+            return
+        with torch.cuda.device(self._device):
+            kernel(*arguments, **options)
+
+    def _base_rows(self) -> torch.Tensor:
+        """The rows of this block under way: where its states will be, unless these are coarser."""
+        return self._bases if self._own_bases else self._states
+
+    def _far_states(self) -> torch.Tensor:
+        """One more than there are exponentials where the sum is transposed: the running sum of its last row."""
+        if self._far is None:
+            self._far = buffer(self._like_sums, self._n_far + self._transposed, self._size)
+        return self._far
+
+    def _number(self, value: float | torch.Tensor) -> torch.Tensor:
+        """As the kernels read it."""
+        if isinstance(value, torch.Tensor):
+            return value
+        if value not in self._numbers:
+            self._numbers[value] = self._like_sums.new_full((1,), value)
+        return self._numbers[value]
+
+    def _new_state(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return self._as_states(buffer(self._like if dtype is None else self._like.to(dtype), 1, self._size))[0]
+
+    def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows_as_states(rows, self._shape, self._format)
+
+    def _readable(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same numbers where the kernels can read them; in their own dtype."""
+        if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided:
+            tensor = torch.zeros(self._shape, dtype=wide(self._dtype), device=self._device) + tensor
+        if tensor.device == self._device and tensor.is_contiguous(memory_format=self._format) and not tensor.is_neg():
+            return tensor
+        return tensor.detach().to(self._device).contiguous(memory_format=self._format).resolve_neg()
