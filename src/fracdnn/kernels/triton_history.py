@@ -4,14 +4,15 @@
 There a history sum spends its time on reading states and on launches. So a row is one kernel, which reads each state
 once for all that is made of it, and also does what the chain of layers would do with the row or the state:
 
-`finish`      a row inside a block: its base, the states of the block before it, the layer's step
+`finish`      a row: its base, the states of its half of a block before it, the layer's step
+`start_half`  the first row of the second half of a block, and the first half brought into the bases of the others
 `start_block` the first row of a block, the bases of its other rows, and the far states brought up to date
 
 States lie one after the other in blocks of `ROWS`. Sums are in the numbers that the weights have, float32 or float64,
 whatever numbers the states have. All sizes that change from row to row are arguments, not constants, so that a kernel
 is compiled once for a kind of state. Factors are read from the device, where they may be learned.
 
-What both write: `out` the row, with CHANGE plus factor · change; with LATEST, the newest state is read from `latest`
+What all write: `out` the row, with CHANGE plus factor · change; with LATEST, the newest state is read from `latest`
 and stored where it belongs; with SCALED, `scaled` is scale times the newest state, which is the row's own where there
 is a change and `latest` where there is one.
 """
@@ -123,7 +124,18 @@ def _store_bases(place, length, inside, rows, r1, r2, r3, r4, r5, r6, r7):
     tl.store(place + 7 * length, r7, mask=inside & (rows > 7))
 
 
-@triton.jit(do_not_specialize=["base_row", "has_base", "weight", "weight_step", "count"])
+@triton.jit
+def _of_four(total, x0, x1, x2, x3, weights):
+    total += tl.load(weights) * x0
+    total += tl.load(weights + 1) * x1
+    total += tl.load(weights + 2) * x2
+    return total + tl.load(weights + 3) * x3
+
+
+@triton.jit(
+    do_not_specialize=["base_row", "has_base", "begin", "weight", "weight_step", "count"],
+    do_not_specialize_on_alignment=["factor", "scale"],
+)
 def finish(
     out,
     scaled,
@@ -137,6 +149,7 @@ def finish(
     size,
     base_row,
     has_base,
+    begin,
     weight,
     weight_step,
     count,
@@ -145,9 +158,10 @@ def finish(
     SCALED: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Row = base + Σ_{k < count} weights[weight + k weight_step] state_k, of at most eight states."""
-    kind, at, length = weights.dtype.element_ty, _numbers(TILE), tl.cast(size, tl.int64)
-    inside, place, weights = at < size, states + at, weights + weight
+    """Row = base + Σ_{k < count} weights[weight + k weight_step] state_{begin + k}, of at most eight states."""
+    kind = weights.dtype.element_ty
+    at, length = _numbers(TILE), tl.cast(size, tl.int64)
+    inside, place, weights = at < size, states + begin * length + at, weights + weight
     row = tl.load(base + base_row * length + at, mask=inside & (has_base != 0), other=0.0).to(kind)
     newest, stored = row, count - 1 if LATEST else count
     for k in tl.static_range(8):
@@ -160,7 +174,52 @@ def finish(
     _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE, SCALED)
 
 
-@triton.jit(do_not_specialize=["n_far", "has_far", "has_first", "oldest_row", "rows"])
+@triton.jit(do_not_specialize=["has_base", "rows"], do_not_specialize_on_alignment=["factor", "scale"])
+def start_half(
+    out,
+    scaled,
+    base,
+    states,
+    latest,
+    change,
+    weights,
+    factor,
+    scale,
+    size,
+    has_base,
+    rows,
+    LATEST: tl.constexpr,
+    CHANGE: tl.constexpr,
+    SCALED: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Rows 4 … 7 of a block with their bases and states 0 … 3; weights [8, 8] has a line for each row."""
+    kind = weights.dtype.element_ty
+    at, length = _numbers(TILE), tl.cast(size, tl.int64)
+    inside, place = at < size, states + at
+    x0, x1, x2 = _three(place, length, inside, kind)
+    x3 = tl.load(latest + at if LATEST else place + 3 * length, mask=inside).to(kind)
+    if LATEST:
+        tl.store(place + 3 * length, x3.to(states.dtype.element_ty), mask=inside)
+    place, known = base + 4 * length + at, inside & (has_base != 0)
+    r0 = tl.load(place, mask=known, other=0.0).to(kind)
+    r1 = tl.load(place + length, mask=known & (rows > 1), other=0.0).to(kind)
+    r2 = tl.load(place + 2 * length, mask=known & (rows > 2), other=0.0).to(kind)
+    r3 = tl.load(place + 3 * length, mask=known & (rows > 3), other=0.0).to(kind)
+    r0 = _of_four(r0, x0, x1, x2, x3, weights + 32)
+    r1 = _of_four(r1, x0, x1, x2, x3, weights + 40)
+    r2 = _of_four(r2, x0, x1, x2, x3, weights + 48)
+    r3 = _of_four(r3, x0, x1, x2, x3, weights + 56)
+    tl.store(place + length, r1, mask=inside & (rows > 1))
+    tl.store(place + 2 * length, r2, mask=inside & (rows > 2))
+    tl.store(place + 3 * length, r3, mask=inside & (rows > 3))
+    _store_row(out, scaled, r0, x3, change, factor, scale, at, inside, CHANGE, SCALED)
+
+
+@triton.jit(
+    do_not_specialize=["n_far", "has_far", "has_first", "oldest_row", "rows"],
+    do_not_specialize_on_alignment=["factor", "scale"],
+)
 def start_block(
     out,
     scaled,
@@ -193,7 +252,8 @@ def start_block(
     is left of it. Without `has_far` far states are 0 and have not been written. The first state of all, `has_first`,
     counts by weights of its own alone; a transposed sum has none, but one more far state: with the last row's weights.
     """
-    kind, at, length = near_weights.dtype.element_ty, _numbers(TILE), tl.cast(size, tl.int64)
+    kind = near_weights.dtype.element_ty
+    at, length = _numbers(TILE), tl.cast(size, tl.int64)
     inside, known, place = at < size, (at < size) & (has_far != 0), states + at
     x0 = tl.load(place, mask=inside & (has_first == 0), other=0.0).to(kind)
     x1, x2, x3 = _three(place + length, length, inside, kind)
@@ -230,4 +290,4 @@ def try_out(device: torch.device) -> None:
     one = torch.ones(1, device=device)
     options = {"LATEST": False, "CHANGE": False, "SCALED": False, "TILE": TILE, "num_warps": WARPS}
     with torch.cuda.device(device) if one.is_cuda else nullcontext():
-        finish[(1,)](*[one] * 9, 1, 0, 1, 0, 1, 0, **options)
+        finish[(1,)](*[one] * 9, 1, 0, 1, 0, 0, 1, 0, **options)

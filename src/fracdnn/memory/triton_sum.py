@@ -1,7 +1,7 @@
 """The compressed history sum for states on a GPU, by Triton kernels: what `compressed` computes, one kernel a row.
 
 Blocks are of 8 rows, for which a thread has registers: with the dozen exponentials of a sum that is a memory's worth of
-traffic like that of larger blocks in nested ones, at half the memory and with two kernels,
+traffic like that of larger blocks in nested ones, at half the memory and with small kernels,
 `fracdnn.kernels.triton_history`. States of 16 bits stay what they are: only sums, far states and the rows under way are
 float32.
 """
@@ -19,7 +19,7 @@ from fracdnn.memory.exact import buffer, fresh_alias
 from fracdnn.memory.sums import FusedSum, memory_format, rows_as_states, wide
 from fracdnn.tracing import in_dispatch_mode
 
-BLOCK = 8
+BLOCK, _HALF = 8, 4
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -78,13 +78,15 @@ class TritonCompressedSum(FusedSum):
         self._dtype, self._device = state.dtype, state.device
         self._like, self._like_sums = state.new_empty(0), weights.own.new_empty(0)
         grid = (-(-self._size // kernels.TILE),)
-        self._finish, self._start_block = kernels.finish[grid], kernels.start_block[grid]
+        self._finish, self._start_half = kernels.finish[grid], kernels.start_half[grid]
+        self._start_block = kernels.start_block[grid]
         self._options = {"TILE": kernels.TILE, "num_warps": kernels.WARPS}
         self._n_far = len(weights.far)
         nothing = self._like
         self._far: torch.Tensor | None = None  # not before there is one
         self._first, self._before, self._states = nothing, nothing, nothing
         self._slots: tuple[torch.Tensor, ...] = ()
+        # The rows of a block under way: where its states will be, unless these are coarser.
         self._own_bases = self._dtype is not self._like_sums.dtype
         self._bases = buffer(self._like_sums, BLOCK, self._size) if self._own_bases else nothing
         self._numbers: dict[float, torch.Tensor] = {}
@@ -137,7 +139,7 @@ class TritonCompressedSum(FusedSum):
             self._first = self._states[:1]
         if (n + 1) % BLOCK == 0 and n + 1 < self.n_rows:
             self._open_block(n + 1)
-        row, scaled = self._new_state(), self._new_state(dtype)
+        row, scaled = self._new_state(), self._as_states(self._like.new_empty((1, self._size), dtype=dtype))[0]
         self._write(n + 1, row, latest=self._readable(state), scaled=scaled, scale=scale)
         return row, scaled
 
@@ -176,7 +178,7 @@ class TritonCompressedSum(FusedSum):
         scale: float | torch.Tensor = 1.0,
     ) -> None:
         """Row n into `out`: see `fracdnn.kernels.triton_history` for the others; what is not there is not read."""
-        unused, within, weights = self._like_sums, n % BLOCK, self._weights
+        within, weights, unused = n % BLOCK, self._weights, self._weights.own
         given = (unused if latest is None else latest, unused if change is None else change)
         numbers = (self._number(factor), self._number(scale))
         options = {
@@ -189,16 +191,21 @@ class TritonCompressedSum(FusedSum):
         if self._transposed and n == self.n_rows:  # Σ_k a_{N−1−k} x_k: what is not in the running sum yet
             count, has_base = (n - 1) % BLOCK + 1, self._far is not None
             base = (self._far if has_base else unused, self._states)
-            place = (self._size, self._n_far, int(has_base), count - 1, -1, count)
+            place = (self._size, self._n_far, int(has_base), 0, count - 1, -1, count)
             self._launch(self._finish, *outputs, *base, *given, weights.oldest, *numbers, *place, **options)
-        elif within:
-            has_base = n >= BLOCK
-            own = weights.own if has_base or self._transposed else weights.opening
-            base = (self._base_rows() if has_base else unused, self._states)
-            place = (self._size, within, int(has_base), within * BLOCK, 1, within)
-            self._launch(self._finish, *outputs, *base, *given, own, *numbers, *place, **options)
-        else:
+            return
+        if not within:
             self._write_first_of_block(n, outputs, given, numbers, options)
+            return
+        own = weights.own if n >= BLOCK or self._transposed else weights.opening
+        inputs = (self._bases if self._own_bases else self._states, self._states, *given, own, *numbers)
+        if within == _HALF:
+            place = (self._size, int(n >= BLOCK), min(_HALF, self.n_rows + 1 - n))
+            self._launch(self._start_half, *outputs, *inputs, *place, **options)
+        else:
+            begin, has_base = (_HALF, 1) if within > _HALF else (0, int(n >= BLOCK))
+            place = (self._size, within, has_base, begin, within * BLOCK + begin, 1, within - begin)
+            self._launch(self._finish, *outputs, *inputs, *place, **options)
 
     def _write_first_of_block(
         self,
@@ -210,7 +217,7 @@ class TritonCompressedSum(FusedSum):
     ) -> None:
         has_far, last = self._far is not None, n == self.n_rows
         before, weights = self._states if last else self._before, self._weights
-        base = (self._like_sums if last else self._base_rows(), before)
+        base = (self._bases if self._own_bases else self._states, before)
         tables = (self._first, self._far_states(), weights.near, weights.far, weights.oldest)
         # The weights of the first state, or, going down, of the block before in the last row.
         oldest = self.n_rows - 1 - (n - BLOCK) if self._transposed else n - 1
@@ -226,10 +233,6 @@ class TritonCompressedSum(FusedSum):
         with torch.cuda.device(self._device):
             kernel(*arguments, **options)
 
-    def _base_rows(self) -> torch.Tensor:
-        """The rows of this block under way: where its states will be, unless these are coarser."""
-        return self._bases if self._own_bases else self._states
-
     def _far_states(self) -> torch.Tensor:
         """One more than there are exponentials where the sum is transposed: the running sum of its last row."""
         if self._far is None:
@@ -244,8 +247,8 @@ class TritonCompressedSum(FusedSum):
             self._numbers[value] = self._like_sums.new_full((1,), value)
         return self._numbers[value]
 
-    def _new_state(self, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return self._as_states(buffer(self._like if dtype is None else self._like.to(dtype), 1, self._size))[0]
+    def _new_state(self) -> torch.Tensor:
+        return self._as_states(buffer(self._like, 1, self._size))[0]
 
     def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_as_states(rows, self._shape, self._format)
