@@ -44,6 +44,15 @@ def _three(place, length, inside, kind: tl.constexpr):
 
 
 @triton.jit
+def _newest(latest, place, inside, LATEST: tl.constexpr):
+    """The newest state: what is stored at its place, or the latest, which then is stored there."""
+    x = tl.load(latest if LATEST else place, mask=inside)
+    if LATEST:
+        tl.store(place, x.to(place.dtype.element_ty), mask=inside)
+    return x
+
+
+@triton.jit
 def _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE: tl.constexpr, SCALED: tl.constexpr):
     """What every row ends with: the layer's step, and the newest state times a number."""
     kind = row.dtype
@@ -168,8 +177,7 @@ def finish(
         x = tl.load(place + k * length, mask=inside & (k < stored), other=0.0).to(kind)
         row += tl.load(weights + k * weight_step, mask=k < stored, other=0.0) * x
     if LATEST:
-        newest = tl.load(latest + at, mask=inside).to(kind)
-        tl.store(place + stored * length, newest.to(states.dtype.element_ty), mask=inside)
+        newest = _newest(latest + at, place + stored * length, inside, LATEST).to(kind)
         row += tl.load(weights + stored * weight_step) * newest
     _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE, SCALED)
 
@@ -198,9 +206,7 @@ def start_half(
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
     inside, place = at < size, states + at
     x0, x1, x2 = _three(place, length, inside, kind)
-    x3 = tl.load(latest + at if LATEST else place + 3 * length, mask=inside).to(kind)
-    if LATEST:
-        tl.store(place + 3 * length, x3.to(states.dtype.element_ty), mask=inside)
+    x3 = _newest(latest + at, place + 3 * length, inside, LATEST).to(kind)
     place, known = base + 4 * length + at, inside & (has_base != 0)
     r0 = tl.load(place, mask=known, other=0.0).to(kind)
     r1 = tl.load(place + length, mask=known & (rows > 1), other=0.0).to(kind)
@@ -258,9 +264,7 @@ def start_block(
     x0 = tl.load(place, mask=inside & (has_first == 0), other=0.0).to(kind)
     x1, x2, x3 = _three(place + length, length, inside, kind)
     x4, x5, x6 = _three(place + 4 * length, length, inside, kind)
-    x7 = tl.load(latest + at if LATEST else place + 7 * length, mask=inside).to(kind)
-    if LATEST:
-        tl.store(place + 7 * length, x7.to(states.dtype.element_ty), mask=inside)
+    x7 = _newest(latest + at, place + 7 * length, inside, LATEST).to(kind)
     r0, r1, r2, r3, r4, r5, r6, r7 = _by_near(x0, x1, x2, x3, x4, x5, x6, x7, near_weights, TILE)
     # The next far state is asked for before this one is stored: the compiler would not dare to.
     i, place = 0, far + at
@@ -271,13 +275,11 @@ def start_block(
         r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, z, weights)
         z = _summed(tl.load(weights + 16) * z, x0, x1, x2, x3, x4, x5, x6, x7, weights + 8, 1)
         tl.store(place + i * length, z, mask=inside)
-        z = coming
-        i += 1
+        i, z = i + 1, coming
     weights = oldest + oldest_row
     if TRANSPOSED:
-        z = tl.load(place + n_far * length, mask=known, other=0.0)
-        z = _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, weights, -1)
-        tl.store(place + n_far * length, z, mask=inside)
+        z = tl.load(place + i * length, mask=known, other=0.0)
+        tl.store(place + i * length, _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, weights, -1), mask=inside)
     else:
         x = tl.load(first + at, mask=inside).to(kind)
         r0, r1, r2, r3, r4, r5, r6, r7 = _with_first(r0, r1, r2, r3, r4, r5, r6, r7, x, weights, rows)

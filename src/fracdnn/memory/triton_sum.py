@@ -8,7 +8,9 @@ float32.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from itertools import product
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -55,6 +57,25 @@ class KernelWeights:
         return KernelWeights(weights.own, opening, weights.previous.T.contiguous(), far, weights.oldest)
 
 
+class _Row(NamedTuple):
+    """What all kernels are told: where a row goes, what it is made of beside states, and how to launch them."""
+
+    outputs: tuple[torch.Tensor, torch.Tensor]
+    inputs: tuple[torch.Tensor, torch.Tensor]
+    numbers: tuple[torch.Tensor, torch.Tensor]
+    options: dict[str, Any]
+
+
+@lru_cache
+def _options(tile: int, warps: int) -> dict[tuple[bool, ...], dict[str, Any]]:
+    """By whether there is a latest state, a change, and a scaled state to write."""
+    names = ("LATEST", "CHANGE", "SCALED")
+    return {
+        told: {**dict(zip(names, told, strict=True)), "TILE": tile, "num_warps": warps}
+        for told in product((False, True), repeat=3)
+    }
+
+
 class TritonCompressedSum(FusedSum):
     """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
 
@@ -80,15 +101,14 @@ class TritonCompressedSum(FusedSum):
         grid = (-(-self._size // kernels.TILE),)
         self._finish, self._start_half = kernels.finish[grid], kernels.start_half[grid]
         self._start_block = kernels.start_block[grid]
-        self._options = {"TILE": kernels.TILE, "num_warps": kernels.WARPS}
+        self._options = _options(kernels.TILE, kernels.WARPS)
         self._n_far = len(weights.far)
         nothing = self._like
         self._far: torch.Tensor | None = None  # not before there is one
         self._first, self._before, self._states = nothing, nothing, nothing
         self._slots: tuple[torch.Tensor, ...] = ()
-        # The rows of a block under way: where its states will be, unless these are coarser.
-        self._own_bases = self._dtype is not self._like_sums.dtype
-        self._bases = buffer(self._like_sums, BLOCK, self._size) if self._own_bases else nothing
+        coarse = self._dtype is not self._like_sums.dtype
+        self._bases = buffer(self._like_sums, BLOCK, self._size) if coarse else None
         self._numbers: dict[float, torch.Tensor] = {}
 
     @property
@@ -178,53 +198,50 @@ class TritonCompressedSum(FusedSum):
         scale: float | torch.Tensor = 1.0,
     ) -> None:
         """Row n into `out`: see `fracdnn.kernels.triton_history` for the others; what is not there is not read."""
-        within, weights, unused = n % BLOCK, self._weights, self._weights.own
-        given = (unused if latest is None else latest, unused if change is None else change)
-        numbers = (self._number(factor), self._number(scale))
-        options = {
-            "LATEST": latest is not None,
-            "CHANGE": change is not None,
-            "SCALED": scaled is not None,
-            **self._options,
-        }
-        outputs = (out, unused if scaled is None else scaled)
-        if self._transposed and n == self.n_rows:  # Σ_k a_{N−1−k} x_k: what is not in the running sum yet
-            count, has_base = (n - 1) % BLOCK + 1, self._far is not None
-            base = (self._far if has_base else unused, self._states)
-            place = (self._size, self._n_far, int(has_base), 0, count - 1, -1, count)
-            self._launch(self._finish, *outputs, *base, *given, weights.oldest, *numbers, *place, **options)
-            return
-        if not within:
-            self._write_first_of_block(n, outputs, given, numbers, options)
-            return
-        own = weights.own if n >= BLOCK or self._transposed else weights.opening
-        inputs = (self._bases if self._own_bases else self._states, self._states, *given, own, *numbers)
-        if within == _HALF:
-            place = (self._size, int(n >= BLOCK), min(_HALF, self.n_rows + 1 - n))
-            self._launch(self._start_half, *outputs, *inputs, *place, **options)
+        unused = self._weights.own
+        row = _Row(
+            outputs=(out, unused if scaled is None else scaled),
+            inputs=(unused if latest is None else latest, unused if change is None else change),
+            numbers=(self._number(factor), self._number(scale)),
+            options=self._options[latest is not None, change is not None, scaled is not None],
+        )
+        if self._transposed and n == self.n_rows:
+            self._write_last_transposed(n, row)
+        elif n % BLOCK:
+            self._write_inside_a_block(n, row)
         else:
-            begin, has_base = (_HALF, 1) if within > _HALF else (0, int(n >= BLOCK))
-            place = (self._size, within, has_base, begin, within * BLOCK + begin, 1, within - begin)
-            self._launch(self._finish, *outputs, *inputs, *place, **options)
+            self._write_first_of_a_block(n, row)
 
-    def _write_first_of_block(
-        self,
-        n: int,
-        outputs: tuple[Any, ...],
-        given: tuple[Any, ...],
-        numbers: tuple[Any, ...],
-        options: dict[str, Any],
-    ) -> None:
-        has_far, last = self._far is not None, n == self.n_rows
-        before, weights = self._states if last else self._before, self._weights
-        base = (self._bases if self._own_bases else self._states, before)
+    def _write_last_transposed(self, n: int, row: _Row) -> None:
+        """Σ_k a_{N−1−k} x_k: the running sum, and what is not in it yet."""
+        oldest, count, has_base = self._weights.oldest, (n - 1) % BLOCK + 1, self._far is not None
+        states = (self._far if has_base else oldest, self._states)
+        place = (self._size, self._n_far, int(has_base), 0, count - 1, -1, count)
+        self._launch(self._finish, *row.outputs, *states, *row.inputs, oldest, *row.numbers, *place, **row.options)
+
+    def _write_inside_a_block(self, n: int, row: _Row) -> None:
+        within, is_first = n % BLOCK, n < BLOCK
+        weights = self._weights.opening if is_first and not self._transposed else self._weights.own
+        arguments = (*row.outputs, self._base_rows(), self._states, *row.inputs, weights, *row.numbers, self._size)
+        if within == _HALF:
+            place: tuple[int, ...] = (int(not is_first), min(_HALF, self.n_rows + 1 - n))
+            self._launch(self._start_half, *arguments, *place, **row.options)
+        else:
+            begin = _HALF if within > _HALF else 0
+            has_base = int(begin > 0 or not is_first)
+            place = (within, has_base, begin, within * BLOCK + begin, 1, within - begin)
+            self._launch(self._finish, *arguments, *place, **row.options)
+
+    def _write_first_of_a_block(self, n: int, row: _Row) -> None:
+        has_far, weights = self._far is not None, self._weights
+        states = (self._base_rows(), self._states if n == self.n_rows else self._before)  # no block for the last row
         tables = (self._first, self._far_states(), weights.near, weights.far, weights.oldest)
         # The weights of the first state, or, going down, of the block before in the last row.
         oldest = self.n_rows - 1 - (n - BLOCK) if self._transposed else n - 1
         has_first, rows = not self._transposed and n == BLOCK, min(BLOCK, self.n_rows + 1 - n)
         place = (self._size, self._n_far, int(has_far), int(has_first), oldest, rows)
-        options = {"TRANSPOSED": self._transposed, **options}
-        self._launch(self._start_block, *outputs, *base, *given, *tables, *numbers, *place, **options)
+        arguments = (*row.outputs, *states, *row.inputs, *tables, *row.numbers, *place)
+        self._launch(self._start_block, *arguments, TRANSPOSED=self._transposed, **row.options)
 
     def _launch(self, kernel: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         if not self._like.is_cuda or self._device.index == torch.cuda.current_device():
@@ -232,6 +249,10 @@ class TritonCompressedSum(FusedSum):
             return
         with torch.cuda.device(self._device):
             kernel(*arguments, **options)
+
+    def _base_rows(self) -> torch.Tensor:
+        """The rows of a block under way: where its states will be, unless these are coarser."""
+        return self._states if self._bases is None else self._bases
 
     def _far_states(self) -> torch.Tensor:
         """One more than there are exponentials where the sum is transposed: the running sum of its last row."""
