@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="a folder for the results")
     parser.add_argument("--case", nargs="+", metavar="WORD", default=[], help="cases whose names hold all these words")
     parser.add_argument(
-        "--profile", type=int, default=2, metavar="N", help="show kernels of the N largest float32 cases (2)"
+        "--profile", type=int, default=2, metavar="N", help="kernels of the N largest float32 cases (2)"
     )
     told = parser.parse_args(argv)
     if not torch.cuda.is_available():
