@@ -53,6 +53,12 @@ def _newest(latest, place, inside, LATEST: tl.constexpr):
 
 
 @triton.jit
+def _far_state(place, known):
+    """0 where it is not known; not to be kept in the cache, as it is read once a block."""
+    return tl.load(place, mask=known, other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
 def _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE: tl.constexpr, SCALED: tl.constexpr):
     """What every row ends with: the layer's step, and the newest state times a number."""
     kind = row.dtype
@@ -266,19 +272,19 @@ def start_block(
     x4, x5, x6 = _three(place + 4 * length, length, inside, kind)
     x7 = _newest(latest + at, place + 7 * length, inside, LATEST).to(kind)
     r0, r1, r2, r3, r4, r5, r6, r7 = _by_near(x0, x1, x2, x3, x4, x5, x6, x7, near_weights, TILE)
-    # The next far state is asked for before this one is stored: the compiler would not dare to.
+    # Two far states are asked for before this one is stored: the compiler would not dare to.
     i, place = 0, far + at
-    z = tl.load(place, mask=known & (n_far > 0), other=0.0)
+    z, after = _far_state(place, known & (n_far > 0)), _far_state(place + length, known & (n_far > 1))
     while i < n_far:
-        coming = tl.load(place + (i + 1) * length, mask=known & (i + 1 < n_far), other=0.0)
+        coming = _far_state(place + (i + 2) * length, known & (i + 2 < n_far))
         weights = far_weights + 17 * i
         r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, z, weights)
         z = _summed(tl.load(weights + 16) * z, x0, x1, x2, x3, x4, x5, x6, x7, weights + 8, 1)
-        tl.store(place + i * length, z, mask=inside)
-        i, z = i + 1, coming
+        tl.store(place + i * length, z, mask=inside, eviction_policy="evict_first")
+        i, z, after = i + 1, after, coming
     weights = oldest + oldest_row
     if TRANSPOSED:
-        z = tl.load(place + i * length, mask=known, other=0.0)
+        z = _far_state(place + i * length, known)
         tl.store(place + i * length, _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, weights, -1), mask=inside)
     else:
         x = tl.load(first + at, mask=inside).to(kind)
