@@ -233,7 +233,8 @@ class CompressedPlan(MemoryPlan):
 
     def _kernel_weights(self, state: torch.Tensor) -> KernelWeights:
         like = torch.empty(0, dtype=wide(state.dtype), device=state.device)
-        return self.kept(("kernels", *_kind(like)), lambda: KernelWeights.of(self._weights.detached(like)))
+        weights = self._cast_weights(like)
+        return self.kept(("kernels", *_kind(like)), lambda: KernelWeights.of(weights))
 
 
 def _kind(state: torch.Tensor) -> tuple[Any, ...]:
