@@ -39,7 +39,12 @@ def main(argv: list[str] | None = None) -> int:
     records: list[Record] = []
     for case in chosen:
         print(f"\n{case.name}", flush=True)
-        record = run_case(GROUP.name, case, Options(told.quick))
+        try:
+            record = run_case(GROUP.name, case, Options(told.quick))
+        except RuntimeError as error:  # no memory left, say: the other cases go on
+            print(f"  failed: {error}", flush=True)
+            _give_back()
+            continue
         records.append({**record, "quick": told.quick, "made_with": made_with()})
         write_results(told.out / "gpu.json", records)
         print("\n".join(lines(record)), flush=True)

@@ -14,8 +14,7 @@ from torch import nn
 
 from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import definition, distance, residual
-from fracdnn.memory import MemoryPlan, equal_steps_plan
-from fracdnn.memory.choose import choose_triton
+from fracdnn.memory import MemoryPlan, equal_steps_plan, triton_sum
 from fracdnn.nn import FractionalStack
 
 ORDER, STEP_SIZE, TOLERANCE = 0.5, 0.2, 1e-6
@@ -45,7 +44,11 @@ class StackOf(FractionalStack):
         super().__init__(layers, order=ORDER, step_size=STEP_SIZE)
         order, step_size = (torch.tensor(value, dtype=torch.float64) for value in (ORDER, STEP_SIZE))
         exact = sums == "torch" and len(layers) <= EXACT_LAYERS
-        told = {"history": "exact" if exact else "compressed", "block": 8 if sums == "triton" else BLOCK, "sums": sums}
+        told = {
+            "history": "exact" if exact else "compressed",
+            "block": triton_sum.BLOCK if sums == "triton" else BLOCK,
+            "sums": sums,
+        }
         self._plan = equal_steps_plan(order, step_size, len(layers), tolerance=TOLERANCE, **told)
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
@@ -82,10 +85,9 @@ class Network:
     def network(self, way: str, layers: list[nn.Sequential]) -> Callable[[torch.Tensor], torch.Tensor]:
         if way == "residual":
             return lambda x: residual(lambda j, y: layers[j](y), x, len(layers), STEP_SIZE)
-        stack = StackOf(layers, way)
-        if way == "triton" and not choose_triton(way, self.x, 8):
-            raise ImportError("needs Triton")
-        return stack
+        if way == "triton" and not triton_sum.can_take(self.x):
+            raise ImportError("needs a Triton that works here")
+        return StackOf(layers, way)
 
     def run(self, way: str) -> torch.Tensor:
         """Forward and backward; the result."""

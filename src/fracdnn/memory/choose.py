@@ -70,7 +70,7 @@ def choose_triton(asked: str, state: torch.Tensor, block: int) -> bool:
 
 def _by_triton(state: torch.Tensor) -> bool:
     """Whether "auto" takes Triton's kernels; its interpreter, on the CPU, has to be asked for."""
-    return state.is_cuda and triton_sum.can_take(state)
+    return state.is_cuda and not being_transformed() and triton_sum.can_take(state)
 
 
 def choose_sum(asked: str, n_layers: int, state: torch.Tensor) -> type[CompressedSum] | type[CompiledCompressedSum]:

@@ -160,8 +160,9 @@ class TritonCompressedSum(FusedSum):
             self._first = self._states[:1]
         if (n + 1) % BLOCK == 0 and n + 1 < self.n_rows:
             self._open_block(n + 1)
-        row, scaled = self._new_state(), self._as_states(self._like.new_empty((1, self._size), dtype=dtype))[0]
-        self._write(n + 1, row, latest=self._readable(state), scaled=scaled, scale=scale)
+        latest = self._readable(state)
+        row, scaled = (torch.empty_like(latest, dtype=wanted) for wanted in (self._dtype, dtype))
+        self._write(n + 1, row, latest=latest, scaled=scaled, scale=scale)
         return row, scaled
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
@@ -270,6 +271,8 @@ class TritonCompressedSum(FusedSum):
         return self._numbers[value]
 
     def _new_state(self) -> torch.Tensor:
+        if self._format is torch.contiguous_format:
+            return buffer(self._like, *self._shape)
         return self._as_states(buffer(self._like, 1, self._size))[0]
 
     def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
