@@ -1,9 +1,9 @@
 """The compressed history sum for states on a GPU, by Triton kernels: what `compressed` computes, one kernel a row.
 
-Blocks are of 8 rows, for which a thread has registers: with the dozen exponentials of a sum that is a memory's worth of
-traffic like that of larger blocks in nested ones, at half the memory and with small kernels,
-`fracdnn.kernels.triton_history`. States of 16 bits stay what they are: only sums, far states and the rows under way are
-float32.
+Blocks are of 8 rows, so that a thread has registers for all of them and the far states are read and written in one
+pass. At some dozen exponentials that moves about eleven states a layer, as many as larger blocks do that need levels of
+smaller ones inside, and takes a quarter of their memory. `fracdnn.kernels.triton_history` holds the kernels. States of
+16 bits stay what they are: only sums, far states and the rows under way are float32.
 """
 
 from collections.abc import Callable
