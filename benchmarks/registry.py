@@ -4,6 +4,7 @@ from benchmarks.case import Case, Group, Options
 from benchmarks.cases import (
     depth,
     first_use,
+    gpu,
     long_solve,
     paper_size,
     perfume,
@@ -23,6 +24,7 @@ GROUPS: dict[str, Group] = {
         depth.DEPTH,
         depth.WIDTH,
         depth.CHECKPOINT,
+        gpu.GROUP,
         solver.SOLVER,
         long_solve.LONG_SOLVE,
         long_solve.STEPS,

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from benchmarks.case import Case, Options, Rival
-from benchmarks.memory import peak_memory
 
 Say = Callable[[str], None]
 
@@ -30,6 +29,8 @@ def run_case(group_name: str, case: Case, options: Options, say: Say = lambda te
     del problem, rivals
     gc.collect()
     for name in case.memory:
+        from benchmarks.memory import peak_memory  # which knows every case, and so needs every package
+
         if outcomes[name]["status"] == "timed":
             say(f"memory of {name}")
             outcomes[name]["memory"] = peak_memory(group_name, case.name, name, options)

@@ -12,6 +12,7 @@ from benchmarks.measures import (
     only_bounded,
     ratio,
     ratio_cell,
+    rival,
     seconds_cell,
     seconds_to_reach,
 )
@@ -70,6 +71,22 @@ def memory(records: Records, group: str, ratios: Sequence[tuple[str, str]], by: 
         for record in chosen
     ]
     return markdown([by, *(f"{name} (MiB)" for name in rivals), *(f"{a} / {b}" for a, b in ratios)], rows)
+
+
+def gpu_memory(records: Records) -> str:
+    """Peak memory on the GPU in MiB, as torch's allocator counts it."""
+    chosen = of_group(records, "gpu")
+    if not chosen:
+        return missing("gpu")
+    rivals = ("residual, eager", "torch, eager", "triton, eager")
+    rows = []
+    for record in chosen:
+        found = [(rival(record, name) or {}).get("notes", {}).get("peak MiB") for name in rivals]
+        shares = [each / found[0] if each and found[0] else None for each in found[1:]]
+        rows.append([*map(_setting, record["settings"].values()), *map(number, found), *map(number, shares)])
+    ways = [name.removesuffix(", eager") for name in rivals]
+    headings = [*chosen[0]["settings"], *(f"{way} (MiB)" for way in ways), *(f"{way} / residual" for way in ways[1:])]
+    return markdown(headings, rows)
 
 
 def errors(records: Records, group: str) -> str:
@@ -255,6 +272,7 @@ def _error(outcome: dict[str, Any] | None) -> str:
 _PAPER = [("plain", "ours"), ("naive", "ours")]
 _DEPTH = [("exact", "residual"), ("compressed", "residual")]
 _CHECKPOINT = [("checkpoint", "compressed")]
+_GPU = [(f"{way}, {kind}", f"residual, {kind}") for kind in ("eager", "graph") for way in ("torch", "triton")]
 _SOLVER = [("ours", "torchdiffeq"), ("fdeint (PyPI)", "ours")]
 
 TABLES: dict[str, Callable[[Records], str]] = {
@@ -271,6 +289,8 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "depth-memory": partial(memory, group="depth", ratios=_DEPTH, by="layers"),
     "stack-checkpoint": partial(times, group="stack-checkpoint", unit="µs", ratios=_CHECKPOINT, per="layers"),
     "stack-checkpoint-memory": partial(memory, group="stack-checkpoint", ratios=_CHECKPOINT, by="layers"),
+    "gpu": partial(times, group="gpu", unit="µs", ratios=_GPU, per="layers"),
+    "gpu-memory": gpu_memory,
     "solver": partial(times, group="solver", unit="ms", ratios=_SOLVER),
     "solver-memory": partial(memory, group="solver", ratios=_SOLVER, by="steps"),
     "solver-errors": partial(errors, group="solver"),

@@ -21,6 +21,7 @@ from benchmarks.runner import run_case
 from benchmarks.tables import TABLES, refused, targets
 from benchmarks.ways import definition, distance, double_loop, sum_by_layer
 
+from benchmarks import gpu
 from fracdnn.nn import FractionalNetwork
 
 ROOT = Path(__file__).parents[2]
@@ -294,3 +295,30 @@ def test_numbers_as_text():
         "0.012",
         "-",
     ]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, which runs the group itself")
+def test_the_gpu_group_says_that_there_is_no_gpu(capsys):
+    record = run_case("gpu", GROUPS["gpu"].cases(QUICK)[0], QUICK)
+    reasons = {outcome["why"] for outcome in record["rivals"].values()}
+    assert reasons == {"needs a CUDA device, and there is none"}
+    assert all("not installed" in line for line in gpu.lines(record))
+    assert gpu.main(["--quick"]) == 0
+    assert "skipped: the group gpu needs a CUDA device" in capsys.readouterr().err
+
+
+def test_memory_on_a_gpu_is_that_of_the_eager_passes():
+    def outcome(seconds, **notes):
+        return {"status": "timed", "error": 0.0, "tolerance": 1.0, "seconds": [seconds], "notes": notes}
+
+    rivals = {
+        "residual, eager": outcome(1.0, **{"peak MiB": 100.0}),
+        "torch, eager": outcome(2.0, **{"peak MiB": 150.0}),
+        "triton, eager": outcome(1.1, **{"peak MiB": 105.0}),
+        "residual, graph": outcome(0.5),
+        "triton, graph": outcome(0.6),
+    }
+    record = {"group": "gpu", "name": "one", "settings": {"layers": 1000}, "rivals": rivals}
+    assert TABLES["gpu-memory"]([record]).splitlines()[-1] == "| 1,000 | 100 | 150 | 105 | 1.50 | 1.05 |"
+    assert "1.10 x residual,      105 MiB,   1.05 x residual" in gpu.lines(record)[2]
+    assert "1.20 x residual, error" in gpu.lines(record)[4]

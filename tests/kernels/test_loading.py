@@ -15,7 +15,7 @@ import fracdnn
 from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels import loading
 
-NUMBA = pytest.mark.skipif(not loading._numba_is_installed(), reason="kernels need Numba")
+NUMBA = pytest.mark.skipif(not loading._is_installed("numba"), reason="kernels need Numba")
 REPORT = """
     import torch
     from fracdnn.kernels import loading
@@ -123,3 +123,32 @@ def test_kernels_compile_where_no_folder_can_be_written_to():
         print(loading._load("history", torch.float32).state)
     """
     assert run(code)[0] == "compiled"
+
+
+TRITON_REPORT = """
+    import torch, warnings
+    from fracdnn.exceptions import KernelWarning
+    from fracdnn.kernels import loading
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", KernelWarning)
+        found = [loading.triton_history(torch.device("cpu")) for _ in range(2)]
+    print(found, [str(each.message) for each in told if each.category is KernelWarning])
+"""
+
+
+def test_a_triton_that_does_not_work_is_told_once(tmp_path):
+    broken = tmp_path / "triton"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise RuntimeError('no compiler')\n", encoding="utf-8")
+    said, _ = run(TRITON_REPORT, before=str(tmp_path), TRITON_INTERPRET="1")
+    assert said.startswith("[None, None] [")
+    assert said.count("Triton's kernels cannot be used on cpu") == said.count("RuntimeError: no compiler") == 1
+
+
+def test_triton_has_no_kernels_for_the_cpu(tmp_path):
+    """Unless its interpreter is asked for. Nothing is said, and Triton is not even imported."""
+    broken = tmp_path / "triton"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise RuntimeError('no compiler')\n", encoding="utf-8")
+    assert run(TRITON_REPORT, before=str(tmp_path), TRITON_INTERPRET="0")[0] == "[None, None] []"

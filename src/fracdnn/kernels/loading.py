@@ -6,6 +6,7 @@ Numba keeps them beside the source files, in `__pycache__`, or in the folder tha
 import importlib
 import importlib.util
 import logging
+import os
 import threading
 import time
 import warnings
@@ -51,6 +52,30 @@ def history(dtype: torch.dtype) -> ModuleType | None:
     return _load("history", dtype).module
 
 
+@lru_cache
+def triton_history(device: torch.device) -> ModuleType | None:
+    """`fracdnn.kernels.triton_history`, where Triton works for a device; None where it does not.
+
+    Nothing is said where Triton is not installed, or makes no kernels for such a device; of the CPU's numbers it can
+    only interpret kernels, slowly, where TRITON_INTERPRET=1 says so. Any other cause is told in a `KernelWarning`.
+    """
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if device.type != ("cpu" if interpreted else "cuda") or not _is_installed("triton"):
+        return None
+    try:
+        module = importlib.import_module("fracdnn.kernels.triton_history")
+        module.try_out(device)
+    except Exception as error:  # of any kind, as a compiler's are; there is a slower way to every result
+        warnings.warn(
+            f"Triton's kernels cannot be used on {device}, so slower operations are used ({_cause(error)}); "
+            "they need a C compiler and a GPU that Triton knows, and without Triton this warning goes away",
+            KernelWarning,
+            stacklevel=4,
+        )
+        return None
+    return module
+
+
 def warmup() -> list[Loaded]:
     """Load every kernel for every dtype, so that no later call has to wait for the compiler."""
     return [_load(name, dtype) for name in KERNELS for dtype in NUMPY_TYPES]
@@ -61,7 +86,7 @@ def _load(name: str, dtype: torch.dtype) -> Loaded:
     """Load all kernels of a module; what fails once is not tried again."""
     start = time.perf_counter()
     module, state = None, "not available"
-    if dtype in NUMPY_TYPES and _numba_is_installed():
+    if dtype in NUMPY_TYPES and _is_installed("numba"):
         with _one_at_a_time, interrupt_afterwards():
             try:
                 module, state = _compile(name, dtype)
@@ -70,9 +95,9 @@ def _load(name: str, dtype: torch.dtype) -> Loaded:
     return Loaded(name, dtype, module, state, time.perf_counter() - start)
 
 
-def _numba_is_installed() -> bool:
+def _is_installed(package: str) -> bool:
     try:
-        return importlib.util.find_spec("numba") is not None
+        return importlib.util.find_spec(package) is not None
     except ImportError:
         return False
 
@@ -107,8 +132,11 @@ def _announced() -> Iterator[list[Any]]:
 
 
 def _failure(name: str, dtype: torch.dtype, error: Exception) -> str:
-    cause = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     return (
-        f"the {name} kernels could not be compiled for {dtype}, so slower operations are used ({cause}); "
+        f"the {name} kernels could not be compiled for {dtype}, so slower operations are used ({_cause(error)}); "
         "`numba -s` shows whether Numba works here, and without Numba this warning goes away"
     )
+
+
+def _cause(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]

@@ -27,7 +27,7 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory.guard import CopyGuard, Guard, NoGuard, StateGuard, Step
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
 from fracdnn.memory.segments import segments
-from fracdnn.memory.sums import Continuation, HistorySum, ResumableSum, wide
+from fracdnn.memory.sums import Continuation, FusedSum, HistorySum, ResumableSum, wide
 from fracdnn.tracing import (
     backward_is_compiled,
     backward_task,
@@ -170,18 +170,13 @@ class BackwardPass:
         self._gradients: tuple[torch.Tensor, ...] = ()
 
     def back(
-        self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor], *, to_previous: bool
+        self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor], dtype: torch.dtype, *, to_previous: bool
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """From Q_j what Y_{j−1} receives by the memory, Σ_{i≥j} H_{i,j−1} Q_i, and what f_{j−1} receives, c_j Q_j.
 
         Both are tensors of their own, since callers may write into gradients. `saved` is Y_{j−1} and f_{j−1} where
-        weights are learned, and the position of the history where a segment begins.
+        weights are learned, and the position of the history where a segment begins; `dtype` is that of f_{j−1}.
         """
-        n = self._top - j
-        if n:
-            self._sum.append(n, adjoint)
-        else:
-            self._sum.first(adjoint)
         if saved:
             previous, change, *position = saved
             if not torch.is_grad_enabled():  # else second derivatives need the graph
@@ -189,7 +184,14 @@ class BackwardPass:
             self._recorded[j] = (previous, adjoint, change)
             if position and not self._plain:  # else second derivatives need all states with their graph
                 self._take_in_recorded(position)
-        return self._sum.row(n + 1) if to_previous else None, self._factors[j - 1] * adjoint
+        n, factor = self._top - j, self._factors[j - 1]
+        if to_previous and isinstance(self._sum, FusedSum):
+            return self._sum.exchange(n, adjoint, factor, dtype)
+        if n:
+            self._sum.append(n, adjoint)
+        else:
+            self._sum.first(adjoint)
+        return self._sum.row(n + 1) if to_previous else None, (factor * adjoint).to(dtype)
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
@@ -247,5 +249,5 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         current = ctx.tape.backward_pass(ctx.j, cotangent)
         to_previous = ctx.needs_input_grad[3]
-        memory, change = current.back(ctx.j, cotangent, ctx.saved_tensors, to_previous=to_previous)
-        return None, None, None, memory, change.to(ctx.dtype), *[None] * ctx.n_positions
+        memory, change = current.back(ctx.j, cotangent, ctx.saved_tensors, ctx.dtype, to_previous=to_previous)
+        return None, None, None, memory, change, *[None] * ctx.n_positions

@@ -6,18 +6,20 @@ What a user asks for by name is taken; only "auto" is decided here.
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory import compiled
+from fracdnn.memory import compiled, triton_sum
 from fracdnn.memory.compiled import CompiledCompressedSum
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.tracing import being_transformed
 
 HISTORIES = ("auto", "exact", "compressed")
-SUMS = ("auto", "torch", "compiled")
+SUMS = ("auto", "torch", "compiled", "triton")
 
 # Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
 _EXACT_LAYERS = 64
 # … but small states stay in cache, and other devices count operations: there it takes more layers.
 _EXACT_LAYERS_SMALL = _EXACT_LAYERS_DEVICE = 192
+# With a kernel a row, exponentials cost next to nothing.
+_EXACT_LAYERS_TRITON = 16
 # Fewer states, or fewer numbers in all of them, are quick in any way and not worth a compiler.
 _COMPILED_LAYERS = 16
 _COMPILED_NUMBERS = 2**15
@@ -33,21 +35,46 @@ def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_step
         return "exact"  # what is traced or transformed runs on plain operations, see `functional`
     if asked != "auto":
         return asked
-    if not equal_steps or n_layers <= _EXACT_LAYERS:
+    if not equal_steps:
         return "exact"
     if not state.is_cpu:
-        return "compressed" if n_layers > _EXACT_LAYERS_DEVICE else "exact"
+        most = _EXACT_LAYERS_TRITON if _by_triton(state) else _EXACT_LAYERS_DEVICE
+        return "compressed" if n_layers > most else "exact"
+    if n_layers <= _EXACT_LAYERS:
+        return "exact"
     small = n_layers * state.numel() < _COMPILED_NUMBERS
     return "exact" if small and not learned and n_layers <= _EXACT_LAYERS_SMALL else "compressed"
 
 
 def choose_block(state: torch.Tensor) -> int:
     """Rows of a block of the compressed sum."""
-    return _BLOCK if state.is_cpu else _BLOCK_DEVICE
+    if state.is_cpu:
+        return _BLOCK
+    return triton_sum.BLOCK if _by_triton(state) else _BLOCK_DEVICE
+
+
+def choose_triton(asked: str, state: torch.Tensor, block: int) -> bool:
+    """Whether the compressed sum is the one by Triton's kernels, which takes states of 16 bits as they are."""
+    if asked == "auto":
+        return block == triton_sum.BLOCK and _by_triton(state)
+    if asked != "triton":
+        return False
+    if block != triton_sum.BLOCK or not triton_sum.can_take(state):
+        raise InvalidArgumentError(
+            f"sums must be 'torch' or 'auto' for {state.dtype} on {state.device} in blocks of {block} here, got "
+            f"'triton'; Triton's sums need Triton, plain floating tensors on a CUDA device and blocks of "
+            f"{triton_sum.BLOCK}"
+        )
+    return True
+
+
+def _by_triton(state: torch.Tensor) -> bool:
+    """Whether "auto" takes Triton's kernels; its interpreter, on the CPU, has to be asked for."""
+    return state.is_cuda and not being_transformed() and triton_sum.can_take(state)
 
 
 def choose_sum(asked: str, n_layers: int, state: torch.Tensor) -> type[CompressedSum] | type[CompiledCompressedSum]:
-    """The compressed sum by torch's operations or by compiled ones."""
+    """Of the other compressed sums, the one by torch's operations or by compiled ones."""
     if asked == "auto":
         worth_it = n_layers >= _COMPILED_LAYERS and n_layers * state.numel() >= _COMPILED_NUMBERS
         asked = "compiled" if worth_it and compiled.can_take(state) else "torch"

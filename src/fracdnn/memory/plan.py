@@ -14,13 +14,14 @@ from torch.nn.functional import pad
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_of_steps, memory_weights_on_grid
 from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
-from fracdnn.memory.choose import choose_sum
+from fracdnn.memory.choose import choose_sum, choose_triton
 from fracdnn.memory.compiled import CompiledCompressedSum
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.memoryless import MemorylessSum
 from fracdnn.memory.sums import Continuation, HistorySum, WideSum, wide
+from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, outside_of_modes
 
 # Batches of other sizes keep other things: not without end.
@@ -188,7 +189,7 @@ class CompressedPlan(MemoryPlan):
         self._weights, self._order, self._sums = weights, order, sums
 
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        return _widened(state, lambda wide: self._sum(wide, self.n_layers, transposed=False))
+        return self._made(state, lambda wide: self._sum(wide, self.n_layers, transposed=False))
 
     def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
         def resumed(wide: torch.Tensor) -> HistorySum:
@@ -199,14 +200,24 @@ class CompressedPlan(MemoryPlan):
                 made.first(state.detach())
             return made
 
-        return _widened(state, resumed)
+        return self._made(state, resumed)
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return _widened(state, lambda wide: self._sum(wide, top, transposed=True))
+        return self._made(state, lambda wide: self._sum(wide, top, transposed=True))
 
-    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> CompressedSum | CompiledCompressedSum:
+    def _made(self, state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) -> HistorySum:
+        return make(state) if self._by_triton(state) else _widened(state, make)
+
+    def _sum(
+        self, state: torch.Tensor, n_rows: int, *, transposed: bool
+    ) -> CompressedSum | CompiledCompressedSum | TritonCompressedSum:
+        if self._by_triton(state):
+            return TritonCompressedSum(self._kernel_weights(state), state, n_rows, transposed=transposed)
         kind = choose_sum(self._sums, n_rows, state)
         return kind(self._cast_weights(state), state, n_rows, transposed=transposed)
+
+    def _by_triton(self, state: torch.Tensor) -> bool:
+        return choose_triton(self._sums, state, self._weights.block)
 
     def plain_sum(self, state: torch.Tensor) -> HistorySum:
         return _widened(state, lambda wide: FunctionalSum(self._matrix().to(wide.device)))
@@ -224,6 +235,11 @@ class CompressedPlan(MemoryPlan):
 
     def _cast_weights(self, like: torch.Tensor) -> CompressedWeights:
         return self.kept(("weights", *_kind(like)), lambda: self._weights.detached(like))
+
+    def _kernel_weights(self, state: torch.Tensor) -> KernelWeights:
+        like = torch.empty(0, dtype=wide(state.dtype), device=state.device)
+        weights = self._cast_weights(like)
+        return self.kept(("kernels", *_kind(like)), lambda: KernelWeights.of(weights))
 
 
 def _kind(state: torch.Tensor) -> tuple[Any, ...]:

@@ -55,6 +55,16 @@ class ResumableSum(HistorySum):
         """What row n and later ones need of the states before; nobody writes into it."""
 
 
+class FusedSum(ResumableSum):
+    """A sum that takes a state and makes the next row in one operation."""
+
+    @abstractmethod
+    def exchange(
+        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take x_n, for n = 0 as `first` does; returns row n + 1, and scale · x_n in a dtype."""
+
+
 class WideSum(ResumableSum):
     """A sum for states of less than single precision: weights, sums and states in it are float32.
 

@@ -138,7 +138,7 @@ class Memory(nn.Module):
             return outside_of_modes(lambda: self._new_plan(state, n_layers, history))
         if not self.is_fixed or being_traced():
             return self._new_plan(state, n_layers, history)
-        key = (n_layers, history, self._tolerance(state), state.is_cpu)
+        key = (n_layers, history, self._tolerance(state), choose_block(state))
         plan = self._plans.get(key)
         if plan is None:
             plan = outside_of_modes(lambda: self._new_plan(state, n_layers, history))
