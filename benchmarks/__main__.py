@@ -1,4 +1,4 @@
-"""Run the benchmark and make its page: `python -m benchmarks [--only GROUP ...] [--quick] [--resume] [--list]`.
+"""Run the benchmark and make its page: `python -m benchmarks [--only GROUP ...] [--quick] [--list] …`.
 
 Results are written after each case. Ctrl-C keeps those that are done, and makes the page of them; `--resume` goes on.
 """
@@ -38,6 +38,10 @@ def main(argv: list[str] | None = None) -> int:
     order = [f"{group.name}/{case.name}" for group, case in chosen]
     chosen = [(group, case) for group, case in chosen if not told.only or group.name in told.only]
     interrupted = False
+    if told.add:
+        add_results(told.add, out / "results" / "benchmarks.json", order)
+        print(make_page(out))
+        return 0
     try:
         run_cases(chosen, out / "results" / "benchmarks.json", options, order, keep=bool(told.only), resume=told.resume)
     except KeyboardInterrupt:
@@ -68,6 +72,12 @@ def run_cases(
         write_results(path, [records[each] for each in known])
 
 
+def add_results(source: Path, path: Path, order: list[str]) -> None:
+    """Take in the cases of a file that another machine wrote, such as that of `benchmarks.gpu`."""
+    records = {**read_results(path), **read_results(source)}
+    write_results(path, [records[each] for each in order if each in records])
+
+
 def _list(options: Options) -> None:
     for group in GROUPS.values():
         print(f"{group.name}: {group.what}")
@@ -86,6 +96,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; into build/benchmarks")
     parser.add_argument("--resume", action="store_true", help="skip cases that the results already hold")
     parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
+    parser.add_argument("--add", type=Path, metavar="FILE", help="run nothing, take in another machine's results")
     parser.add_argument("--out", type=Path, help="a folder for results, page and pictures (docs)")
     parser.add_argument(
         "--perfume", type=Path, metavar="FILE", help="the perfume table, if not the one kept or downloaded"

@@ -39,6 +39,7 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "memory_gib": round(total[0]) if total else None,
         "system": platform.system(),
+        **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
     }
 
 

@@ -233,6 +233,7 @@ def machine(records: Records) -> str:
         packages = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
         text = (
             f"{here['processor']}, {here['cores']} cores, {here['memory_gib']} GiB, {here['system']}, "
+            f"{here['gpu'] + ', ' if 'gpu' in here else ''}"
             f"{here['threads']} threads unless said otherwise; {packages}"
         )
         if record["quick"]:
