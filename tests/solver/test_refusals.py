@@ -132,7 +132,10 @@ ARGUMENTS = [
         lambda: solve(lambda t, y: y.float()),
         "func must return the state's dtype torch.float64, got torch.float32 at t = ",
     ),
-    (lambda: solve(lambda t, y: y[0], (Y0, Y0)), "func must return a tuple of 2 tensors, as y0 is, got Tensor at t = "),
+    (
+        lambda: solve(lambda t, y: y[0], (Y0, Y0)),
+        "func must return a tuple of 2 tensors, as y0 is, got one Tensor at t = ",
+    ),
     (lambda: solve(lambda t, y: (y[0], y[1][:1]), (Y0, Y0)), "of the state's shape (2,) in place 1, got (1,) at t = "),
 ]
 
@@ -148,7 +151,7 @@ def test_types():
         InvalidTypeError, match=r"order must be a number or a tensor in \(0, 2\], got 'half' of type str"
     ):
         solve(order="half")
-    with pytest.raises(InvalidTypeError, match="y0 must be a torch tensor or a tuple of tensors, got str"):
+    with pytest.raises(InvalidTypeError, match="y0 must be a torch tensor, a tuple of tensors, or numbers, got str"):
         solve(y0="one")
 
 
@@ -198,7 +201,7 @@ def test_a_solve_that_takes_too_many_steps(monkeypatch):
     ],
 )
 def test_an_implicit_step_without_a_solution(method, where):
-    with pytest.raises(NotConvergedError, match=f"did not converge in .* {where}: .*; use s.*er .*n_steps"):
+    with pytest.raises(NotConvergedError, match=f"did not converge {where}: .*; use s.*er .*n_steps"):
         solve(rootless, method=method, n_steps=3)
 
 
@@ -241,3 +244,33 @@ def test_a_refused_func_leaves_the_callers_state_alone(options, learned):
 def test_a_func_that_writes_into_the_state(options):
     with pytest.raises(StateChangedError, match="must not change the state it is given, but it wrote into it at t = "):
         solve(lambda t, y: y.mul_(-1), **options)
+
+
+def test_a_func_that_writes_into_the_time_or_into_what_it_returned():
+    t = torch.linspace(0, 1, 11, dtype=torch.float64)
+    buffer = torch.zeros((), dtype=torch.float64)
+
+    def moves_time(t, u):
+        t.add_(1.0)
+        return -u
+
+    def reuses(t, u):
+        return buffer.copy_(-u)
+
+    one = torch.ones((), dtype=torch.float64)
+    for options in ({}, {"n_steps": 20}, {"grid": "given"}):
+        with pytest.raises(StateChangedError, match="func must not change the time it is given, but it wrote into it"):
+            fdeint(moves_time, one, t, order=0.5, **options)
+        with torch.no_grad(), pytest.raises(StateChangedError, match="func must return a new tensor each time, but at"):
+            fdeint(reuses, one, t, order=0.5, **options)
+    torch.testing.assert_close(t, torch.linspace(0, 1, 11, dtype=torch.float64), rtol=0, atol=0)
+
+
+def test_a_hopeless_solve_ends():
+    generator = torch.Generator().manual_seed(0)
+
+    def noise(t, u):
+        return -u + torch.randn((), generator=generator, dtype=torch.float64)
+
+    with torch.no_grad(), pytest.raises(NotConvergedError, match=r"at most 100000 steps, got no further .* be random"):
+        fdeint(noise, torch.ones((), dtype=torch.float64), [0.0, 1.0], order=0.5, rtol=1e-4)

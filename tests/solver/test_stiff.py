@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint
 
 
@@ -26,3 +27,30 @@ def test_stiff_stages_are_solved_as_far_as_rounding_lets_them(options, tolerance
     exact = fdeint(rest, y0, [0.0, 1.0], order=0.5, linear=matrix, n_steps=1280, trajectory=False)
     u = fdeint(lambda t, u: u @ matrix.T + rest(t, u), y0, [0.0, 1.0], order=0.5, trajectory=False, **options)
     torch.testing.assert_close(u, exact, rtol=0, atol=tolerance)
+
+
+def test_components_of_very_different_sizes():
+    """Robertson's reactions at order 1, against the sum and a solve to more digits; small components count, too."""
+
+    def reactions(t, u):
+        first, second = 0.04 * u[0] - 1e4 * u[1] * u[2], 3e7 * u[1] ** 2
+        return torch.stack([-first, first - second, second])
+
+    start = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    with torch.no_grad():
+        found = fdeint(reactions, start, [0.0, 40.0], order=1.0, info=True)
+        finer = fdeint(reactions, start, [0.0, 40.0], order=1.0, rtol=1e-9, atol=1e-13)
+    assert found.n_accepted < 40
+    torch.testing.assert_close(found.states[-1], finer[-1], rtol=1e-4, atol=1e-8)
+    torch.testing.assert_close(fdeint(reactions, start, [0.0, 40.0], order=1.0)[-1], finer[-1], rtol=1e-4, atol=1e-8)
+
+
+def test_a_large_mild_state_is_iterated_to_rounding():
+    rates = torch.linspace(0.1, 20.0, 100, dtype=torch.float64, requires_grad=True)
+    t = torch.linspace(0, 10, 3, dtype=torch.float64)
+    found = fdeint(lambda t, u: -rates * u, torch.ones(100, dtype=torch.float64), t, order=0.6)
+    exact = mittag_leffler(-rates * 10**0.6, 0.6)
+    torch.testing.assert_close(found[-1], exact, rtol=1e-5, atol=1e-6)
+    (gradient,) = torch.autograd.grad(found[-1].sum(), rates)
+    (expected,) = torch.autograd.grad(exact.sum(), rates)
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)

@@ -1,5 +1,8 @@
 """fdeint under torch's own tools: transformations, compilation, grad modes, modules, hooks."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -181,3 +184,48 @@ def test_modules_on_tuples_with_hooks(options, checkpoint):
     for mine, theirs in zip(hooked, expected, strict=True):
         assert float(theirs.abs().max()) > 1e-3
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", EXPLICIT + IMPLICIT + ADAPTIVE, ids=name)
+def test_autocast_is_for_func_alone(options):
+    y0, weight = torch.linspace(-1, 1, 8).reshape(2, 4), 0.7 * torch.eye(4) + 0.1
+
+    def outside(t, u):
+        with torch.autocast("cpu", enabled=False):
+            return torch.tanh(u @ weight)
+
+    def solve(func):
+        return fdeint(func, y0, T.float(), order=0.7, **options)
+
+    expected = solve(outside)
+    seen = []
+
+    def inside(t, u):
+        seen.append((u @ weight).dtype)
+        return torch.tanh(u @ weight)
+
+    with torch.autocast("cpu"):
+        torch.testing.assert_close(solve(outside), expected, rtol=0, atol=0)
+        if options not in ADAPTIVE:  # bfloat16 is no function for a tolerance
+            torch.testing.assert_close(solve(inside), expected, rtol=0.02, atol=0.02)
+            assert set(seen) == {torch.bfloat16}
+
+
+def test_a_solve_leaves_nothing_alive():
+    class Held:
+        pass
+
+    held = Held()
+    still = weakref.ref(held)
+
+    def func(t, u, held=held):
+        return -u
+
+    gc.collect()
+    gc.disable()
+    try:
+        fdeint(func, Y0, T, order=0.6)
+        del func, held
+        assert still() is None
+    finally:
+        gc.enable()

@@ -38,7 +38,8 @@ def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_step
     if not equal_steps:
         return "exact"
     if not state.is_cpu:
-        most = _EXACT_LAYERS_TRITON if _by_triton(state) else _EXACT_LAYERS_DEVICE
+        # The exponentials of a learned order are made on the host in each pass, which waits for their gradients.
+        most = _EXACT_LAYERS_TRITON if _by_triton(state) and not learned else _EXACT_LAYERS_DEVICE
         return "compressed" if n_layers > most else "exact"
     if n_layers <= _EXACT_LAYERS:
         return "exact"

@@ -28,6 +28,7 @@ _FORGETTING = 0.75  # the power of time with which errors count up to the first 
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _MOST_STEPS = 100_000
+_LOOK_AHEAD = 400  # steps after which the pace is taken for that of the whole
 _JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 
 
@@ -86,10 +87,13 @@ class Search(ABC):
     def restart(self) -> None:
         """Forget what the next step would guess from those before: func jumps here."""
 
+    def tolerances(self, in_numpy: bool) -> tuple[Array, Array]:
+        """Absolute and relative, [G, d] or such that they broadcast against that."""
+        return (self._atol.numpy(), self._rtol.numpy()) if in_numpy else (self._atol, self._rtol)
+
     def scale(self, states: Array) -> Array:
         """The error allowed for states [G, S, d] of these sizes; [G, d]."""
-        like = isinstance(states, torch.Tensor)
-        atol, rtol = (self._atol, self._rtol) if like else (self._atol.numpy(), self._rtol.numpy())
+        atol, rtol = self.tolerances(not isinstance(states, torch.Tensor))
         # Not 0 where atol is: a component that is 0 has no error.
         return (atol + rtol * library(states).amax(abs(states), 1)).clip(min=sys.float_info.min)
 
@@ -182,11 +186,12 @@ class _Walk:
 
     def _check(self, step: float, tried: float, piece: Piece) -> None:
         search, now = self._search, self.ends[-1]
-        if len(self.ends) > _MOST_STEPS:
+        taken = len(self.ends) - 1
+        if taken > _MOST_STEPS or (taken > _LOOK_AHEAD and taken * self._span > _MOST_STEPS * now):
             raise NotConvergedError(
                 f"the solve must take at most {_MOST_STEPS} steps, got no further than "
-                f"t = {float(search.begin) + now:.6g} with them; use method='collocation', larger rtol and atol, "
-                f"or n_steps="
+                f"t = {float(search.begin) + now:.6g} with {taken}; func may be random, jump with the state, or be "
+                f"stiff for a state of more than some sixty components: use larger rtol and atol, or n_steps="
             )
         if step < max(piece.shortest, SMALLEST * now):
             for time in (now, tried):  # the last that was taken, and the last that was tried

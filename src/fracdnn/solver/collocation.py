@@ -58,7 +58,7 @@ class Collocation:
         begin: torch.Tensor,
         dtype: torch.dtype,
         *,
-        enough: Callable[[Array], float] | None = None,
+        enough: Callable[[Array], Array] | None = None,
     ) -> None:
         self.problem, self.weights, self.points = problem, weights, weights.points
         self._begin, self.clock_dtype = begin.to(torch.float64), dtype

@@ -22,6 +22,7 @@ from fracdnn.tracing import being_transformed
 # Unknowns up to which the matrix is dense, and components up to which rows of a Jacobian come one by one.
 DENSE, _ROW_BY_ROW = 512, 8
 _ROUNDINGS = 1e4  # of the state, up to which rounding may move the solution of a stiff system
+_LONGER = 4  # for iterations without a matrix, to rounding
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
 _SLOW, _PATIENCE = 0.3, 6
@@ -54,10 +55,10 @@ class System:
 class CoupledSolver:
     """Solves the systems of one problem, one after the other; a Jacobian serves as many of them as it can.
 
-    `enough` says which change of the states is small enough to end with; without it, they are iterated to rounding.
+    `enough` says, for states, which change of each is small enough to end with; without it, it is rounding.
     """
 
-    def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], float] | None = None) -> None:
+    def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], Array] | None = None) -> None:
         self._problem, self._max_iterations, self._enough = problem, max_iterations, enough
         self._jacobians: Array | None = None  # [S, n, n]
         self._at_solution = False
@@ -123,14 +124,15 @@ class CoupledSolver:
 
     def _iterated(self, system: System, states: Array) -> tuple[Array, Array]:
         mixing, change, size = Mixing(), states, math.inf
-        for _ in range(self._max_iterations):
+        for _ in range(self._max_iterations * (1 if self._enough else _LONGER)):  # a search would take shorter panels
             slopes = self._slopes(system.clock, states)
             image = system.states(slopes)
             change = image - states
             length = norm(change)
             if math.isinf(length):
                 break
-            if self._ends(change, states, length / size):
+            rounded = length > _SLOW * size and is_rounding(change, states, self._epsilon, _ROUNDINGS)
+            if rounded or self._ends(change, states, length / size):
                 return image, slopes
             size, states = length, mixing.next(image, change)
         raise self._not_converged(system, change)
@@ -138,7 +140,9 @@ class CoupledSolver:
     def _ends(self, change: Array, states: Array, rate: float = 1.0) -> bool:
         """Whether nothing to speak of is left, with changes that become shorter at a rate."""
         left = (rate or 1.0) * change
-        return is_rounding(left, states, self._epsilon) if self._enough is None else norm(left) <= self._enough(states)
+        if self._enough is None:
+            return is_rounding(left, states, self._epsilon)
+        return norm(left / self._enough(states)) <= 1.0
 
     def _attached(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -160,7 +164,7 @@ class CoupledSolver:
             self._problem.slopes(system.clock, system.states(slopes)),
             slopes,
             lambda slopes: self._problem.slopes(system.clock, apart.states(slopes)),
-            self._max_iterations,
+            self._max_iterations * _LONGER,
             lambda residual: self._not_converged(system, residual),
         )
 
@@ -181,8 +185,8 @@ class CoupledSolver:
 
     def _not_converged(self, system: System, change: Array) -> NotConvergedError:
         return NotConvergedError(
-            f"the iteration did not converge in {self._max_iterations} steps {system.name()}: the last change is "
-            f"{norm(change):.3g}; use shorter steps (step_size, n_steps), or check that func is smooth there"
+            f"the iteration did not converge {system.name()}: the last change is {norm(change):.3g}; use shorter steps "
+            f"(max_step, step_size, n_steps), method='adams' for large states, or check that func is smooth there"
         )
 
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -99,16 +100,16 @@ def fdeint(
     of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
     at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts.
 
-    The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over; an
-    adaptive grid's nodes are constants, as shares of the time between its ends and breakpoints. (With `torch.no_grad`
-    "collocation" on such a grid iterates its states to a part of the tolerance only.)
+    The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
+    adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
     """
     spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol, max_step, breakpoints)
-    options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
     request = _Request.asked_for(func, (y0, slope), t, order, spacing, trajectory)
+    options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
     precision = _Precision.asked_for(history, tolerance, checkpoint, method, request.problem.value.dtype)
+    wants_info = check_flag(info, "info")
     solution = _solved(method, request, precision, options)
-    return solution if check_flag(info, "info") else solution.states
+    return solution if wants_info else solution.states
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class _Request:
         times = check_times(t)
         problem = posed_problem(func, start[0], order, start[1])
         check_flag(trajectory, "trajectory")
-        request = cls(spacing, t, times.to(problem.value.device), problem, trajectory)
+        request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:
             jumps = spacing.breakpoints.detach().to(request.times.device)
             problem.jumps_at(jumps, float(times[0].detach()), request.rounding)
@@ -160,7 +161,7 @@ class _Request:
     def clock(self) -> torch.Tensor:
         """The times in their own dtype: rounded to that of the state, late ones would be others."""
         floating = isinstance(self.given, torch.Tensor) and self.given.is_floating_point()
-        return (self.given if floating else self.times).to(self.times.device)
+        return (self.given.clone() if floating else self.times).to(self.times.device)
 
     @property
     def elapsed(self) -> torch.Tensor:
@@ -219,10 +220,11 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
     _check_digits(method, spacing, problem.value.dtype)
     _check_compiled(method, spacing.kind)
     try:
-        if method == "collocation":
-            packed, nodes, rejected = _by_panels(request, precision)
-        else:
-            packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+        with _without_autocast(problem.value.device.type):
+            if method == "collocation":
+                packed, nodes, rejected = _by_panels(request, precision)
+            else:
+                packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
     except RuntimeError as error:
         if "vmap: It looks like" in str(error):  # with which vmap refuses to tell a value
             raise _unbatched(method, spacing.kind) from error
@@ -246,6 +248,10 @@ def _check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
             f"rtol must be at least {smallest:.1e} for {dtype}, got {spacing.smallest_rtol}; "
             f"use a larger one, or a state of more digits"
         )
+
+
+def _without_autocast(kind: str) -> AbstractContextManager[Any]:
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _check_compiled(method: str, kind: str) -> None:

@@ -17,6 +17,8 @@ from fracdnn.tracing import being_transformed
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 _DEPTH = 5  # of Anderson's memory
+# An iteration that makes its changes no shorter than this has ended if they are so many roundings.
+_SLOW, _ROUNDINGS = 0.3, 1e4
 
 
 def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
@@ -106,14 +108,17 @@ def accelerated(
     error: Callable[[torch.Tensor], Exception],
 ) -> torch.Tensor:
     """A fixed point of the function, by Anderson's method, to rounding."""
-    mixing = Mixing()
+    mixing, size = Mixing(), float("inf")
     for _ in range(max_iterations):
         image = function(state)
         residual = image - state
-        if norm(residual) == float("inf"):
+        length = norm(residual)
+        if length == float("inf"):
             break
-        if is_rounding(residual, state, rounding(state)):
+        stalled = length > _SLOW * size and is_rounding(residual, state, rounding(state), _ROUNDINGS)
+        if stalled or is_rounding(residual, state, rounding(state)):
             return image
+        size = length
         state = mixing.next(image, residual)
     raise error(residual)
 

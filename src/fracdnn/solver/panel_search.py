@@ -1,7 +1,9 @@
 """Find panels of such lengths that the slopes on them are polynomials, up to a tolerance; see `adaptive`."""
 
 import math
+import sys
 from bisect import bisect_right
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -50,7 +52,9 @@ class PanelSearch(Search):
         super().__init__(problem, times[0].detach(), span, spacing)
         shortest = _SHORTEST * min(float((times[1] - times[0]).detach()), span)
         weights = _weights(problem, count, shortest, span)
-        self._scheme = Collocation(problem, weights, times[0].detach(), clock.dtype, enough=self._enough)
+        in_numpy = not isinstance(weights.rates, torch.Tensor)
+        enough = _Enough(*self.tolerances(in_numpy), 8.0 * torch.finfo(problem.value.dtype).eps)
+        self._scheme = Collocation(problem, weights, times[0].detach(), clock.dtype, enough=enough)
         self._memory = self._scheme.start()
         places = self._scheme.points.places
         self._to_begin = self._scheme.points.values_at(0.0 * places[:1])
@@ -58,7 +62,6 @@ class PanelSearch(Search):
         orders = problem.orders.detach().unsqueeze(-1)
         self._span, self._orders = span, orders.numpy() if self._scheme.in_numpy else orders
         self._growing = (self._orders - 1.0).clip(min=0.0)
-        self._rounding = 8.0 * torch.finfo(problem.value.dtype).eps
         self._panel: Panel | None = None
         self._end, self._restarted = 0.0, False
         self._outputs = None if outputs is None else (outputs, outputs.tolist())
@@ -68,11 +71,6 @@ class PanelSearch(Search):
     @property
     def power(self) -> float:
         return float(self._scheme.points.count)
-
-    def _enough(self, states: Array) -> float:
-        size = norm(states)
-        allowed = self.spacing.smallest_atol + self.spacing.smallest_rtol * size
-        return max(_ENOUGH * allowed, self._rounding * size)
 
     def first_step(self, span: float) -> float:
         """As long as the slope at the begin would take to undo the state."""
@@ -147,6 +145,22 @@ class PanelSearch(Search):
         if last > first:
             to_end = numbers[last - 1] == self._end
             self.states += self._scheme.found(self._memory, panel, outputs[first:last], to_end=to_end)
+
+
+@dataclass(frozen=True)
+class _Enough:
+    """Which change of states [G, S, d] is small enough, for each component."""
+
+    atol: Array
+    rtol: Array
+    rounding: float
+
+    def __call__(self, states: Array) -> Array:
+        atol, rtol = self.atol, self.rtol
+        if isinstance(atol, torch.Tensor) and not isinstance(states, torch.Tensor):
+            atol, rtol = atol.numpy(), rtol.numpy()
+        allowed = _ENOUGH * (atol + rtol * library(states).amax(abs(states), 1))
+        return allowed.clip(min=max(self.rounding * norm(states), sys.float_info.min))[:, None]
 
 
 def _weights(problem: Problem, count: int, shortest: float, span: float) -> Weights:

@@ -28,6 +28,9 @@ class Problem:
         self._func = func
         self.n_evaluations = 0
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
+        kind = self.value.device.type
+        self._autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        self._returned: tuple[torch.Tensor, int] | None = None  # what func gave last
         self._jumps: torch.Tensor | None = None
         self._begin = self._rounding = 0.0
         self.velocity = None
@@ -98,15 +101,35 @@ class Problem:
             time = self._beside_jump(time, self._jumps)
         if transformed:  # where versions cannot be seen
             given = self.states.copied(state)
-            return self._checked(self._func(time, given), state, time)
-        before = self._versions(state)
-        slope = self._func(time, state)
-        if self._versions(state) != before:
+            return self._checked(self._answer(time, given), state, time)
+        before, of_time = self._versions(state), version(time)
+        slope = self._answer(time, state)
+        if self._versions(state) != before or version(time) != of_time:
+            what = "time" if version(time) != of_time else "state"
             raise StateChangedError(
-                f"func must not change the state it is given, but it wrote into it at t = {time_text(time)}; "
-                f"later times remember it: return a new tensor, without operations such as y.mul_() or y += …"
+                f"func must not change the {what} it is given, but it wrote into it at t = {time_text(time)}; "
+                f"later times need it: return a new tensor, without operations such as y.mul_() or y += …"
             )
-        return self._checked(slope, state, time)
+        checked = self._checked(slope, state, time)
+        self._check_returned(checked, time)
+        return checked
+
+    def _answer(self, time: torch.Tensor, state: Any) -> Any:
+        """Under the caller's autocast, which is not for the solver's own sums."""
+        if self._autocast is None:
+            return self._func(time, state)
+        with torch.autocast(self.value.device.type, dtype=self._autocast):
+            return self._func(time, state)
+
+    def _check_returned(self, slope: State, time: torch.Tensor) -> None:
+        """What func gave last must be as it was: it may be kept."""
+        if self._returned is not None and version(self._returned[0]) != self._returned[1]:
+            raise StateChangedError(
+                f"func must return a new tensor each time, but at t = {time_text(time)} it wrote into the one it "
+                f"returned before; return a copy of its buffer, as in buffer.clone()"
+            )
+        first = slope[0] if isinstance(slope, tuple) else slope
+        self._returned = (first, version(first))
 
     def check_slope(self, time: torch.Tensor, packed: torch.Tensor) -> None:
         """Say so where a solve failed because func gives NaN or infinity at a time."""
@@ -142,7 +165,7 @@ class Problem:
             return slope  # mostly; be quick about it
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
             raise InvalidArgumentError(
-                f"func must return a tuple of {len(state)} tensors, as y0 is, got {type(slope).__name__} "
+                f"func must return a tuple of {len(state)} tensors, as y0 is, got {_kind(slope)} "
                 f"at t = {time_text(time)}; check what func(t, y) returns"
             )
         given, expected = self.states.parts(slope), self.states.parts(state)
@@ -154,12 +177,14 @@ class Problem:
                     f"func must return a tensor of the state's shape {tuple(like.shape)}{place}, got {shape} "
                     f"at t = {time_text(time)}; check what func(t, y) returns"
                 )
-            if part.dtype != like.dtype and not torch.is_autocast_enabled(like.device.type):
+            if part.dtype != like.dtype and self._autocast is None:
                 raise InvalidArgumentError(
                     f"func must return the state's dtype {like.dtype}, got {part.dtype} at t = {time_text(time)}; "
                     f"convert its constants, or y0"
                 )
-        return tuple(given) if self.states.is_tuple else slope
+        if self._autocast is not None:
+            given = tuple(part.to(like.dtype) for part, like in zip(given, expected, strict=True))
+        return tuple(given) if self.states.is_tuple else given[0]
 
 
 def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any, slope: Any = None) -> Problem:

@@ -104,7 +104,7 @@ def _leaves(results: Tensors, inputs: Tensors, mark: int) -> Tensors | None:
         if node in seen:
             continue
         seen.add(node)
-        variable = getattr(node, "variable", None)
+        variable = getattr(node, "variable", None) if type(node).__name__ == "AccumulateGrad" else None
         if variable is not None:
             leaves.update({} if id(variable) in known else {id(variable): variable})
         elif sequence_number(node) < mark:

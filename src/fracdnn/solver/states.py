@@ -154,8 +154,8 @@ def check_state(state: Any, name: str) -> State:
     for part in parts:
         if not isinstance(part, torch.Tensor):
             raise InvalidTypeError(
-                f"{name} must be a torch tensor or a tuple of tensors, got {type(part).__name__}; "
-                f"pass torch.as_tensor({name}, dtype=torch.float64)"
+                f"{name} must be a torch tensor, a tuple of tensors, or numbers, got {type(part).__name__}; "
+                f"pass a tensor of floating-point numbers"
             )
         check_floating(part, name)
     if not parts:
