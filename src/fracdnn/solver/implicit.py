@@ -1,4 +1,4 @@
-"""Jacobians, accelerated iterations, and the derivatives of what an iteration finds.
+"""Jacobians, what makes iterations faster, and the derivatives of what an iteration finds.
 
 An iteration is not differentiated: by the implicit function theorem one more step from the solution, attached to the
 graph, has the solution's first derivatives as its own.
@@ -11,14 +11,12 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.arrays import Array, is_rounding, library, norm, rounding
+from fracdnn.solver.arrays import Array, library, norm, rounding
 from fracdnn.tracing import being_transformed
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 _DEPTH = 5  # of Anderson's memory
-# An iteration that makes its changes no shorter than this has ended if they are so many roundings.
-_SLOW, _ROUNDINGS = 0.3, 1e4
 
 
 def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
@@ -90,36 +88,46 @@ def attached_by_iteration(
         if not value.requires_grad:
             return cotangent
 
-        def pulled(adjoint: torch.Tensor, cotangent: torch.Tensor = cotangent) -> torch.Tensor:
+        def less_pulled(adjoint: torch.Tensor) -> torch.Tensor:
             (back,) = torch.autograd.grad(value, at, adjoint, retain_graph=True, allow_unused=True)
-            return cotangent if back is None else cotangent + back
+            return adjoint if back is None else adjoint - back
 
         with torch.no_grad():
-            return accelerated(pulled, cotangent, max_iterations, error)
+            return solved_linear(less_pulled, cotangent, max_iterations, error)
 
     image.register_hook(whole)
     return _OnceDifferentiable.apply(image)
 
 
-def accelerated(
-    function: Function,
-    state: torch.Tensor,
-    max_iterations: int,
-    error: Callable[[torch.Tensor], Exception],
+def solved_linear(
+    function: Function, target: torch.Tensor, max_iterations: int, error: Callable[[torch.Tensor], Exception]
 ) -> torch.Tensor:
-    """A fixed point of the function, by Anderson's method, to rounding."""
-    mixing, size = Mixing(), float("inf")
-    for _ in range(max_iterations):
-        image = function(state)
-        residual = image - state
-        length = norm(residual)
-        if length == float("inf"):
-            break
-        stalled = length > _SLOW * size and is_rounding(residual, state, rounding(state), _ROUNDINGS)
-        if stalled or is_rounding(residual, state, rounding(state)):
-            return image
-        size = length
-        state = mixing.next(image, residual)
+    """Where a linear function has the target's value, to rounding.
+
+    By GMRES; source: Saad, Schultz, "GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear
+    systems", 1986.
+    """
+    size = float(target.norm())
+    if not size:
+        return target
+    basis = [target.reshape(-1) / size]
+    projected = target.new_zeros(max_iterations + 1, max_iterations, dtype=torch.float64)
+    goal = target.new_zeros(max_iterations + 1, dtype=torch.float64)
+    goal[0] = size
+    for k in range(max_iterations):
+        known, image = torch.stack(basis), function(basis[k].reshape(target.shape)).reshape(-1)
+        for _ in range(2):  # the second time takes what rounding left of the first
+            parts = known @ image
+            image = image - parts @ known
+            projected[: k + 1, k] += parts
+        rest = image.norm()
+        projected[k + 1, k] = rest
+        matrix, wanted = projected[: k + 2, : k + 1], goal[: k + 2]
+        factors = torch.linalg.lstsq(matrix, wanted.unsqueeze(-1)).solution.squeeze(-1)
+        residual = wanted - matrix @ factors
+        if norm(residual) <= 8.0 * rounding(target) * size or not float(rest):
+            return (factors.to(known.dtype) @ known).reshape(target.shape)
+        basis.append(image / rest)
     raise error(residual)
 
 
