@@ -108,7 +108,7 @@ class Problem:
             what = "time" if version(time) != of_time else "state"
             raise StateChangedError(
                 f"func must not change the {what} it is given, but it wrote into it at t = {time_text(time)}; "
-                f"later times need it: return a new tensor, without operations such as y.mul_() or y += …"
+                f"later times remember it: return a new tensor, without operations such as y.mul_() or y += …"
             )
         checked = self._checked(slope, state, time)
         self._check_returned(checked, time)
