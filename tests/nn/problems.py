@@ -1,6 +1,7 @@
-"""Networks with random biases, and what they compute by definition."""
+"""Networks with random biases, what they compute by definition, and a layer that can be looked into."""
 
 import torch
+from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
 from fracdnn.memory import reference
@@ -39,3 +40,15 @@ def outputs_by_definition(net, x):
         y = x @ net.opening_weight.T + net.opening_bias
         y = activation(y) if net.options["activate_opening"] else y
     return reference.propagate(matrix, factors, step, y)[-1] @ net.W.T
+
+
+class Seen(nn.Module):
+    """A layer that lets others look at the state it is given."""
+
+    def __init__(self, layer, look):
+        super().__init__()
+        self.layer, self.look = layer, look
+
+    def forward(self, y):
+        self.look(y)
+        return self.layer(y)

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import segments as lengths
 from fracdnn.nn import FractionalStack, WithoutSkip
+from tests.nn.problems import Seen
 
 STEPS = [0.1, 0.2, 0.3, 0.1, 0.2]
 ORDERS = [0.3, 0.9, 1.0, 0.5, 0.7]
@@ -81,18 +82,6 @@ class Counted(nn.Module):
     def forward(self, y, *arguments):
         self.calls += 1
         return self.layer(y, *arguments)
-
-
-class Seen(nn.Module):
-    """Shows the state it is given."""
-
-    def __init__(self, layer, look):
-        super().__init__()
-        self.layer, self.look = layer, look
-
-    def forward(self, y):
-        self.look(y)
-        return self.layer(y)
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 9, 33, 130])

@@ -12,6 +12,7 @@ from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import reference
 from fracdnn.nn import FractionalStack, WithoutSkip, parameter_groups
+from tests.nn.problems import Seen
 from tests.nn.processes import run_as_two_processes
 
 SETTINGS = {
@@ -653,18 +654,6 @@ def test_complex_layers_are_refused_by_name():
 class Turn(nn.Module):
     def forward(self, x):
         return x * 1j
-
-
-class Seen(nn.Module):
-    """A layer that lets others look at the state it is given."""
-
-    def __init__(self, layer, look):
-        super().__init__()
-        self.layer, self.look = layer, look
-
-    def forward(self, y):
-        self.look(y)
-        return self.layer(y)
 
 
 def by_definition(layers, x, order=0.5):

@@ -42,6 +42,21 @@ class Piece:
     shortest: float  # of its steps
 
 
+@dataclass(frozen=True)
+class Tolerances:
+    """Absolute and relative, [G, d] or such that they broadcast against that."""
+
+    atol: torch.Tensor
+    rtol: torch.Tensor
+
+    def scale(self, states: Array) -> Array:
+        """The error allowed for states [G, S, d] of these sizes; [G, d], of their kind."""
+        numbers = isinstance(states, torch.Tensor)
+        atol, rtol = (self.atol, self.rtol) if numbers else (self.atol.numpy(), self.rtol.numpy())
+        # Not 0 where atol is: a component that is 0 has no error.
+        return (atol + rtol * library(states).amax(abs(states), 1)).clip(min=sys.float_info.min)
+
+
 class Search(ABC):
     """Steps one after the other, each tried before it is taken; times count from the begin."""
 
@@ -55,9 +70,9 @@ class Search(ABC):
         # The integral of the kernel over the whole span: what an error of the slope can become in the solution.
         self.mass = (span**orders / gamma(orders + 1.0)).unsqueeze(-1)
         self.smallest_order, self.largest_order = float(orders.min()), float(orders.max())
-        self._rtol, self._atol = (
-            problem.states.spread(each, name).to(begin.device)
-            for each, name in ((spacing.rtol, "rtol"), (spacing.atol, "atol"))
+        self.tolerances = Tolerances(
+            problem.states.spread(spacing.atol, "atol").to(begin.device),
+            problem.states.spread(spacing.rtol, "rtol").to(begin.device),
         )
         self.now = 0.0
 
@@ -86,16 +101,6 @@ class Search(ABC):
     @abstractmethod
     def restart(self) -> None:
         """Forget what the next step would guess from those before: func jumps here."""
-
-    def tolerances(self, in_numpy: bool) -> tuple[Array, Array]:
-        """Absolute and relative, [G, d] or such that they broadcast against that."""
-        return (self._atol.numpy(), self._rtol.numpy()) if in_numpy else (self._atol, self._rtol)
-
-    def scale(self, states: Array) -> Array:
-        """The error allowed for states [G, S, d] of these sizes; [G, d]."""
-        atol, rtol = self.tolerances(not isinstance(states, torch.Tensor))
-        # Not 0 where atol is: a component that is 0 has no error.
-        return (atol + rtol * library(states).amax(abs(states), 1)).clip(min=sys.float_info.min)
 
 
 @torch.no_grad()

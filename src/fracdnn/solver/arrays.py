@@ -17,8 +17,13 @@ def library(array: Array) -> Any:
 
 
 def cast(array: Array, like: Array) -> Array:
-    """To the dtype of another of its kind."""
+    """A tensor to the dtype of another; NumPy's arrays are float64 throughout."""
     return array.to(like.dtype) if isinstance(array, torch.Tensor) else array
+
+
+def as_numpy(tensor: torch.Tensor) -> Array:
+    """Of float64, apart from any graph."""
+    return tensor.detach().double().numpy()
 
 
 def norm(values: Array) -> float:

@@ -10,7 +10,8 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, cast, library
+from fracdnn.memory.segments import segment_length
+from fracdnn.solver.arrays import Array, as_numpy, cast, library
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Weights, points
@@ -69,7 +70,7 @@ class Collocation:
         self._value, self._velocity = self._own_kind(problem.value), self._own_kind(problem.velocity)
 
     def _own_kind(self, values: Any) -> Array:
-        return values if values is None or not self.in_numpy else values.detach().double().numpy()
+        return values if values is None or not self.in_numpy else as_numpy(values)
 
     def start(self) -> Memory:
         """Before the first panel."""
@@ -124,7 +125,7 @@ class Collocation:
         if memory.slopes is not None and memory.length is not None:
             # Faster modes have died out before anybody sees them, at the end of the panel.
             count = bisect_right(self._sorted_rates, _FORGOTTEN / _number(panel.length))
-            rates, _ = self._modes(count)
+            rates = self.weights.rates[:count]
             fresh = cast(self.points.absorbed(rates, memory.length), memory.slopes) @ memory.slopes
             far = fresh if far is None else fresh + advance(rates, _resized(far, count), memory.length)
         return Memory(panel.states[:, -1], far, panel.slopes, panel.length)
@@ -155,7 +156,7 @@ class Collocation:
         through_states = cast(self.points.values_at(places), panel.states) @ panel.states
         of_slopes, of_states = self.tails(panel)
         steep = (of_states < _STEEP * mass[:, 0] * of_slopes)[:, None]
-        return self.tensor(steep * through_states + (1.0 - 1.0 * steep) * integral).transpose(0, 1)
+        return self.tensor(library(integral).where(steep, through_states, integral)).transpose(0, 1)
 
     def tails(self, panel: Panel) -> Array:
         """What polynomials miss of slopes and of states; [2, G, d]."""
@@ -216,7 +217,7 @@ def walk(
             memory = scheme.close(memory, panel)
         return memory, states
 
-    length = max(round(grid.n_steps**0.5), 1) if checkpoint else grid.n_steps
+    length = max(round(segment_length(grid.n_steps, 1.0)), 1) if checkpoint else grid.n_steps
     for first in range(0, grid.n_steps, length):
         numbers = range(first, min(first + length, grid.n_steps))
         if checkpoint:

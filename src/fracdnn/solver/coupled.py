@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, is_rounding, library, norm
+from fracdnn.solver.arrays import Array, as_numpy, is_rounding, library, norm
 from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration, jacobian, unhooked
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
@@ -188,11 +188,6 @@ class CoupledSolver:
             f"the iteration did not converge {system.name()}: the last change is {norm(change):.3g}; use shorter steps "
             f"(max_step, step_size, n_steps), method='adams' for large states, or check that func is smooth there"
         )
-
-
-def as_numpy(tensor: torch.Tensor) -> Array:
-    """Of float64, apart from any graph."""
-    return tensor.detach().double().numpy()
 
 
 def slopes_with_jacobians(

@@ -148,7 +148,7 @@ class Mixing:
         residuals, images = of.stack(self._residuals), of.stack(self._images)
         changes = residuals[:-1] - residuals[-1]
         # By normal equations of rows of length 1: their loss of digits costs an iteration, a decomposition many.
-        sizes = ((changes * changes).sum(1) + library(image).finfo(image.dtype).tiny) ** 0.5
+        sizes = ((changes * changes).sum(1) + of.finfo(image.dtype).tiny) ** 0.5
         products = changes @ changes.T / (sizes[:, None] * sizes)
         products = products + of.diag(0.0 * sizes + 10.0 * rounding(image))
         factors = of.linalg.solve(products, -(changes @ residuals[-1]) / sizes) / sizes

@@ -10,7 +10,7 @@ import torch
 
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
-from fracdnn.solver.adaptive import Search
+from fracdnn.solver.adaptive import Search, Tolerances
 from fracdnn.solver.arrays import Array, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.coupled import DENSE
@@ -52,8 +52,7 @@ class PanelSearch(Search):
         super().__init__(problem, times[0].detach(), span, spacing)
         shortest = _SHORTEST * min(float((times[1] - times[0]).detach()), span)
         weights = _weights(problem, count, shortest, span)
-        in_numpy = not isinstance(weights.rates, torch.Tensor)
-        enough = _Enough(*self.tolerances(in_numpy), 8.0 * torch.finfo(problem.value.dtype).eps)
+        enough = _Enough(self.tolerances, 8.0 * torch.finfo(problem.value.dtype).eps)
         self._scheme = Collocation(problem, weights, times[0].detach(), clock.dtype, enough=enough)
         self._memory = self._scheme.start()
         places = self._scheme.points.places
@@ -98,7 +97,7 @@ class PanelSearch(Search):
         of = library(states)
         error = of.minimum(_OF_SLOPES * self._mass * slopes, _OF_STATES * grown * states)
         error = of.maximum(error, self._of_jump(self._panel, end - self.now))
-        return norm(error / self.scale(self._panel.states))
+        return norm(error / self.tolerances.scale(self._panel.states))
 
     def _of_jump(self, panel: Panel, length: float) -> Array:
         """What a jump of func before the panel's first point would cost: slopes do not go on from the panel before."""
@@ -151,15 +150,11 @@ class PanelSearch(Search):
 class _Enough:
     """Which change of states [G, S, d] is small enough, for each component."""
 
-    atol: Array
-    rtol: Array
+    tolerances: Tolerances
     rounding: float
 
     def __call__(self, states: Array) -> Array:
-        atol, rtol = self.atol, self.rtol
-        if isinstance(atol, torch.Tensor) and not isinstance(states, torch.Tensor):
-            atol, rtol = atol.numpy(), rtol.numpy()
-        allowed = _ENOUGH * (atol + rtol * library(states).amax(abs(states), 1))
+        allowed = _ENOUGH * self.tolerances.scale(states)
         return allowed.clip(min=max(self.rounding * norm(states), sys.float_info.min))[:, None]
 
 

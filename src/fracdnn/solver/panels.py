@@ -61,7 +61,7 @@ class Points:
 
     @property
     def count(self) -> int:
-        """M."""
+        """The number m."""
         return len(self.places)
 
     def own_weights(self, orders: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

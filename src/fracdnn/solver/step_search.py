@@ -94,7 +94,7 @@ class StepSearch(Search):
         error = self.mass * slopes.abs().to(torch.float64)
         if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
             error = torch.minimum(error, states.abs().to(torch.float64))
-        return norm((error + uncorrected) / self.scale(torch.stack([node.state, last.state], dim=1)))
+        return norm((error + uncorrected) / self.tolerances.scale(torch.stack([node.state, last.state], dim=1)))
 
 
 def _pairs(node: Node, other: Node) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
