@@ -12,7 +12,7 @@ import torch
 from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES, is_readable
 from fracdnn.memory.compressed import CompressedWeights
-from fracdnn.memory.exact import buffer, fresh_alias, new_state
+from fracdnn.memory.exact import buffer, fresh_alias
 from fracdnn.memory.sums import ResumableSum, memory_format, rows_as_states
 from fracdnn.tracing import in_dispatch_mode
 
@@ -168,7 +168,9 @@ class CompiledCompressedSum(ResumableSum):
         self._begin(self._size, self._piece, *rows, *sources, n_far, absorb.ctypes.data, self._decay.data_ptr())
 
     def _new_state(self) -> torch.Tensor:
-        return new_state(self._like, self._shape, self._format)
+        if self._format is torch.contiguous_format:
+            return buffer(self._like, *self._shape)
+        return self._as_states(buffer(self._like, 1, self._size))[0]
 
     def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_as_states(rows, self._shape, self._format)

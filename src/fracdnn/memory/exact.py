@@ -117,10 +117,3 @@ def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
         return like.new_empty(size)
     with torch.inference_mode(False):
         return like.new_empty(size)
-
-
-def new_state(like: torch.Tensor, shape: torch.Size, layout: torch.memory_format) -> torch.Tensor:
-    """Room for one state by itself, its numbers in the order of the memory format."""
-    if layout is torch.contiguous_format:
-        return buffer(like, *shape)
-    return rows_as_states(buffer(like, 1, shape.numel()), shape, layout)[0]

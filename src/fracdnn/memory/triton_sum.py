@@ -17,7 +17,7 @@ from torch import nn
 
 from fracdnn.kernels import loading
 from fracdnn.memory.compressed import CompressedWeights
-from fracdnn.memory.exact import buffer, fresh_alias, new_state
+from fracdnn.memory.exact import buffer, fresh_alias
 from fracdnn.memory.sums import FusedSum, memory_format, rows_as_states, wide
 from fracdnn.tracing import in_dispatch_mode
 
@@ -271,7 +271,9 @@ class TritonCompressedSum(FusedSum):
         return self._numbers[value]
 
     def _new_state(self) -> torch.Tensor:
-        return new_state(self._like, self._shape, self._format)
+        if self._format is torch.contiguous_format:
+            return buffer(self._like, *self._shape)
+        return self._as_states(buffer(self._like, 1, self._size))[0]
 
     def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_as_states(rows, self._shape, self._format)
