@@ -31,6 +31,15 @@ def being_traced() -> bool:
     )
 
 
+def values_are_unknown(tensor: torch.Tensor | None = None) -> bool:
+    """Whether nobody may look at values, or at those of a tensor: they are traced, or a CUDA graph is being captured."""
+    if being_traced():
+        return True
+    if tensor is not None and not tensor.is_cuda:
+        return False
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 def being_transformed() -> bool:
     """Whether operations have to be plain ones.
 

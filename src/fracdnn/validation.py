@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.tracing import being_traced
+from fracdnn.tracing import values_are_unknown
 
 _ORDER_REMEDY = {"order": "; order=1 is a plain residual network, a smaller order has a longer memory"}
 
@@ -35,7 +35,7 @@ def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy
     else:
         raise InvalidTypeError(f"{name} must be a number or a tensor in {interval}, got {_described(order)}{remedy}")
     inside = (value > 0) & (value <= largest)
-    if not being_traced() and not bool(inside.all()):
+    if not values_are_unknown(value) and not bool(inside.all()):
         worst = float(value.detach()[~inside].reshape(-1)[0])
         raise InvalidArgumentError(f"{name} must lie in {interval}, got {worst}{remedy}")
     return value
@@ -87,7 +87,7 @@ def check_positive_tensor(number: Any, name: str, *, remedy: str = "pass a posit
         raise InvalidArgumentError(f"{name} must be floating-point, got dtype {number.dtype}; pass a float")
     value = number.to(torch.float64)
     good = torch.isfinite(value) & (value > 0)
-    if not being_traced() and not bool(good.all()):
+    if not values_are_unknown(value) and not bool(good.all()):
         worst = float(value.detach()[~good].reshape(-1)[0])
         raise InvalidArgumentError(f"{name} must be positive and finite, got {worst}; {remedy}")
     return value
@@ -107,7 +107,7 @@ def check_times(
     if value.is_complex() or value.dtype == torch.bool:
         raise InvalidArgumentError(f"{name} must hold real numbers, got dtype {value.dtype}; pass times as floats")
     value = value.to(torch.float64)
-    if being_traced():
+    if values_are_unknown(value):
         return value
     if not bool(torch.isfinite(value).all()):
         raise InvalidArgumentError(f"{name} must be finite, got {_first_bad(value)}; remove NaN and inf")
@@ -128,7 +128,7 @@ def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
             f"{name} must be real floating-point numbers, got dtype {_dtype_name(samples)}; "
             f"convert first, for example to float64"
         )
-    if not being_traced() and not bool(torch.isfinite(samples).all()):
+    if not values_are_unknown(samples) and not bool(torch.isfinite(samples).all()):
         raise InvalidArgumentError(
             f"{name} must be finite, got {_first_bad(samples)}; fill in or drop missing samples first"
         )
@@ -147,7 +147,7 @@ def check_numbers(value: Any, name: str) -> torch.Tensor:
     else:
         numbers = _tensor_from(value, name)
     finite = torch.isfinite(numbers.detach())
-    if not being_traced() and not bool(finite.all()):
+    if not values_are_unknown(numbers) and not bool(finite.all()):
         worst = numbers.detach()[~finite].reshape(-1)[0].item()
         raise InvalidArgumentError(f"{name} must be finite, got {worst}; remove NaN and inf")
     return numbers

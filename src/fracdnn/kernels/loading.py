@@ -76,6 +76,11 @@ def triton_history(device: torch.device) -> ModuleType | None:
     return module
 
 
+def triton_network(device: torch.device) -> ModuleType | None:
+    """`fracdnn.kernels.triton_network` in the same way."""
+    return None if triton_history(device) is None else importlib.import_module("fracdnn.kernels.triton_network")
+
+
 def warmup() -> list[Loaded]:
     """Load every kernel for every dtype, so that no later call has to wait for the compiler."""
     return [_load(name, dtype) for name in KERNELS for dtype in NUMPY_TYPES]

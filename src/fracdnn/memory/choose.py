@@ -9,7 +9,7 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import compiled, triton_sum
 from fracdnn.memory.compiled import CompiledCompressedSum
 from fracdnn.memory.compressed import CompressedSum
-from fracdnn.tracing import being_transformed
+from fracdnn.tracing import being_transformed, values_are_unknown
 
 HISTORIES = ("auto", "exact", "compressed")
 SUMS = ("auto", "torch", "compiled", "triton")
@@ -33,6 +33,8 @@ def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_step
     """Either "exact" or "compressed", for so many layers and states like this one."""
     if being_transformed():
         return "exact"  # what is traced or transformed runs on plain operations, see `functional`
+    if learned and values_are_unknown():
+        return "exact"  # exponentials are made from the value of the order
     if asked != "auto":
         return asked
     if not equal_steps:

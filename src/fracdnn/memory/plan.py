@@ -22,7 +22,7 @@ from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.memoryless import MemorylessSum
 from fracdnn.memory.sums import Continuation, HistorySum, WideSum, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
-from fracdnn.tracing import being_traced, being_transformed, carries_derivative, outside_of_modes
+from fracdnn.tracing import being_transformed, carries_derivative, outside_of_modes, values_are_unknown
 
 # Batches of other sizes keep other things: not without end.
 _KEPT = 64
@@ -42,7 +42,7 @@ class MemoryPlan(ABC):
         self.learned = any(tensor.requires_grad for tensor in self.weight_tensors)
         # Numbers where they are constants: a Python float costs a layer nothing, on any device.
         self.factor_numbers: list[float] | None = None
-        if not being_traced() and not carries_derivative(factors):
+        if not values_are_unknown(factors) and not carries_derivative(factors):
             self.factor_numbers = factors.tolist()
         self._kept: dict[tuple[Any, ...], Any] = {}
 

@@ -89,7 +89,8 @@ class InverseHessian(Direction):
             self._matrix = torch.diag(scale.expand(step.numel())).contiguous()
         image = self._matrix @ gradient_change
         rho = 1.0 / curvature
-        factor = rho * (1.0 + rho * float(gradient_change @ image))
+        inner = gradient_change @ image
+        factor = rho * (1.0 + rho * (inner if inner.is_cuda else float(inner)))
         # The symmetric form of the update above, as one product of two columns and two rows: H is gone through once.
         correction = torch.add(step * (0.5 * factor), image, alpha=-rho)
         self._matrix.addmm_(torch.stack([step, correction]).T, torch.stack([correction, step]))

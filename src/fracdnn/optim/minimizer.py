@@ -119,8 +119,9 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             counts["evaluations"] += 1
             with torch.enable_grad():
                 loss = closure()
-            number = loss.detach() if isinstance(loss, torch.Tensor) else loss
-            return _Point(position, float(number), *self._gradient())
+            gradient = self._gradient()
+            number, norm = _numbers(loss.detach() if isinstance(loss, torch.Tensor) else loss, vector_norm(gradient))
+            return _Point(position, number, gradient, norm)
 
         x = self._position()
         try:
@@ -220,18 +221,17 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         return None
 
     def _learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
-        curvature = float(step @ change)
-        if curvature > _CURVATURE * float(vector_norm(step)) * float(vector_norm(change)):
+        curvature, length, size = _numbers(step @ change, vector_norm(step), vector_norm(change))
+        if curvature > _CURVATURE * length * size:
             self._direction.update(step, change, curvature)
 
     def _position(self) -> torch.Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self._parameters])
 
-    def _gradient(self) -> tuple[torch.Tensor, float]:
-        """All gradients in one row, and the norm."""
+    def _gradient(self) -> torch.Tensor:
+        """All gradients in one row."""
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        gradient = torch.cat([part.reshape(-1) for part in parts])
-        return gradient, float(vector_norm(gradient))
+        return torch.cat([part.reshape(-1) for part in parts])
 
     def _move_to(self, position: torch.Tensor) -> None:
         for parameter, part in zip(self._parameters, self._split(position), strict=True):
@@ -244,6 +244,13 @@ class LineSearchOptimizer(torch.optim.Optimizer):
     def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         parts = flat.split([p.numel() for p in self._parameters])
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
+
+
+def _numbers(*values: torch.Tensor | float) -> list[float]:
+    """As Python has them; those that are on a GPU come together, since each time is one to wait."""
+    if all(isinstance(value, torch.Tensor) and value.is_cuda for value in values):
+        return torch.stack([value.double().reshape(()) for value in values]).tolist()  # type: ignore[union-attr]
+    return [float(value) for value in values]
 
 
 class BFGS(LineSearchOptimizer):

@@ -1,20 +1,26 @@
 """The objective and its gradients, evaluated: the one place that decides how.
 
 Usually a backward pass of autograd through loss and network, to which the gradients of the regularisation are added:
-they are known. Where a network runs on the small kernel, that computes loss and gradients in one pass, and they go to
-the parameters directly: autograd would take longer than the kernel. Whoever hooks parameters, or subclasses the
-objective, has it all by autograd.
+they are known. Where a network runs on a kernel of small networks, that computes loss and gradients in one pass, and
+they go to the parameters directly: autograd would take longer than the kernel. Whoever hooks parameters, or subclasses
+the objective, has it all by autograd.
 """
+
+import math
 
 import torch
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels.tiles import LOSSES, Loss
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
-from fracdnn.nn.engines.kernel import loss_and_gradients
+from fracdnn.nn.engines import kernel, triton
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training.objective import Objective
 from fracdnn.training.regularization import Regularization
+
+# Engines that have the loss inside.
+_INSIDE = {"kernel": kernel.loss_and_gradients, "triton": triton.loss_and_gradients}
 
 
 def backward(
@@ -25,46 +31,73 @@ def backward(
     weight: torch.Tensor | None = None,
 ) -> tuple[float, torch.Tensor]:
     """The objective as a number and the outputs; the gradients are added to those of the parameters."""
+    value, outputs = evaluate(objective, network, x, target, weight)
+    number = float(value)
+    if not math.isfinite(number) and x.is_cuda:
+        check_labels(objective.loss, network.architecture.n_outputs, target)
+    return number, outputs
+
+
+def evaluate(
+    objective: Objective,
+    network: FractionalNetwork,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+) -> tuple[float | torch.Tensor, torch.Tensor]:
+    """The same with a value that stays on a GPU, for which nobody waits."""
     weights = network.weights()
-    plain = type(objective) is Objective and type(objective.regularization) is Regularization
     with torch.enable_grad():
-        if not plain or has_tensor_hooks(*weights):
+        if not is_plain(objective) or has_tensor_hooks(*weights):
             outputs = network(x)
             value = objective.of_outputs(network, outputs, target, weight)
             value.backward()
-            return float(value.detach()), outputs.detach()
-        found = _by_kernel(objective, network, x, target, weight, weights) if network.may_run_on_kernel else None
+            return _number(value), outputs.detach()
+        found = _inside(objective, network, x, target, weight, weights)
         if found is not None:
             return found
         outputs = network(x)
         loss = objective.data_loss(outputs, target, weight)
         loss.backward()
     with torch.no_grad():
-        return float(loss) + objective.regularization.add_to_gradients(weights), outputs.detach()
+        return _number(loss) + objective.regularization.add_to_gradients(weights), outputs.detach()
 
 
-def _by_kernel(
+def is_plain(objective: Objective) -> bool:
+    """Whether an objective is what its fields say."""
+    return type(objective) is Objective and type(objective.regularization) is Regularization
+
+
+def _number(value: torch.Tensor) -> float | torch.Tensor:
+    return value.detach() if value.is_cuda else float(value.detach())
+
+
+def _inside(
     objective: Objective,
     network: FractionalNetwork,
     x: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None,
     weights: Weights,
-) -> tuple[float, torch.Tensor] | None:
-    """The same with the loss inside the kernel; None where that cannot serve, or where autograd has to say what is
+) -> tuple[float | torch.Tensor, torch.Tensor] | None:
+    """The same with the loss inside a kernel; None where that cannot serve, or where autograd has to say what is
     wrong.
     """
+    if not (network.may_run_on_kernel or x.is_cuda):
+        return None
     if type(network) is not FractionalNetwork or has_module_hooks(network):
         return None
     if not _kernel_takes(objective.loss, network.architecture.n_outputs, x, target, weight):
         return None
     engine, plan = network.route(x, weights)
-    if engine != "kernel":
+    if engine not in _INSIDE:
         return None
     loss = Loss(objective.loss, target, weight, objective.label_smoothing)
-    found = loss_and_gradients(network.architecture, plan, x, weights, loss)
+    found = _INSIDE[engine](network.architecture, plan, x, weights, loss)
     if found is None:
         return None
+    if found.memory:
+        torch.autograd.backward(plan.weight_tensors, found.memory)
     with torch.no_grad():
         _add_gradients(weights, found.gradients)
         return found.value + objective.regularization.add_to_gradients(weights), found.outputs
@@ -83,7 +116,20 @@ def _kernel_takes(
     if weight is not None:
         fits = fits and weight.dtype is x.dtype and weight.shape == (len(x),)
     data = (target,) if weight is None else (target, weight)
-    return fits and all(type(each) is torch.Tensor and each.is_cpu and not each.requires_grad for each in data)
+    plain = all(type(each) is torch.Tensor and each.device == x.device and not each.requires_grad for each in data)
+    return fits and plain and (x.is_cpu or n_outputs <= triton.MAX_OUTPUTS)
+
+
+def check_labels(loss: str, n_outputs: int, target: torch.Tensor) -> None:
+    """Refuse labels that have no output: on a GPU an evaluation does not look, and the loss is NaN."""
+    if loss != "cross_entropy" or not len(target):
+        return
+    bad = target[(target < 0) | (target >= n_outputs)]
+    if len(bad):
+        raise InvalidArgumentError(
+            f"target must hold classes from 0 to {n_outputs - 1} for {n_outputs} outputs, got {int(bad[0])}; "
+            f"number the classes from 0, or give the network more outputs"
+        )
 
 
 def _add_gradients(parameters: Weights, gradients: Weights) -> None:

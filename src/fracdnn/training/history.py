@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from fracdnn.nn import FractionalNetwork
 
@@ -35,10 +36,11 @@ class Record:
 
 @dataclass
 class History:
-    """Records in order, and why training stopped."""
+    """Records in order, why training stopped, and whether its steps ran from CUDA graphs."""
 
     records: list[Record] = field(default_factory=list)
     status: str = ""
+    captured: bool = False
 
     def column(self, name: str) -> list[Any]:
         """One field of all records."""
@@ -49,13 +51,16 @@ class History:
         return sum(record.line_search_trials for record in self.records)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"status": self.status, "records": [asdict(record) for record in self.records]}
+        records = [asdict(record) for record in self.records]
+        return {"status": self.status, "captured": self.captured, "records": records}
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "History":
         """The inverse of `to_dict`; a TypeError where the document holds something else than records."""
-        history = cls([Record(**record) for record in document["records"]], document["status"])
-        if not isinstance(history.status, str) or not all(record.is_plain for record in history.records):
+        captured = document.get("captured", False)  # which earlier files do not say
+        history = cls([Record(**record) for record in document["records"]], document["status"], captured)
+        plain = isinstance(history.status, str) and isinstance(captured, bool)
+        if not plain or not all(record.is_plain for record in history.records):
             raise TypeError("a history of something else than numbers")
         return history
 
@@ -66,5 +71,8 @@ def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
     parts = [p.grad for p in (weights.operators, weights.b) if p is not None and p.grad is not None]
     if not parts:
         return [0.0] * len(weights.operators)
+    if parts[0].is_cuda:  # only the norms leave it
+        sums = [part.detach().double().reshape(len(part), -1).square().sum(1) for part in parts]
+        return torch.stack(sums).sum(0).sqrt().tolist()
     rows = (part.detach().reshape(len(part), -1).cpu().numpy() for part in parts)
     return np.sqrt(sum(np.square(row).sum(1) for row in rows)).tolist()

@@ -11,6 +11,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
+from fracdnn.training.captured import CapturedEpochs, CapturedEvaluation, can_capture
 from fracdnn.training.history import History
 from fracdnn.training.normalization import normalize_batch
 from fracdnn.training.run import Checkpoints, EarlyStopping, NoImprovementError, Run, State, copied_state
@@ -73,7 +74,7 @@ class FullBatchTraining(Training):
         check_count(self.max_iter, "max_iter", minimum=1)
 
     def _train(self, run: Run) -> str:
-        return _minimise(run, run.task, self.optimizer, self.max_iter, self.tolerance, {})
+        return _minimise(run, run.task, self.optimizer, self.max_iter, self.tolerance, {}, CapturedEvaluation())
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class MiniBatchTraining(Training):
             )
 
     def _train(self, run: Run) -> str:
-        task, status = run.task, ""
+        task, status, captured = run.task, "", CapturedEvaluation()
         first = 0
         if run.position:
             with run.restoring():
@@ -117,7 +118,7 @@ class MiniBatchTraining(Training):
             batch = task.part(self._drawn(task).to(task.x.device))
             if self.normalization != "none":
                 batch.x = normalize_batch(batch.x, per_feature=self.normalization == "feature")
-            status = _minimise(run, batch, self.optimizer, self.iterations, self.tolerance, here)
+            status = _minimise(run, batch, self.optimizer, self.iterations, self.tolerance, here, captured)
         return status
 
     def _drawn(self, task: Task) -> torch.Tensor:
@@ -158,43 +159,63 @@ class AdamTraining(Training):
                 _load_adam(optimizer, run.position["optimizer"])
                 done_before = check_count(run.position["epoch"], "epoch", minimum=1)
         n_batches = -(-len(run.task.x) // self.batch_size)
+        epochs = CapturedEpochs(run.task, optimizer, self.batch_size) if can_capture(run.task) else None
         for epoch in range(done_before + 1, self.max_epochs + 1):
             before = copied_state(network)
             done = [(epoch - 1 + k / n_batches) / self.max_epochs for k in range(n_batches)]
             rates = [self.learning_rate * (1.0 - share) for share in done]
             try:
-                loss, accuracy = adam_epoch(run.task, optimizer, self.batch_size, rates)
+                loss, accuracy = adam_epoch(run.task, optimizer, self.batch_size, rates, epochs)
             except NotFiniteError:
                 loss, accuracy = math.nan, None
             if not math.isfinite(loss):
                 network.load_state_dict(before)
                 return str(Status.NOT_FINITE)
+            run.history.captured = epochs is not None and epochs.is_captured
             run.note(loss, partial(_adam_position, epoch, optimizer), accuracy=accuracy)
         return "epoch limit"
 
 
 def new_adam(network: torch.nn.Module, learning_rate: float) -> torch.optim.Adam:
-    # Fused: one call a step for all parameters, where their device has it.
-    return torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
+    # Fused: one call a step for all parameters. On a GPU all that it reads is there, so that it can be captured.
+    parameters = list(network.parameters())
+    captured = parameters[0].is_cuda
+    rate = torch.tensor(learning_rate, device=parameters[0].device) if captured else learning_rate
+    return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=captured)
 
 
 def adam_epoch(
-    task: Task, optimizer: torch.optim.Optimizer, batch_size: int, rates: Sequence[float] | None = None
+    task: Task,
+    optimizer: torch.optim.Optimizer,
+    batch_size: int,
+    rates: Sequence[float] | None = None,
+    captured: CapturedEpochs | None = None,
 ) -> tuple[float, float | None]:
     """One pass over the samples in random order; mean loss and accuracy on the way.
 
-    `rates` holds a learning rate for each mini-batch.
+    `rates` holds a learning rate for each mini-batch. What was `captured` of earlier epochs makes a step one launch.
     """
-    shuffled = task.part(torch.randperm(len(task.x), generator=task.generator).to(task.x.device))
+    order = torch.randperm(len(task.x), generator=task.generator).to(task.x.device)
+    if captured is not None and rates is not None:
+        return captured.run(order, rates)
+    shuffled = task.part(order)
     batches, parameters, loss = shuffled.batches(batch_size), list(task.network.parameters()), 0.0
     for number, batch in enumerate(batches):
         if rates is not None:
-            optimizer.param_groups[0]["lr"] = rates[number]
+            _set_rate(optimizer, rates[number])
         for parameter in parameters:
             parameter.grad = None
         loss += batch.backward() * len(batch.x)
         optimizer.step()
     return loss / len(task.x), shuffled.accuracy(torch.cat([batch.output for batch in batches]))
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    group = optimizer.param_groups[0]
+    if isinstance(group["lr"], torch.Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 def _adam_position(epoch: int, optimizer: torch.optim.Optimizer) -> State:
@@ -215,10 +236,13 @@ def _load_adam(optimizer: torch.optim.Optimizer, state: State) -> None:
     optimizer.load_state_dict({"state": {int(key): value for key, value in state.items()}, "param_groups": groups})
 
 
-def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: float, here: State) -> str:
+def _minimise(
+    run: Run, task: Task, optimizer: str, max_iter: int, tolerance: float, here: State, captured: CapturedEvaluation
+) -> str:
     """Run a line-search optimiser on the task, noting each iteration; returns why it stopped.
 
     `here` is what a checkpoint must hold beside the state of the optimiser; of a checkpoint, the first call goes on.
+    `captured` evaluates where it can.
     """
     resumed, run.position = run.position, {}
     with run.restoring():
@@ -227,6 +251,7 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
         return str(Status.ITERATION_LIMIT)
 
     def note(iteration: Iteration) -> None:
+        run.history.captured = captured.is_captured
         run.note(
             iteration.loss,
             lambda: {**here, "iteration": done + iteration.iteration, "optimizer": minimizer.state_dict()},
@@ -240,12 +265,19 @@ def _minimise(run: Run, task: Task, optimizer: str, max_iter: int, tolerance: fl
     if resumed:
         with run.restoring():
             minimizer.load_state_dict(resumed["optimizer"])
-    minimizer.step(_closure(task, parameters))
+    minimizer.step(_closure(task, parameters, captured))
     return str(minimizer.result.status)
 
 
-def _closure(task: Task, parameters: Sequence[torch.nn.Parameter]) -> Callable[[], float]:
-    def closure() -> float:
+def _closure(
+    task: Task, parameters: Sequence[torch.nn.Parameter], captured: CapturedEvaluation
+) -> Callable[[], float | torch.Tensor]:
+    by_capture = captured.bind(task)
+
+    def closure() -> float | torch.Tensor:
+        if by_capture:
+            value, task.output = captured.backward()
+            return value
         for parameter in parameters:
             parameter.grad = None
         try:

@@ -46,13 +46,14 @@ class Regularization:
             total = total + (0.5 * factor) * image.square().sum()
         return total
 
-    def add_to_gradients(self, weights: Weights) -> float:
-        """The same as a number; its gradients are added to those that the parameters have, in place."""
-        total = 0.0
+    def add_to_gradients(self, weights: Weights) -> float | torch.Tensor:
+        """The same as a number, on a GPU as a tensor; its gradients are added to those of the parameters, in place."""
+        total: float | torch.Tensor = 0.0
         for factor, name, laplacian in self._terms(weights):
             parameter = getattr(weights, name)
             image = parameter if laplacian is None else laplacian(parameter)
-            total += 0.5 * factor * float(vector_norm(image)) ** 2
+            norm = vector_norm(image)
+            total += 0.5 * factor * (norm if norm.is_cuda else float(norm)) ** 2
             if parameter.requires_grad:
                 gradient = image if laplacian is None else laplacian(image)
                 if parameter.grad is None:
@@ -78,12 +79,12 @@ class Regularization:
 
     def _time(self, operators: torch.Tensor) -> torch.Tensor:
         """(−Δ)^s over the layers."""
-        laplacian = neumann_laplacian(len(operators), self.exponent).to(operators)
+        laplacian = _laplacian_like(len(operators), self.exponent, operators.dtype, operators.device)
         return (laplacian @ operators.reshape(len(operators), -1)).view_as(operators)
 
     def _matrix(self, operators: torch.Tensor) -> torch.Tensor:
         """(−Δ)^s over rows and columns."""
-        values, vectors = (part.to(operators) for part in _spectrum(operators.shape[-1]))
+        values, vectors = _spectrum_like(operators.shape[-1], operators.dtype, operators.device)
         modes = (values.unsqueeze(-1) + values) ** self.exponent * (vectors.T @ operators @ vectors)
         return vectors @ modes @ vectors.T
 
@@ -106,3 +107,16 @@ def _spectrum(n: int) -> tuple[torch.Tensor, torch.Tensor]:
         return values, vectors / vectors.norm(dim=0)
 
     return outside_of_modes(spectrum)
+
+
+# Copies stay where they were first asked for: one made while a CUDA graph is captured would not be captured.
+
+
+@lru_cache(maxsize=32)
+def _laplacian_like(n: int, exponent: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return outside_of_modes(lambda: neumann_laplacian(n, exponent).to(device, dtype))
+
+
+@lru_cache(maxsize=32)
+def _spectrum_like(n: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, ...]:
+    return outside_of_modes(lambda: tuple(part.to(device, dtype) for part in _spectrum(n)))

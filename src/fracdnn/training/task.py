@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training.evaluation import backward
+from fracdnn.training.evaluation import backward, evaluate
 from fracdnn.training.history import Record
 from fracdnn.training.objective import Objective
 
@@ -48,6 +48,11 @@ class Task:
     def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
         value, self.output = backward(self.objective, self.network, self.x, self.target, self.weight)
+        return value
+
+    def evaluate(self) -> float | torch.Tensor:
+        """`backward` with a value that stays on a GPU, for which nobody waits."""
+        value, self.output = evaluate(self.objective, self.network, self.x, self.target, self.weight)
         return value
 
     def data_loss(self) -> torch.Tensor:

@@ -17,11 +17,12 @@ from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
 
 
 class Evaluation(NamedTuple):
-    """A loss, the outputs it was taken of, and its gradients."""
+    """A loss, the outputs it was taken of, and its gradients, those of the memory's weights too where they are learned."""
 
-    value: float
+    value: float | torch.Tensor
     outputs: torch.Tensor
     gradients: Weights
+    memory: tuple[torch.Tensor, ...] = ()
 
 
 class KernelLayers(Layers):

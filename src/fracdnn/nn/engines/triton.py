@@ -1,0 +1,184 @@
+"""Layers of a small dense network on a GPU: one launch forward, one back; see `fracdnn.kernels.triton_network`.
+
+As on the CPU, networks of the paper's size spend their time between operations, and a loss of the outputs knows its
+cotangent as soon as it is known itself: `loss_and_gradients` has it in the launch of the forward pass. Gradients of the
+parameters are products over all samples, one of each kind for all layers, so their sums have a fixed order.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+
+from fracdnn.kernels import codes, loading
+from fracdnn.kernels.tiles import LOSSES, Loss
+from fracdnn.memory import ExactPlan, MemoryPlan
+from fracdnn.nn.architecture import Architecture, Weights
+from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
+from fracdnn.nn.engines.kernel import Evaluation
+from fracdnn.nn.operators import ACTIVATIONS, SLOPES
+
+CODES = {
+    "tanh": codes.TANH,
+    "relu": codes.RELU,
+    "gelu": codes.GELU,
+    "silu": codes.SILU,
+    "sigmoid": codes.SIGMOID,
+    "identity": codes.IDENTITY,
+}
+# What a tile of 16 samples has registers for.
+MAX_WIDTH = MAX_OUTPUTS = 64
+DTYPES = (torch.float32, torch.float64)
+_TILE = 16
+# Fewer rows leave processors without work: more threads for each tile then.
+_ROWS_AT_ONCE = 2048
+# Products over more rows are cut into parts, for which a GPU has room side by side.
+_ROWS_OF_A_PRODUCT, _PARTS = 512, 8
+
+
+class TritonLayers(Layers):
+    """See the module. Between the passes are held states, and what slopes need, as by autograd."""
+
+    def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
+        self._architecture, self._plan = architecture, plan
+        self._K, self._b = weights.operators.contiguous(), weights.b
+
+    def forward(self, y0: torch.Tensor) -> torch.Tensor:
+        self._prepare(y0)
+        unused = self._factors
+        self._launch_forward(y0, codes.STATE, *[unused] * 8, 1)
+        return self._states[-1, : self._n]
+
+    def forward_with_loss(self, y0: torch.Tensor, W: torch.Tensor, loss: Loss) -> "Outputs":
+        """The outputs W Y_N with their loss, from which `back_from_loss` goes back."""
+        self._prepare(y0)
+        n, n_outputs = self._n, len(W)
+        outputs, cotangents = y0.new_empty(n, n_outputs), y0.new_empty(n, n_outputs)
+        found = Outputs(outputs, cotangents, y0.new_empty(n), y0.new_empty(n, self._architecture.width))
+        if loss.weight is None:
+            shares = self._plan.kept(("shares", n, *_kind(y0)), lambda: y0.new_full((n,), 1.0 / n))
+        else:
+            shares = loss.weight / loss.weight.sum()
+        smoothing = loss.label_smoothing
+        smoothing = self._plan.kept(("number", smoothing, *_kind(y0)), lambda: y0.new_full((1,), smoothing))
+        told = (W.contiguous(), loss.target.contiguous(), shares, *found, smoothing, n_outputs)
+        self._launch_forward(y0, LOSSES[loss.kind], *told)
+        return found
+
+    def back(self, cotangent: torch.Tensor) -> LayerGradients:
+        return self._back(cotangent.clone(memory_format=torch.contiguous_format), torch.empty_like(self._kept))
+
+    def back_from_loss(self, outputs: "Outputs") -> tuple[LayerGradients, torch.Tensor]:
+        """Once only: what was kept makes room for what is made of it. Also the gradient of W."""
+        W = outputs.cotangents.T @ self._states[-1, : self._n]
+        return self._back(outputs.start, torch.empty_like(self._kept) if self._plan.learned else self._kept), W
+
+    def _back(self, start: torch.Tensor, scaled: torch.Tensor) -> LayerGradients:
+        adjoints, weights = torch.empty_like(self._kept), self._memory(start, adjoint=True)
+        a, n = self._architecture, self._n
+        pointers = (start, self._K, self._factors, weights, self._kept, adjoints, scaled)
+        self._launch("backward", *pointers, n, self._rows, a.n_layers, a.width)
+        b = None
+        if self._b is not None:
+            b = scaled.sum(1 if self._b.dim() == 2 else (1, 2))
+        memory: tuple[torch.Tensor, ...] = ()
+        if self._plan.learned:
+            changes = (
+                self._kept[:, :n] if SLOPES[a.activation].keeps_value else ACTIVATIONS[a.activation](self._kept[:, :n])
+            )
+            states, adjoints = self._states[:-1, :n], adjoints[:, :n].flip(0)
+            memory = self._plan.learned_gradients(states.unbind(), adjoints.unbind(), changes.unbind())
+        return LayerGradients(start, _sum_of_products(scaled, self._states[:-1]), b, memory)
+
+    def _prepare(self, y0: torch.Tensor) -> None:
+        """Room for all states, in whole tiles, and in whole parts of products."""
+        a, self._n = self._architecture, len(y0)
+        unit = _TILE * (_PARTS if self._n > _ROWS_OF_A_PRODUCT else 1)
+        self._rows = -(-self._n // unit) * unit
+        self._states = y0.new_empty(a.n_layers + 1, self._rows, a.width)
+        self._kept = y0.new_empty(a.n_layers, self._rows, a.width)
+        self._factors = self._plan.kept(("factors", *_kind(y0)), lambda: self._plan.factors.to(y0).contiguous())
+        width = _padded(a.width)
+        # Small products gain nothing from TF32.
+        coarse = width > 16 and _coarse_products(y0)
+        self._tile = {
+            "MEMORY": isinstance(self._plan, ExactPlan),
+            "ACTIVATION": CODES[a.activation],
+            "PRECISION": "tf32" if coarse else "ieee",
+            "TILE": _TILE,
+            "WIDTH": width,
+            "AHEAD": coarse or width <= 32,
+            "num_warps": 8 if width == 16 and self._rows <= _ROWS_AT_ONCE else 4,
+        }
+
+    def _memory(self, like: torch.Tensor, *, adjoint: bool = False) -> torch.Tensor:
+        if not isinstance(self._plan, ExactPlan):
+            return self._factors  # not read
+        return self._plan.adjoint_matrix(like) if adjoint else self._plan.forward_matrix(like)
+
+    def _launch_forward(self, y0: torch.Tensor, kind: int, *loss: Any) -> None:
+        a, b = self._architecture, self._b
+        down, along = {"vector": (a.width, 1), "scalar": (1, 0), "none": (0, 0)}[a.bias]
+        if b is None:
+            b = self._plan.kept(("no bias", *_kind(y0)), lambda: y0.new_zeros(1))
+        layers = (y0.contiguous(), self._K, b.contiguous(), self._factors, self._memory(y0), self._states, self._kept)
+        *pointers, n_outputs = loss
+        sizes = (self._n, self._rows, a.n_layers, a.width, n_outputs, down, along)
+        self._launch("forward", *layers, *pointers, *sizes, KIND=kind, OUTPUTS=_padded(n_outputs))
+
+    def _launch(self, name: str, *arguments: Any, **options: Any) -> None:
+        kernels: Any = loading.triton_network(self._states.device)
+        with _on_device_of(self._states):
+            getattr(kernels, name)[(self._rows // _TILE,)](*arguments, **options, **self._tile)
+
+
+class Outputs(NamedTuple):
+    """What a forward pass with a loss leaves: outputs, their cotangents, losses of samples, and the cotangent of Y_N."""
+
+    outputs: torch.Tensor
+    cotangents: torch.Tensor
+    losses: torch.Tensor
+    start: torch.Tensor
+
+
+@torch.no_grad()
+def loss_and_gradients(
+    architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights, loss: Loss
+) -> Evaluation:
+    """A loss of the outputs with its gradients, all on the device: nobody waits. NaN where a label has no output."""
+    opening, layers = Opening(architecture, weights), TritonLayers(architecture, plan, weights)
+    found = layers.forward_with_loss(opening.forward(x), weights.W, loss)
+    gradients, W = layers.back_from_loss(found)
+    opened = opening.back(gradients.start)[1:]
+    of_weights = Weights(gradients.K, gradients.b, W, *opened)
+    return Evaluation(found.losses.sum(), found.outputs, of_weights, gradients.memory)
+
+
+def _sum_of_products(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """leftᵀ right for each layer, over all rows: in parts that run side by side where there are many."""
+    n_layers, rows, width = left.shape
+    if rows <= _ROWS_OF_A_PRODUCT:
+        return torch.bmm(left.transpose(1, 2), right)
+    shape = (n_layers * _PARTS, rows // _PARTS, width)
+    parts = torch.bmm(left.view(shape).transpose(1, 2), right.reshape(shape))
+    return parts.view(n_layers, _PARTS, width, width).sum(1)
+
+
+def _coarse_products(like: torch.Tensor) -> bool:
+    """Whether torch multiplies matrices of such numbers in TF32."""
+    return like.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest"
+
+
+def _padded(size: int) -> int:
+    """As sizes of products have to be: powers of two, 16 at least."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _kind(like: torch.Tensor) -> tuple[Any, ...]:
+    return like.dtype, like.device
+
+
+def _on_device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
+    if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(tensor.device)
