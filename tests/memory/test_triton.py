@@ -20,7 +20,7 @@ needs_triton = pytest.mark.skipif(
 )
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
 chosen = pytest.mark.parametrize("speed", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-# Every kernel for an H100, as "auto" runs them: a step forward and an exchange backward.
+# Every kernel for an H100, as "auto" runs them: a step forward and an exchange backward, or both with a layer in them.
 COMPILE = """
     import itertools
     from triton.backends.compiler import GPUTarget
@@ -29,12 +29,15 @@ COMPILE = """
 
     TYPES = {"fp32": "fp32", "fp64": "fp64", "bf16": "fp32"}
     SUMS = ("base", "far", "weights", "near_weights", "far_weights", "oldest", "factor", "scale")
-    STATES = ("out", "scaled", "states", "latest", "change", "first")
+    STATES = ("out", "scaled", "states", "latest", "change", "bias", "first")
 
-    for kernel, state, forward in itertools.product(
-        (kernels.finish, kernels.start_half, kernels.start_block), TYPES, (True, False)
+    for kernel, state, forward, layer in itertools.product(
+        (kernels.finish, kernels.start_half, kernels.start_block), TYPES, (True, False), ("", "tanh")
     ):
-        options = {"LATEST": not forward, "CHANGE": forward, "SCALED": not forward, "TRANSPOSED": not forward}
+        if layer and state != "fp32" and kernel is not kernels.finish:
+            continue
+        options = {"LATEST": not forward and not layer, "CHANGE": forward or layer != "", "SCALED": not forward}
+        options |= {"TRANSPOSED": not forward, "ACTIVATION": layer, "WIDTH": 256 if layer and forward else 0}
         constants = {name: options.get(name, kernels.TILE) for name in kernel.arg_names if name.isupper()}
         kinds = {**dict.fromkeys(SUMS, "*" + TYPES[state]), **dict.fromkeys(STATES, "*" + state)}
         signature = {name: "constexpr" if name in constants else kinds.get(name, "i32") for name in kernel.arg_names}
@@ -62,8 +65,8 @@ def process(*arguments, **environment):
     )
 
 
-def run_cases(speed, **environment):
-    done = process("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", speed, str(CASES), **environment)
+def run_cases(cases, speed, **environment):
+    done = process("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", speed, str(cases), **environment)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
 
@@ -71,14 +74,14 @@ def run_cases(speed, **environment):
 @needs_triton
 @chosen
 def test_the_cases_in_the_interpreter(speed):
-    run_cases(speed, TRITON_INTERPRET="1")
+    run_cases(CASES, speed, TRITON_INTERPRET="1")
 
 
 @needs_cuda
 @needs_triton
 @chosen
 def test_the_cases_on_a_gpu(speed):
-    run_cases(speed, TRITON_INTERPRET="0")
+    run_cases(CASES, speed, TRITON_INTERPRET="0")
 
 
 @needs_triton
@@ -93,7 +96,7 @@ def test_the_kernels_compile_without_a_gpu(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.split("\n")[:-1]
-    assert len(lines) == 18
+    assert len(lines) == 28
     assert all(line.endswith("True") for line in lines)
 
 

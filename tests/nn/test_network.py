@@ -271,7 +271,10 @@ BAD = [
         lambda: network(adjoint="continuous")(batch()[0]),
         r"x must be two-dimensional for adjoint='continuous', got shape \(2,\); samples are rows",
     ),
-    (lambda: network(engine="gpu"), "engine must be one of 'auto', 'operations', 'products', 'kernel', got 'gpu'"),
+    (
+        lambda: network(engine="gpu"),
+        "engine must be one of 'auto', 'operations', 'products', 'kernel', 'fused', got 'gpu'",
+    ),
     (
         lambda: network(depth=3),
         "FractionalNetwork must be given options it has, got 'depth'; it takes activ",

@@ -15,6 +15,10 @@ is compiled once for a kind of state. Factors are read from the device, where th
 What all write: `out` the row, with CHANGE plus factor · change; with LATEST, the newest state is read from `latest`
 and stored where it belongs; with SCALED, `scaled` is scale times the newest state, which is the row's own where there
 is a change and `latest` where there is one.
+
+With ACTIVATION, "tanh" or "relu", a row also does what a layer σ(K y + b) does beside its products. Forward, `change`
+holds K y: σ(K y + b) takes its place and is the change; `bias` has a number for each of WIDTH features, and is not read
+where WIDTH is 0. With SCALED it goes back: `scaled` holds σ(K y + b), and scale · state ⊙ σ' takes its place.
 """
 
 from contextlib import nullcontext
@@ -22,6 +26,8 @@ from contextlib import nullcontext
 import torch
 import triton
 import triton.language as tl
+
+from fracdnn.kernels.triton_activations import activated, through_slope
 
 # Rows of a block: what a thread has registers for.
 ROWS = 8
@@ -54,20 +60,54 @@ def _newest(latest, place, inside, LATEST: tl.constexpr):
 
 @triton.jit
 def _far_state(place, known):
-    """0 where it is not known; not to be kept in the cache, as it is read once a block."""
+    """0 where it is not known or not written yet; not to be kept in the cache, as it is read once a block."""
     return tl.load(place, mask=known, other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit
-def _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE: tl.constexpr, SCALED: tl.constexpr):
+def _activated_in_place(place, bias, at, inside, kind: tl.constexpr, ACTIVATION: tl.constexpr, WIDTH: tl.constexpr):
+    """What a layer makes of the products at a place, where it then lies."""
+    x = tl.load(place, mask=inside).to(kind)
+    if WIDTH:
+        x += tl.load(bias + at % WIDTH, mask=inside).to(kind)
+    x = activated(x, ACTIVATION)
+    # Not to be kept in the cache either: it is read again only when all layers are done.
+    tl.store(place, x.to(place.dtype.element_ty), mask=inside, eviction_policy="evict_first")
+    return x
+
+
+@triton.jit
+def _store_row(
+    out,
+    scaled,
+    row,
+    newest,
+    change,
+    bias,
+    factor,
+    scale,
+    at,
+    inside,
+    CHANGE: tl.constexpr,
+    SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """What every row ends with: the layer's step, and the newest state times a number."""
     kind = row.dtype
     if CHANGE:
-        row += tl.load(factor).to(kind) * tl.load(change + at, mask=inside).to(kind)
+        if ACTIVATION != "" and not SCALED:
+            x = _activated_in_place(change + at, bias, at, inside, kind, ACTIVATION, WIDTH)
+        else:
+            x = tl.load(change + at, mask=inside).to(kind)
+        row += tl.load(factor).to(kind) * x
         newest = row
     tl.store(out + at, row.to(out.dtype.element_ty), mask=inside)
     if SCALED:
-        tl.store(scaled + at, (tl.load(scale).to(kind) * newest).to(scaled.dtype.element_ty), mask=inside)
+        x = tl.load(scale).to(kind) * newest
+        if ACTIVATION != "":
+            x = through_slope(x, tl.load(scaled + at, mask=inside).to(kind), ACTIVATION)
+        tl.store(scaled + at, x.to(scaled.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -158,6 +198,7 @@ def finish(
     states,
     latest,
     change,
+    bias,
     weights,
     factor,
     scale,
@@ -171,6 +212,8 @@ def finish(
     LATEST: tl.constexpr,
     CHANGE: tl.constexpr,
     SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    WIDTH: tl.constexpr,
     TILE: tl.constexpr,
 ):
     """Row = base + Σ_{k < count} weights[weight + k weight_step] state_{begin + k}, of at most eight states."""
@@ -185,7 +228,7 @@ def finish(
     if LATEST:
         newest = _newest(latest + at, place + stored * length, inside, LATEST).to(kind)
         row += tl.load(weights + stored * weight_step) * newest
-    _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE, SCALED)
+    _store_row(out, scaled, row, newest, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
 
 
 @triton.jit(do_not_specialize=["has_base", "rows"], do_not_specialize_on_alignment=["factor", "scale"])
@@ -196,6 +239,7 @@ def start_half(
     states,
     latest,
     change,
+    bias,
     weights,
     factor,
     scale,
@@ -205,6 +249,8 @@ def start_half(
     LATEST: tl.constexpr,
     CHANGE: tl.constexpr,
     SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    WIDTH: tl.constexpr,
     TILE: tl.constexpr,
 ):
     """Rows 4 … 7 of a block with their bases and states 0 … 3; weights [8, 8] has a line for each row."""
@@ -225,7 +271,7 @@ def start_half(
     tl.store(place + length, r1, mask=inside & (rows > 1))
     tl.store(place + 2 * length, r2, mask=inside & (rows > 2))
     tl.store(place + 3 * length, r3, mask=inside & (rows > 3))
-    _store_row(out, scaled, r0, x3, change, factor, scale, at, inside, CHANGE, SCALED)
+    _store_row(out, scaled, r0, x3, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
 
 
 @triton.jit(
@@ -239,6 +285,7 @@ def start_block(
     states,
     latest,
     change,
+    bias,
     first,
     far,
     near_weights,
@@ -256,13 +303,14 @@ def start_block(
     LATEST: tl.constexpr,
     CHANGE: tl.constexpr,
     SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    WIDTH: tl.constexpr,
     TILE: tl.constexpr,
 ):
     """Rows of a new block from the eight states before it, the far states and the first state.
 
-    `far_weights` [n_far, 17] holds the rows' weights for each far state, what it takes in of the eight states, and what
-    is left of it. Without `has_far` far states are 0 and have not been written. The first state of all, `has_first`,
-    counts by weights of its own alone; a transposed sum has none, but one more far state: with the last row's weights.
+    `far_weights` [n_far, 17]: of each far state its weights in the rows, what it takes in of the eight states, what is
+    left of it. The first state, `has_first`, has weights of its own; transposed, one more far state has the last row's.
     """
     kind = near_weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
@@ -282,20 +330,20 @@ def start_block(
         z = _summed(tl.load(weights + 16) * z, x0, x1, x2, x3, x4, x5, x6, x7, weights + 8, 1)
         tl.store(place + i * length, z, mask=inside, eviction_policy="evict_first")
         i, z, after = i + 1, after, coming
-    weights = oldest + oldest_row
     if TRANSPOSED:
         z = _far_state(place + i * length, known)
-        tl.store(place + i * length, _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, weights, -1), mask=inside)
+        tl.store(place + i * length, _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, oldest + oldest_row, -1), mask=inside)
     else:
         x = tl.load(first + at, mask=inside).to(kind)
-        r0, r1, r2, r3, r4, r5, r6, r7 = _with_first(r0, r1, r2, r3, r4, r5, r6, r7, x, weights, rows)
+        r0, r1, r2, r3, r4, r5, r6, r7 = _with_first(r0, r1, r2, r3, r4, r5, r6, r7, x, oldest + oldest_row, rows)
     _store_bases(base + at, length, inside, rows, r1, r2, r3, r4, r5, r6, r7)
-    _store_row(out, scaled, r0, x7, change, factor, scale, at, inside, CHANGE, SCALED)
+    _store_row(out, scaled, r0, x7, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
 
 
 def try_out(device: torch.device) -> None:
     """Run a kernel: an error where Triton cannot compile for a device."""
     one = torch.ones(1, device=device)
-    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "TILE": TILE, "num_warps": WARPS}
+    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "ACTIVATION": "", "WIDTH": 0}
+    options |= {"TILE": TILE, "num_warps": WARPS}
     with torch.cuda.device(device) if one.is_cuda else nullcontext():
-        finish[(1,)](*[one] * 9, 1, 0, 1, 0, 0, 1, 0, **options)
+        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 0, 1, 0, **options)

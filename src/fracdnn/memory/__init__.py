@@ -6,7 +6,7 @@ backward pass, in `segments` where they are computed again.
 """
 
 from fracdnn.memory.chain import propagate
-from fracdnn.memory.choose import HISTORIES, choose_block, choose_history
+from fracdnn.memory.choose import HISTORIES, choose_block, choose_history, choose_triton
 from fracdnn.memory.plan import (
     ExactPlan,
     MemorylessPlan,
@@ -24,6 +24,7 @@ __all__ = [
     "MemorylessPlan",
     "choose_block",
     "choose_history",
+    "choose_triton",
     "default_tolerance",
     "equal_steps_plan",
     "grid_plan",

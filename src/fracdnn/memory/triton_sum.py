@@ -22,6 +22,8 @@ from fracdnn.memory.sums import FusedSum, memory_format, rows_as_states, wide
 from fracdnn.tracing import in_dispatch_mode
 
 BLOCK, _HALF = 8, 4
+# What a layer may do inside a kernel.
+ACTIVATIONS = ("tanh", "relu")
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -61,26 +63,24 @@ class _Row(NamedTuple):
     """What all kernels are told: where a row goes, what it is made of beside states, and how to launch them."""
 
     outputs: tuple[torch.Tensor, torch.Tensor]
-    inputs: tuple[torch.Tensor, torch.Tensor]
+    inputs: tuple[torch.Tensor, ...]
     numbers: tuple[torch.Tensor, torch.Tensor]
     options: dict[str, Any]
 
 
 @lru_cache
-def _options(tile: int, warps: int) -> dict[tuple[bool, ...], dict[str, Any]]:
+def _options(tile: int, warps: int, activation: str, width: int) -> dict[tuple[bool, ...], dict[str, Any]]:
     """By whether there is a latest state, a change, and a scaled state to write."""
     names = ("LATEST", "CHANGE", "SCALED")
-    return {
-        told: {**dict(zip(names, told, strict=True)), "TILE": tile, "num_warps": warps}
-        for told in product((False, True), repeat=3)
-    }
+    rest = {"ACTIVATION": activation, "WIDTH": width, "TILE": tile, "num_warps": warps}
+    return {told: {**dict(zip(names, told, strict=True)), **rest} for told in product((False, True), repeat=3)}
 
 
 class TritonCompressedSum(FusedSum):
     """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
 
     States lie in blocks of 8, in their own dtype. Beside them there are K far states and, for 16 bits, the rows of one
-    block, all float32 (float64 for float64). The first block stays, since the first state is in it.
+    block, all float32 (float64 for float64). Forward the first block stays, since the first state is in it.
 
     A state of 16 bits is rounded once, when it is stored, and later rows take it as it is there, which is what the next
     layer saw. With unit roundoff u that is u · max |x_k|, which a row, an average of states, passes on and does not
@@ -102,7 +102,7 @@ class TritonCompressedSum(FusedSum):
         grid = (-(-self._size // kernels.TILE),)
         self._finish, self._start_half = kernels.finish[grid], kernels.start_half[grid]
         self._start_block = kernels.start_block[grid]
-        self._options = _options(kernels.TILE, kernels.WARPS)
+        self._launched = (kernels.TILE, kernels.WARPS)
         self._n_far = len(weights.far)
         nothing = self._like
         self._far: torch.Tensor | None = None  # not before there is one
@@ -139,7 +139,6 @@ class TritonCompressedSum(FusedSum):
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._open_block(0)
-        self._first = self._states[:1]
         return fresh_alias(self._slots[0]).copy_(state)
 
     def row(self, n: int) -> torch.Tensor:
@@ -157,7 +156,6 @@ class TritonCompressedSum(FusedSum):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if n == 0:
             self._open_block(0)
-            self._first = self._states[:1]
         if (n + 1) % BLOCK == 0 and n + 1 < self.n_rows:
             self._open_block(n + 1)
         latest = self._readable(state)
@@ -175,6 +173,27 @@ class TritonCompressedSum(FusedSum):
         self._write(n, self._place(n), change=self._readable(change), factor=1.0, scaled=scaled, scale=scale)
         return scaled
 
+    def advance_layer(
+        self, n: int, products: torch.Tensor, bias: torch.Tensor | None, factor: float, activation: str
+    ) -> torch.Tensor:
+        """x_n = row n + factor · σ(products + bias), which takes the place of the products.
+
+        Both are contiguous, the bias is a number for each feature; σ is one of ACTIVATIONS.
+        """
+        state = self._place(n)
+        self._write(n, state, change=products, factor=factor, bias=bias, activation=activation)
+        return state
+
+    def retreat_layer(self, n: int, change: torch.Tensor, scale: float, value: torch.Tensor, activation: str) -> None:
+        """Make x_n = row n + change; scale · x_n ⊙ σ' takes the place of the value that σ had, contiguous."""
+        place, change = self._place(n), self._readable(change)
+        self._write(n, place, change=change, scaled=value, scale=scale, activation=activation)
+
+    @property
+    def block_of_states(self) -> torch.Tensor:
+        """The states of the block under way, one after the other, and room for those to come."""
+        return self._as_states(self._states)
+
     def _place(self, n: int) -> torch.Tensor:
         """Where x_n goes; the last one apart, so that it does not keep the buffers alive."""
         if n == self.n_rows:
@@ -187,6 +206,8 @@ class TritonCompressedSum(FusedSum):
         self._before = self._states
         self._states = buffer(self._like, min(BLOCK, self.n_rows + 1 - n), self._size)
         self._slots = self._as_states(self._states).unbind(0)
+        if n == 0 and not self._transposed:
+            self._first = self._states[:1]
 
     def _write(
         self,
@@ -198,14 +219,17 @@ class TritonCompressedSum(FusedSum):
         factor: float | torch.Tensor = 1.0,
         scaled: torch.Tensor | None = None,
         scale: float | torch.Tensor = 1.0,
+        bias: torch.Tensor | None = None,
+        activation: str = "",
     ) -> None:
         """Row n into `out`: see `fracdnn.kernels.triton_history` for the others; what is not there is not read."""
-        unused = self._weights.own
+        unused, options = self._weights.own, _options(*self._launched, activation, 0 if bias is None else bias.numel())
+        read = (unused if given is None else given for given in (latest, change, bias))
         row = _Row(
             outputs=(out, unused if scaled is None else scaled),
-            inputs=(unused if latest is None else latest, unused if change is None else change),
+            inputs=tuple(read),
             numbers=(self._number(factor), self._number(scale)),
-            options=self._options[latest is not None, change is not None, scaled is not None],
+            options=options[latest is not None, change is not None, scaled is not None],
         )
         if self._transposed and n == self.n_rows:
             self._write_last_transposed(n, row)

@@ -15,6 +15,7 @@ from fracdnn.memory import (
     MemoryPlan,
     choose_block,
     choose_history,
+    choose_triton,
     default_tolerance,
     equal_steps_plan,
     steps_plan,
@@ -76,7 +77,7 @@ class Memory(nn.Module):
         # Whether the layers have no memory.
         self.is_residual = not learn_order and bool((orders == 1).all())
         self.history = check_choice(history, "history", HISTORIES)
-        if history == "compressed" and not self._is_compressible:
+        if history == "compressed" and not self.is_compressible:
             raise InvalidArgumentError(
                 "history must be 'exact' or 'auto' for unequal steps or an order for each layer, got 'compressed'; "
                 "its exponentials need one order and equal steps"
@@ -123,36 +124,41 @@ class Memory(nn.Module):
         """The step of each of so many layers."""
         return self._for(n_layers, self.step_size, "step_size").expand(n_layers)
 
-    def plan(self, state: torch.Tensor, n_layers: int, *, history: str | None = None) -> MemoryPlan:
+    def plan(self, state: torch.Tensor, n_layers: int, *, history: str | None = None, sums: str = "auto") -> MemoryPlan:
         """The weights and factors for so many layers and states like this one; noted as what ran.
 
-        `history` is what an engine needs where it can use only one.
+        `history` and `sums` are what an engine needs where it can use only one.
         """
-        plan = self._plan(state, n_layers, history or self._choice(state, n_layers))
+        plan = self._plan(state, n_layers, history or self._choice(state, n_layers), sums)
         if not torch.compiler.is_compiling():
             self.history_ = plan.history
         return plan
 
-    def _plan(self, state: torch.Tensor, n_layers: int, history: str) -> MemoryPlan:
+    def sums_by_triton(self, state: torch.Tensor, n_layers: int) -> bool:
+        """Whether "auto" sums over so many layers, with states like this one, by Triton's kernels."""
+        by_triton = self.is_compressible and choose_triton("auto", state, choose_block(state))
+        return by_triton and self._choice(state, n_layers) == "compressed"
+
+    def _plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str) -> MemoryPlan:
         if self.is_fixed and torch.compiler.is_exporting():  # constants of the program, not operations in it
-            return outside_of_modes(lambda: self._new_plan(state, n_layers, history))
+            return outside_of_modes(lambda: self._new_plan(state, n_layers, history, sums))
         if not self.is_fixed or being_traced():
-            return self._new_plan(state, n_layers, history)
-        key = (n_layers, history, self._tolerance(state), choose_block(state))
+            return self._new_plan(state, n_layers, history, sums)
+        key = (n_layers, history, sums, self._tolerance(state), choose_block(state))
         plan = self._plans.get(key)
         if plan is None:
-            plan = outside_of_modes(lambda: self._new_plan(state, n_layers, history))
+            plan = outside_of_modes(lambda: self._new_plan(state, n_layers, history, sums))
             self._plans = {**(self._plans if len(self._plans) < 4 else {}), key: plan}
         return plan
 
-    def _new_plan(self, state: torch.Tensor, n_layers: int, history: str) -> MemoryPlan:
+    def _new_plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str) -> MemoryPlan:
         order, steps = self._for(n_layers, self.order, "order"), self._for(n_layers, self.step_size, "step_size")
         if self.is_residual:
             return MemorylessPlan(steps.expand(n_layers))
         if steps.dim():
             return steps_plan(order.to(steps.device), steps)
         tolerance, block = self._tolerance(state), choose_block(state)
-        return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block)
+        return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block, sums=sums)
 
     def _for(self, n_layers: int, values: torch.Tensor, name: str) -> torch.Tensor:
         """The values of so many layers, which may have become others since."""
@@ -164,13 +170,14 @@ class Memory(nn.Module):
         return values[:n_layers] if values.dim() else values
 
     @property
-    def _is_compressible(self) -> bool:
+    def is_compressible(self) -> bool:
+        """Whether it has one order and equal steps."""
         per_layer = self.learned_order is not None and self.learned_order.by_layer
         return self.learned_steps is None and not self._steps.dim() and not self._order.dim() and not per_layer
 
     def _choice(self, state: torch.Tensor, n_layers: int) -> str:
         learned = self.learned_order is not None
-        return choose_history(self.history, n_layers, state, equal_steps=self._is_compressible, learned=learned)
+        return choose_history(self.history, n_layers, state, equal_steps=self.is_compressible, learned=learned)
 
     def _tolerance(self, state: torch.Tensor) -> float:
         return default_tolerance(state.dtype) if self.tolerance is None else self.tolerance

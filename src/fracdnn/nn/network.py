@@ -15,7 +15,7 @@ from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import operations
 from fracdnn.nn.engines.by_hand import run
-from fracdnn.nn.engines.choose import ENGINES, LAYERS, choose, fits_kernel, refuse_impossible
+from fracdnn.nn.engines.choose import ENGINES, LAYERS, NEEDS, choose, fits_kernel, refuse_impossible
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.signature import options_of, takes_options_of
@@ -143,7 +143,7 @@ class FractionalNetwork(nn.Module):
     def trajectory(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
         self._check_input(x)
-        plan = self._plan(x, None)
+        plan = self._plan(x)
         if not torch.compiler.is_compiling():
             self.engine_, self.memory.history_ = "operations", plan.history
         return operations.states(self.architecture, plan, x, self.weights(), trajectory=True)
@@ -199,14 +199,14 @@ class FractionalNetwork(nn.Module):
                 )
             return "printed", self._plan(x, "exact")
         engine = choose(self.engine, self.architecture, self.memory, x, weights)
-        return engine, self._plan(x, "exact" if engine == "kernel" else None)
+        return engine, self._plan(x, **NEEDS.get(engine, {}))
 
-    def _plan(self, x: torch.Tensor, history: str | None) -> MemoryPlan:
+    def _plan(self, x: torch.Tensor, history: str | None = None, sums: str = "auto") -> MemoryPlan:
         a = self.architecture
         if not a.has_skip:
             return MemorylessPlan(torch.ones(a.n_layers, dtype=torch.float64), skip=False)
         like = x.new_empty(*x.shape[:-1], a.width) if a.has_opening else x
-        return self.memory.plan(like, a.n_layers, history=history)
+        return self.memory.plan(like, a.n_layers, history=history, sums=sums)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the memory's weights, which are quickly made again."""

@@ -6,16 +6,25 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES
+from fracdnn.memory import triton_sum
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines.by_hand import Layers, ProductLayers
+from fracdnn.nn.engines.fused import FusedLayers
 from fracdnn.nn.engines.kernel import KernelLayers
 from fracdnn.nn.engines.printed import PrintedLayers
 from fracdnn.nn.memory import Memory
 from fracdnn.tracing import operations_are_watched
 
-ENGINES = ("auto", "operations", "products", "kernel")
+ENGINES = ("auto", "operations", "products", "kernel", "fused")
 # What goes through the layers of a network by hand.
-LAYERS: dict[str, type[Layers]] = {"products": ProductLayers, "kernel": KernelLayers, "printed": PrintedLayers}
+LAYERS: dict[str, type[Layers]] = {
+    "products": ProductLayers,
+    "kernel": KernelLayers,
+    "fused": FusedLayers,
+    "printed": PrintedLayers,
+}
+# The history, and its sums, of engines that can use only one.
+NEEDS = {"kernel": {"history": "exact"}, "fused": {"history": "compressed", "sums": "triton"}}
 
 # At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 _KERNEL_WIDTH = 16
@@ -31,6 +40,8 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     | ---------- | -------------------------------------------------------------------------- | ------------------- |
     | kernel     | what products serves, on the CPU, tanh or relu, float32 or float64,        | up to width 16 and  |
     |            | fixed order and steps, skip connections, all pairs of layers; needs Numba  | 192 layers          |
+    | fused      | what products serves, on CUDA, tanh or relu, one fixed order below 1 and   | where Triton's sums |
+    |            | equal steps, skip connections, exponentials; needs Triton                  | run: past 16 layers |
     | products   | dense operators, batches [n, n_features] of plain tensors in one dtype,    | where it can serve  |
     |            | with nobody tracing, transforming or observing the operations              |                     |
     | operations | everything                                                                 | everywhere else     |
@@ -44,6 +55,12 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
             return "kernel"
         if asked == "kernel":
             _refuse(asked, obstacle_here)
+    if asked == "fused" or (asked == "auto" and memory.sums_by_triton(x, architecture.n_layers)):
+        obstacle_here = obstacle or obstacle_to_fused(architecture, memory) or obstacle_to_triton(x)
+        if obstacle_here is None:
+            return "fused"
+        if asked == "fused":
+            _refuse(asked, obstacle_here)
     if obstacle is not None and asked == "products":
         _refuse(asked, obstacle)
     return "products" if obstacle is None else "operations"
@@ -51,10 +68,12 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
     """Refuse an engine that could serve no batch of this network."""
-    if asked in ("products", "kernel"):
+    if asked in ("products", "kernel", "fused"):
         obstacle = _obstacle_in(architecture)
         if obstacle is None and asked == "kernel":
             obstacle = obstacle_to_kernel(architecture, memory)
+        if obstacle is None and asked == "fused":
+            obstacle = obstacle_to_fused(architecture, memory)
         if obstacle is not None:
             _refuse(asked, obstacle)
 
@@ -94,6 +113,28 @@ def obstacle_to_kernel(architecture: Architecture, memory: Memory) -> str | None
         return "its order or steps are learned"
     if memory.history == "compressed":
         return "it sums over all pairs of layers, and history is 'compressed'"
+    return None
+
+
+def obstacle_to_fused(architecture: Architecture, memory: Memory) -> str | None:
+    """Why kernels of rows cannot take in the layers of a network that `products` can serve; None where they can."""
+    if architecture.activation not in triton_sum.ACTIVATIONS:
+        return f"its activation is {architecture.activation!r}, none of {triton_sum.ACTIVATIONS}"
+    if not architecture.has_skip:
+        return "it has no skip connections"
+    if not memory.is_fixed:
+        return "its order or steps are learned"
+    if memory.is_residual or not memory.is_compressible:
+        return "it sums by exponentials, which need one order below 1 and equal steps"
+    if memory.history == "exact":
+        return "it sums by exponentials, and history is 'exact'"
+    return None
+
+
+def obstacle_to_triton(x: torch.Tensor) -> str | None:
+    """Why a batch cannot go into Triton's kernels; None where it can."""
+    if not triton_sum.can_take(x):
+        return f"x is {x.dtype} on {x.device}, no floating tensor on a CUDA device, or Triton is missing"
     return None
 
 
