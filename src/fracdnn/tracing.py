@@ -32,7 +32,7 @@ def being_traced() -> bool:
 
 
 def values_are_unknown(tensor: torch.Tensor | None = None) -> bool:
-    """Whether nobody may look at values, or at those of a tensor: they are traced, or a CUDA graph is being captured."""
+    """Whether nobody may look at values, or at those of a tensor: they are traced, or a CUDA graph is captured."""
     if being_traced():
         return True
     if tensor is not None and not tensor.is_cuda:

@@ -1,5 +1,5 @@
 """The numbers by which a kernel is told what to compute."""
 
-TANH, RELU, GELU, SILU, SIGMOID, IDENTITY = range(6)
+TANH, RELU = range(2)
 # A pass ends with Y_N, or goes back from the cotangent of Y_N that is given, or from a loss of the outputs.
 STATE, COTANGENT, CROSS_ENTROPY, SQUARED_ERROR = range(4)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""A small dense network on a GPU: all layers in one launch forward, with the loss, and in one launch back. Needs Triton.
+"""A small dense network on a GPU: all layers in one launch forward, with the loss, and one launch back. Needs Triton.
 
 A program takes `TILE` samples through all layers. Every layer sums over all states before it; a program wrote them
 itself, so they lie in the caches of its processor. States are [N + 1, rows, width], with as many rows as all programs
@@ -7,12 +7,11 @@ have samples: those that are none are 0, and so are their cotangents. Weights of
 n + 1, as `ExactPlan` has them. Features are padded to `WIDTH`, outputs to `OUTPUTS`: sizes of products, at least 16.
 """
 
-import torch
 import triton
 import triton.language as tl
 
 from fracdnn.kernels.codes import CROSS_ENTROPY, STATE
-from fracdnn.kernels.triton_functions import activate, through_slope, what_to_keep
+from fracdnn.kernels.triton_activations import activated, through_slope, to_keep
 
 _STATE, _CROSS_ENTROPY = tl.constexpr(STATE), tl.constexpr(CROSS_ENTROPY)
 # States that are asked for at a time.
@@ -133,8 +132,8 @@ def forward(
         factor = tl.load(factors + j)
         memory = _next(states, weights, at, inside, length, j, n_layers, y, MEMORY)
         z = tl.dot(y, operator, input_precision=PRECISION, out_dtype=y.dtype) + bias
-        value = activate(z, ACTIVATION)
-        tl.store(kept + j * length + at, what_to_keep(z, value, ACTIVATION), mask=inside)
+        value = activated(z, ACTIVATION)
+        tl.store(kept + j * length + at, to_keep(z, value, ACTIVATION), mask=inside)
         y = memory + factor * tl.where(inside, value, 0.0)
         tl.store(states + (j + 1) * length + at, y, mask=inside)
         tl.debug_barrier()  # a state may be read by other threads than wrote it

@@ -24,14 +24,14 @@ from fracdnn.tracing import in_dispatch_mode
 BLOCK, _HALF = 8, 4
 # What a layer may do inside a kernel.
 ACTIVATIONS = ("tanh", "relu")
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def can_take(state: torch.Tensor) -> bool:
     """Whether the kernels can take states like this one."""
     if type(state) not in (torch.Tensor, nn.Parameter) or state.layout is not torch.strided:
         return False
-    return state.dtype in _DTYPES and not in_dispatch_mode() and loading.triton_history(state.device) is not None
+    return state.dtype in DTYPES and not in_dispatch_mode() and loading.triton_history(state.device) is not None
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ run as they come, the next one is captured, and from then on a step is one repla
 memory, so the same bits. What changes from step to step (which samples, how far) is read from tensors on the device.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -133,7 +133,7 @@ class CapturedEpochs:
         self._done, self._number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._outputs = task.x.new_empty(n, task.network.architecture.n_outputs)
-        self._steps = {size: Repeated(lambda size=size: self._step(size), device) for size in Counter(self._sizes)}
+        self._steps = {size: Repeated(partial(self._step, size), device) for size in set(self._sizes)}
 
     @property
     def is_captured(self) -> bool:

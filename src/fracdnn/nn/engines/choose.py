@@ -1,5 +1,7 @@
 """Which engine runs: the one place that decides. What a user asks for by name runs or is refused with the reason."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -8,23 +10,30 @@ from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES
 from fracdnn.memory import triton_sum
 from fracdnn.nn.architecture import Architecture, Weights
+from fracdnn.nn.engines import triton
 from fracdnn.nn.engines.by_hand import Layers, ProductLayers
 from fracdnn.nn.engines.fused import FusedLayers
 from fracdnn.nn.engines.kernel import KernelLayers
 from fracdnn.nn.engines.printed import PrintedLayers
+from fracdnn.nn.engines.triton import TritonLayers
 from fracdnn.nn.memory import Memory
 from fracdnn.tracing import operations_are_watched
 
-ENGINES = ("auto", "operations", "products", "kernel", "fused")
+ENGINES = ("auto", "operations", "products", "kernel", "triton", "fused")
 # What goes through the layers of a network by hand.
 LAYERS: dict[str, type[Layers]] = {
     "products": ProductLayers,
     "kernel": KernelLayers,
+    "triton": TritonLayers,
     "fused": FusedLayers,
     "printed": PrintedLayers,
 }
 # The history, and its sums, of engines that can use only one.
-NEEDS = {"kernel": {"history": "exact"}, "fused": {"history": "compressed", "sums": "triton"}}
+NEEDS = {
+    "kernel": {"history": "exact"},
+    "triton": {"history": "exact"},
+    "fused": {"history": "compressed", "sums": "triton"},
+}
 
 # At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 _KERNEL_WIDTH = 16
@@ -40,6 +49,8 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     | ---------- | -------------------------------------------------------------------------- | ------------------- |
     | kernel     | what products serves, on the CPU, tanh or relu, float32 or float64,        | up to width 16 and  |
     |            | fixed order and steps, skip connections, all pairs of layers; needs Numba  | 192 layers          |
+    | triton     | what products serves, on CUDA, float32 or float64, skip connections, up    | up to 192 layers    |
+    |            | to width 64, all pairs of layers; needs Triton                             |                     |
     | fused      | what products serves, on CUDA, tanh or relu, one fixed order below 1 and   | where Triton's sums |
     |            | equal steps, skip connections, exponentials; needs Triton                  | run: past 16 layers |
     | products   | dense operators, batches [n, n_features] of plain tensors in one dtype,    | where it can serve  |
@@ -55,6 +66,12 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
             return "kernel"
         if asked == "kernel":
             _refuse(asked, obstacle_here)
+    if asked == "triton" or (asked == "auto" and x.is_cuda and architecture.n_layers <= _KERNEL_LAYERS):
+        obstacle_here = obstacle or obstacle_to_small(architecture, memory) or obstacle_to_triton(x, triton.DTYPES)
+        if obstacle_here is None:
+            return "triton"
+        if asked == "triton":
+            _refuse(asked, obstacle_here)
     if asked == "fused" or (asked == "auto" and memory.sums_by_triton(x, architecture.n_layers)):
         obstacle_here = obstacle or obstacle_to_fused(architecture, memory) or obstacle_to_triton(x)
         if obstacle_here is None:
@@ -68,10 +85,12 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
     """Refuse an engine that could serve no batch of this network."""
-    if asked in ("products", "kernel", "fused"):
+    if asked in ("products", "kernel", "triton", "fused"):
         obstacle = _obstacle_in(architecture)
         if obstacle is None and asked == "kernel":
             obstacle = obstacle_to_kernel(architecture, memory)
+        if obstacle is None and asked == "triton":
+            obstacle = obstacle_to_small(architecture, memory)
         if obstacle is None and asked == "fused":
             obstacle = obstacle_to_fused(architecture, memory)
         if obstacle is not None:
@@ -131,10 +150,22 @@ def obstacle_to_fused(architecture: Architecture, memory: Memory) -> str | None:
     return None
 
 
-def obstacle_to_triton(x: torch.Tensor) -> str | None:
+def obstacle_to_small(architecture: Architecture, memory: Memory) -> str | None:
+    """Why Triton's kernel of whole networks cannot serve one that `products` can; None where it can."""
+    if architecture.width > triton.MAX_WIDTH:
+        return f"its width is {architecture.width}, above {triton.MAX_WIDTH}"
+    if not architecture.has_skip:
+        return "it has no skip connections"
+    if memory.history == "compressed":
+        return "it sums over all pairs of layers, and history is 'compressed'"
+    return None
+
+
+def obstacle_to_triton(x: torch.Tensor, dtypes: Sequence[torch.dtype] = triton_sum.DTYPES) -> str | None:
     """Why a batch cannot go into Triton's kernels; None where it can."""
-    if not triton_sum.can_take(x):
-        return f"x is {x.dtype} on {x.device}, no floating tensor on a CUDA device, or Triton is missing"
+    if not triton_sum.can_take(x) or x.dtype not in dtypes:
+        names = ", ".join(str(each).removeprefix("torch.") for each in dtypes)
+        return f"x is {x.dtype} on {x.device}, not one of {names} on a CUDA device, or Triton is missing"
     return None
 
 

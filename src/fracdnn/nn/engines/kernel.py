@@ -17,7 +17,7 @@ from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
 
 
 class Evaluation(NamedTuple):
-    """A loss, the outputs it was taken of, and its gradients, those of the memory's weights too where they are learned."""
+    """A loss, the outputs it was taken of, and its gradients; those of the memory's weights where they are learned."""
 
     value: float | torch.Tensor
     outputs: torch.Tensor

@@ -18,14 +18,6 @@ from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
 from fracdnn.nn.engines.kernel import Evaluation
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 
-CODES = {
-    "tanh": codes.TANH,
-    "relu": codes.RELU,
-    "gelu": codes.GELU,
-    "silu": codes.SILU,
-    "sigmoid": codes.SIGMOID,
-    "identity": codes.IDENTITY,
-}
 # What a tile of 16 samples has registers for.
 MAX_WIDTH = MAX_OUTPUTS = 64
 DTYPES = (torch.float32, torch.float64)
@@ -103,7 +95,7 @@ class TritonLayers(Layers):
         coarse = width > 16 and _coarse_products(y0)
         self._tile = {
             "MEMORY": isinstance(self._plan, ExactPlan),
-            "ACTIVATION": CODES[a.activation],
+            "ACTIVATION": a.activation,
             "PRECISION": "tf32" if coarse else "ieee",
             "TILE": _TILE,
             "WIDTH": width,
@@ -133,7 +125,7 @@ class TritonLayers(Layers):
 
 
 class Outputs(NamedTuple):
-    """What a forward pass with a loss leaves: outputs, their cotangents, losses of samples, and the cotangent of Y_N."""
+    """What a forward pass with a loss leaves: outputs, their cotangents, losses of samples, the cotangent of Y_N."""
 
     outputs: torch.Tensor
     cotangents: torch.Tensor
