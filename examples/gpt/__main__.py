@@ -18,7 +18,7 @@ from benchmarks.results import made_with
 from examples.gpt.records import NAME, Record, is_same, key, read_runs, write_runs
 from examples.gpt.streams import STREAMS
 from examples.gpt.text import LIMIT, python_text
-from examples.gpt.training import Data, Job, Settings, run
+from examples.gpt.training import Data, Job, Settings, reason, run
 
 FULL, QUICK = Settings(), Settings(width=32, batch=4, context=32, steps=6, evaluations=3, windows=8)
 DEPTHS, QUICK_DEPTHS = [12, 48], [2]
@@ -81,8 +81,8 @@ def train(
 def outcome(job: Job, settings: Settings, data: Data) -> Record:
     try:
         return run(job, settings, data)
-    except RuntimeError as error:  # no memory left, say: the other runs go on
-        return {**asdict(job), "failed": str(error).strip().partition("\n")[0]}
+    except Exception as error:  # no memory left, say: the other runs go on, and the record says why
+        return {**asdict(job), "failed": reason(error)}
 
 
 def _told(found: Record) -> str:

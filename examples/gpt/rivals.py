@@ -106,9 +106,11 @@ class AttentionResiduals(nn.Module):
 
 
 class _Attentions:
-    """Values [tokens, sublayers + 1, width] in the dtype of the sublayers' outputs; shares [query, key, tokens].
+    """Values [tokens, key, width] in the dtype of the sublayers' outputs; shares [query, key, tokens].
 
     The queries do not depend on the data, so the products of a new value with all later queries are one matrix product.
+    Keys and queries are filled up with zeros, and sums run over eights of them: matrices of 16 bits with odd rows would
+    leave GPUs their slowest products.
     """
 
     def __init__(self, x: torch.Tensor, queries: torch.Tensor) -> None:
@@ -116,8 +118,8 @@ class _Attentions:
         tokens, device = x.numel() // width, x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
         self.queries, self.dtype = queries, x.dtype
-        self.values = x.new_empty(tokens, count, width, dtype=dtype)
-        self.shares = x.new_empty(count, count, tokens)
+        self.values = x.new_zeros(tokens, _eights(count), width, dtype=dtype)
+        self.shares = x.new_zeros(_eights(count), _eights(count), tokens)
         self.scales = x.new_empty(count, tokens, 1)
         self.cotangents: torch.Tensor | None = None
         self.products_back: torch.Tensor | None = None
@@ -128,10 +130,10 @@ class _Attentions:
         self.values[:, k] = rows
         wide = rows.to(self.dtype)
         self.scales[k] = _scale(wide)
-        self.shares[k:, k] = self.queries[k:] @ (wide * self.scales[k]).t()
-        shares = self.shares[k, : k + 1]
+        self.shares[k : len(self.queries), k] = self.queries[k:] @ (wide * self.scales[k]).t()
+        shares, end = self.shares[k, : k + 1], _eights(k + 1)
         shares.copy_(torch.softmax(shares, 0))
-        return self._sum(shares, self.values[:, : k + 1]).view_as(value)
+        return self._sum(self.shares[k, :end], self.values[:, :end]).view_as(value)
 
     def _sum(self, shares: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Σ_k shares[k, t] rows[t, k], a small product for each token."""
@@ -140,21 +142,29 @@ class _Attentions:
 
     def backward(self, k: int, cotangent: torch.Tensor) -> torch.Tensor:
         if self.cotangents is None or self.products_back is None:
-            self.cotangents, self.products_back = torch.empty_like(self.values), torch.empty_like(self.shares)
+            self.cotangents, self.products_back = torch.zeros_like(self.values), torch.empty_like(self.shares)
         self.cotangents[:, k] = cotangent.reshape(self.values[:, k].shape)
-        by_share = (self.values[:, : k + 1] @ self.cotangents[:, k].unsqueeze(-1)).squeeze(-1).t().to(self.dtype)
-        weighted = self.shares[k, : k + 1] * by_share
-        self.products_back[k, : k + 1] = weighted - self.shares[k, : k + 1] * weighted.sum(0)
-        through_sums = self._sum(self.shares[k:, k], self.cotangents[:, k:])
-        return (through_sums + self._through_keys(k, self.products_back[k:, k])).view_as(cotangent)
+        end, begin = _eights(k + 1), _eights(k - 7)
+        shares = self.shares[k, :end]
+        by_share = (self.values[:, :end] @ self.cotangents[:, k].unsqueeze(-1)).squeeze(-1).t().to(self.dtype)
+        weighted = shares * by_share
+        self.products_back[k, :end] = weighted - shares * weighted.sum(0)
+        through_sums = self._sum(self.shares[begin:, k], self.cotangents[:, begin:])
+        return (through_sums + self._through_keys(k)).view_as(cotangent)
 
-    def _through_keys(self, k: int, products: torch.Tensor) -> torch.Tensor:
-        """From the products of v_k with all later queries, [queries, tokens], to v_k; and to the queries."""
-        scale = self.scales[k]
+    def _through_keys(self, k: int) -> torch.Tensor:
+        """From the products of v_k with all later queries to v_k; and to the queries."""
+        assert self.products_back is not None
+        products, scale = self.products_back[k : len(self.queries), k], self.scales[k]
         key = self.values[:, k].to(self.dtype) * scale
         self.gradient[k:] += products @ key
         to_key = products.t() @ self.queries[k:]
         return scale * (to_key - key * (key * to_key).mean(-1, keepdim=True))
+
+
+def _eights(count: int) -> int:
+    """The least multiple of 8 that is not less."""
+    return -(-count // 8) * 8
 
 
 def _scale(rows: torch.Tensor) -> torch.Tensor:

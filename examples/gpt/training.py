@@ -39,7 +39,7 @@ class Settings:
     batch: int = 64
     context: int = 256
     steps: int = 500
-    evaluations: int = 10
+    evaluations: int = 20
     windows: int = 256
     learning_rate: float = 1e-3
     weight_decay: float = 0.1
@@ -147,13 +147,20 @@ def ready(job: Job, settings: Settings, device: torch.device) -> tuple[Training,
         return training, training.step, "no CUDA device"
     try:
         return training, captured(training), None
-    except RuntimeError as error:  # what cannot be captured runs as it is
-        why = str(error).strip().partition("\n")[0]
+    except Exception as error:  # what cannot be captured runs as it is, and its record says why
+        why = reason(error)
     del training
     give_back()
     training = Training(job, settings, device)
     training.rehearse()
     return training, training.step, why
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong first: an end of a capture that has failed raises an error of its own."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
 def captured(training: Training) -> Callable[[], None]:

@@ -21,7 +21,7 @@ from examples.gpt.rivals import AttentionResiduals, DenseFormer
 from examples.gpt.streams import STREAMS, Residual, step_for_factor, step_for_horizon
 from examples.gpt.tables import PARTS
 from examples.gpt.text import is_held_out, python_text, read_text
-from examples.gpt.training import Data, Job, Training, groups
+from examples.gpt.training import Data, Job, Training, groups, reason
 from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
@@ -145,11 +145,12 @@ def test_attention_residuals_start_as_a_plain_average():
     torch.testing.assert_close(AttentionResiduals(layers).double()(x), torch.stack(values).mean(0))
 
 
-def test_attention_residuals_are_their_definition():
-    layers, x = sublayers(), state()
+@pytest.mark.parametrize("count", [1, 6, 7, 8, 17])
+def test_attention_residuals_are_their_definition(count):
+    layers, x = sublayers(count), state()
     stream = AttentionResiduals(layers).double()
     with torch.no_grad():
-        stream.queries.copy_(torch.randn(7, 4, generator=torch.Generator().manual_seed(2)))
+        stream.queries.copy_(torch.randn(count + 1, 4, generator=torch.Generator().manual_seed(2)))
     leaves = [x, stream.queries, *stream.layers.parameters()]
     assert_same(
         value_and_gradients(lambda: stream(x), *leaves),
@@ -478,9 +479,17 @@ def test_a_run_that_fails_is_recorded_and_run_again(tmp_path, capsys):
     job, data = Job("residual", 1, 0), Data(python_text(10**6), QUICK, CPU)
     found = outcome(job, replace(QUICK, batch=2**40), data)
     assert found.keys() == {"arm", "depth", "seed", "failed"}
+    assert found["failed"].startswith("RuntimeError: ")
     write_runs(path, [found])
     assert main([*command("--seeds", "1", "--arms", "residual", "--resume", "--out", str(tmp_path))[3:]]) == 0
     assert "failed" not in read_runs(path)["residual", 1, 0]
+
+
+def test_the_reason_is_the_first_error():
+    """A capture that is ended after an error raises another one."""
+    first, second = ValueError("the first\nand more"), RuntimeError("the second")
+    second.__context__ = first
+    assert reason(second) == reason(first) == "ValueError: the first"
 
 
 def test_the_page_is_made_from_the_results():
