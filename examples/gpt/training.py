@@ -177,9 +177,9 @@ def captured(training: Training) -> Callable[[], None]:
 
 
 def give_back() -> None:
-    """Free what the run before held, so that each begins alike."""
-    gc.collect()
+    """Free what the run before held on the GPU, so that each begins alike."""
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
