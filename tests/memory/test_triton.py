@@ -84,18 +84,18 @@ def test_the_cases_on_a_gpu(speed):
     run_cases(CASES, speed, TRITON_INTERPRET="0")
 
 
+def compiled(program, folder):
+    """The lines that a program prints which compiles kernels, for a GPU that need not be there."""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder), "TRITON_BACKENDS_IN_TREE": "1"}
+    done = process("-c", textwrap.dedent(program), **environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
 @needs_triton
 def test_the_kernels_compile_without_a_gpu(tmp_path):
     """The interpreter takes what the compiler refuses, and does not see that numbers are read several at a time."""
-    done = process(
-        "-c",
-        textwrap.dedent(COMPILE),
-        TRITON_INTERPRET="0",
-        TRITON_CACHE_DIR=str(tmp_path),
-        TRITON_BACKENDS_IN_TREE="1",
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.split("\n")[:-1]
+    lines = compiled(COMPILE, tmp_path)
     assert len(lines) == 28
     assert all(line.endswith("True") for line in lines)
 

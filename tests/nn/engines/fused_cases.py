@@ -135,8 +135,8 @@ def test_what_is_not_finite_is_not_hidden(activation):
     ],
 )
 def test_what_auto_takes_on_a_gpu(engine, options):
-    net = network(64, 2, **options).to(DEVICE)
-    net(torch.zeros(3, 64, dtype=net.W.dtype, device=DEVICE)).sum().backward()
+    net = network(65, 2, **options).to(DEVICE)
+    net(torch.zeros(3, 65, dtype=net.W.dtype, device=DEVICE)).sum().backward()
     assert net.engine_ == engine
 
 

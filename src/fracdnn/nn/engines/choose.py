@@ -60,7 +60,7 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     if asked == "operations":
         return asked
     obstacle = obstacle_to_products(architecture, x, weights)
-    if asked == "kernel" or (obstacle is None and fits_kernel(asked, architecture, memory)):
+    if asked == "kernel" or (asked == "auto" and obstacle is None and fits_kernel(asked, architecture, memory)):
         obstacle_here = obstacle or obstacle_to_kernel(architecture, memory) or obstacle_to_numba(x)
         if obstacle_here is None:
             return "kernel"
@@ -98,9 +98,11 @@ def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) ->
 
 
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
-    """Whether some batch may run on the kernel: it is asked for, or "auto" would take it."""
+    """Whether some batch may run on a kernel of whole networks: it is asked for, or "auto" would take it on the CPU."""
     small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
-    return asked == "kernel" or (asked == "auto" and small and obstacle_to_kernel(architecture, memory) is None)
+    return asked in ("kernel", "triton") or (
+        asked == "auto" and small and obstacle_to_kernel(architecture, memory) is None
+    )
 
 
 def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: Weights) -> str | None:

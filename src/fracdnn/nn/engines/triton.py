@@ -33,7 +33,7 @@ class TritonLayers(Layers):
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
         self._architecture, self._plan = architecture, plan
-        self._K, self._b = weights.operators.contiguous(), weights.b
+        self._K, self._b = _readable(weights.operators), weights.b
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         self._prepare(y0)
@@ -53,12 +53,12 @@ class TritonLayers(Layers):
             shares = loss.weight / loss.weight.sum()
         smoothing = loss.label_smoothing
         smoothing = self._plan.kept(("number", smoothing, *_kind(y0)), lambda: y0.new_full((1,), smoothing))
-        told = (W.contiguous(), loss.target.contiguous(), shares, *found, smoothing, n_outputs)
+        told = (_readable(W), _readable(loss.target), _readable(shares), *found, smoothing, n_outputs)
         self._launch_forward(y0, LOSSES[loss.kind], *told)
         return found
 
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
-        return self._back(cotangent.clone(memory_format=torch.contiguous_format), torch.empty_like(self._kept))
+        return self._back(_readable(cotangent.clone()), torch.empty_like(self._kept))
 
     def back_from_loss(self, outputs: "Outputs") -> tuple[LayerGradients, torch.Tensor]:
         """Once only: what was kept makes room for what is made of it. Also the gradient of W."""
@@ -113,7 +113,7 @@ class TritonLayers(Layers):
         down, along = {"vector": (a.width, 1), "scalar": (1, 0), "none": (0, 0)}[a.bias]
         if b is None:
             b = self._plan.kept(("no bias", *_kind(y0)), lambda: y0.new_zeros(1))
-        layers = (y0.contiguous(), self._K, b.contiguous(), self._factors, self._memory(y0), self._states, self._kept)
+        layers = (_readable(y0), self._K, _readable(b), self._factors, self._memory(y0), self._states, self._kept)
         *pointers, n_outputs = loss
         sizes = (self._n, self._rows, a.n_layers, a.width, n_outputs, down, along)
         self._launch("forward", *layers, *pointers, *sizes, KIND=kind, OUTPUTS=_padded(n_outputs))
@@ -154,6 +154,11 @@ def _sum_of_products(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     shape = (n_layers * _PARTS, rows // _PARTS, width)
     parts = torch.bmm(left.view(shape).transpose(1, 2), right.reshape(shape))
     return parts.view(n_layers, _PARTS, width, width).sum(1)
+
+
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers as the kernels read them."""
+    return tensor.contiguous().resolve_neg()
 
 
 def _coarse_products(like: torch.Tensor) -> bool:

@@ -1,0 +1,82 @@
+"""The engine "triton": the cases of `triton_cases` in Triton's interpreter and on a GPU, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError
+from tests.memory.test_triton import compiled, needs_cuda, needs_triton, run_cases
+from tests.nn.problems import batch, network
+
+CASES = Path(__file__).with_name("triton_cases.py")
+# Both kernels for an H100.
+COMPILE = """
+    import itertools
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+    from fracdnn.kernels import triton_network as kernels
+    from fracdnn.kernels.codes import CROSS_ENTROPY
+
+    SIZES = ("n", "rows", "n_layers", "width", "n_outputs", "b_down", "b_along")
+    KINDS = [("fp32", 16, "ieee", "gelu"), ("fp32", 64, "tf32", "silu"), ("fp64", 64, "ieee", "tanh")]
+
+    for kernel, (kind, width, precision, activation) in itertools.product((kernels.forward, kernels.backward), KINDS):
+        constants = {"MEMORY": True, "ACTIVATION": activation, "KIND": CROSS_ENTROPY, "PRECISION": precision}
+        constants |= {"TILE": 16, "WIDTH": width, "OUTPUTS": 16, "AHEAD": kind == "fp32"}
+        constants = {name: constants[name] for name in kernel.arg_names if name.isupper() and len(name) > 1}
+        kinds = {**dict.fromkeys(constants, "constexpr"), **dict.fromkeys(SIZES, "i32"), "target": "*i64"}
+        signature = {name: kinds.get(name, "*" + kind) for name in kernel.arg_names}
+        place = kernel.arg_names.index
+        source = ASTSource(
+            fn=kernel,
+            signature=signature,
+            constexprs={(place(name),): value for name, value in constants.items()},
+            attrs={(place(name),): [["tt.divisibility", 16]] for name in signature if signature[name][0] == "*"},
+        )
+        made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        print(kernel.__name__, kind, "mma" in made.asm["ptx"])
+"""
+
+
+@needs_triton
+def test_the_cases_in_the_interpreter():
+    run_cases(CASES, "not slow", TRITON_INTERPRET="1")
+
+
+@needs_cuda
+@needs_triton
+def test_the_cases_on_a_gpu():
+    run_cases(CASES, "not slow", TRITON_INTERPRET="0")
+
+
+@needs_triton
+def test_the_kernels_compile_without_a_gpu(tmp_path):
+    """Products in TF32 and in float64 run on tensor cores, which float32 has none of."""
+    expected = [
+        f"{name} {kind}" for name in ("forward", "backward") for kind in ("fp32 False", "fp32 True", "fp64 True")
+    ]
+    assert compiled(COMPILE, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"operator": "stencil", "n_features": 4, "grid_shape": (2, 2)}, "its operator is a stencil, no dense matrix"),
+        ({"width": 65}, "its width is 65, above 64"),
+        ({"residual": False}, "it has no skip connections"),
+        ({"history": "compressed"}, "it sums over all pairs of layers, and history is 'compressed'"),
+    ],
+    ids=str,
+)
+def test_a_network_it_cannot_serve_is_refused_at_once(options, reason):
+    with pytest.raises(InvalidArgumentError, match=f"engine must be one that can serve, got 'triton', but {reason}"):
+        network(**options, engine="triton")
+
+
+def test_a_batch_it_cannot_serve_is_refused():
+    net = network(engine="triton")
+    with pytest.raises(InvalidArgumentError, match=r"x is torch.float64 on cpu, not one of float32, float64 on a CUDA"):
+        net(batch())
+    with pytest.raises(InvalidArgumentError, match=r"got 'triton', but x has shape \(3,\), no batch of rows"):
+        net(torch.zeros(3, dtype=torch.float64))

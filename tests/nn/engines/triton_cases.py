@@ -1,0 +1,211 @@
+"""The engine "triton" against "operations" and the objective's definition, on a GPU or in Triton's interpreter.
+
+`test_triton` runs this file in a process of its own, as `tests.memory.test_triton` does with its cases.
+"""
+
+import math
+
+import pytest
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
+from fracdnn.nn.engines import triton
+from fracdnn.nn.operators import ACTIVATIONS
+from fracdnn.training import Objective, Regularization, backward
+from tests.memory.triton_cases import DEVICE, needs_gpu, relative
+from tests.nn.problems import batch, network
+
+ENGINE = "triton"
+LIMIT = {torch.float64: 1e-13, torch.float32: 3e-6}
+
+
+def made(n=6, n_features=3, n_layers=5, dtype=torch.float64, **options):
+    net = network(n_features, 2, n_layers, dtype, engine=ENGINE, **options).to(DEVICE)
+    return net, batch(n, n_features, dtype).detach().to(DEVICE).requires_grad_()
+
+
+def found(net, x, engine=ENGINE):
+    """The result and all gradients, by an engine."""
+    net.engine = engine
+    result = net(x)
+    assert net.engine_ == engine
+    weights = torch.linspace(-1, 2, result.numel(), device=DEVICE).to(x.dtype).view_as(result)
+    return [result, *torch.autograd.grad((result * weights).sum(), [x, *net.parameters()])]
+
+
+def check(net, x):
+    limit = LIMIT[x.dtype]
+    for mine, theirs in zip(found(net, x), found(net, x, "operations"), strict=True):
+        assert mine.dtype == theirs.dtype
+        assert relative(mine, theirs) <= limit
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("n", "n_features", "n_layers", "options"),
+    [
+        (6, 3, 1, {}),
+        (1, 1, 2, {"bias": "none"}),
+        (33, 2, 10, {"activation": "relu", "bias": "scalar", "order": 0.9}),
+        (17, 3, 9, {"width": 20, "activate_opening": True}),
+        (5, 4, 3, {"order": 1.0}),
+        (5, 3, 4, {"width": 64, "order": [0.3, 0.5, 0.7, 0.9]}),
+        (5, 3, 4, {"step_size": [0.1, 0.2, 0.3, 0.4]}),
+    ],
+)
+def test_values_and_all_gradients_agree_with_operations(n, n_features, n_layers, options, dtype):
+    check(*made(n, n_features, n_layers, dtype, **options))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation(activation):
+    check(*made(activation=activation, learn_order=True))
+
+
+@pytest.mark.parametrize("options", [{"learn_order": "layer"}, {"learn_steps": True}], ids=str)
+def test_a_learned_memory(options):
+    check(*made(18, 3, 5, **options))
+
+
+def test_samples_far_from_zero():
+    """Where σ has no slope, and exponentials would overflow."""
+    for activation in ACTIVATIONS:
+        net, x = made(n_layers=2, activation=activation, dtype=torch.float32)
+        with torch.no_grad():
+            x *= 1e4
+        for mine, theirs in zip(found(net, x), found(net, x, "operations"), strict=True):
+            assert mine.isfinite().all()
+            assert (mine - theirs).norm() <= 1e-5 * theirs.norm().clamp(min=1e-3)
+
+
+OBJECTIVES = [
+    Objective(),
+    Objective(label_smoothing=0.1, regularization=Regularization(0.1, 0.2, 0.3, 0.4)),
+    Objective("squared_error", Regularization(operator=0.2, laplacian="matrix")),
+]
+
+
+def by_autograd(objective, net, x, target, weight):
+    net.engine = "operations"
+    net.zero_grad()
+    value = objective(net, x, target, weight)
+    value.backward()
+    net.engine = ENGINE
+    return [value, *[parameter.grad for parameter in net.parameters()]]
+
+
+def data(objective, n, n_outputs, dtype):
+    generator = torch.Generator().manual_seed(5)
+    if objective.loss == "cross_entropy":
+        target = torch.randint(n_outputs, (n,), generator=generator)
+    else:
+        target = torch.randn(n, n_outputs, generator=generator, dtype=torch.float64).to(dtype)
+    return target.to(DEVICE), (torch.rand(n, generator=generator, dtype=torch.float64) + 0.1).to(DEVICE, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=["plain", "smoothed", "squares"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_loss_and_its_gradients_in_one_pass(objective, weighted, dtype, monkeypatch):
+    made_inside = []
+    inside = triton.TritonLayers.forward_with_loss
+    monkeypatch.setattr(
+        triton.TritonLayers, "forward_with_loss", lambda *given: made_inside.append(given) or inside(*given)
+    )
+    options = {"width": 5, "activate_opening": True, "activation": "gelu", "learn_order": True}
+    net, x = made(19, 3, 4, dtype, **(options if weighted else {}))
+    x = x.detach()
+    target, weight = data(objective, len(x), 2, dtype)
+    weight = weight if weighted else None
+    expected = by_autograd(objective, net, x, target, weight)
+    net.zero_grad()
+    value, outputs = backward(objective, net, x, target, weight)
+    assert net.engine_ == ENGINE
+    assert len(made_inside) == 1
+    assert relative(outputs, net(x)) <= LIMIT[dtype]
+    assert value == pytest.approx(float(expected[0].detach()), rel=LIMIT[dtype])
+    for parameter, theirs in zip(net.parameters(), expected[1:], strict=True):
+        assert relative(parameter.grad, theirs) <= LIMIT[dtype]
+
+
+@pytest.mark.parametrize("n_outputs", [1, 17, 64, 65])
+def test_numbers_of_outputs(n_outputs):
+    """More than the kernel takes are left to torch."""
+    net = network(3, n_outputs, 3, engine=ENGINE).to(DEVICE)
+    x = batch(7).detach().to(DEVICE)
+    target, weight = data(Objective(), 7, n_outputs, x.dtype)
+    expected = by_autograd(Objective(), net, x, target, weight)
+    net.zero_grad()
+    value, _ = backward(Objective(), net, x, target, weight)
+    assert value == pytest.approx(float(expected[0].detach()), rel=1e-13, abs=1e-15)
+    for parameter, theirs in zip(net.parameters(), expected[1:], strict=True):
+        assert (parameter.grad - theirs).norm() <= 1e-13 * theirs.norm().clamp(min=1e-2)
+
+
+def test_many_rows_are_multiplied_in_parts(monkeypatch):
+    monkeypatch.setattr(triton, "_ROWS_OF_A_PRODUCT", 16)
+    check(*made(35, 2, 3))
+
+
+def test_going_back_again_gives_the_same():
+    net, x = made()
+    loss = net(x).square().sum()
+    first = torch.autograd.grad(loss, [x, net.K, net.b], retain_graph=True)
+    for mine, theirs in zip(torch.autograd.grad(loss, [x, net.K, net.b]), first, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_views_of_any_kind():
+    net, x = made()
+    for name in ("K", "b", "W"):
+        turned = getattr(net, name).detach().transpose(-1, -2).contiguous().transpose(-1, -2)
+        setattr(net, name, torch.nn.Parameter(turned))
+    assert not net.b.is_contiguous()
+    check(net, x.detach().T.contiguous().T.requires_grad_())
+    net.engine = ENGINE
+    expected = net(-x.detach())
+    assert torch.equal(net(torch._neg_view(x.detach())), expected)
+    assert net.engine_ == ENGINE
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_what_is_not_finite_is_not_hidden(activation):
+    net, x = made(activation=activation)
+    torch.nn.init.constant_(net.b[3].detach(), math.nan)
+    if x.is_cpu:
+        with pytest.raises(NotFiniteError, match="layer 3 made the state not finite"):
+            net(x)
+    else:
+        assert net(x).isnan().all()
+    assert net.engine_ == ENGINE
+
+
+@needs_gpu
+@pytest.mark.parametrize("label", [-1, 2])
+def test_labels_without_an_output_are_refused(label):
+    net, x = made()
+    target = torch.tensor([0, 1, label, 0, 1, 0], device=DEVICE)
+    with pytest.raises(InvalidArgumentError, match=f"target must hold classes from 0 to 1 for 2 outputs, got {label}"):
+        backward(Objective(), net, x.detach(), target)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [
+        ("triton", {}),
+        ("triton", {"dtype": torch.float32, "learn_order": True, "activation": "gelu"}),
+        ("triton", {"order": 1.0}),
+        ("triton", {"n_features": 64, "n_layers": 192}),
+        ("fused", {"n_layers": 193}),
+        ("fused", {"n_features": 65, "n_layers": 20}),
+        ("products", {"n_features": 65}),
+        ("products", {"dtype": torch.bfloat16}),
+        ("products", {"residual": False}),
+    ],
+    ids=str,
+)
+def test_what_auto_takes_on_a_gpu(engine, options):
+    net = network(**options).to(DEVICE)
+    net(torch.zeros(3, net.architecture.n_features, dtype=net.W.dtype, device=DEVICE)).sum().backward()
+    assert net.engine_ == engine
