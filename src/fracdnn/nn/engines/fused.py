@@ -43,12 +43,13 @@ class FusedLayers(Layers):
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
         if not self._blocks:
             self.forward(self._y0)
+        blocks, self._blocks = self._blocks, []  # also where this ends in an error: half of them would be wrong
         n_layers, operators = len(self._K), self._K.unbind()
         grad_K, grad_b = torch.empty_like(self._K), None if self._b is None else torch.empty_like(self._b)
         adjoint = _by_triton(self._plan.adjoint_sum(n_layers, cotangent))
         end = n_layers
-        while self._blocks:
-            states, values = self._blocks.pop()
+        while blocks:
+            states, values = blocks.pop()
             begin = end - len(values)
             for j in reversed(range(begin, end)):
                 value, factor = values[j - begin], self._factors[j]
