@@ -273,7 +273,7 @@ BAD = [
     ),
     (
         lambda: network(engine="gpu"),
-        "engine must be one of 'auto', 'operations', 'products', 'kernel', 'fused', got 'gpu'",
+        "engine must be one of 'auto', 'operations', 'products', 'kernel', 'triton', 'fused', got 'gpu'",
     ),
     (
         lambda: network(depth=3),

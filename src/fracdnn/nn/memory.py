@@ -87,6 +87,7 @@ class Memory(nn.Module):
             raise InvalidArgumentError(f"tolerance must lie below 1, got {tolerance}; it is a relative error, 1e-6 say")
         self.history_: str | None = None
         self._plans: dict[tuple[Any, ...], MemoryPlan] = {}
+        self._copies: dict[tuple[str, torch.device], torch.Tensor] = {}
 
     @property
     def order(self) -> torch.Tensor:
@@ -110,7 +111,7 @@ class Memory(nn.Module):
     def part(self, index: slice) -> "Memory":
         """The memory of some of the layers: one for all is shared, values of single layers are copied."""
         part = separate_copy(self)
-        part._plans, part.history_ = {}, None
+        part._plans, part._copies, part.history_ = {}, {}, None
         part._order, part._steps = (
             _taken(value, index) if value.dim() else value for value in (self._order, self._steps)
         )
@@ -152,13 +153,28 @@ class Memory(nn.Module):
         return plan
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str) -> MemoryPlan:
-        order, steps = self._for(n_layers, self.order, "order"), self._for(n_layers, self.step_size, "step_size")
+        order, steps = self._together(self.order, self.step_size)
+        order, steps = self._for(n_layers, order, "order"), self._for(n_layers, steps, "step_size")
         if self.is_residual:
             return MemorylessPlan(steps.expand(n_layers))
         if steps.dim():
-            return steps_plan(order.to(steps.device), steps)
+            return steps_plan(order, steps)
         tolerance, block = self._tolerance(state), choose_block(state)
         return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block, sums=sums)
+
+    def _together(self, order: torch.Tensor, steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both where what is learned is; copies of what is not are kept, since a CUDA graph can hold no copying."""
+        if self.learned_order is None:
+            return self._copy("order", order, steps.device), steps
+        return order, steps if self.learned_steps is not None else self._copy("steps", steps, order.device)
+
+    def _copy(self, name: str, values: torch.Tensor, device: torch.device) -> torch.Tensor:
+        if values.device == device or being_traced():
+            return values.to(device)
+        key = (name, device)
+        if key not in self._copies:
+            self._copies[key] = outside_of_modes(lambda: values.to(device))
+        return self._copies[key]
 
     def _for(self, n_layers: int, values: torch.Tensor, name: str) -> torch.Tensor:
         """The values of so many layers, which may have become others since."""
@@ -234,7 +250,7 @@ class Memory(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""
-        return {**self.__dict__, "_plans": {}}
+        return {**self.__dict__, "_plans": {}, "_copies": {}}
 
     def extra_repr(self) -> str:
         order, steps = _shown(self.order), _shown(self.step_size)

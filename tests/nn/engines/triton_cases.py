@@ -197,6 +197,8 @@ def test_labels_without_an_output_are_refused(label):
         ("triton", {"dtype": torch.float32, "learn_order": True, "activation": "gelu"}),
         ("triton", {"order": 1.0}),
         ("triton", {"n_features": 64, "n_layers": 192}),
+        ("triton", {"n": 1000, "n_features": 64, "n_layers": 64}),
+        ("fused", {"n": 1000, "n_features": 64, "n_layers": 65}),
         ("fused", {"n_layers": 193}),
         ("fused", {"n_features": 65, "n_layers": 20}),
         ("products", {"n_features": 65}),
@@ -206,6 +208,8 @@ def test_labels_without_an_output_are_refused(label):
     ids=str,
 )
 def test_what_auto_takes_on_a_gpu(engine, options):
+    options = dict(options)
+    n = options.pop("n", 3)
     net = network(**options).to(DEVICE)
-    net(torch.zeros(3, net.architecture.n_features, dtype=net.W.dtype, device=DEVICE)).sum().backward()
+    net(torch.zeros(n, net.architecture.n_features, dtype=net.W.dtype, device=DEVICE)).sum().backward()
     assert net.engine_ == engine

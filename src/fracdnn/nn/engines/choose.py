@@ -39,6 +39,8 @@ NEEDS = {
 _KERNEL_WIDTH = 16
 # The kernel sums over all pairs of layers: deeper, these are too many.
 _KERNEL_LAYERS = 192
+# On a GPU too, and larger states than these (rows times width) leave its caches earlier (docs/gpu.md).
+_TRITON_LAYERS, _TRITON_NUMBERS = 64, 2**15
 _KERNEL_ACTIVATIONS = ("tanh", "relu")
 
 
@@ -49,8 +51,8 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     | ---------- | -------------------------------------------------------------------------- | ------------------- |
     | kernel     | what products serves, on the CPU, tanh or relu, float32 or float64,        | up to width 16 and  |
     |            | fixed order and steps, skip connections, all pairs of layers; needs Numba  | 192 layers          |
-    | triton     | what products serves, on CUDA, float32 or float64, skip connections, up    | up to 192 layers    |
-    |            | to width 64, all pairs of layers; needs Triton                             |                     |
+    | triton     | what products serves, on CUDA, float32 or float64, skip connections, up    | up to 64 layers, of |
+    |            | to width 64, all pairs of layers; needs Triton                             | small states to 192 |
     | fused      | what products serves, on CUDA, tanh or relu, one fixed order below 1 and   | where Triton's sums |
     |            | equal steps, skip connections, exponentials; needs Triton                  | run: past 16 layers |
     | products   | dense operators, batches [n, n_features] of plain tensors in one dtype,    | where it can serve  |
@@ -66,7 +68,7 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
             return "kernel"
         if asked == "kernel":
             _refuse(asked, obstacle_here)
-    if asked == "triton" or (asked == "auto" and x.is_cuda and architecture.n_layers <= _KERNEL_LAYERS):
+    if asked == "triton" or (asked == "auto" and _is_small_on_gpu(architecture, x)):
         obstacle_here = obstacle or obstacle_to_small(architecture, memory) or obstacle_to_triton(x, triton.DTYPES)
         if obstacle_here is None:
             return "triton"
@@ -150,6 +152,12 @@ def obstacle_to_fused(architecture: Architecture, memory: Memory) -> str | None:
     if memory.history == "exact":
         return "it sums by exponentials, and history is 'exact'"
     return None
+
+
+def _is_small_on_gpu(architecture: Architecture, x: torch.Tensor) -> bool:
+    numbers = x.numel() // max(1, architecture.n_features) * architecture.width
+    most = _KERNEL_LAYERS if numbers <= _TRITON_NUMBERS else _TRITON_LAYERS
+    return x.is_cuda and architecture.n_layers <= most
 
 
 def obstacle_to_small(architecture: Architecture, memory: Memory) -> str | None:

@@ -5,8 +5,12 @@ it; back they are the kernel that makes the cotangent of K y + b, and its produc
 those of eight layers at once: states lie in blocks of eight, and the cotangents beside them.
 
 No layer has more memory than its state and one more tensor, which holds K y, then σ(K y + b), then its cotangent. Going
-back uses that up, block by block, so that going back once more computes the layers again.
+back uses that up, so that going back once more computes the layers again.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 
@@ -46,7 +50,7 @@ class FusedLayers(Layers):
         blocks, self._blocks = self._blocks, []  # also where this ends in an error: half of them would be wrong
         n_layers, operators = len(self._K), self._K.unbind()
         grad_K, grad_b = torch.empty_like(self._K), None if self._b is None else torch.empty_like(self._b)
-        adjoint = _by_triton(self._plan.adjoint_sum(n_layers, cotangent))
+        adjoint, aside = _by_triton(self._plan.adjoint_sum(n_layers, cotangent)), _Aside(cotangent.device)
         end = n_layers
         while blocks:
             states, values = blocks.pop()
@@ -58,10 +62,12 @@ class FusedLayers(Layers):
                 else:
                     adjoint.retreat_layer(n_layers - 1 - j, cotangent, factor, value, self._activation)
                 cotangent = value @ operators[j]
-            torch.bmm(values.mT, states, out=grad_K[begin:end])
-            if grad_b is not None:
-                torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
+            with aside(states, values):
+                torch.bmm(values.mT, states, out=grad_K[begin:end])
+                if grad_b is not None:
+                    torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
             end = begin
+        aside.join()
         return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, ())
 
     def _biases(self) -> list[torch.Tensor | None]:
@@ -70,6 +76,35 @@ class FusedLayers(Layers):
             return [None] * len(self._K)
         b = self._b if self._b.dim() == 2 else self._b.unsqueeze(1).expand(self._K.shape[:2])
         return list(b.contiguous().resolve_neg().unbind())
+
+
+class _Aside:
+    """Operations that nobody waits for before the end, on a stream of their own: products beside what reads memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = _stream(device) if device.type == "cuda" else None
+        self._held: list[torch.Tensor] = []
+
+    @contextmanager
+    def __call__(self, *read: torch.Tensor) -> Iterator[None]:
+        """Around operations that read these tensors, which are held until the end."""
+        if self._stream is None:
+            yield
+            return
+        self._held.extend(read)
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def join(self) -> None:
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        self._held.clear()
+
+
+@lru_cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def _by_triton(made: object) -> TritonCompressedSum:

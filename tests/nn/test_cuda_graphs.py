@@ -1,0 +1,82 @@
+"""Stacks in CUDA graphs: captured whole, by `make_graphed_callables`, and by torch.compile's "reduce-overhead"."""
+
+import pytest
+import torch
+from torch import nn
+
+from fracdnn.nn import FractionalStack
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+MEMORIES = {
+    "exact": {"history": "exact"},
+    "compressed": {"history": "compressed"},
+    "learned": {"learn_order": True},
+    "by layer": {"learn_order": "layer"},
+    "steps": {"learn_steps": True},
+    "order 1": {"order": 1.0},
+    "checkpoint": {"checkpoint": True},
+}
+
+
+def made(options, n_layers=20):
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(n_layers)]
+    return FractionalStack(layers, **{"order": 0.5, **options}).cuda()
+
+
+def batch(seed):
+    return torch.randn(8, 16, generator=torch.Generator().manual_seed(seed)).cuda()
+
+
+def found(stack, parameters, x):
+    x = x.clone().requires_grad_()
+    result = stack(x)
+    return [result.detach(), *torch.autograd.grad(result.square().sum(), [x, *parameters])]
+
+
+@pytest.mark.parametrize("options", MEMORIES.values(), ids=MEMORIES)
+def test_graphed_callables(options):
+    stack = made(options)
+    expected = found(stack, list(stack.parameters()), batch(1))
+    graphed = torch.cuda.make_graphed_callables(made(options), (batch(0).requires_grad_(),))
+    for mine, theirs in zip(found(graphed, list(graphed.parameters()), batch(1)), expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("options", MEMORIES.values(), ids=MEMORIES)
+def test_a_whole_step_in_a_graph_follows_the_parameters(options):
+    """Also learned orders: weights of the memory are made anew in each replay."""
+    stack, x = made(options), batch(0)
+    parameters = list(stack.parameters())
+
+    def run():
+        result = stack(x)
+        return [result, *torch.autograd.grad(result.square().sum(), parameters)]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += 0.1
+        x.copy_(batch(1))
+    graph.replay()
+    for mine, theirs in zip(captured, run(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("name", ["exact", "learned", "by layer", "order 1"])
+def test_reduce_overhead(name):
+    stack = made(MEMORIES[name], 4)
+    expected = found(stack, list(stack.parameters()), batch(1))
+    compiled = torch.compile(stack, mode="reduce-overhead")
+    for _ in range(3):
+        mine = [each.clone() for each in found(compiled, list(stack.parameters()), batch(1))]
+    for one, other in zip(mine, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
