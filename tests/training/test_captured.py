@@ -1,6 +1,8 @@
 """Training from CUDA graphs ends where training step by step ends, and says that it was captured."""
 
 import warnings
+from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -67,8 +69,12 @@ def step_by_step(monkeypatch, training, task):
 
 
 @needs_cuda
-@pytest.mark.parametrize("options", NETWORKS.values(), ids=NETWORKS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "options"),
+    # BFGS has a matrix of all parameters by all parameters.
+    [(way, NETWORKS[name]) for way, name in product(WAYS, NETWORKS) if name != "fused" or way in ("adam", "lbfgs")],
+    ids=str,
+)
 def test_it_ends_where_single_steps_end(monkeypatch, way, options):
     task = made_task(**options)
     history, parameters = trained(WAYS[way], task)
@@ -97,8 +103,7 @@ def test_losses_without_weights_in_single_precision(monkeypatch, loss):
 @needs_cuda
 @pytest.mark.parametrize("way", ["adam", "lbfgs"])
 def test_a_resumed_training_ends_at_the_same_bits(tmp_path, way):
-    half = {"adam": AdamTraining(1e-2, batch_size=16, max_epochs=6), "lbfgs": FullBatchTraining("lbfgs", max_iter=6)}
-    whole = {"adam": half["adam"], "lbfgs": FullBatchTraining("lbfgs", max_iter=12)}[way]
+    whole = WAYS[way]
     _, expected = trained(whole, made_task())
 
     class StopError(Exception):
@@ -108,13 +113,12 @@ def test_a_resumed_training_ends_at_the_same_bits(tmp_path, way):
         if record.iteration == 5:
             raise StopError
 
-    options = {name: getattr(whole, name) for name in whole.__dataclass_fields__}
-    first = type(whole)(**{**options, "checkpoints": Checkpoints(tmp_path / "run", every=4)})
+    first = replace(whole, checkpoints=Checkpoints(tmp_path / "run", every=4))
     task = made_task()
     task.watch = stop
     with pytest.raises(StopError):
         first.fit(task)
-    again = type(whole)(**{**options, "checkpoints": Checkpoints(tmp_path / "run", every=4, resume=True)})
+    again = replace(whole, checkpoints=Checkpoints(tmp_path / "run", every=4, resume=True))
     history, parameters = trained(again, made_task())
     assert history.captured
     for mine, theirs in zip(parameters, expected, strict=True):
@@ -154,7 +158,7 @@ def test_labels_without_an_output_are_refused(way):
 
 @needs_cuda
 def test_a_training_that_diverges_says_so():
-    task = made_task(activation="identity")
+    task = made_task(activation="identity", dtype=torch.float32)
     history = AdamTraining(1e30, batch_size=16, max_epochs=6).fit(task)
     assert history.status == "not finite"
     assert all(parameter.isfinite().all() for parameter in task.network.parameters())
