@@ -1,7 +1,7 @@
-"""The group "gpu" by itself: `python -m benchmarks.gpu [--quick] [--out FOLDER] [--case WORD ...] [--profile N]`.
+"""The groups of the GPU by themselves: `python -m benchmarks.gpu [--quick] [--out FOLDER] [--only GROUP ...] …`.
 
 For machines with a GPU that have torch but not what the other groups need. Prints a table as it goes, writes
-FOLDER/gpu.json (build/gpu) after each case, and then shows where the N largest cases (2) spend the GPU's time.
+FOLDER/gpu.json (build/gpu) after each case, and with --profile N shows where the N largest cases spend the GPU's time.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.case import Case, Options
 from benchmarks.cases.gpu import GROUP, WAYS, Network
+from benchmarks.cases.gpu_dense import DENSE, FIT
 from benchmarks.measures import Record, median, number, ratio
 from benchmarks.results import made_with, write_results
 from benchmarks.runner import run_case
@@ -26,21 +27,24 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a small size, to see that it runs")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="a folder for the results")
+    parser.add_argument("--only", nargs="+", metavar="GROUP", choices=[each.name for each in (GROUP, DENSE, FIT)])
     parser.add_argument("--case", nargs="+", metavar="WORD", default=[], help="cases whose names hold all these words")
     parser.add_argument(
-        "--profile", type=int, default=2, metavar="N", help="kernels of the N largest float32 cases (2)"
+        "--profile", type=int, default=0, metavar="N", help="kernels of the N largest cases of the group gpu"
     )
     told = parser.parse_args(argv)
     if not torch.cuda.is_available():
-        print("skipped: the group gpu needs a CUDA device, and there is none", file=sys.stderr)
+        print("skipped: the groups of the GPU need a CUDA device, and there is none", file=sys.stderr)
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-    chosen = [case for case in GROUP.cases(Options(told.quick)) if all(word in case.name for word in told.case)]
+    groups = [group for group in (GROUP, DENSE, FIT) if not told.only or group.name in told.only]
+    every = [(group.name, case) for group in groups for case in group.cases(Options(told.quick))]
+    chosen = [(group, case) for group, case in every if all(word in case.name for word in told.case)]
     records: list[Record] = []
-    for case in chosen:
-        print(f"\n{case.name}", flush=True)
+    for group, case in chosen:
+        print(f"\n{group}: {case.name}", flush=True)
         try:
-            record = run_case(GROUP.name, case, Options(told.quick))
+            record = run_case(group, case, Options(told.quick))
         except RuntimeError as error:  # no memory left, say: the other cases go on
             print(f"  failed: {error}", flush=True)
             _give_back()
@@ -49,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         write_results(told.out / "gpu.json", records)
         print("\n".join(lines(record)), flush=True)
         _give_back()
-    plain = sorted((case for case in chosen if case.settings["precision"] == "float32"), key=_numbers)
+    plain = sorted((case for _, case in chosen if case.settings.get("precision") == "float32"), key=_numbers)
     for case in plain[-told.profile :] if told.profile else []:
         show_profile(case)
         _give_back()
@@ -64,6 +68,9 @@ def lines(record: Record) -> list[str]:
             found.append(f"  {name:18} {outcome['status']}: {outcome['why']}")
             continue
         seconds, base = median(record, name), "residual, " + name.partition(", ")[2]
+        if base not in record["rivals"]:
+            found.append(f"  {name:18} {number(1e3 * (seconds or 0.0)):>8} ms, error {outcome['error']:.1e}")
+            continue
         memory, least = (record["rivals"][each].get("notes", {}).get("peak MiB") for each in (name, base))
         text = f"  {name:18} {number(1e3 * (seconds or 0.0)):>8} ms, {number(ratio(record, name, base)):>6} x residual"
         if memory and least:

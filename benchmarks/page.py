@@ -1,7 +1,7 @@
-"""The page of results: `python -m benchmarks.page [FOLDER]` makes it anew from FOLDER/results/benchmarks.json (docs).
+"""The pages of results: `python -m benchmarks.page [FOLDER]` makes them from FOLDER/results/benchmarks.json (docs).
 
-Its words stand in docs/benchmarks.md and are written by hand; its tables, between `<!-- benchmark NAME -->` and
-`<!-- end -->`, and its pictures are made from the results.
+Their words stand in docs/benchmarks.md and docs/gpu.md and are written by hand; their tables, between
+`<!-- benchmark NAME -->` and `<!-- end -->`, and the pictures are made from the results.
 """
 
 import re
@@ -16,6 +16,7 @@ from fracdnn.files import write_whole
 from fracdnn.report.figures import save_figure
 
 DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("gpu.md", "benchmarks.md")
 _PLACE = re.compile(r"(<!-- benchmark ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -30,10 +31,12 @@ def filled(text: str, records: list[Record]) -> str:
 
 
 def make_page(folder: Path = DOCS) -> Path:
-    """Write page and pictures of the results in a folder; the words are always those of docs/benchmarks.md."""
+    """Write pages and pictures of the results in a folder, with the words of docs; returns the main page."""
     records = list(read_results(folder / "results" / "benchmarks.json").values())
-    text = filled((DOCS / "benchmarks.md").read_text(encoding="utf-8"), records)
-    page = write_whole(folder / "benchmarks.md", lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    page = folder
+    for name in PAGES:
+        text = filled((DOCS / name).read_text(encoding="utf-8"), records)
+        page = write_whole(folder / name, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"))
     for name, draw in FIGURES.items():
         save_figure(folder / "images" / f"benchmark_{name}.png", draw(records))
     return page

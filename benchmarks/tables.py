@@ -73,18 +73,17 @@ def memory(records: Records, group: str, ratios: Sequence[tuple[str, str]], by: 
     return markdown([by, *(f"{name} (MiB)" for name in rivals), *(f"{a} / {b}" for a, b in ratios)], rows)
 
 
-def gpu_memory(records: Records) -> str:
-    """Peak memory on the GPU in MiB, as torch's allocator counts it."""
-    chosen = of_group(records, "gpu")
+def gpu_memory(records: Records, group: str, rivals: Sequence[str]) -> str:
+    """Peak memory on the GPU in MiB, as torch's allocator counts it; the first of the rivals is the base."""
+    chosen = of_group(records, group)
     if not chosen:
-        return missing("gpu")
-    rivals = ("residual, eager", "torch, eager", "triton, eager")
+        return missing(group)
     rows = []
     for record in chosen:
         found = [(rival(record, name) or {}).get("notes", {}).get("peak MiB") for name in rivals]
         shares = [each / found[0] if each and found[0] else None for each in found[1:]]
         rows.append([*map(_setting, record["settings"].values()), *map(number, found), *map(number, shares)])
-    ways = [name.removesuffix(", eager") for name in rivals]
+    ways = [name.partition(", ")[0] for name in rivals]
     headings = [*chosen[0]["settings"], *(f"{way} (MiB)" for way in ways), *(f"{way} / residual" for way in ways[1:])]
     return markdown(headings, rows)
 
@@ -103,10 +102,10 @@ def errors(records: Records, group: str) -> str:
     return markdown([first, *rivals], rows)
 
 
-def targets(records: Records) -> str:
-    """What was asked for, and what was measured over all cases it was asked of."""
+def targets(records: Records, groups: Sequence[str] = ()) -> str:
+    """What was asked for, and what was measured over all cases it was asked of; of some groups, or of all."""
     asked: dict[tuple[Any, ...], list[tuple[float | None, Record]]] = {}
-    for record in records:
+    for record in (each for each in records if not groups or each["group"] in groups):
         for target in record["targets"]:
             # "default" is one rival here and another there: the words make the target.
             key = (target["what"], target["at_least"], target["at_most"])
@@ -224,10 +223,10 @@ def precision_points(records: Records) -> str:
     return markdown(["problem", "method", "setting: ms (error)"], rows)
 
 
-def machine(records: Records) -> str:
-    """Where and with what the numbers were made, once for each setting among them."""
+def machine(records: Records, groups: Sequence[str] = ()) -> str:
+    """Where and with what the numbers were made, once for each setting among them; of some groups, or of all."""
     settings: dict[str, list[str]] = {}
-    for record in records:
+    for record in (each for each in records if not groups or each["group"] in groups):
         made = record["made_with"]
         here = made["machine"]
         packages = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
@@ -274,6 +273,9 @@ _PAPER = [("plain", "ours"), ("naive", "ours")]
 _DEPTH = [("exact", "residual"), ("compressed", "residual")]
 _CHECKPOINT = [("checkpoint", "compressed")]
 _GPU = [(f"{way}, {kind}", f"residual, {kind}") for kind in ("eager", "graph") for way in ("torch", "triton")]
+_GPU_ENGINES = ("residual", "products", "fused", "triton")
+_GPU_DENSE = [("auto, eager", "residual, eager")]
+_GPU_DENSE += [(f"{way}, graph", "residual, graph") for way in _GPU_ENGINES[1:]]
 _SOLVER = [("ours", "torchdiffeq"), ("fdeint (PyPI)", "ours")]
 
 TABLES: dict[str, Callable[[Records], str]] = {
@@ -291,7 +293,12 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "stack-checkpoint": partial(times, group="stack-checkpoint", unit="µs", ratios=_CHECKPOINT, per="layers"),
     "stack-checkpoint-memory": partial(memory, group="stack-checkpoint", ratios=_CHECKPOINT, by="layers"),
     "gpu": partial(times, group="gpu", unit="µs", ratios=_GPU, per="layers"),
-    "gpu-memory": gpu_memory,
+    "gpu-memory": partial(gpu_memory, group="gpu", rivals=[f"{way}, eager" for way in ("residual", "torch", "triton")]),
+    "gpu-dense": partial(times, group="gpu-dense", unit="ms", ratios=_GPU_DENSE),
+    "gpu-dense-memory": partial(gpu_memory, group="gpu-dense", rivals=[f"{way}, graph" for way in _GPU_ENGINES]),
+    "gpu-fit": partial(times, group="gpu-fit", unit="s", ratios=[("steps", "graphs")]),
+    "gpu-targets": partial(targets, groups=("gpu", "gpu-dense", "gpu-fit")),
+    "gpu-machine": partial(machine, groups=("gpu", "gpu-dense", "gpu-fit")),
     "solver": partial(times, group="solver", unit="ms", ratios=_SOLVER),
     "solver-memory": partial(memory, group="solver", ratios=_SOLVER, by="steps"),
     "solver-errors": partial(errors, group="solver"),

@@ -102,10 +102,12 @@ class Network:
         for layer in self.layers:
             layer.zero_grad()
 
+    def gradients(self) -> list[torch.Tensor]:
+        return [p.grad for layer in self.layers for p in layer.parameters() if p.grad is not None]
+
     def found(self, way: str) -> list[torch.Tensor]:
         self.clear()
-        result = self.run(way)
-        return [result, *(p.grad for layer in self.layers for p in layer.parameters() if p.grad is not None)]
+        return [self.run(way), *self.gradients()]
 
     def error(self, way: str) -> float:
         """Of the first layers, some samples, against the definition in single precision."""
@@ -132,20 +134,24 @@ class Network:
         return found
 
     def peak(self, way: str) -> dict[str, Any]:
-        """What a pass takes at most beside what is there, parameters and input."""
-        self.clear()
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        self.run(way)
-        torch.cuda.synchronize()
-        return {"peak MiB": (torch.cuda.max_memory_allocated() - before) / 2**20}
+        return peak_of(self, way)
+
+
+def peak_of(problem: Any, way: str) -> dict[str, Any]:
+    """What a pass takes at most beside what is there, parameters and input."""
+    problem.clear()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    problem.run(way)
+    torch.cuda.synchronize()
+    return {"peak MiB": (torch.cuda.max_memory_allocated() - before) / 2**20}
 
 
 class Captured:
     """A pass as a CUDA graph: warmed up on a stream of its own, captured, and played back."""
 
-    def __init__(self, problem: Network, way: str) -> None:
+    def __init__(self, problem: Any, way: str) -> None:
         self._problem, self._way = problem, way
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -158,8 +164,7 @@ class Captured:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             result = problem.run(way)
-        gradients = [p.grad for layer in problem.layers for p in layer.parameters()]
-        self._found = [result, *(gradient for gradient in gradients if gradient is not None)]
+        self._found = [result, *problem.gradients()]
 
     def run(self) -> None:
         self._graph.replay()
@@ -201,7 +206,7 @@ def captured(way: str, problem: Network) -> Rival:
 ASKED = "GPU, 100 layers and more, CUDA graphs: Triton's kernels / residual, time"
 
 
-def case(n_layers: int, width: int, batch: int, precision: str = "float32", *, turns: int = 9) -> Case:
+def case(n_layers: int, width: int, batch: int, precision: str = "float32", *, turns: int = 7) -> Case:
     name = f"{n_layers} layers of width {width}, {batch} rows"
     return Case(
         name=name if precision == "float32" else f"{name}, {precision}",

@@ -14,7 +14,7 @@ from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.measures import number, ratio, seconds_to_reach
 from benchmarks.memory import measured
 from benchmarks.networks import DefinitionNetwork, PlainNetwork, twin
-from benchmarks.page import filled
+from benchmarks.page import PAGES, filled
 from benchmarks.registry import GROUPS, find_case
 from benchmarks.results import read_results
 from benchmarks.runner import run_case
@@ -256,17 +256,18 @@ def test_list_and_unknown_groups(capsys):
 
 
 def test_every_group_has_a_place_on_the_page():
-    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
     for name in GROUPS:
         assert name in TABLES
     for name in TABLES:
         assert f"<!-- benchmark {name} -->" in text
 
 
-def test_the_page_is_made_from_the_results():
-    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+def test_the_pages_are_made_from_the_results():
     records = list(read_results(DOCS / "results" / "benchmarks.json").values())
-    assert filled(text, records) == text, "run python -m benchmarks.page"
+    for page in PAGES:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert filled(text, records) == text, "run python -m benchmarks.page"
     assert not any(record["quick"] for record in records)
     for record in records:
         for outcome in record["rivals"].values():

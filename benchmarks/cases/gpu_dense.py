@@ -1,0 +1,215 @@
+"""Dense networks on a GPU by every engine, value and gradients of a loss, against the residual network as torch writes
+it; and the fit of an estimator, from CUDA graphs and step by step.
+
+Without a CUDA device nothing runs; `python -m benchmarks.gpu` runs these cases, too.
+"""
+
+import warnings
+from functools import cached_property, partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from benchmarks.case import Case, Group, Options, Rival, Target
+from benchmarks.cases.gpu import ORDER, STEP_SIZE, Captured, peak_of
+from benchmarks.ways import distance, residual
+from fracdnn.nn import FractionalNetwork
+from fracdnn.training import Objective, Task, loops
+
+# Layers, width, batch: those of the paper, tables of measurements, and those of `gpu`.
+SMALL = [(35, 2, 280), (35, 16, 5000), (35, 64, 4096)]
+WIDE = [(100, 256, 4096), (300, 256, 1024), (1000, 256, 1024), (1000, 512, 4096)]
+CLASSES, CHECKED_SAMPLES = 4, 64
+ENGINES = ("products", "fused", "triton")
+# Rounding of single precision, and of TF32 products against themselves in a graph.
+TOLERANCE, COARSE = 1e-3, 1e-2
+
+
+class DenseNetwork:
+    """The same K, b and W with memory and without, on the GPU, which is first asked for by a rival."""
+
+    def __init__(self, n_layers: int, width: int, batch: int) -> None:
+        self.n_layers, self.width, self.batch = n_layers, width, batch
+        self._precision_before = torch.get_float32_matmul_precision()
+
+    def close(self) -> None:
+        torch.set_float32_matmul_precision(self._precision_before)
+
+    @cached_property
+    def network(self) -> FractionalNetwork:
+        if not torch.cuda.is_available():
+            raise ImportError("needs a CUDA device, and there is none")
+        sizes = {"n_layers": self.n_layers, "order": ORDER, "step_size": STEP_SIZE}
+        generator = torch.Generator().manual_seed(0)
+        return FractionalNetwork(self.width, CLASSES, generator=generator, **sizes).cuda()
+
+    @cached_property
+    def plain(self) -> nn.ModuleList:
+        """The layers of the residual network, and W."""
+        made = nn.ModuleList([*(nn.Linear(self.width, self.width) for _ in range(self.n_layers))])
+        for layer, K, b in zip(made, self.network.K, self.network.b, strict=True):
+            layer.load_state_dict({"weight": K, "bias": b})
+        last = nn.Linear(self.width, CLASSES, bias=False)
+        last.load_state_dict({"weight": self.network.W})
+        return made.append(last).cuda()
+
+    @cached_property
+    def data(self) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(self.batch, self.width, generator=generator)
+        return x.cuda(), torch.randint(CLASSES, (self.batch,), generator=generator).cuda()
+
+    def run(self, way: str) -> torch.Tensor:
+        return self._evaluated(way, *self.data)
+
+    def clear(self) -> None:
+        for parameter in (*self.network.parameters(), *self.plain.parameters()):
+            parameter.grad = None
+
+    def gradients(self) -> list[torch.Tensor]:
+        parameters = (*self.network.parameters(), *self.plain.parameters())
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    def found(self, way: str) -> list[torch.Tensor]:
+        self.clear()
+        return [self.run(way), *self.gradients()]
+
+    def error(self, way: str) -> float:
+        """Of some samples, against double precision: by the operations of the definition, or the residual network's."""
+        torch.set_float32_matmul_precision("highest")
+        x, target = (each[:CHECKED_SAMPLES] for each in self.data)
+        try:
+            self.clear()
+            mine = [self._evaluated(way, x, target), *self.gradients()]
+            self.clear()
+            for part in (self.network, self.plain):
+                part.double()
+            reference = way if way == "residual" else "operations"
+            theirs = [self._evaluated(reference, x.double(), target), *self.gradients()]
+            return distance(mine, [each.float() for each in theirs])
+        finally:
+            for part in (self.network, self.plain):
+                part.float()
+            self.clear()
+            torch.set_float32_matmul_precision("high")
+
+    def peak(self, way: str) -> dict[str, Any]:
+        return peak_of(self, way)
+
+    def _evaluated(self, way: str, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if way == "residual":
+            *layers, last = self.plain
+            y = residual(lambda j, y: torch.tanh(layers[j](y)), x, len(layers), STEP_SIZE)
+            loss = cross_entropy(last(y), target)
+            loss.backward()
+            return loss.detach()
+        self.network.engine = way
+        value = Task(self.network, Objective(), x, target).evaluate()
+        if way not in ("auto", self.network.engine_):
+            raise ImportError(f"{way} did not run, but {self.network.engine_}")
+        return torch.as_tensor(value)
+
+
+def eager(way: str, problem: DenseNetwork) -> Rival:
+    torch.set_float32_matmul_precision("high")
+    problem.run(way)
+
+    def run() -> None:
+        problem.run(way)
+        torch.cuda.synchronize()
+
+    notes = partial(problem.peak, way)
+    return Rival(run, partial(problem.error, way), TOLERANCE, prepare=problem.clear, notes=notes)
+
+
+def captured(way: str, problem: DenseNetwork) -> Rival:
+    torch.set_float32_matmul_precision("high")
+    if problem.error(way) > TOLERANCE:
+        raise ImportError(f"{way} gives other numbers")
+    graph = Captured(problem, way)
+    return Rival(graph.run, graph.error, tolerance=COARSE, notes=partial(problem.peak, way))
+
+
+def case(n_layers: int, width: int, batch: int, *, turns: int = 9) -> Case:
+    engines = [name for name in ENGINES if name != "triton" or width <= 64]
+    small, best = width <= 64, "triton" if width <= 64 else "fused"
+    asked = "GPU, dense networks: small kernel / residual" if small else "GPU, dense, width 256 on: fused / residual"
+    return Case(
+        name=f"{n_layers} layers of width {width}, {batch} rows",
+        settings={"layers": n_layers, "state": f"{batch} x {width}"},
+        build=partial(DenseNetwork, n_layers, width, batch),
+        rivals={
+            **{f"{way}, eager": partial(eager, way) for way in ("residual", "auto")},
+            **{f"{way}, graph": partial(captured, way) for way in ("residual", *engines)},
+        },
+        turns=turns,
+        targets=(Target(f"{asked}, CUDA graphs, time", f"{best}, graph", "residual, graph", at_most=1.0),),
+    )
+
+
+def cases(options: Options) -> list[Case]:
+    if options.quick:
+        return [case(20, 16, 33, turns=2)]
+    return [case(*size) for size in (*SMALL, *WIDE)]
+
+
+class Fit:
+    """A classifier on a made-up table; what it learns must be the same in both ways."""
+
+    def __init__(self, rows: int, features: int, epochs: int) -> None:
+        random = np.random.default_rng(0)
+        self.X = random.normal(size=(rows, features))
+        noise = 0.3 * random.normal(size=rows)
+        self.y = np.sin(2 * self.X[:, 0]) + self.X[:, 1] * self.X[:, 2] + noise > 0
+        self.epochs = epochs
+
+    def fitted(self, way: str) -> Any:
+        from fracdnn.estimators import FractionalClassifier
+
+        model = FractionalClassifier(device="cuda", max_iter=self.epochs, random_state=0)
+        captures = mock.patch.object(loops, "can_capture", return_value=way == "graphs")
+        with captures, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(self.X, self.y)
+        torch.cuda.synchronize()
+        if model.history_.captured != (way == "graphs"):
+            raise ImportError("a fit that was to run from CUDA graphs did not, or the other way round")
+        return model
+
+    @cached_property
+    def expected(self) -> float:
+        return float(self.fitted("steps").loss_)
+
+
+def fit(way: str, problem: Fit) -> Rival:
+    if not torch.cuda.is_available():
+        raise ImportError("needs a CUDA device, and there is none")
+
+    def error() -> float:
+        return abs(float(problem.fitted(way).loss_) / problem.expected - 1.0)
+
+    return Rival(partial(problem.fitted, way), error, tolerance=1e-3)
+
+
+def fits(options: Options) -> list[Case]:
+    rows, epochs = (1000, 5) if options.quick else (100_000, 4)
+    target = Target("GPU, fit of 100,000 x 30: step by step / CUDA graphs, time", "steps", "graphs", at_least=5.0)
+    return [
+        Case(
+            name=f"{rows} x 30, {epochs} epochs",
+            settings={"rows": rows, "epochs": epochs},
+            build=partial(Fit, rows, 30, epochs),
+            rivals={way: partial(fit, way) for way in ("graphs", "steps")},
+            turns=1 if options.quick else 3,
+            warm_turns=0,
+            targets=() if options.quick else (target,),
+        )
+    ]
+
+
+DENSE = Group("gpu-dense", "dense networks on a GPU by every engine against the residual network", cases)
+FIT = Group("gpu-fit", "an estimator's fit on a GPU from CUDA graphs and step by step", fits)
