@@ -14,6 +14,7 @@ COLOURS = {
     "order 0.9": SKY,
     "order 0.5": BLUE,
     "order 0.5, horizon": "#003C5F",
+    "residual, short": "#9A9A9A",
     "learnt order": GREEN,
     "learnt by layer": "#66B99E",
     "DenseFormer": ORANGE,

@@ -22,15 +22,16 @@ START = 0.9
 
 
 class Residual(nn.Module):
-    """Y_j = Y_{j−1} + f_j(Y_{j−1})."""
+    """Y_j = Y_{j−1} + τ f_j(Y_{j−1})."""
 
-    def __init__(self, sublayers: Sequence[nn.Module]) -> None:
+    def __init__(self, sublayers: Sequence[nn.Module], step_size: float = 1.0) -> None:
         super().__init__()
         self.layers = nn.ModuleList(sublayers)
+        self.step_size = step_size
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            y = y + layer(y)
+            y = torch.add(y, layer(y), alpha=self.step_size)
         return y
 
 
@@ -42,6 +43,17 @@ def step_for_factor(order: float) -> float:
 def step_for_horizon(order: float, n_layers: int) -> float:
     """The step size with (Nτ)^γ/Γ(1+γ) = N."""
     return (n_layers * math.gamma(1 + order)) ** (1 / order) / n_layers
+
+
+def horizon(order: float, step_size: float, n_layers: int) -> float:
+    """(Nτ)^γ/Γ(1+γ)."""
+    return (n_layers * step_size) ** order / math.gamma(1 + order)
+
+
+def _short(sublayers: Sequence[nn.Module], *, order: float) -> Residual:
+    """The residual stream with the horizon that an order has at c = 1, which is short."""
+    n_layers = len(sublayers)
+    return Residual(sublayers, horizon(order, step_for_factor(order), n_layers) / n_layers)
 
 
 def _matched(sublayers: Sequence[nn.Module], *, order: float, **options: Any) -> FractionalStack:
@@ -57,6 +69,7 @@ STREAMS: dict[str, Stream] = {
     "order 0.9": partial(_matched, order=0.9),
     "order 0.5": partial(_matched, order=0.5),
     "order 0.5, horizon": partial(_same_horizon, order=0.5),
+    "residual, short": partial(_short, order=0.5),
     "learnt order": partial(_matched, order=START, learn_order=True),
     "learnt by layer": partial(_matched, order=START, learn_order="layer"),
     "DenseFormer": DenseFormer,

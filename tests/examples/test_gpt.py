@@ -18,7 +18,7 @@ from examples.gpt.model import GPT, Attention, Perceptron, loss_of
 from examples.gpt.page import DOCS, PAGE, filled
 from examples.gpt.records import read_runs, write_runs
 from examples.gpt.rivals import AttentionResiduals, DenseFormer
-from examples.gpt.streams import STREAMS, Residual, step_for_factor, step_for_horizon
+from examples.gpt.streams import STREAMS, Residual, horizon, step_for_factor, step_for_horizon
 from examples.gpt.tables import PARTS
 from examples.gpt.text import is_held_out, python_text, read_text
 from examples.gpt.training import Data, Job, Training, groups, reason
@@ -84,6 +84,16 @@ def test_the_residual_stream_adds_each_layer():
     assert torch.equal(Residual(layers)(x), residual(layers, x))
 
 
+def test_a_short_residual_stream_has_the_horizon_of_order_one_half():
+    layers, x = sublayers(), state()
+    stream = STREAMS["residual, short"](layers)
+    assert len(layers) * stream.step_size == pytest.approx(horizon(0.5, step_for_factor(0.5), len(layers)), rel=1e-12)
+    y = x
+    for layer in layers:
+        y = y + stream.step_size * layer(y)
+    torch.testing.assert_close(stream(x), y)
+
+
 @pytest.mark.parametrize(
     ("arm", "order", "factor"),
     [
@@ -112,8 +122,7 @@ def test_streams_with_memory_are_the_definition_with_matched_steps(arm, order, f
 @pytest.mark.parametrize("order", [0.5, 0.9])
 def test_step_sizes_match_the_factor_or_the_horizon_of_the_residual_stream(order):
     assert float(l1_step_factor(order, step_for_factor(order))) == pytest.approx(1.0, rel=1e-12)
-    horizon = (24 * step_for_horizon(order, 24)) ** order / math.gamma(1 + order)
-    assert horizon == pytest.approx(24, rel=1e-12)
+    assert horizon(order, step_for_horizon(order, 24), 24) == pytest.approx(24, rel=1e-12)
 
 
 def test_denseformer_starts_as_the_residual_network():

@@ -92,6 +92,10 @@ class MemoryPlan(ABC):
             factors = pad((rows[1] * rows[2]).sum(1).to(torch.float64), (begin - 1, after))
             return (*self.weight_gradients(rows[0], rows[1], begin, position), factors)
 
+    def constants(self) -> list[Any]:
+        """All that is kept now."""
+        return list(self._kept.values())
+
     def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What `make` gives, as constants; made once for each key, such as the dtype and device of a state."""
         found = self._kept.get(key)

@@ -162,6 +162,10 @@ class Memory(nn.Module):
         tolerance, block = self._tolerance(state), choose_block(state)
         return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block, sums=sums)
 
+    def constants(self) -> list[torch.Tensor]:
+        """Copies of what is fixed."""
+        return list(self._copies.values())
+
     def _together(self, order: torch.Tensor, steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Both where what is learned is; copies of what is not are kept, since a CUDA graph can hold no copying."""
         if self.learned_order is None:

@@ -191,6 +191,11 @@ class FractionalNetwork(nn.Module):
             self.engine_, self.memory.history_ = found[0], found[1].history
         return found
 
+    def constants(self) -> list[Any]:
+        """What passes read beside parameters and batches: who holds it keeps its memory, as a CUDA graph needs it."""
+        plans = [plan for _, plan in self._routes.values()]
+        return [*plans, *(plan.constants() for plan in plans), self.memory.constants()]
+
     def _new_route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
         if self.adjoint == "continuous":
             if x.dim() != 2:

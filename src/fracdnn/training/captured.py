@@ -37,11 +37,14 @@ def can_capture(task: Task) -> bool:
 class Repeated:
     """A function of no arguments that is captured when it has run a few times, and then replayed.
 
-    It always reads and writes the same tensors; `results` are those that it returned in the capture.
+    It always reads and writes the same tensors; `results` are those that it returned in the capture. What it reads of
+    a network's constants is held: the network may make room for others.
     """
 
-    def __init__(self, function: Callable[[], tuple[torch.Tensor, ...]], device: torch.device) -> None:
-        self._function, self._device = function, device
+    def __init__(
+        self, function: Callable[[], tuple[torch.Tensor, ...]], network: FractionalNetwork, device: torch.device
+    ) -> None:
+        self._function, self._network, self._device = function, network, device
         self._stream = torch.cuda.Stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._runs = 0
@@ -74,7 +77,7 @@ class Repeated:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self._stream):
             self.results = self._function()
-        self._graph = graph
+        self._graph, self._held = graph, self._network.constants()
 
 
 class CapturedEvaluation:
@@ -99,7 +102,7 @@ class CapturedEvaluation:
         else:
             check_labels(task.objective.loss, task.network.architecture.n_outputs, task.target)
             self._task = task
-            self._repeated = Repeated(self._evaluate, task.x.device)
+            self._repeated = Repeated(self._evaluate, task.network, task.x.device)
         return True
 
     def backward(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,7 +136,7 @@ class CapturedEpochs:
         self._done, self._number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._outputs = task.x.new_empty(n, task.network.architecture.n_outputs)
-        self._steps = {size: Repeated(partial(self._step, size), device) for size in set(self._sizes)}
+        self._steps = {size: Repeated(partial(self._step, size), task.network, device) for size in set(self._sizes)}
 
     @property
     def is_captured(self) -> bool:
