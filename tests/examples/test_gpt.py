@@ -322,7 +322,7 @@ def test_a_run_of_all_streams_is_recorded_and_makes_a_page(tmp_path, capsys):
     assert main(command("--seeds", "2", "--out", str(results))[3:]) == 0
     told = capsys.readouterr()
     assert told.out.strip() == str(results / "gpt.json")
-    assert "16/16, 1 blocks, seed 1, attention residuals: " in told.err
+    assert "18/18, 1 blocks, seed 1, attention residuals: " in told.err
     runs = read_runs(results / "gpt.json")
     assert list(runs) == [(arm, 1, seed) for seed in (0, 1) for arm in STREAMS]
     for (arm, _, _), run in runs.items():
