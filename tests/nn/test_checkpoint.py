@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import lookup_backend
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
@@ -360,11 +361,19 @@ def test_compiled_and_transformed_stacks_run_without(order):
     torch.testing.assert_close(tangent, torch.func.jvp(plain, (x,), (torch.ones_like(x),))[1], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch's own
 def test_compiled_layers():
-    plain, again = pair([nn.Sequential(layer, nn.BatchNorm1d(4).double()) for layer in dense(9)], order=0.5)
-    for layer in again:
-        layer.compile(backend="aot_eager")
+    layers, graphs = [nn.Sequential(layer, nn.BatchNorm1d(4).double()) for layer in dense(9)], []
+    plain, again = pair(layers, order=0.5)
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    torch._dynamo.reset()
+    again.layers = nn.ModuleList([torch.compile(layer, backend=backend) for layer in again])
     assert_same(outcome(again, batch(6, 4)), outcome(plain, batch(6, 4)))
+    assert len(graphs) == 1  # which serves all layers, and their second calls
     for mine, theirs in zip(again.buffers(), plain.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
