@@ -14,6 +14,7 @@ import json, os, resource, sys, traceback
 
 import fracdnn.cli.app, fracdnn.cli.train
 from fracdnn.cli import main
+from tests.cli.interrupted import interrupt_at
 
 def child(request):
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -24,6 +25,8 @@ def child(request):
     sys.modules.update(dict.fromkeys(request["missing"]))
     if request["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
+    if request["moment"]:
+        interrupt_at(request["moment"])
     sys.argv = ["fracdnn", *request["arguments"]]
     main()
 
@@ -47,7 +50,13 @@ for line in sys.stdin:
 
 @lru_cache(maxsize=1)
 def _parent():
-    process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
 
     def end():
         process.stdin.close()
@@ -58,10 +67,11 @@ def _parent():
     return process
 
 
-def run(*arguments, cwd, stdin="", file_size=0, missing=()):
+def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None):
     """`fracdnn` with these arguments: return code and what it wrote.
 
-    `file_size` limits the files it may write; it cannot import modules that are `missing`.
+    `file_size` limits the files it may write; it cannot import modules that are `missing`; `moment` is when it gets
+    Ctrl-C (see `interrupted`).
     """
     with tempfile.TemporaryDirectory() as files:
         for name in ("stdin", "stdout", "stderr"):
@@ -73,6 +83,7 @@ def run(*arguments, cwd, stdin="", file_size=0, missing=()):
             "files": files,
             "file_size": file_size,
             "missing": missing,
+            "moment": moment,
         }
         parent = _parent()
         parent.stdin.write(json.dumps(request) + "\n")

@@ -85,8 +85,13 @@ class Counted(nn.Module):
         return self.layer(y, *arguments)
 
 
-@pytest.mark.parametrize("n_layers", [1, 2, 9, 33, 130])
-@pytest.mark.parametrize("name", SETTINGS)
+DEEP = ["0.3", "1", "compressed", "learned order, compressed", "both"]  # of several segments
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers"),
+    [*((name, n_layers) for name in SETTINGS for n_layers in (1, 2, 9, 33)), *((name, 130) for name in DEEP)],
+)
 def test_values_and_gradients_are_the_same(name, n_layers):
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 2e-6)):
         plain, again = pair(dense(n_layers, dtype=dtype), dtype, **SETTINGS[name])
