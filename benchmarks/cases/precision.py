@@ -151,7 +151,7 @@ def settings(name: str, *, backward: bool, quick: bool) -> list[Setting]:
     peer_steps = (16, 64) if large else (64, 512, 2048)
     pypi_steps = (16, 64, 256 if backward else 1024) if large else (64, 512, 2048 if backward else 8192)
     if quick:
-        tolerances, steps, few, peer_steps, pypi_steps = range(3, 5), (32, 64), (32,), (32,), (32,)
+        tolerances, steps, few, peer_steps, pypi_steps = range(3, 5), (64, 128), (64,), (64,), (64,)
     found = [by_tolerance(10.0**-digits, backward=backward) for digits in tolerances]
     found += [by_steps("adams", n, method="adams") for n in steps]
     if not above_one:

@@ -1,4 +1,4 @@
-"""Runs commands as processes of their own, forked from one that has imported the package: seconds saved on each."""
+"""Runs commands and programs as processes of their own, forked from one that has imported what takes seconds."""
 
 import atexit
 import json
@@ -10,8 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 PARENT = """
-import json, os, resource, sys, traceback
+import json, os, resource, runpy, sys, traceback, warnings
 
+import torch._dynamo  # by every training
 import fracdnn.cli.app, fracdnn.cli.train
 from fracdnn.cli import main
 from tests.cli.interrupted import interrupt_at
@@ -27,8 +28,12 @@ def child(request):
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
     if request["moment"]:
         interrupt_at(request["moment"])
-    sys.argv = ["fracdnn", *request["arguments"]]
-    main()
+    if request["program"]:
+        warnings.simplefilter("error")
+        runpy.run_path(request["program"], run_name="__main__")
+    else:
+        sys.argv = ["fracdnn", *request["arguments"]]
+        main()
 
 for line in sys.stdin:
     pid = os.fork()
@@ -73,18 +78,20 @@ def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None):
     `file_size` limits the files it may write; it cannot import modules that are `missing`; `moment` is when it gets
     Ctrl-C (see `interrupted`).
     """
+    request = {"arguments": [str(argument) for argument in arguments], "file_size": file_size, "missing": missing}
+    return _done({**request, "moment": moment, "program": None}, cwd, stdin)
+
+
+def run_program(path, *, cwd):
+    """A file of Python, with warnings as errors: return code and what it wrote."""
+    return _done({"file_size": 0, "missing": (), "moment": None, "program": str(path)}, cwd)
+
+
+def _done(request, cwd, stdin=""):
     with tempfile.TemporaryDirectory() as files:
         for name in ("stdin", "stdout", "stderr"):
             (Path(files) / name).write_text(stdin if name == "stdin" else "", encoding="utf-8")
-        request = {
-            "arguments": [str(argument) for argument in arguments],
-            "cwd": str(cwd),
-            "env": {"NO_COLOR": "1", "COLUMNS": "200"},
-            "files": files,
-            "file_size": file_size,
-            "missing": missing,
-            "moment": moment,
-        }
+        request = {**request, "cwd": str(cwd), "env": {"NO_COLOR": "1", "COLUMNS": "200"}, "files": files}
         parent = _parent()
         parent.stdin.write(json.dumps(request) + "\n")
         parent.stdin.flush()
