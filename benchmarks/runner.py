@@ -78,6 +78,12 @@ def judged(rival: Rival) -> dict[str, Any]:
 def timed(case: Case, rivals: dict[str, Rival]) -> dict[str, list[float]]:
     """Seconds of all counted turns; in each the rivals go one after the other, so that the machine's moods hit all."""
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    with _only_new_garbage():
+        _take_turns(case, rivals, seconds)
+    return seconds
+
+
+def _take_turns(case: Case, rivals: dict[str, Rival], seconds: dict[str, list[float]]) -> None:
     for turn in range(1 - case.warm_turns, case.turns + 1):
         gc.collect()
         for name, rival in rivals.items():
@@ -89,7 +95,6 @@ def timed(case: Case, rivals: dict[str, Rival]) -> dict[str, list[float]]:
             found = _once(rival)
             if turn > 0:
                 seconds[name].append(found)
-    return seconds
 
 
 def _once(rival: Rival) -> float:
@@ -98,6 +103,17 @@ def _once(rival: Rival) -> float:
     told = rival.run()
     taken = time.perf_counter() - start
     return float(told) if rival.tells_seconds else taken
+
+
+@contextmanager
+def _only_new_garbage() -> Iterator[None]:
+    """What is there already is not looked through for garbage again before each turn."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """What the README and the pages of the documentation show was run, and prints what it says."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.commands import run_program
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -18,7 +18,9 @@ BLOCKS = [
 
 @pytest.mark.parametrize("code", BLOCKS)
 def test_python_prints_what_its_comments_say(code, tmp_path):
-    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    program = tmp_path / "program.py"
+    program.write_text(code, encoding="utf-8")
+    run = run_program(program, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     comments = [line.rpartition("# ")[2].partition(" (")[0] for line in code.splitlines() if line.startswith("print(")]
     said, printed = " ".join(comments).split(), run.stdout.split()

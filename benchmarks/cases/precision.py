@@ -139,7 +139,7 @@ def equations(quick: bool) -> dict[str, Callable[[], Equation]]:
 
 
 def _shape(quick: bool) -> tuple[int, int]:
-    return (16, 8) if quick else (256, 32)
+    return (4, 3) if quick else (256, 32)
 
 
 def settings(name: str, *, backward: bool, quick: bool) -> list[Setting]:
@@ -204,7 +204,7 @@ def cases(options: Options) -> list[Case]:
 
 def order_one_cases(options: Options) -> list[Case]:
     """The same steps, and two evaluations in each, with memory and without."""
-    n, (samples, width) = 32 if options.quick else 256, _shape(options.quick)
+    n, (samples, width) = 16 if options.quick else 256, _shape(options.quick)
     chosen = {"ours, adams": by_steps("adams", n, method="adams"), "torchdiffeq, midpoint": of_torchdiffeq(n)}
     problems: dict[str, Callable[[], Equation]] = {
         f"neural field, {samples} x {width}": partial(NeuralField, 1.0, (samples, width)),
@@ -216,7 +216,7 @@ def order_one_cases(options: Options) -> list[Case]:
             settings={"problem": name, "pass": passes, "steps": n},
             build=make,
             rivals={curve: partial(each.rival, backward=passes != "forward") for curve, each in chosen.items()},
-            turns=2 if options.quick else 9,
+            turns=1 if options.quick else 9,
             threads=1,
             targets=(
                 Target(

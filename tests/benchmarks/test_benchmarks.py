@@ -150,30 +150,6 @@ def test_the_fastest_curve_counts():
     assert seconds_to_reach(record, "peer", 1e-6) == (3.0, True)
 
 
-def test_the_command_makes_results_page_and_pictures(tmp_path):
-    groups = ["paper-size", "precision", "order-one", "scaling-depth", "long-solve", "long-steps"]
-    run = subprocess.run(
-        command("--only", *groups, out=tmp_path), cwd=ROOT, env=environment(), capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == str(tmp_path / "benchmarks.md")
-    records = read_results(tmp_path / "results" / "benchmarks.json")
-    wanted = [f"{name}/{case.name}" for name in GROUPS if name in groups for case in GROUPS[name].cases(QUICK)]
-    assert list(records) == wanted
-    for name, record in records.items():
-        assert f"{name}: timing" in run.stderr
-        assert record["made_with"]["versions"]["torch"] == torch.__version__
-        for rival, outcome in record["rivals"].items():
-            peer = any(package in rival for package in ("pycaputo", "PyPI", "torchdiffeq"))
-            assert outcome["status"] == "timed" or peer, (name, rival, outcome)
-    page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
-    assert "QUICK SIZES, NOT RESULTS" in page
-    assert "| paper's size: plain autograd / ours | at least 8 |" in page
-    assert "Not measured yet: `python -m benchmarks --only predict`." in page
-    for picture in ("depth", "memory", "precision", "scaling"):
-        assert (tmp_path / "images" / f"benchmark_{picture}.png").read_bytes().startswith(b"\x89PNG")
-
-
 # The command, which gets a signal as the case named in its last argument begins.
 INTERRUPTED = """
 import signal, sys
@@ -192,25 +168,39 @@ sys.exit(command.main())
 """
 
 
-def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tmp_path):
+def test_ctrl_c_keeps_what_is_done_and_resume_makes_results_page_and_pictures(tmp_path):
     """A real signal in a real process, as the second of two cases begins: the first is kept to the letter."""
-    first, second = (f"{n} layers of width 8" for n in (10, 40))
+    first, second = (f"scaling-depth/{n} layers of width 8" for n in (10, 40))
     path = tmp_path / "results" / "benchmarks.json"
-    arguments = {"cwd": ROOT, "env": environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    arguments = {"cwd": ROOT, "env": environment(), "capture_output": True, "text": True}
     started = [sys.executable, "-c", INTERRUPTED, *command("--only", "scaling-depth", out=tmp_path)[3:]]
-    run = subprocess.run([*started, second], text=True, **arguments)
+    run = subprocess.run([*started, second.split("/")[1]], **arguments)
     assert run.returncode == 130, run.stderr
     assert "--resume goes on" in run.stderr
     kept = read_results(path)
-    assert list(kept) == [f"scaling-depth/{first}"]
+    assert list(kept) == [first]
     assert "| 10 | 8 x 8 |" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
 
-    run = subprocess.run(command("--only", "scaling-depth", "--resume", out=tmp_path), text=True, **arguments)
+    groups = ["paper-size", "precision", "order-one", "scaling-depth", "long-solve", "long-steps"]
+    run = subprocess.run(command("--only", *groups, "--resume", out=tmp_path), **arguments)
     assert run.returncode == 0, run.stderr
-    assert f"scaling-depth/{first}: done before" in run.stderr
+    assert run.stdout.strip() == str(tmp_path / "benchmarks.md")
     records = read_results(path)
-    assert list(records) == [f"scaling-depth/{first}", f"scaling-depth/{second}"]
-    assert records[f"scaling-depth/{first}"] == kept[f"scaling-depth/{first}"]
+    wanted = [f"{name}/{case.name}" for name in GROUPS if name in groups for case in GROUPS[name].cases(QUICK)]
+    assert list(records) == wanted
+    assert records[first] == kept[first]
+    for name, record in records.items():
+        assert f"{name}: {'done before' if name == first else 'timing'}" in run.stderr
+        assert record["made_with"]["versions"]["torch"] == torch.__version__
+        for rival, outcome in record["rivals"].items():
+            peer = any(package in rival for package in ("pycaputo", "PyPI", "torchdiffeq"))
+            assert outcome["status"] == "timed" or peer, (name, rival, outcome)
+    page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    assert "QUICK SIZES, NOT RESULTS" in page
+    assert "| paper's size: plain autograd / ours | at least 8 |" in page
+    assert "Not measured yet: `python -m benchmarks --only predict`." in page
+    for picture in ("depth", "memory", "precision", "scaling"):
+        assert (tmp_path / "images" / f"benchmark_{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 
 @needs_proc

@@ -206,13 +206,13 @@ def cases(draw, modes):
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_gradients(part):
-    try_cases(f"solves, gradients {part}", cases(("backward",)), check, budget.cases(120, 1000))
+    try_cases(f"solves, gradients {part}", cases(("backward",)), check, budget.cases(80, 1000))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_transformations(part):
     strategy = cases(("func", "jvp", "dual numbers"))
-    try_cases(f"solves, transformations {part}", strategy, check, budget.cases(60, 500))
+    try_cases(f"solves, transformations {part}", strategy, check, budget.cases(40, 500))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 2)))

@@ -114,7 +114,7 @@ def check(case):
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_gradients(part):
-    try_cases(f"stacks, gradients {part}", cases(derivatives=tuple(ways.OF_AUTOGRAD)), check, budget.cases(150, 1000))
+    try_cases(f"stacks, gradients {part}", cases(derivatives=tuple(ways.OF_AUTOGRAD)), check, budget.cases(100, 1000))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))

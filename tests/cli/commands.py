@@ -1,4 +1,4 @@
-"""Runs commands as processes of their own, forked from one that has imported the package: seconds saved on each."""
+"""Runs commands and programs as processes of their own, forked from one that has imported what takes seconds."""
 
 import atexit
 import json
@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 PARENT = """
-import json, os, resource, sys, traceback
+import json, os, resource, runpy, sys, traceback, warnings
 
+import torch._dynamo  # by every training
 import fracdnn.cli.app, fracdnn.cli.train
 from fracdnn.cli import main
+from tests.cli.interrupted import interrupt_at
 
 def child(request):
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -24,8 +26,14 @@ def child(request):
     sys.modules.update(dict.fromkeys(request["missing"]))
     if request["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
-    sys.argv = ["fracdnn", *request["arguments"]]
-    main()
+    if request["moment"]:
+        interrupt_at(request["moment"])
+    if request["program"]:
+        warnings.simplefilter("error")
+        runpy.run_path(request["program"], run_name="__main__")
+    else:
+        sys.argv = ["fracdnn", *request["arguments"]]
+        main()
 
 for line in sys.stdin:
     pid = os.fork()
@@ -47,7 +55,13 @@ for line in sys.stdin:
 
 @lru_cache(maxsize=1)
 def _parent():
-    process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
 
     def end():
         process.stdin.close()
@@ -58,22 +72,26 @@ def _parent():
     return process
 
 
-def run(*arguments, cwd, stdin="", file_size=0, missing=()):
+def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None):
     """`fracdnn` with these arguments: return code and what it wrote.
 
-    `file_size` limits the files it may write; it cannot import modules that are `missing`.
+    `file_size` limits the files it may write; it cannot import modules that are `missing`; `moment` is when it gets
+    Ctrl-C (see `interrupted`).
     """
+    request = {"arguments": [str(argument) for argument in arguments], "file_size": file_size, "missing": missing}
+    return _done({**request, "moment": moment, "program": None}, cwd, stdin)
+
+
+def run_program(path, *, cwd):
+    """A file of Python, with warnings as errors: return code and what it wrote."""
+    return _done({"file_size": 0, "missing": (), "moment": None, "program": str(path)}, cwd)
+
+
+def _done(request, cwd, stdin=""):
     with tempfile.TemporaryDirectory() as files:
         for name in ("stdin", "stdout", "stderr"):
             (Path(files) / name).write_text(stdin if name == "stdin" else "", encoding="utf-8")
-        request = {
-            "arguments": [str(argument) for argument in arguments],
-            "cwd": str(cwd),
-            "env": {"NO_COLOR": "1", "COLUMNS": "200"},
-            "files": files,
-            "file_size": file_size,
-            "missing": missing,
-        }
+        request = {**request, "cwd": str(cwd), "env": {"NO_COLOR": "1", "COLUMNS": "200"}, "files": files}
         parent = _parent()
         parent.stdin.write(json.dumps(request) + "\n")
         parent.stdin.flush()

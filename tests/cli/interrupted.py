@@ -1,43 +1,38 @@
-"""`python interrupted.py MOMENT COMMAND …`: the command fracdnn, which gets Ctrl-C at a moment of its own work.
+"""Ctrl-C at a moment of a command's own work.
 
-MOMENT is a number, the progress bar's tick at which the signal comes, or the name of a file that is written and about
+A moment is a number, the progress bar's tick at which the signal comes, or the name of a file that is written and about
 to be put in its place. The signal is a real one and the process is a real one; only the moment is no matter of time.
 """
 
 import signal
-import sys
 from pathlib import Path
 
 from rich.progress import Progress
 
-from fracdnn.cli import main
-
-moment = sys.argv.pop(1)
 ticks = 0
 
 
-def counted(method):
-    def tick(self, *arguments, **options):
-        global ticks
-        ticks += 1
-        if str(ticks) == moment:
-            signal.raise_signal(signal.SIGINT)
-        return method(self, *arguments, **options)
+def interrupt_at(moment):
+    """In this process, at this moment."""
 
-    return tick
+    def counted(method):
+        def tick(self, *arguments, **options):
+            global ticks
+            ticks += 1
+            if str(ticks) == moment:
+                signal.raise_signal(signal.SIGINT)
+            return method(self, *arguments, **options)
 
+        return tick
 
-def watched(move):
-    def into_place(temporary, path):
-        if Path(path).name == moment:
-            signal.raise_signal(signal.SIGINT)
-        return move(temporary, path)
+    def watched(move):
+        def into_place(temporary, path):
+            if Path(path).name == moment:
+                signal.raise_signal(signal.SIGINT)
+            return move(temporary, path)
 
-    return into_place
+        return into_place
 
-
-if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     Progress.update, Progress.advance = counted(Progress.update), counted(Progress.advance)
     Path.replace = watched(Path.replace)
-    main()

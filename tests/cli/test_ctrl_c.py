@@ -1,21 +1,12 @@
 """Ctrl-C in the middle of a command: a real signal in a real process, at a moment that its own work decides."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
 from sklearn.datasets import load_iris
 
 from tests.cli.commands import run
-
-PROGRAM = Path(__file__).with_name("interrupted.py")
-
-
-def interrupted(moment, *command, cwd):
-    return subprocess.run([sys.executable, PROGRAM, moment, *command], capture_output=True, text=True, cwd=cwd)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +19,7 @@ def interrupted(moment, *command, cwd):
     ids=["training", "picture", "processes"],
 )
 def test_a_command_ends_with_130_and_no_result(moment, command, tmp_path):
-    done = interrupted(moment, *command, "--out", "out", cwd=tmp_path)
+    done = run(*command, "--out", "out", cwd=tmp_path, moment=moment)
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "out").iterdir()) == []
@@ -40,7 +31,7 @@ def test_training_keeps_the_best_model_and_goes_on(tmp_path):
     pl.from_pandas(X).with_columns(pl.Series("species", y.to_numpy()).cast(pl.String)).write_csv(tmp_path / "iris.csv")
     command = ["train", "iris.csv", "--target", "species", "--out", "early.fracdnn", "--solver", "lbfgs"]
     options = ["--tolerance", "0", "--checkpoint-every", "20", "--max-iter"]
-    done = interrupted("25", *command, *options, "1000000", cwd=tmp_path)
+    done = run(*command, *options, "1000000", cwd=tmp_path, moment="25")
     assert done.returncode == 130, done.stderr
     assert "training was interrupted; the model is the best so far" in done.stderr
     assert (tmp_path / "early.ckpt").exists()

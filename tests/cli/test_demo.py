@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import fracdnn
+from tests.cli import commands
 
 
 def run(*arguments, cwd=None):
@@ -28,7 +29,7 @@ def test_demo_trains_and_ends_with_accuracy_and_picture(tmp_path):
 @pytest.mark.parametrize("command", [["demo"], ["reproduce", "gradient-test"]])
 def test_commands_say_where_they_cannot_write(command, tmp_path):
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
-    result = run(*command, "--out", "taken", cwd=tmp_path)
+    result = commands.run(*command, "--out", "taken", cwd=tmp_path)
     assert result.returncode == 1
     assert "cannot write to taken: File exists; pass another place" in result.stderr
     assert "Traceback" not in result.stderr

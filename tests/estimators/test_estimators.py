@@ -5,7 +5,7 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import fracdnn
 from fracdnn.datasets import make_level_set, make_peaks
@@ -15,8 +15,17 @@ from fracdnn.estimators.samples import merge_repeated
 IRIS = load_iris(return_X_y=True)
 
 
+def contract():
+    """The checks of both estimators; one trains for thousands of iterations, on what is tested here as well."""
+    for estimator in (FractionalClassifier(), FractionalRegressor()):
+        for each, check in estimator_checks_generator(estimator, mark="skip"):
+            name = f"{type(estimator).__name__}-{check.func.__name__}-{check.keywords}"
+            marks = [pytest.mark.slow] if check.func.__name__ == "check_class_weight_classifiers" else []
+            yield pytest.param(each, check, id=name, marks=marks)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([FractionalClassifier(), FractionalRegressor()])
+@pytest.mark.parametrize(("estimator", "check"), list(contract()))
 def test_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 

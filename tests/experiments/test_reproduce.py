@@ -24,11 +24,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 FREE = [name for name, part in PARTS.items() if not part.needs_perfume]
 
 
-def reproduce(*arguments, out, processes=None):
-    """The command in a process of its own; with `processes`, its runs are shared out to so many at most."""
+def reproduce(*arguments, out):
+    """The command in a process of its own, with all runs in it."""
     command = [sys.executable, "-m", "fracdnn", "reproduce", *arguments, "--out", str(out)]
-    environment = {**os.environ, **({"LOKY_MAX_CPU_COUNT": str(processes)} if processes else {})}
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LOKY_MAX_CPU_COUNT": "1"})
 
 
 def check_files(out, names):
@@ -49,7 +48,7 @@ def check_files(out, names):
 
 @needs_perfume
 def test_every_part_runs_quickly(tmp_path):
-    run = reproduce("all", "--quick", "--perfume", str(PERFUME), out=tmp_path, processes=1)
+    run = reproduce("all", "--quick", "--perfume", str(PERFUME), out=tmp_path)
     assert run.returncode == 0, run.stderr
     check_files(tmp_path, PARTS)
     assert "not the paper's setting" in run.stdout
@@ -62,7 +61,7 @@ def test_every_part_runs_quickly(tmp_path):
 def test_parts_by_name_without_the_perfume_table(tmp_path):
     """All that do without it; two of them, one in several processes, where the test above has run every part."""
     names = ["gradient-test", "nonsmooth"] if PERFUME.exists() else FREE
-    run = reproduce(*names, "--quick", out=tmp_path)
+    run = fracdnn_command("reproduce", *names, "--quick", "--out", tmp_path, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     check_files(tmp_path, names)
 

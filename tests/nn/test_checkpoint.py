@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import lookup_backend
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
@@ -84,8 +85,13 @@ class Counted(nn.Module):
         return self.layer(y, *arguments)
 
 
-@pytest.mark.parametrize("n_layers", [1, 2, 9, 33, 130])
-@pytest.mark.parametrize("name", SETTINGS)
+DEEP = ["0.3", "1", "compressed", "learned order, compressed", "both"]  # of several segments
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers"),
+    [*((name, n_layers) for name in SETTINGS for n_layers in (1, 2, 9, 33)), *((name, 130) for name in DEEP)],
+)
 def test_values_and_gradients_are_the_same(name, n_layers):
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 2e-6)):
         plain, again = pair(dense(n_layers, dtype=dtype), dtype, **SETTINGS[name])
@@ -360,11 +366,19 @@ def test_compiled_and_transformed_stacks_run_without(order):
     torch.testing.assert_close(tangent, torch.func.jvp(plain, (x,), (torch.ones_like(x),))[1], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch's own
 def test_compiled_layers():
-    plain, again = pair([nn.Sequential(layer, nn.BatchNorm1d(4).double()) for layer in dense(9)], order=0.5)
-    for layer in again:
-        layer.compile(backend="aot_eager")
+    layers, graphs = [nn.Sequential(layer, nn.BatchNorm1d(4).double()) for layer in dense(9)], []
+    plain, again = pair(layers, order=0.5)
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    torch._dynamo.reset()
+    again.layers = nn.ModuleList([torch.compile(layer, backend=backend) for layer in again])
     assert_same(outcome(again, batch(6, 4)), outcome(plain, batch(6, 4)))
+    assert len(graphs) == 1  # which serves all layers, and their second calls
     for mine, theirs in zip(again.buffers(), plain.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 

@@ -250,8 +250,8 @@ def test_single_numbers_have_an_axis_and_those_without_are_taken():
     assert torch.equal(layer(torch.ones(2, 4)), other(torch.ones(2, 4)))
 
 
-def test_sharded_training_gives_the_gradient_of_the_whole_batch(tmp_path):
-    """Two real processes with gloo, half a batch each; in single precision, and with layers and root in bfloat16."""
+def test_distributed_and_sharded_training_give_the_gradient_of_the_whole_batch(tmp_path):
+    """Two real processes with gloo, half a batch each; sharded also with layers and root in bfloat16."""
     script = tmp_path / "train.py"
     script.write_text(
         textwrap.dedent(
@@ -281,13 +281,23 @@ def test_sharded_training_gives_the_gradient_of_the_whole_batch(tmp_path):
             def modules():
                 return FractionalNetwork(4, 4, n_layers=3, bias="scalar", learn_order=True).as_modules()
 
+            def gradient_of_whole(model):
+                return torch.autograd.grad(model(x).pow(2).mean(), list(model.parameters()))
+
+            for checkpoint in (False, True):
+                torch.manual_seed(0)
+                model = stack(5, checkpoint=checkpoint)
+                whole, parallel = gradient_of_whole(model), nn.parallel.DistributedDataParallel(model)
+                parallel(x[4 * rank : 4 * rank + 4]).pow(2).mean().backward()
+                for parameter, full in zip(model.parameters(), whole, strict=True):
+                    torch.testing.assert_close(parameter.grad, full)
+
             half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
             for make in (stack, checkpoints, compressed_checkpoints, network, modules):
                 for policy, tolerance in ((MixedPrecisionPolicy(), 1e-5), (half, 0.05)):
                     torch.manual_seed(0)
                     plain = make()
-                    expected = plain(x)
-                    whole = torch.autograd.grad(expected.pow(2).mean(), list(plain.parameters()))
+                    expected, whole = plain(x), gradient_of_whole(plain)
                     torch.manual_seed(0)
                     model = make()
                     for part in list(model.modules()):

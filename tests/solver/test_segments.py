@@ -6,6 +6,10 @@ from torch import nn
 
 from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.march import march
+from fracdnn.solver.mesh import Grid
+from fracdnn.solver.methods import METHODS, Options
+from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.segments import segment
 from tests.solver.ways import graph_of
 
@@ -143,11 +147,48 @@ def test_leaves_are_found_wherever_they_are(rate):
         torch.testing.assert_close(got, torch.as_tensor(expected, dtype=FLOAT64).detach().expand_as(got))
 
 
-def test_a_func_that_fails_leaves_the_problem_as_it_was(y0):
-    def field(t, y):
-        if t > 0.5:
-            raise KeyError("no such parameter")
-        return -y
+class Failing:
+    """A func that can be made to fail after t = 0.5, in which the rate is multiplied with random numbers."""
 
+    def __init__(self, rate):
+        self.rate, self.fails = rate, False
+
+    def __call__(self, t, y):
+        if self.fails and t > 0.5:
+            raise KeyError("no such parameter")
+        return -self.rate * y * torch.rand_like(y)
+
+
+def test_a_func_that_fails_leaves_the_problem_as_it_was(y0, rate):
+    """The next walk over the same problem has its gradients by y0 again."""
+    field = Failing(rate)
+    problem = posed_problem(field, y0, 0.6)
+    times = torch.linspace(0, 1, 201, dtype=FLOAT64)
+    scheme, grid = METHODS["adams"](problem, Options(corrections=1)), Grid(times, times, times[1])
+
+    def walk(checkpoint):
+        torch.manual_seed(0)
+        return march(scheme, grid, None, exact=False, tolerance=1e-12, checkpoint=checkpoint)[-1].sum()
+
+    expected = torch.autograd.grad(walk(False), [y0, rate])
+    field.fails = True
     with pytest.raises(KeyError, match="no such parameter"):
-        solved(field, y0)
+        walk(True)
+    field.fails = False
+    found = torch.autograd.grad(walk(True), [y0, rate])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_a_func_that_fails_in_the_backward_pass_can_be_asked_again(y0, rate):
+    field = Failing(rate)
+    torch.manual_seed(0)
+    expected = torch.autograd.grad(solved(field, y0, checkpoint=False).sum(), [y0, rate])
+    torch.manual_seed(0)
+    loss = solved(field, y0).sum()
+    random_numbers, field.fails = torch.get_rng_state(), True
+    with pytest.raises(KeyError, match="no such parameter"):
+        torch.autograd.grad(loss, [y0, rate], retain_graph=True)
+    field.fails = False
+    found = torch.autograd.grad(loss, [y0, rate])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    assert torch.equal(torch.get_rng_state(), random_numbers)

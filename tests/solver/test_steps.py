@@ -10,7 +10,9 @@ from tests.solver.ways import by_definition, gradients, graph_of
 FLOAT64 = torch.float64
 # With and without corrections, and of each shape of weights: two sums, one continued, one alone.
 METHODS = [("pece", 1), ("pece", 3), ("adams", 1), ("adams", 2), ("euler", 1)]
-TAPED, RUNNING = "_RowBackward", "BaddbmmBackward0"
+TAPED, RUNNING = "sums on a tape", "running sums"
+# Nodes of the graph that tell the ways apart: rows on a tape, and the definition's sums over blocks.
+ROW, SUM = "_RowBackward", "BaddbmmBackward0"
 
 
 def number(value, dtype=FLOAT64):
@@ -41,15 +43,17 @@ class Model:
 
 
 def held_to_definition(model, t, inputs, tolerance, *, engine=TAPED, **way):
-    """Values and gradients of both ways; that the quick one was one must show in its graph."""
+    """Values and gradients of both ways; which quick one it was must show in its graph."""
     start = way.pop("start", model.start)
     checkpoint = way.pop("checkpoint", False)
     fast = fdeint(model.field, start, t, checkpoint=checkpoint, **way)
     plain = by_definition(model.field, start, t, **way)
     parts = [(fast, plain)] if isinstance(fast, torch.Tensor) else list(zip(fast, plain, strict=True))
-    assert TAPED not in graph_of(parts[0][1])
-    names = graph_of(parts[0][0])
-    assert (engine in names) == (engine != RUNNING)
+    names, of_definition = map(graph_of, parts[0])
+    assert ROW not in of_definition
+    assert (ROW in names) == (engine == TAPED)
+    if engine == RUNNING:
+        assert SUM in of_definition - names
     for got, expected in parts:
         torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
     for got, expected in zip(gradients(fast, inputs), gradients(plain, inputs), strict=True):
@@ -186,9 +190,19 @@ def test_second_derivatives_and_many_cotangents(method):
 
 
 def test_a_retained_graph_and_two_losses_in_one_pass():
+    """Each loss has the definition's gradient, whatever went back over the graph before it, or along with it."""
     model = Model()
-    solution = fdeint(model.field, model.y0, [0.0, 1.0], order=0.5, method="pece", n_steps=100)
-    first = torch.autograd.grad(solution.sum(), model.inputs, retain_graph=True)
-    again = torch.autograd.grad(solution.sum(), model.inputs)
-    for got, expected in zip(again, first, strict=True):
-        assert torch.equal(got, expected)
+    way = {"order": 0.5, "method": "pece", "n_steps": 100}
+
+    def losses(solve):
+        solution = solve(model.field, model.y0, [0.0, 0.4, 1.0], **way)
+        return solution[1].pow(3).sum(), solution.sin().sum()
+
+    first, second = losses(by_definition)
+    expected = [torch.autograd.grad(loss, model.inputs, retain_graph=True) for loss in (first, second)]
+    first, second = losses(fdeint)
+    found = [torch.autograd.grad(loss, model.inputs, retain_graph=True) for loss in (first, second, first)]
+    together = torch.autograd.grad((first, second), model.inputs)
+    for got, theirs in zip(found, [*expected, expected[0]], strict=True):
+        torch.testing.assert_close(got, theirs, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(together, tuple(map(torch.add, *expected)), rtol=1e-11, atol=1e-11)

@@ -1,4 +1,4 @@
-"""`python -m tests.training.killed_runs WHICH FOLDER`: a training in one go, and the same with three kills on the way.
+"""`python -m tests.training.killed_runs FOLDER WHICH …`: trainings in one go, and the same with three kills on the way.
 
 The killed runs are processes of their own. Each sends itself SIGKILL at a record that a seed has chosen: twice after
 the record is noted, once when its checkpoint is written but not yet in place. The next run resumes. Their exit codes
@@ -60,13 +60,15 @@ def moments(n_records, seed):
     return sorted([chosen.choice(writing), *chosen.sample(others, 2)])
 
 
-def main(which, folder):
-    torch.set_num_threads(1)
+def killed_and_whole(which, folder):
+    """The exit codes of the killed runs, and of the last."""
+    folder.mkdir()
     train(which, folder, "whole", None)  # in this process, so that the others find all imported
     records = json.loads((folder / "whole.json").read_text(encoding="utf-8"))["records"]
     kills = moments(len(records), seed=which)
-    print(json.dumps([run(which, folder, "killed", kill_at) for kill_at in (*kills, None)]))
+    return [run(which, folder, "killed", kill_at) for kill_at in (*kills, None)]
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    torch.set_num_threads(1)
+    print(json.dumps({which: killed_and_whole(int(which), Path(sys.argv[1]) / which) for which in sys.argv[2:]}))

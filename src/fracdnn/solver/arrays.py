@@ -26,6 +26,11 @@ def as_numpy(tensor: torch.Tensor) -> Array:
     return tensor.detach().double().numpy()
 
 
+def as_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
+    """An array of NumPy's as a tensor; a tensor as it is."""
+    return array if isinstance(array, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
+
+
 def norm(values: Array) -> float:
     """The largest size of an entry; infinite where one is not a number."""
     if isinstance(values, torch.Tensor):

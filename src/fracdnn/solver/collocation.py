@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.memory.segments import segment_length
-from fracdnn.solver.arrays import Array, as_numpy, cast, library
+from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Weights, points
@@ -165,7 +165,7 @@ class Collocation:
 
     def tensor(self, values: Array) -> torch.Tensor:
         """In the problem's dtype."""
-        return values if isinstance(values, torch.Tensor) else torch.from_numpy(values).to(self.problem.value.dtype)
+        return as_tensor(values, self.problem.value.dtype)
 
     @torch.no_grad()
     def _continued(self, memory: Memory, system: System, length: Array) -> Array | None:

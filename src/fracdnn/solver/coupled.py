@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, as_numpy, is_rounding, library, norm
+from fracdnn.solver.arrays import Array, as_numpy, as_tensor, is_rounding, library, norm
 from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration, jacobian, unhooked
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
@@ -62,7 +62,8 @@ class CoupledSolver:
         self._problem, self._max_iterations, self._enough = problem, max_iterations, enough
         self._jacobians: Array | None = None  # [S, n, n]
         self._at_solution = False
-        self._epsilon = torch.finfo(problem.value.dtype).eps
+        self._dtype = problem.value.dtype
+        self._epsilon = torch.finfo(self._dtype).eps
 
     def solve(self, system: System, guess: Array, *, close: bool = False) -> tuple[Array, Array]:
         """States and slopes [G, S, d], attached to the graph of what they depend on; from states that are guessed.
@@ -89,7 +90,7 @@ class CoupledSolver:
             return self._newton(system.detached(), guess, always_anew=always_anew)
         with np.errstate(over="ignore", invalid="ignore"):
             states, slopes = self._newton(system.numpy(), as_numpy(guess), always_anew=always_anew)
-        return self._as_tensor(states), self._as_tensor(slopes)
+        return as_tensor(states, self._dtype), as_tensor(slopes, self._dtype)
 
     def _newton(self, system: System, states: Array, *, always_anew: bool) -> tuple[Array, Array]:
         inverse, mixing, size, anew = None, Mixing(), math.inf, always_anew
@@ -171,17 +172,14 @@ class CoupledSolver:
     def _slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
         if isinstance(states, torch.Tensor):
             return self._problem.slopes(clock, states)
-        return self._problem.slopes(clock, self._as_tensor(states)).double().numpy()
+        return self._problem.slopes(clock, as_tensor(states, self._dtype)).double().numpy()
 
     def _with_jacobians(self, clock: tuple[torch.Tensor, ...], states: Array) -> tuple[Array, Array]:
         """Slopes, and their derivatives by the states [S, n, n] with n = G · d."""
         if isinstance(states, torch.Tensor):
             return slopes_with_jacobians(self._problem, clock, states)
-        found = slopes_with_jacobians(self._problem, clock, self._as_tensor(states))
+        found = slopes_with_jacobians(self._problem, clock, as_tensor(states, self._dtype))
         return found[0].double().numpy(), found[1].double().numpy()
-
-    def _as_tensor(self, states: Array) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(states)).to(self._problem.value.dtype)
 
     def _not_converged(self, system: System, change: Array) -> NotConvergedError:
         return NotConvergedError(

@@ -18,8 +18,7 @@ from fracdnn.solver.grids import Spacing, anchors, make_grid
 from fracdnn.solver.l1_chain import l1_chain
 from fracdnn.solver.march import Wanted, interpolated, march
 from fracdnn.solver.mesh import FoundGrid, Grid
-from fracdnn.solver.methods import METHODS, Method, Options
-from fracdnn.solver.methods.exponential import Exponential
+from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
@@ -270,7 +269,7 @@ def _unbatched(method: str, kind: str) -> InvalidArgumentError:
     )
 
 
-def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method:
+def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method | Exponential:
     method = METHODS[name]
     if spacing.kind != "uniform" and method.only_uniform:
         raise InvalidArgumentError(
@@ -307,7 +306,19 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     return states, nodes, found.n_rejected if found else 0
 
 
-def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+def _by_matrices(method: Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+    if precision.checkpoint or precision.history == "compressed":
+        raise InvalidArgumentError(
+            f"checkpoint must be False and history 'auto' or 'exact' for method 'exponential', got "
+            f"{precision.checkpoint} and {precision.history!r}; leave them out"
+        )
+    nodes = request.grid(None)
+    return interpolated(method.states(nodes), nodes, request.elapsed), nodes, 0
+
+
+def _by_steps(method: Method | Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+    if isinstance(method, Exponential):
+        return _by_matrices(method, request, precision)
     problem, spacing = request.problem, request.spacing
     found = None
     if spacing.kind == "adaptive":
@@ -321,13 +332,6 @@ def _by_steps(method: Method, request: _Request, precision: _Precision) -> tuple
         if request.trajectory and not whole:
             states = interpolated(states, nodes, request.elapsed)
         return states if request.trajectory else states.unsqueeze(0), nodes, rejected
-    if isinstance(method, Exponential):
-        if precision.checkpoint or precision.history == "compressed":
-            raise InvalidArgumentError(
-                f"checkpoint must be False and history 'auto' or 'exact' for method 'exponential', got "
-                f"{precision.checkpoint} and {precision.history!r}; leave them out"
-            )
-        return interpolated(method.states(nodes), nodes, request.elapsed), nodes, rejected
     wanted = None if whole else Wanted.on(nodes, request.elapsed)
     states = march(
         method,

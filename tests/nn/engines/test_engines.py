@@ -443,7 +443,7 @@ def test_whoever_transforms_or_observes_sees_every_operation():
 
 @pytest.mark.parametrize("options", [{}, {"width": 20}, {"learn_order": True}, {"residual": False}], ids=str)
 def test_compiled_and_exported_networks(options):
-    net, x = network(**options), batch()
+    net, x = network(n_layers=3, **options), batch()
     expected = net(x)
     torch._dynamo.reset()
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True)

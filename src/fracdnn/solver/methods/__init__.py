@@ -8,7 +8,7 @@ from fracdnn.solver.methods.exponential import Exponential
 from fracdnn.solver.methods.l1 import L1, ImplicitL1
 from fracdnn.solver.methods.trapezoidal import Trapezoidal
 
-METHODS: dict[str, type[Method]] = {
+METHODS: dict[str, type[Method] | type[Exponential]] = {
     "adams": Adams,
     "bdf2": Bdf2,
     "euler": Euler,
@@ -19,4 +19,4 @@ METHODS: dict[str, type[Method]] = {
     "trapezoidal": Trapezoidal,
 }
 
-__all__ = ["METHODS", "Method", "Options"]
+__all__ = ["METHODS", "Exponential", "Method", "Options"]

@@ -69,26 +69,17 @@ class Stage:
     newest: Sequence[torch.Tensor]  # of node n itself
 
 
-class Method(ABC):
-    """One scheme for a problem."""
+class Scheme:
+    """A way to solve a problem on a grid: what it can do, and its nodes."""
 
     name: ClassVar[str]
     implicit: ClassVar[bool] = False
     largest_order: ClassVar[float] = 2.0
     adaptive: ClassVar[bool] = True
     only_uniform: ClassVar[bool] = False
-    # Whether sums count from the solution without memory, u_0 + t u_0'.
-    from_start: ClassVar[bool] = True
-    # The rule that gives the solution between nodes, where the history is one of slopes; None: linear between states.
-    between: ClassVar[int | None] = 0
 
     def __init__(self, problem: Problem, options: Options) -> None:
         self.problem, self.options = problem, options
-        self._stages = CoupledSolver(problem, options.max_iterations)
-
-    @abstractmethod
-    def rules(self, grid: Grid | None) -> list[Rule]:
-        """The rules whose sums it needs, on a grid that is known or, None, on one yet to be found."""
 
     def first(self, time: torch.Tensor) -> Node:
         """u_0 and x_0."""
@@ -99,6 +90,23 @@ class Method(ABC):
     def node(self, time: torch.Tensor, state: torch.Tensor) -> Node:
         """A state with its slope."""
         return Node(*self.problem.evaluate(time, state))
+
+
+class Method(Scheme, ABC):
+    """A scheme whose steps are made of sums of its rules."""
+
+    # Whether sums count from the solution without memory, u_0 + t u_0'.
+    from_start: ClassVar[bool] = True
+    # The rule that gives the solution between nodes, where the history is one of slopes; None: linear between states.
+    between: ClassVar[int | None] = 0
+
+    def __init__(self, problem: Problem, options: Options) -> None:
+        super().__init__(problem, options)
+        self._stages = CoupledSolver(problem, options.max_iterations)
+
+    @abstractmethod
+    def rules(self, grid: Grid | None) -> list[Rule]:
+        """The rules whose sums it needs, on a grid that is known or, None, on one yet to be found."""
 
     def slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Of a state that is only guessed."""

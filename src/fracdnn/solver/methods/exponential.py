@@ -20,15 +20,14 @@ import torch
 from fracdnn.caputo.mittag_leffler_matrix import mittag_leffler_matrix
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.methods.base import Method, Node, Options, Stage
+from fracdnn.solver.methods.base import Node, Options, Scheme
 from fracdnn.solver.problem import Problem
-from fracdnn.solver.rules import Rule
 from fracdnn.validation import check_floating
 
 _BLOCK = 32
 
 
-class Exponential(Method):
+class Exponential(Scheme):
     """Matrix weights for all lags, [N, d, d]; sums over all pairs of nodes; between nodes linear.
 
     Second order where g(t, u(t)) is smooth; less, as for "adams" on equal steps, where it begins like t^order.
@@ -37,19 +36,10 @@ class Exponential(Method):
     name = "exponential"
     adaptive = False
     only_uniform = True
-    between = None
 
     def __init__(self, problem: Problem, options: Options) -> None:
         super().__init__(problem, options)
         self._linear = _checked_linear(options.linear, problem)
-
-    def rules(self, grid: Grid | None) -> list[Rule]:
-        """None: its weights are matrices."""
-        return []
-
-    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
-        """Not used: `states` walks by itself."""
-        raise NotImplementedError
 
     def states(self, grid: Grid) -> torch.Tensor:
         """At all nodes, [N + 1, 1, components]."""
