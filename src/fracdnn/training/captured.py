@@ -12,7 +12,7 @@ import torch
 
 from fracdnn.nn import FractionalNetwork
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks, operations_are_watched
-from fracdnn.training.evaluation import check_labels, is_plain
+from fracdnn.training.evaluation import is_plain
 from fracdnn.training.task import Task
 
 # Runs before a capture: libraries choose kernels and make room in the first ones.
@@ -100,7 +100,7 @@ class CapturedEvaluation:
             for mine, theirs in zip(_data(kept), _data(task), strict=True):
                 mine.copy_(theirs)
         else:
-            check_labels(task.objective.loss, task.network.architecture.n_outputs, task.target)
+            task.check_labels()
             self._task = task
             self._repeated = Repeated(self._evaluate, task.network, task.x.device)
         return True
@@ -128,7 +128,7 @@ class CapturedEpochs:
 
     def __init__(self, task: Task, optimizer: torch.optim.Optimizer, batch_size: int) -> None:
         n, device = len(task.x), task.x.device
-        check_labels(task.objective.loss, task.network.architecture.n_outputs, task.target)
+        task.check_labels()
         self._task, self._optimizer, self._n = task, optimizer, n
         self._sizes = [min(batch_size, n - begin) for begin in range(0, n, batch_size)]
         self._order = torch.arange(n, device=device)

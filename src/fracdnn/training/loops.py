@@ -199,15 +199,19 @@ def adam_epoch(
     if captured is not None and rates is not None:
         return captured.run(order, rates)
     shuffled = task.part(order)
-    batches, parameters, loss = shuffled.batches(batch_size), list(task.network.parameters()), 0.0
+    batches, parameters = shuffled.batches(batch_size), list(task.network.parameters())
+    loss: float | torch.Tensor = 0.0
     for number, batch in enumerate(batches):
         if rates is not None:
             _set_rate(optimizer, rates[number])
         for parameter in parameters:
             parameter.grad = None
-        loss += batch.backward() * len(batch.x)
+        loss += batch.evaluate() * len(batch.x)  # on a GPU nobody waits for it
         optimizer.step()
-    return loss / len(task.x), shuffled.accuracy(torch.cat([batch.output for batch in batches]))
+    mean = float(loss) / len(task.x)
+    if not math.isfinite(mean):
+        task.check_labels()
+    return mean, shuffled.accuracy(torch.cat([batch.output for batch in batches]))
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

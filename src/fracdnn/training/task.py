@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training.evaluation import backward, evaluate
+from fracdnn.training.evaluation import backward, check_labels, evaluate
 from fracdnn.training.history import Record
 from fracdnn.training.objective import Objective
 
@@ -54,6 +54,10 @@ class Task:
         """`backward` with a value that stays on a GPU, for which nobody waits."""
         value, self.output = evaluate(self.objective, self.network, self.x, self.target, self.weight)
         return value
+
+    def check_labels(self) -> None:
+        """Refuse labels that have no output; on a GPU an evaluation does not look at them."""
+        check_labels(self.objective.loss, self.network.architecture.n_outputs, self.target)
 
     def data_loss(self) -> torch.Tensor:
         return self.objective.data_loss(self.network(self.x), self.target, self.weight)
