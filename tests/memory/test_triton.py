@@ -66,7 +66,7 @@ def process(*arguments, **environment):
 
 
 def run_cases(cases, speed, **environment):
-    done = process("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", speed, str(cases), **environment)
+    done = process("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", speed, *map(str, cases), **environment)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
 
@@ -74,14 +74,14 @@ def run_cases(cases, speed, **environment):
 @needs_triton
 @chosen
 def test_the_cases_in_the_interpreter(speed):
-    run_cases(CASES, speed, TRITON_INTERPRET="1")
+    run_cases([CASES], speed, TRITON_INTERPRET="1")
 
 
 @needs_cuda
 @needs_triton
 @chosen
 def test_the_cases_on_a_gpu(speed):
-    run_cases(CASES, speed, TRITON_INTERPRET="0")
+    run_cases([CASES], speed, TRITON_INTERPRET="0")
 
 
 def compiled(program, folder):

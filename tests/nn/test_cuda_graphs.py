@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from fracdnn.nn import FractionalStack
+from tests.memory.cuda_graphs import captured
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
 MEMORIES = {
@@ -53,21 +54,13 @@ def test_a_whole_step_in_a_graph_follows_the_parameters(options):
         result = stack(x)
         return [result, *torch.autograd.grad(result.square().sum(), parameters)]
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = run()
+    graph, results = captured(run)
     with torch.no_grad():
         for parameter in parameters:
             parameter += 0.1
         x.copy_(batch(1))
     graph.replay()
-    for mine, theirs in zip(captured, run(), strict=True):
+    for mine, theirs in zip(results, run(), strict=True):
         torch.testing.assert_close(mine, theirs)
 
 

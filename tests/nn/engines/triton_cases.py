@@ -1,43 +1,21 @@
-"""The engine "triton" against "operations" and the objective's definition, on a GPU or in Triton's interpreter.
+"""The engine "triton" against "operations" and the objective's definition, on a GPU or in Triton's interpreter."""
 
-`test_triton` runs this file in a process of its own, as `tests.memory.test_triton` does with its cases.
-"""
-
-import math
+from functools import partial
 
 import pytest
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn.engines import triton
 from fracdnn.nn.operators import ACTIVATIONS
 from fracdnn.training import Objective, Regularization, backward
 from tests.memory.triton_cases import DEVICE, needs_gpu, relative
+from tests.nn.engines import gpu_cases
+from tests.nn.engines.gpu_cases import LIMIT, check, found
 from tests.nn.problems import batch, network
 
 ENGINE = "triton"
-LIMIT = {torch.float64: 1e-13, torch.float32: 3e-6}
-
-
-def made(n=6, n_features=3, n_layers=5, dtype=torch.float64, **options):
-    net = network(n_features, 2, n_layers, dtype, engine=ENGINE, **options).to(DEVICE)
-    return net, batch(n, n_features, dtype).detach().to(DEVICE).requires_grad_()
-
-
-def found(net, x, engine=ENGINE):
-    """The result and all gradients, by an engine."""
-    net.engine = engine
-    result = net(x)
-    assert net.engine_ == engine
-    weights = torch.linspace(-1, 2, result.numel(), device=DEVICE).to(x.dtype).view_as(result)
-    return [result, *torch.autograd.grad((result * weights).sum(), [x, *net.parameters()])]
-
-
-def check(net, x):
-    limit = LIMIT[x.dtype]
-    for mine, theirs in zip(found(net, x), found(net, x, "operations"), strict=True):
-        assert mine.dtype == theirs.dtype
-        assert relative(mine, theirs) <= limit
+made = partial(gpu_cases.made, ENGINE)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -147,39 +125,6 @@ def test_many_rows_are_multiplied_in_parts(monkeypatch):
     check(*made(35, 2, 3))
 
 
-def test_going_back_again_gives_the_same():
-    net, x = made()
-    loss = net(x).square().sum()
-    first = torch.autograd.grad(loss, [x, net.K, net.b], retain_graph=True)
-    for mine, theirs in zip(torch.autograd.grad(loss, [x, net.K, net.b]), first, strict=True):
-        assert torch.equal(mine, theirs)
-
-
-def test_views_of_any_kind():
-    net, x = made()
-    for name in ("K", "b", "W"):
-        turned = getattr(net, name).detach().transpose(-1, -2).contiguous().transpose(-1, -2)
-        setattr(net, name, torch.nn.Parameter(turned))
-    assert not net.b.is_contiguous()
-    check(net, x.detach().T.contiguous().T.requires_grad_())
-    net.engine = ENGINE
-    expected = net(-x.detach())
-    assert torch.equal(net(torch._neg_view(x.detach())), expected)
-    assert net.engine_ == ENGINE
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_what_is_not_finite_is_not_hidden(activation):
-    net, x = made(activation=activation)
-    torch.nn.init.constant_(net.b[3].detach(), math.nan)
-    if x.is_cpu:
-        with pytest.raises(NotFiniteError, match="layer 3 made the state not finite"):
-            net(x)
-    else:
-        assert net(x).isnan().all()
-    assert net.engine_ == ENGINE
-
-
 @needs_gpu
 @pytest.mark.parametrize("label", [-1, 2])
 def test_labels_without_an_output_are_refused(label):
@@ -187,29 +132,3 @@ def test_labels_without_an_output_are_refused(label):
     target = torch.tensor([0, 1, label, 0, 1, 0], device=DEVICE)
     with pytest.raises(InvalidArgumentError, match=f"target must hold classes from 0 to 1 for 2 outputs, got {label}"):
         backward(Objective(), net, x.detach(), target)
-
-
-@needs_gpu
-@pytest.mark.parametrize(
-    ("engine", "options"),
-    [
-        ("triton", {}),
-        ("triton", {"dtype": torch.float32, "learn_order": True, "activation": "gelu"}),
-        ("triton", {"order": 1.0}),
-        ("triton", {"n_features": 64, "n_layers": 192}),
-        ("triton", {"n": 1000, "n_features": 64, "n_layers": 64}),
-        ("fused", {"n": 1000, "n_features": 64, "n_layers": 65}),
-        ("fused", {"n_layers": 193}),
-        ("fused", {"n_features": 65, "n_layers": 20}),
-        ("products", {"n_features": 65}),
-        ("products", {"dtype": torch.bfloat16}),
-        ("products", {"residual": False}),
-    ],
-    ids=str,
-)
-def test_what_auto_takes_on_a_gpu(engine, options):
-    options = dict(options)
-    n = options.pop("n", 3)
-    net = network(**options).to(DEVICE)
-    net(torch.zeros(n, net.architecture.n_features, dtype=net.W.dtype, device=DEVICE)).sum().backward()
-    assert net.engine_ == engine

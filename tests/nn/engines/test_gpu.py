@@ -1,4 +1,4 @@
-"""The engine "triton": the cases of `triton_cases` in Triton's interpreter and on a GPU, and what it refuses."""
+"""The engines of a GPU: their cases in Triton's interpreter and on a GPU, whether they compile, what they refuse."""
 
 from pathlib import Path
 
@@ -9,8 +9,9 @@ from fracdnn.exceptions import InvalidArgumentError
 from tests.memory.test_triton import compiled, needs_cuda, needs_triton, run_cases
 from tests.nn.problems import batch, network
 
-CASES = Path(__file__).with_name("triton_cases.py")
-# Both kernels for an H100.
+CASES = [Path(__file__).with_name(f"{name}_cases.py") for name in ("gpu", "fused", "triton")]
+STENCIL = {"operator": "stencil", "n_features": 4, "grid_shape": (2, 2)}
+# Both kernels of the engine "triton" for an H100.
 COMPILE = """
     import itertools
     from triton.backends.compiler import GPUTarget
@@ -60,23 +61,43 @@ def test_the_kernels_compile_without_a_gpu(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("engine", "options", "reason"),
     [
-        ({"operator": "stencil", "n_features": 4, "grid_shape": (2, 2)}, "its operator is a stencil, no dense matrix"),
-        ({"width": 65}, "its width is 65, above 64"),
-        ({"residual": False}, "it has no skip connections"),
-        ({"history": "compressed"}, "it sums over all pairs of layers, and history is 'compressed'"),
+        (
+            "fused",
+            {"operator": "stencil", "n_features": 4, "grid_shape": (2, 2)},
+            "its operator is a stencil, no dense matrix",
+        ),
+        ("fused", {"activation": "gelu"}, "its activation is 'gelu', none of"),
+        ("fused", {"residual": False}, "it has no skip connections"),
+        ("fused", {"learn_order": True}, "its order or steps are learned"),
+        ("fused", {"learn_steps": True}, "its order or steps are learned"),
+        ("fused", {"order": 1.0}, "it sums by exponentials, which need one order below 1 and equal steps"),
+        ("fused", {"step_size": [0.1] * 5}, "it sums by exponentials, which need one order below 1 and equal steps"),
+        ("fused", {"order": [0.5] * 5}, "it sums by exponentials, which need one order below 1 and equal steps"),
+        ("fused", {"history": "exact"}, "it sums by exponentials, and history is 'exact'"),
+        (
+            "triton",
+            {"operator": "stencil", "n_features": 4, "grid_shape": (2, 2)},
+            "its operator is a stencil, no dense matrix",
+        ),
+        ("triton", {"width": 65}, "its width is 65, above 64"),
+        ("triton", {"residual": False}, "it has no skip connections"),
+        ("triton", {"history": "compressed"}, "it sums over all pairs of layers, and history is 'compressed'"),
     ],
     ids=str,
 )
-def test_a_network_it_cannot_serve_is_refused_at_once(options, reason):
-    with pytest.raises(InvalidArgumentError, match=f"engine must be one that can serve, got 'triton', but {reason}"):
-        network(**options, engine="triton")
+def test_a_network_it_cannot_serve_is_refused_at_once(engine, options, reason):
+    with pytest.raises(InvalidArgumentError, match=f"engine must be one that can serve, got '{engine}', but {reason}"):
+        network(**options, engine=engine)
 
 
-def test_a_batch_it_cannot_serve_is_refused():
-    net = network(engine="triton")
-    with pytest.raises(InvalidArgumentError, match=r"x is torch.float64 on cpu, not one of float32, float64 on a CUDA"):
+@pytest.mark.parametrize(
+    ("engine", "dtypes"), [("fused", "float32, float64, bfloat16, float16"), ("triton", "float32, float64")]
+)
+def test_a_batch_it_cannot_serve_is_refused(engine, dtypes):
+    net = network(engine=engine)
+    with pytest.raises(InvalidArgumentError, match=rf"x is torch.float64 on cpu, not one of {dtypes} on a CUDA device"):
         net(batch())
-    with pytest.raises(InvalidArgumentError, match=r"got 'triton', but x has shape \(3,\), no batch of rows"):
+    with pytest.raises(InvalidArgumentError, match=rf"got '{engine}', but x has shape \(3,\), no batch of rows"):
         net(torch.zeros(3, dtype=torch.float64))
