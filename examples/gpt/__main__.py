@@ -1,6 +1,6 @@
 """Depth memory in a small transformer: train all streams, and make docs/transformers.md of the results.
 
-    python -m examples.gpt train --out docs/results --minutes 9
+    python -m examples.gpt train --out docs/results --batch 32 --steps 1100 380 --resume
     python -m examples.gpt page
 
 Results are written after each run. Ctrl-C keeps those that are done; `--resume` goes on.

@@ -7,6 +7,7 @@ and `tests/test_tracing.py` has a test for each.
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -84,10 +85,20 @@ def carries_derivative(tensor: torch.Tensor) -> bool:
 def outside_of_modes(make: Callable[[], Any]) -> Any:
     """What `make` gives in a thread of its own, where no hook, mode, autocast or inference mode of the caller's is.
 
-    For constants that outlive the call that first needs them.
+    For constants that outlive the call that first needs them: on a GPU they are there for every stream, unless a CUDA
+    graph is being captured, which then makes them.
     """
+    stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None  # a thread has streams of its own
+
+    def made() -> Any:
+        with torch.no_grad(), nullcontext() if stream is None else torch.cuda.stream(stream):
+            return make()
+
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(torch.no_grad()(make)).result()
+        found = thread.submit(made).result()
+    if stream is not None and not torch.cuda.is_current_stream_capturing():
+        stream.synchronize()
+    return found
 
 
 def in_dispatch_mode() -> bool:

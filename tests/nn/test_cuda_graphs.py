@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalStack
 from tests.memory.cuda_graphs import captured
 
@@ -12,6 +13,7 @@ MEMORIES = {
     "exact": {"history": "exact"},
     "compressed": {"history": "compressed"},
     "learned": {"learn_order": True},
+    "frozen": {"learn_order": True, "frozen": True},
     "by layer": {"learn_order": "layer"},
     "steps": {"learn_steps": True},
     "order 1": {"order": 1.0},
@@ -22,7 +24,11 @@ MEMORIES = {
 def made(options, n_layers=20):
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(n_layers)]
-    return FractionalStack(layers, **{"order": 0.5, **options}).cuda()
+    options, frozen = dict(options), "frozen" in options
+    options.pop("frozen", None)
+    stack = FractionalStack(layers, **{"order": 0.5, **options}).cuda()
+    stack.memory.requires_grad_(not frozen)
+    return stack
 
 
 def batch(seed):
@@ -32,7 +38,11 @@ def batch(seed):
 def found(stack, parameters, x):
     x = x.clone().requires_grad_()
     result = stack(x)
-    return [result.detach(), *torch.autograd.grad(result.square().sum(), [x, *parameters])]
+    return [result.detach(), *torch.autograd.grad(result.square().sum(), [x, *trained(parameters)])]
+
+
+def trained(parameters):
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 @pytest.mark.parametrize("options", MEMORIES.values(), ids=MEMORIES)
@@ -52,7 +62,7 @@ def test_a_whole_step_in_a_graph_follows_the_parameters(options):
 
     def run():
         result = stack(x)
-        return [result, *torch.autograd.grad(result.square().sum(), parameters)]
+        return [result, *torch.autograd.grad(result.square().sum(), trained(parameters))]
 
     graph, results = captured(run)
     with torch.no_grad():
@@ -62,6 +72,23 @@ def test_a_whole_step_in_a_graph_follows_the_parameters(options):
     graph.replay()
     for mine, theirs in zip(results, run(), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_inference_with_a_learned_order():
+    stack, x = made({"learn_order": True}), batch(0)
+    with torch.no_grad():
+        graph, results = captured(lambda: [stack(x)])
+        for parameter in stack.parameters():
+            parameter += 0.1
+        graph.replay()
+        torch.testing.assert_close(results[0], stack(x))
+
+
+def test_a_compressed_history_of_a_learned_order_is_refused():
+    stack, x = made({"learn_order": True, "history": "compressed"}), batch(0)
+    message = "history must be 'exact' or 'auto' for a learned order in a CUDA graph"
+    with pytest.raises(InvalidArgumentError, match=message):
+        captured(lambda: [stack(x)])
 
 
 @pytest.mark.parametrize("name", ["exact", "learned", "by layer", "order 1"])

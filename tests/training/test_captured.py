@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fracdnn.estimators import FractionalClassifier
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.exceptions import InvalidArgumentError, KernelWarning
 from fracdnn.training import (
     AdamTraining,
     Checkpoints,
@@ -17,6 +17,7 @@ from fracdnn.training import (
     Objective,
     Regularization,
     Task,
+    captured,
     loops,
 )
 from fracdnn.training.captured import CapturedEvaluation
@@ -36,13 +37,17 @@ NETWORKS = {
     "learned": {"dtype": torch.float64, "learn_order": True, "activation": "gelu"},
     "by layer": {"dtype": torch.float64, "learn_order": "layer", "step_size": [0.1] * 5},
     "steps": {"dtype": torch.float64, "learn_steps": True},
+    "frozen": {"dtype": torch.float64, "learn_order": True, "frozen": True},
+    "stencil": {"n_features": 6, "operator": "stencil", "grid_shape": (2, 3), "stencil": "five-point"},
     "products": {"dtype": torch.float64, "n_features": 70},
     "fused": {"dtype": torch.float64, "n_features": 70, "n_layers": 18},
 }
 
 
 def made_task(device="cuda", loss="cross_entropy", *, weighted=True, **options):
+    frozen = options.pop("frozen", False)
     net = network(**options).to(device)
+    net.memory.requires_grad_(not frozen)
     dtype, generator = net.W.dtype, torch.Generator().manual_seed(1)
     n, n_features = 55, net.architecture.n_features
     x = torch.randn(n, n_features, dtype=torch.float64, generator=generator)
@@ -177,6 +182,63 @@ def test_an_estimator_says_so_too(tmp_path):
     assert FractionalClassifier.load(tmp_path / "model.fracdnn").history_.captured
 
 
+@needs_cuda
+def test_a_capture_that_fails_is_told_and_changes_nothing(monkeypatch):
+    evaluate = Task.evaluate
+
+    def waiting(task):
+        value = evaluate(task)
+        float(value)  # which no capture may do
+        return value
+
+    expected, _ = step_by_step(monkeypatch, WAYS["adam"], made_task())
+    monkeypatch.setattr(Task, "evaluate", waiting)
+    with pytest.warns(KernelWarning, match="a step could not be captured in a CUDA graph"):
+        history, _ = trained(WAYS["adam"], made_task())
+    assert not history.captured
+    assert history.column("loss") == pytest.approx(expected.column("loss"), rel=1e-9)
+
+
 def test_on_the_cpu_nothing_is_captured():
     history, _ = trained(WAYS["adam"], made_task("cpu"))
     assert not history.captured
+
+
+class AsItComes:
+    """In place of `Repeated`: the same work on the same tensors, without a GPU."""
+
+    is_captured = True
+
+    def __init__(self, network, device):
+        pass
+
+    def __call__(self, work):
+        return work()
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    """Trainings that are captured, as far as a CPU can: what is told to graphs, and what is read from them."""
+
+    def adam(network, learning_rate):
+        return torch.optim.Adam(network.parameters(), lr=torch.tensor(learning_rate, dtype=torch.float64))
+
+    monkeypatch.setattr(captured, "Repeated", AsItComes)
+    monkeypatch.setattr(captured, "can_capture", lambda task: True)
+    monkeypatch.setattr(loops, "can_capture", lambda task: True)
+    monkeypatch.setattr(loops, "new_adam", adam)
+    # On a CPU a value is a number.
+    evaluate = Task.evaluate
+    monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+@pytest.mark.parametrize("way", WAYS)
+def test_samples_rates_and_gradients_are_those_of_single_steps(monkeypatch, without_gpu, way, loss):
+    history, parameters = trained(WAYS[way], made_task("cpu", loss))
+    assert history.captured
+    expected_history, expected = step_by_step(monkeypatch, WAYS[way], made_task("cpu", loss))
+    assert history.column("loss") == pytest.approx(expected_history.column("loss"), rel=1e-6)
+    assert history.column("accuracy") == pytest.approx(expected_history.column("accuracy"))
+    for mine, theirs in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)

@@ -33,8 +33,13 @@ def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_step
     """Either "exact" or "compressed", for so many layers and states like this one."""
     if being_transformed():
         return "exact"  # what is traced or transformed runs on plain operations, see `functional`
-    if learned and values_are_unknown():
-        return "exact"  # exponentials are made from the value of the order
+    if learned and values_are_unknown():  # and exponentials are made from the value of the order
+        if asked == "compressed":
+            raise InvalidArgumentError(
+                "history must be 'exact' or 'auto' for a learned order in a CUDA graph, got 'compressed'; its "
+                "exponentials are chosen by the value of the order, which a capture does not know"
+            )
+        return "exact"
     if asked != "auto":
         return asked
     if not equal_steps:

@@ -102,8 +102,10 @@ class MemoryPlan(ABC):
         if found is None:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            # A plan of learned weights lives for one pass: what is made for it may see the caller's modes.
-            found = self._kept[key] = torch.no_grad()(make)() if self.learned else outside_of_modes(make)
+            # A plan of learned weights lives for one pass: what is made for it may see the caller's modes. So does one
+            # on a GPU, where fixed weights never are, whose order or steps are learned but frozen.
+            for_one_pass = self.learned or self.factors.is_cuda
+            found = self._kept[key] = torch.no_grad()(make)() if for_one_pass else outside_of_modes(make)
         return found
 
 

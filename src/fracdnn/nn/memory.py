@@ -162,6 +162,10 @@ class Memory(nn.Module):
         tolerance, block = self._tolerance(state), choose_block(state)
         return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block, sums=sums)
 
+    def is_the_same_in_a_graph(self, state: torch.Tensor, n_layers: int) -> bool:
+        """Whether a CUDA graph sums as other passes do: exponentials of a learned order cannot be in one."""
+        return self.is_fixed or self._choice(state, n_layers) == "exact"
+
     def constants(self) -> list[torch.Tensor]:
         """Copies of what is fixed."""
         return list(self._copies.values())

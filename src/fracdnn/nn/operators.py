@@ -62,8 +62,8 @@ def stencil_map(
 ) -> torch.Tensor:
     """K(ψ) y + b, K(ψ) a 3 × 3 or five-point stencil ψ on features that form a grid, zero outside it."""
     if psi.numel() < 9:
-        places = torch.tensor(STENCILS[stencil], device=psi.device)
-        psi = psi.new_zeros(9).index_copy(0, places, psi)
+        nothing, numbers = psi.new_zeros(()), dict(zip(STENCILS[stencil], psi.unbind(), strict=True))
+        psi = torch.stack([numbers.get(place, nothing) for place in range(9)])
     image = y.reshape(-1, 1, *grid_shape)
     mapped = nn.functional.conv2d(image, psi.view(1, 1, 3, 3), padding=1).reshape(y.shape)
     return mapped if b is None else mapped + b

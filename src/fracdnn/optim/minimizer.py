@@ -249,7 +249,8 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 def _numbers(*values: torch.Tensor | float) -> list[float]:
     """As Python has them; those that are on a GPU come together, since each time is one to wait."""
     if all(isinstance(value, torch.Tensor) and value.is_cuda for value in values):
-        return torch.stack([value.double().reshape(()) for value in values]).tolist()  # type: ignore[union-attr]
+        numbers: list[torch.Tensor] = [value.double().reshape(()) for value in values]  # type: ignore[union-attr]
+        return torch.stack([number.to(numbers[0].device) for number in numbers]).tolist()
     return [float(value) for value in values]
 
 

@@ -5,16 +5,21 @@ run as they come, the next one is captured, and from then on a step is one repla
 memory, so the same bits. What changes from step to step (which samples, how far) is read from tensors on the device.
 """
 
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
+from fracdnn.exceptions import KernelWarning
 from fracdnn.nn import FractionalNetwork
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks, operations_are_watched
 from fracdnn.training.evaluation import is_plain
 from fracdnn.training.task import Task
 
+Work = Callable[[], tuple[torch.Tensor, ...]]
+_one_at_a_time = threading.Lock()
 # Runs before a capture: libraries choose kernels and make room in the first ones.
 _RUNS_BEFORE = 3
 
@@ -27,6 +32,7 @@ def can_capture(task: Task) -> bool:
         and all(parameter.device == task.x.device for parameter in parameters)
         and type(network) is FractionalNetwork
         and network.adjoint == "exact"
+        and network.memory.is_the_same_in_a_graph(task.x, network.architecture.n_layers)
         and is_plain(task.objective)
         and not any(map(has_module_hooks, network.modules()))
         and not has_tensor_hooks(*parameters)
@@ -35,48 +41,60 @@ def can_capture(task: Task) -> bool:
 
 
 class Repeated:
-    """A function of no arguments that is captured when it has run a few times, and then replayed.
+    """Work on the same tensors each time, captured when it has been done a few times, and then replayed.
 
-    It always reads and writes the same tensors; `results` are those that it returned in the capture. What it reads of
-    a network's constants is held: the network may make room for others.
+    `results` are what it returned in the capture. What it reads of a network's constants is held: the network may make
+    room for others. Where a capture fails, for what reason ever, the work is done as it comes.
     """
 
-    def __init__(
-        self, function: Callable[[], tuple[torch.Tensor, ...]], network: FractionalNetwork, device: torch.device
-    ) -> None:
-        self._function, self._network, self._device = function, network, device
+    def __init__(self, network: FractionalNetwork, device: torch.device) -> None:
+        self._network, self._device = network, device
         self._stream = torch.cuda.Stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._runs = 0
+        self._runs, self._tries = 0, True
         self.results: tuple[torch.Tensor, ...] = ()
 
     @property
     def is_captured(self) -> bool:
         return self._graph is not None
 
-    def __call__(self) -> tuple[torch.Tensor, ...]:
+    def __call__(self, work: Work) -> tuple[torch.Tensor, ...]:
+        """Do it; the work comes with each call, since who has it also has this object."""
         with torch.cuda.device(self._device):
-            if self._graph is None and self._runs >= _RUNS_BEFORE:
-                self._capture()
+            if self._tries and self._graph is None and self._runs >= _RUNS_BEFORE:
+                self._capture(work)
             if self._graph is not None:
                 self._graph.replay()
                 return self.results
-            return self._run_aside()
+            return self._run_aside(work)
 
-    def _run_aside(self) -> tuple[torch.Tensor, ...]:
+    def _run_aside(self, work: Work) -> tuple[torch.Tensor, ...]:
         """Where captures run: autograd remembers the stream that it met a parameter on."""
         self._runs += 1
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            results = self._function()
+            results = work()
         current.wait_stream(self._stream)
         return results
 
-    def _capture(self) -> None:
+    def _capture(self, work: Work) -> None:
+        """Nothing is computed in a capture, so that a failure leaves all as it was."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
-            self.results = self._function()
+        try:
+            # One at a time, as torch wants it; the stream again, since torch does not leave it where a capture fails.
+            capture = torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local")
+            with _one_at_a_time, torch.cuda.stream(self._stream), capture:
+                self.results = work()
+        except RuntimeError as error:
+            self._tries = False
+            warnings.warn(
+                f"a step could not be captured in a CUDA graph, so steps are launched operation by operation, which is "
+                f"slower ({str(error).splitlines()[0]}); the results are the same",
+                KernelWarning,
+                stacklevel=4,
+            )
+            return
         self._graph, self._held = graph, self._network.constants()
 
 
@@ -98,17 +116,17 @@ class CapturedEvaluation:
         kept = self._task
         if kept is not None and _is_alike(kept, task):
             for mine, theirs in zip(_data(kept), _data(task), strict=True):
-                mine.copy_(theirs)
+                if mine is not None and theirs is not None:
+                    mine.copy_(theirs)
         else:
-            task.check_labels()
             self._task = task
-            self._repeated = Repeated(self._evaluate, task.network, task.x.device)
+            self._repeated = Repeated(task.network, task.x.device)
         return True
 
     def backward(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The objective and the outputs, both on the device; the gradients become those of the parameters."""
         assert self._task is not None
-        value, outputs, *gradients = self._repeated()
+        value, outputs, *gradients = self._repeated(self._evaluate)
         for parameter, gradient in zip(self._trained, gradients, strict=True):
             parameter.grad = gradient
         return value, outputs
@@ -119,8 +137,9 @@ class CapturedEvaluation:
             parameter.grad = None
         value = self._task.evaluate()
         assert isinstance(value, torch.Tensor)
-        self._trained = [p for p in self._task.network.parameters() if p.grad is not None]
-        return value, self._task.output, *[p.grad for p in self._trained if p.grad is not None]
+        found = {p: p.grad for p in self._task.network.parameters() if p.grad is not None}
+        self._trained = list(found)
+        return value, self._task.output, *found.values()
 
 
 class CapturedEpochs:
@@ -128,7 +147,6 @@ class CapturedEpochs:
 
     def __init__(self, task: Task, optimizer: torch.optim.Optimizer, batch_size: int) -> None:
         n, device = len(task.x), task.x.device
-        task.check_labels()
         self._task, self._optimizer, self._n = task, optimizer, n
         self._sizes = [min(batch_size, n - begin) for begin in range(0, n, batch_size)]
         self._order = torch.arange(n, device=device)
@@ -136,7 +154,7 @@ class CapturedEpochs:
         self._done, self._number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._outputs = task.x.new_empty(n, task.network.architecture.n_outputs)
-        self._steps = {size: Repeated(partial(self._step, size), task.network, device) for size in set(self._sizes)}
+        self._steps = {size: Repeated(task.network, device) for size in set(self._sizes)}
 
     @property
     def is_captured(self) -> bool:
@@ -149,7 +167,7 @@ class CapturedEpochs:
         for counter in (self._done, self._number, self._loss):
             counter.zero_()
         for size in self._sizes:
-            self._steps[size]()
+            self._steps[size](partial(self._step, size))
         shuffled = self._task.part(self._order)
         return float(self._loss) / self._n, shuffled.accuracy(self._outputs)
 
@@ -167,12 +185,14 @@ class CapturedEpochs:
         return ()
 
 
-def _data(task: Task) -> list[torch.Tensor]:
-    return [each for each in (task.x, task.target, task.weight) if each is not None]
+def _data(task: Task) -> tuple[torch.Tensor | None, ...]:
+    return task.x, task.target, task.weight
 
 
 def _is_alike(one: Task, other: Task) -> bool:
     """Whether tasks differ in nothing but their samples."""
-    same = one.network is other.network and one.objective == other.objective
-    shapes = [[(each.shape, each.dtype, each.device) for each in _data(task)] for task in (one, other)]
-    return same and shapes[0] == shapes[1] and (one.weight is None) == (other.weight is None)
+
+    def kinds(task: Task) -> list[object]:
+        return [None if each is None else (each.shape, each.dtype, each.device) for each in _data(task)]
+
+    return one.network is other.network and one.objective == other.objective and kinds(one) == kinds(other)

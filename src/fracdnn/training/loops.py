@@ -40,6 +40,7 @@ class Training(ABC):
         settings = {"way": type(self).__name__, **asdict(self)}
         for name in ("checkpoints", "keep_interrupted", self._limit):
             settings.pop(name, None)
+        task.check_labels()
         run = Run(task, settings, self.early_stopping, self.checkpoints)
         try:
             run.check_patience()
@@ -208,10 +209,7 @@ def adam_epoch(
             parameter.grad = None
         loss += batch.evaluate() * len(batch.x)  # on a GPU nobody waits for it
         optimizer.step()
-    mean = float(loss) / len(task.x)
-    if not math.isfinite(mean):
-        task.check_labels()
-    return mean, shuffled.accuracy(torch.cat([batch.output for batch in batches]))
+    return float(loss) / len(task.x), shuffled.accuracy(torch.cat([batch.output for batch in batches]))
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

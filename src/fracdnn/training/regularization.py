@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch.linalg import vector_norm
@@ -109,14 +109,14 @@ def _spectrum(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     return outside_of_modes(spectrum)
 
 
-# Copies stay where they were first asked for: one made while a CUDA graph is captured would not be captured.
+# Copies stay where they were first asked for: a CUDA graph goes on reading them.
 
 
-@lru_cache(maxsize=32)
+@cache
 def _laplacian_like(n: int, exponent: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return outside_of_modes(lambda: neumann_laplacian(n, exponent).to(device, dtype))
 
 
-@lru_cache(maxsize=32)
+@cache
 def _spectrum_like(n: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, ...]:
     return outside_of_modes(lambda: tuple(part.to(device, dtype) for part in _spectrum(n)))

@@ -39,7 +39,8 @@ NEEDS = {
 _KERNEL_WIDTH = 16
 # The kernel sums over all pairs of layers: deeper, these are too many.
 _KERNEL_LAYERS = 192
-# On a GPU too, and larger states than these (rows times width) leave its caches earlier (docs/gpu.md).
+# On a GPU too, and larger states than these (rows times width) leave its caches earlier: an H200 is as fast by "fused"
+# at 100 layers of 4,096 x 64 and at 192 of 512 x 64.
 _TRITON_LAYERS, _TRITON_NUMBERS = 64, 2**15
 _KERNEL_ACTIVATIONS = ("tanh", "relu")
 

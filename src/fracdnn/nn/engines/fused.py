@@ -50,24 +50,23 @@ class FusedLayers(Layers):
         blocks, self._blocks = self._blocks, []  # also where this ends in an error: half of them would be wrong
         n_layers, operators = len(self._K), self._K.unbind()
         grad_K, grad_b = torch.empty_like(self._K), None if self._b is None else torch.empty_like(self._b)
-        adjoint, aside = _by_triton(self._plan.adjoint_sum(n_layers, cotangent)), _Aside(cotangent.device)
-        end = n_layers
-        while blocks:
-            states, values = blocks.pop()
-            begin = end - len(values)
-            for j in reversed(range(begin, end)):
-                value, factor = values[j - begin], self._factors[j]
-                if j == n_layers - 1:
-                    value.copy_(SLOPES[self._activation].back(factor * adjoint.first(cotangent), value))
-                else:
-                    adjoint.retreat_layer(n_layers - 1 - j, cotangent, factor, value, self._activation)
-                cotangent = value @ operators[j]
-            with aside(states, values):
-                torch.bmm(values.mT, states, out=grad_K[begin:end])
-                if grad_b is not None:
-                    torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
-            end = begin
-        aside.join()
+        adjoint, end = _by_triton(self._plan.adjoint_sum(n_layers, cotangent)), n_layers
+        with _Aside(cotangent.device) as aside:
+            while blocks:
+                states, values = blocks.pop()
+                begin = end - len(values)
+                for j in reversed(range(begin, end)):
+                    value, factor = values[j - begin], self._factors[j]
+                    if j == n_layers - 1:
+                        value.copy_(SLOPES[self._activation].back(factor * adjoint.first(cotangent), value))
+                    else:
+                        adjoint.retreat_layer(n_layers - 1 - j, cotangent, factor, value, self._activation)
+                    cotangent = value @ operators[j]
+                with aside.reading(states, values):
+                    torch.bmm(values.mT, states, out=grad_K[begin:end])
+                    if grad_b is not None:
+                        torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
+                end = begin
         return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, ())
 
     def _biases(self) -> list[torch.Tensor | None]:
@@ -79,27 +78,33 @@ class FusedLayers(Layers):
 
 
 class _Aside:
-    """Operations that nobody waits for before the end, on a stream of their own: products beside what reads memory."""
+    """Operations that nobody waits for before the end, on a stream of their own: products beside what reads memory.
+
+    The end comes with an error, too: what they write must not be given to others before.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = _stream(device) if device.type == "cuda" else None
         self._held: list[torch.Tensor] = []
 
+    def __enter__(self) -> "_Aside":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        self._held.clear()
+
     @contextmanager
-    def __call__(self, *read: torch.Tensor) -> Iterator[None]:
+    def reading(self, *tensors: torch.Tensor) -> Iterator[None]:
         """Around operations that read these tensors, which are held until the end."""
         if self._stream is None:
             yield
             return
-        self._held.extend(read)
+        self._held.extend(tensors)
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         with torch.cuda.stream(self._stream):
             yield
-
-    def join(self) -> None:
-        if self._stream is not None:
-            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
-        self._held.clear()
 
 
 @lru_cache

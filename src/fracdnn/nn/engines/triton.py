@@ -163,7 +163,10 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 
 def _coarse_products(like: torch.Tensor) -> bool:
     """Whether torch multiplies matrices of such numbers in TF32."""
-    return like.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    if like.dtype is not torch.float32:
+        return False
+    setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)  # older torch has the other only
+    return setting == "tf32" if setting is not None else torch.get_float32_matmul_precision() != "highest"
 
 
 def _padded(size: int) -> int:
