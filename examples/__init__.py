@@ -1,1 +1,1 @@
-"""What the library does in networks of other kinds; each folder is run by `python -m examples.NAME`."""
+"""What the library does in networks of other kinds, and in several processes."""

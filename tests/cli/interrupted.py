@@ -1,13 +1,15 @@
 """Ctrl-C at a moment of a command's own work.
 
-A moment is a number, the progress bar's tick at which the signal comes, or the name of a file that is written and about
-to be put in its place. The signal is a real one and the process is a real one; only the moment is no matter of time.
+A moment is a number, the tick of a progress bar or of a search's status at which the signal comes, or the name of a
+file that is written and about to be put in its place. The signal is a real one and the process is a real one; only the
+moment is no matter of time.
 """
 
 import signal
 from pathlib import Path
 
 from rich.progress import Progress
+from rich.status import Status
 
 ticks = 0
 
@@ -35,4 +37,5 @@ def interrupt_at(moment):
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     Progress.update, Progress.advance = counted(Progress.update), counted(Progress.advance)
+    Status.update = counted(Status.update)
     Path.replace = watched(Path.replace)

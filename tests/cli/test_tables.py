@@ -216,26 +216,6 @@ def test_options_are_those_of_the_estimator(tmp_path):
     )
 
 
-def test_search_tries_orders_and_depths(tmp_path):
-    write(iris(), tmp_path / "iris.csv")
-    done = run(
-        "train",
-        "iris.csv",
-        "--target",
-        "species",
-        "--out",
-        "m",
-        "--search",
-        "--jobs",
-        "2",
-        "--max-iter",
-        "4",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "best of 18: order" in done.stderr
-
-
 def test_the_report_of_a_run(folder):
     for name in ("iris", "diabetes"):
         done = run("report", name, "--out", f"{name}.html", cwd=folder)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -37,11 +37,6 @@ def small(kind=FractionalClassifier, **options):
 def test_iris_by_cross_validation_in_a_pipeline():
     scores = cross_val_score(make_pipeline(StandardScaler(), FractionalClassifier(random_state=0)), *IRIS, cv=5)
     assert scores.mean() > 0.94
-
-
-def test_a_grid_of_orders_in_two_processes():
-    search = GridSearchCV(small(), {"order": [0.3, 1.0]}, cv=3, n_jobs=2).fit(*IRIS)
-    assert search.best_score_ > 0.9
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "bfgs", "adam"])

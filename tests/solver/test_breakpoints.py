@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import mittag_leffler
-from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver import MultiTerm, fdeint, fdeint_event, linear_input
 
 ZERO = torch.zeros((), dtype=torch.float64)
@@ -180,6 +180,19 @@ def test_very_early_outputs_of_stiff_problems(order, rate, time):
         ),
         ({"max_step": 0.0}, InvalidArgumentError, "max_step must be positive and finite, got 0.0; the longest step"),
         (
+            {"max_step": 1e-7},
+            InvalidArgumentError,
+            "max_step must leave at most 100000 steps from t[0] to t[-1], got 1e-07, which takes 1e+07; pass a longer "
+            "one, or n_steps= for",
+        ),
+        ({"max_step": 1e-20, "method": "adams"}, InvalidArgumentError, "got 1e-20, which takes 1e+20; pass a longer"),
+        (
+            {"max_step": 1e-5, "method": "adams", "rtol": 1e-9},  # and shorter ones at the begin
+            NotConvergedError,
+            "at most 100000 steps, got no further than t = 0.0039635 with 401; max_step = 1e-05 makes them so many: "
+            "pass a longer one, or n_steps=",
+        ),
+        (
             {"max_step": 0.1, "n_steps": 4},
             InvalidArgumentError,
             "max_step must not be given for grid='uniform', got 0.1",
@@ -189,3 +202,43 @@ def test_very_early_outputs_of_stiff_problems(order, rate, time):
 def test_breakpoints_and_steps_that_are_refused(options, error, message):
     with pytest.raises(error, match=re.escape(message)):
         fdeint(lambda t, u: -u, 1.0, [0.0, 1.0], order=0.5, **options)
+
+
+LATE = 1e12
+AT_THE_BEGIN = (
+    "breakpoints must be equal to t[0] = 1000000000000.0 or lie more than 0.0018 from it, the rounding of times"
+)
+AT_THE_END = (
+    "breakpoints must be equal to t[-1] = 1000000000001.0 or lie more than 0.0018 from it, the rounding of times"
+)
+TOO_COARSE = "steps after a breakpoint must be 0.089 long or longer, a hundred roundings of times such as t[0] = 1e+12"
+
+
+@pytest.mark.parametrize(
+    ("after", "error", "message"),
+    [
+        (1e-3, InvalidArgumentError, f"{AT_THE_BEGIN} so late, got 1000000000000.001; count t, breakpoints and the"),
+        (0.999, InvalidArgumentError, f"{AT_THE_END} so late, got 1000000000000.999; count t, breakpoints and the"),
+        (1.001, InvalidArgumentError, f"{AT_THE_END} so late, got 1000000000001.001; count t, breakpoints and the"),
+        (0.5, NotConvergedError, f"{TOO_COARSE}, got shorter ones on the 0.5 after the breakpoint 1000000000000.5; co"),
+    ],
+)
+def test_breakpoints_that_late_times_cannot_hold(after, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        fdeint(lambda t, u: -u, 1.0, [LATE, LATE + 1], order=0.5, breakpoints=[LATE + after])
+
+
+@pytest.mark.parametrize("breakpoints", [[LATE, LATE + 1], [LATE - 3, LATE + 5]])
+def test_breakpoints_at_or_beyond_the_ends_of_late_times_do_nothing(breakpoints):
+    late, early = (
+        fdeint(lambda t, u: -u, 1.0, [begin, begin + 1], order=0.5, breakpoints=told)
+        for begin, told in ((LATE, breakpoints), (0.0, None))
+    )
+    torch.testing.assert_close(late, early, rtol=1e-7, atol=0)
+
+
+def test_steps_after_a_breakpoint_have_digits_of_a_clock_in_single_precision():
+    t = torch.tensor([1e6, 1e6 + 1])
+    message = r"a hundred roundings of times such as t\[0\] = 1e\+06, got .* the breakpoint 1000000.5; .* in float64"
+    with pytest.raises(NotConvergedError, match=message):
+        fdeint(lambda t, u: -u, 1.0, t, order=0.5, breakpoints=[1e6 + 0.5])

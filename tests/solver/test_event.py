@@ -143,6 +143,21 @@ def test_no_event_within_the_span():
 
 
 @pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (
+            1.0,
+            r"and then -0.664 at until = 2 with no change of sign \(64 looks\); if that is the event, its time is t0",
+        ),
+        (0.0, r"and then 0 at all looks \(64 looks\); if that is the event, its time is t0; else pass a later until"),
+    ],
+)
+def test_an_event_at_the_begin_alone(rate, message):
+    with pytest.raises(InvalidArgumentError, match=rf"sign after t0 = 0, got 0 at t0 itself, where .*, {message}"):
+        fdeint_event(lambda t, y: -rate * y, 1.0, 0.0, event=at_one, until=2.0, order=0.5)
+
+
+@pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"event": 1.0}, InvalidTypeError, r"event must be callable as event\(t, y\), got float; pass a function"),

@@ -53,7 +53,7 @@ def _train(
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
-    search: Annotated[bool | None, typer.Option("--search", help="Try orders and depths by cross-validation.")] = None,
+    search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,

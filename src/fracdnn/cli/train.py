@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import typer
-from rich.console import Console
 
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import scores
+from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.base import interrupts_raised
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 TASKS = ("auto", "classification", "regression")
-SEARCH: dict[str, list[Any]] = {"order": [0.1, 0.3, 0.5, 0.7, 0.9, 1.0], "n_layers": [2, 4, 8]}
-FOLDS = 5
 
 
 @dataclass
@@ -55,8 +52,7 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
     X = preparation.transform(features, new_categories="ignore")
     X_train, y_train, y_test = X[train_rows], y[train_rows], y[test_rows]
     estimator = _estimator(task, settings, quiet)
-    if settings.search:
-        estimator = _searched(estimator, X_train, y_train, settings, quiet)
+    searched = _search(estimator, X_train, y_train, settings, quiet) if settings.search else None
     say(f"{len(y_train):,} rows, {len(preparation.columns)} columns, {X_train.shape[1]} features", quiet)
     interrupted = _fit(estimator, X_train, y_train)
     model = TableModel(estimator, preparation, settings.target, {})
@@ -69,6 +65,8 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
     }
+    if searched is not None:
+        summary["search"] = [trial.to_dict() for trial in searched.trials]
     model.details.update(source=source, summary=summary, versions=versions())
     paths = _write(model, out, run, features[test_rows], y_test)
     if checkpoint is not None and not interrupted:
@@ -76,6 +74,7 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
     _tell(summary, paths, as_json)
     if interrupted:
         say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
+    if interrupted or (searched is not None and searched.interrupted):
         raise typer.Exit(130)
 
 
@@ -165,27 +164,12 @@ def _estimator(task: str, settings: Settings, quiet: bool) -> Any:
     return kind(**parameters, verbose=not quiet)
 
 
-def _searched(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, quiet: bool) -> Any:
-    """The estimator with the order and depth that cross-validation finds best, not fitted yet."""
-    from sklearn.base import clone
-    from sklearn.model_selection import GridSearchCV
-
-    n_settings = len(SEARCH["order"]) * len(SEARCH["n_layers"])
-    candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
-    token = interrupts_raised.set(True)
-    try:
-        with Console(stderr=True, quiet=quiet).status(f"trying {n_settings} settings, {FOLDS} folds each"):
-            search = GridSearchCV(candidate, SEARCH, cv=FOLDS, n_jobs=settings.jobs, refit=False).fit(X, y)
-    except ValueError as error:
-        fail(f"--search needs more rows, got {len(y)} ({error}); leave it out")
-    finally:
-        interrupts_raised.reset(token)
-    best = search.best_params_
-    say(
-        f"best of {n_settings}: order {best['order']:g}, {best['n_layers']} layers, score {search.best_score_:.4f}",
-        quiet,
-    )
-    return estimator.set_params(**best)
+def _search(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, quiet: bool) -> Search:
+    """Give the estimator the settings that cross-validation finds best; it is not fitted yet."""
+    seed = estimator.get_params()["random_state"]
+    found = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs, seed=seed, quiet=quiet)
+    estimator.set_params(**found.trials[0].setting)
+    return found
 
 
 def _fit(estimator: Any, X: np.ndarray, y: np.ndarray) -> bool:

@@ -4,8 +4,8 @@ import math
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
@@ -43,10 +43,19 @@ from fracdnn.training.history import layer_gradient_norms
 from fracdnn.training.loops import adam_epoch, new_adam
 from fracdnn.version import versions
 
-# Within a search, Ctrl-C should end the search; else it ends a fit, whose model is kept.
-interrupts_raised: ContextVar[bool] = ContextVar("interrupts_raised", default=False)
+_interrupts_raised: ContextVar[bool] = ContextVar("_interrupts_raised", default=False)
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
+
+
+@contextmanager
+def raise_interrupts() -> Iterator[None]:
+    """In here Ctrl-C ends whatever calls `fit`, such as a search; elsewhere it ends a fit, whose model is kept."""
+    token = _interrupts_raised.set(True)
+    try:
+        yield
+    finally:
+        _interrupts_raised.reset(token)
 
 
 class FractionalEstimator(SharedParameters):
@@ -261,7 +270,7 @@ class FractionalEstimator(SharedParameters):
         options: Any = {
             "early_stopping": stopping if self.early_stopping else None,
             "checkpoints": checkpoints,
-            "keep_interrupted": not interrupts_raised.get(),
+            "keep_interrupted": not _interrupts_raised.get(),
         }
         if self.solver == "adam":
             return AdamTraining(float(self.learning_rate), int(self.batch_size), int(self.max_iter), **options)

@@ -27,8 +27,9 @@ class LearnedOrder(nn.Module):
         return "one for each layer" if self.by_layer else "one for all layers"
 
     def forward(self) -> torch.Tensor:
-        order = torch.sigmoid(self.raw.to(torch.float64))
-        return order if self.by_layer else order.reshape(())
+        raw = self.raw.to(torch.float64)
+        # Not a view of the result: FSDP2 warns of views, which might be written into.
+        return torch.sigmoid(raw if self.by_layer else raw.reshape(()))
 
 
 class LearnedSteps(nn.Module):

@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 
 from fracdnn.caputo.weights import gamma
-from fracdnn.exceptions import NotConvergedError
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver.arrays import Array, library
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.mesh import FoundGrid
@@ -28,6 +28,7 @@ _FORGETTING = 0.75  # the power of time with which errors count up to the first 
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _MOST_STEPS = 100_000
+_COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
 _LOOK_AHEAD = 400  # steps after which the pace is taken for that of the whole
 _JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 
@@ -108,8 +109,9 @@ def find_grid(
     search: Search, pieces: Sequence[Piece], outputs: Sequence[float], longest: float = math.inf
 ) -> FoundGrid:
     """A grid that ends a step wherever a piece ends, of steps not longer than `longest`."""
+    _check_longest(outputs[-1], longest)
     places, shares, restarts = [0], [0.0], set()
-    walk = _Walk(search, outputs, longest)
+    walk = _StepsTaken(search, outputs, longest)
     for place, piece in enumerate(pieces):
         if place:
             if search.slope_at_begin:
@@ -129,8 +131,8 @@ def find_grid(
     )
 
 
-class _Walk:
-    """The ends of the steps so far."""
+class _StepsTaken:
+    """The ends of the steps so far, and what makes them longer or shorter."""
 
     def __init__(self, search: Search, outputs: Sequence[float], longest: float) -> None:
         self._search, self._outputs, self._span, self._longest = search, outputs, outputs[-1], longest
@@ -195,17 +197,43 @@ class _Walk:
         if taken > _MOST_STEPS or (taken > _LOOK_AHEAD and taken * self._span > _MOST_STEPS * now):
             raise NotConvergedError(
                 f"the solve must take at most {_MOST_STEPS} steps, got no further than "
-                f"t = {float(search.begin) + now:.6g} with {taken}; func may be random, jump with the state, or be "
-                f"stiff for a state of more than some sixty components: use larger rtol and atol, or n_steps="
+                f"t = {float(search.begin) + now:.6g} with {taken}; {self._remedy_for_pace()}"
             )
-        if step < max(piece.shortest, SMALLEST * now):
+        shortest = max(piece.shortest, SMALLEST * now)
+        if step < shortest:
             for time in (now, tried):  # the last that was taken, and the last that was tried
                 search.problem.check_slope(search.begin + time, search.state)
+            if piece.begin and piece.shortest > _COARSE * (piece.end - piece.begin):
+                raise NotConvergedError(_too_coarse(float(search.begin), piece))
             raise NotConvergedError(
-                f"the step became shorter than {max(piece.shortest, SMALLEST * now):.2g} at "
-                f"t = {float(search.begin) + now:.6g} after {len(self.ends) - 1} steps; the solution may end there: "
+                f"the step became shorter than {shortest:.2g} at "
+                f"t = {float(search.begin) + now:.6g} after {taken} steps; the solution may end there: "
                 f"ask for earlier times only, or for larger rtol and atol; where func jumps, pass breakpoints="
             )
+
+    def _remedy_for_pace(self) -> str:
+        if self._longest * _MOST_STEPS < 2.0 * self._span:
+            return f"max_step = {self._longest:g} makes them so many: pass a longer one, or n_steps="
+        return (
+            "func may be random, jump with the state, or be stiff for a state of more than some sixty components: "
+            "use larger rtol and atol, or n_steps="
+        )
+
+
+def _check_longest(span: float, longest: float) -> None:
+    if span / longest > _MOST_STEPS:
+        raise InvalidArgumentError(
+            f"max_step must leave at most {_MOST_STEPS} steps from t[0] to t[-1], got {longest:g}, which takes "
+            f"{span / longest:.6g}; pass a longer one, or n_steps= for steps that are not adaptive"
+        )
+
+
+def _too_coarse(t0: float, piece: Piece) -> str:
+    return (
+        f"steps after a breakpoint must be {piece.shortest:.2g} long or longer, a hundred roundings of times such as "
+        f"t[0] = {t0:.6g}, got shorter ones on the {piece.end - piece.begin:.2g} after the breakpoint "
+        f"{t0 + piece.begin!r}; count t, breakpoints and the times in func from t[0], in float64"
+    )
 
 
 def _factor(error: float, power: float) -> float:

@@ -113,11 +113,7 @@ class _Solve:
             found = [float(value) for value in self.values(t, self._states(t))]
             change = _first_change(found)
             if change is None:
-                raise InvalidArgumentError(
-                    f"event must change its sign between t0 = {float(self._begin):g} and until = {until:g}, got "
-                    f"{found[0]:.3g} and {found[-1]:.3g} there, and no change between {looks} looks; "
-                    f"pass a later until, or more looks"
-                )
+                raise InvalidArgumentError(_no_change(found, float(self._begin), until))
             if change > 1:
                 return _Bracket(t[1], t[change - 1], t[change], t[-1], found[change - 1], found[change])
             end = float(t[2])  # look closer: the event is about in the middle then
@@ -193,6 +189,22 @@ class _Solve:
                 f"check event there"
             )
         return value.reshape(())
+
+
+def _no_change(values: list[float], begin: float, until: float) -> str:
+    """Why there is no event; one at the begin itself does not count."""
+    looks = len(values) - 1
+    if values[0] != 0:
+        return (
+            f"event must change its sign between t0 = {begin:g} and until = {until:g}, got {values[0]:.3g} and "
+            f"{values[-1]:.3g} there, and no change between {looks} looks; pass a later until, or more looks"
+        )
+    later = f"{values[-1]:.3g} at until = {until:g} with no change of sign" if any(values) else "0 at all looks"
+    return (
+        f"event must change its sign after t0 = {begin:g}, got 0 at t0 itself, where a solution may begin without that "
+        f"counting as the event, and then {later} ({looks} looks); if that is the event, its time is t0; "
+        f"else pass a later until, or more looks"
+    )
 
 
 def _first_change(values: list[float]) -> int | None:

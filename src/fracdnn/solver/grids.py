@@ -160,6 +160,7 @@ def anchors(spacing: Spacing, times: torch.Tensor) -> torch.Tensor:
         return times[[0, -1]]
     breakpoints = spacing.breakpoints.to(times.device)
     rounding = ROUNDING * max(abs(float(times[0].detach())), abs(float(times[-1].detach())))
+    _check_told_apart(breakpoints.detach(), times.detach(), rounding)
     inside = (breakpoints > times[0] + rounding) & (breakpoints < times[-1] - rounding)
     found = torch.cat([times[:1], breakpoints[inside.detach()], times[-1:]])
     gaps = found.detach().diff()
@@ -170,6 +171,21 @@ def anchors(spacing: Spacing, times: torch.Tensor) -> torch.Tensor:
             f"{float(found[at])} and {float(found[at + 1])}; leave one out"
         )
     return found
+
+
+def _check_told_apart(breakpoints: torch.Tensor, times: torch.Tensor, rounding: float) -> None:
+    """One at an end is left out; but at late times a rounding may be a good part of the span."""
+    narrowest, ends = _NARROWEST * float(times[-1] - times[0]), {"t[0]": times[0], "t[-1]": times[-1]}
+    between = breakpoints[(breakpoints != times[0]) & (breakpoints != times[-1])]
+    for name, end in ends.items():
+        distances = (between - end).abs()
+        lost = between[(distances >= narrowest) & (distances <= rounding)]
+        if len(lost):
+            raise InvalidArgumentError(
+                f"breakpoints must be equal to {name} = {float(end)!r} or lie more than {rounding:.2g} from it, the "
+                f"rounding of times so late, got {float(lost[0])!r}; count t, breakpoints and the times in func from "
+                f"t[0]"
+            )
 
 
 def _natural_grading(orders: torch.Tensor) -> float:

@@ -70,7 +70,7 @@ def march(
 
 def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
     """The same, in a way that is given."""
-    walk, blocks = _Walk(steps, wanted), steps.history.blocks()
+    walk, blocks = _OutputsFound(steps, wanted), steps.history.blocks()
     length = _segment_length(steps.grid.n_steps) if checkpoint else len(blocks)
     position, found = walk.start()
     if checkpoint:
@@ -88,7 +88,9 @@ def _segment_length(n_steps: int) -> int:
     return max(round(segment_length(n_steps, _GRAPH_TO_CARRY) / BLOCK), 1)
 
 
-class _Walk:
+class _OutputsFound:
+    """Goes over the blocks of a grid, with the wanted states that each makes known."""
+
     def __init__(self, steps: Steps, wanted: Wanted | None) -> None:
         self.steps, self._wanted = steps, wanted
         self._problem, self._grid = steps.method.problem, steps.grid

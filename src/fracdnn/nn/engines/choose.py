@@ -156,9 +156,10 @@ def obstacle_to_fused(architecture: Architecture, memory: Memory) -> str | None:
 
 
 def _is_small_on_gpu(architecture: Architecture, x: torch.Tensor) -> bool:
+    if not x.is_cuda:  # before its size is looked at, which would bind an exported program to batches like this one
+        return False
     numbers = x.numel() // max(1, architecture.n_features) * architecture.width
-    most = _KERNEL_LAYERS if numbers <= _TRITON_NUMBERS else _TRITON_LAYERS
-    return x.is_cuda and architecture.n_layers <= most
+    return architecture.n_layers <= (_KERNEL_LAYERS if numbers <= _TRITON_NUMBERS else _TRITON_LAYERS)
 
 
 def obstacle_to_small(architecture: Architecture, memory: Memory) -> str | None:

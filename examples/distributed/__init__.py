@@ -1,0 +1,1 @@
+"""Several processes: training a stack (`ddp`, `fsdp2`), searching for settings (`search`). Each file runs by itself."""

@@ -1,0 +1,149 @@
+"""`fracdnn train --search`: settings of a network tried by cross-validation, and the best of them."""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from rich.console import Console
+from rich.table import Table
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler, StratifiedKFold
+
+from fracdnn.cli.messages import fail, say
+from fracdnn.estimators import raise_interrupts
+
+# What is tried, unless it is given; beside the settings that the estimator has already.
+SPACE: dict[str, list[Any]] = {
+    "order": [0.1, 0.3, 0.5, 0.7, 0.9, 1.0],
+    "n_layers": [2, 3, 4, 8],
+    "width": [32, 64, 128],
+    "learning_rate": [3e-3, 1e-2, 3e-2],
+    "alpha": [1e-4, 1e-3, 1e-2],
+}
+N_SETTINGS, FOLDS = 18, 5
+Setting = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting and its score on each fold: accuracy or R², NaN where predictions were not finite."""
+
+    setting: Setting
+    scores: list[float]
+
+    @property
+    def mean(self) -> float:
+        """By which trials are compared; −∞ for a fit that came to nothing."""
+        found = fmean(self.scores)
+        return found if math.isfinite(found) else -math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """In plain values."""
+        return {**self.setting, "scores": [score if math.isfinite(score) else None for score in self.scores]}
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was tried, the best first; whether Ctrl-C ended it."""
+
+    trials: list[Trial]
+    interrupted: bool
+
+
+def search(
+    estimator: Any, X: np.ndarray, y: np.ndarray, *, fixed: Sequence[str], jobs: int, seed: Any, quiet: bool
+) -> Search:
+    """Try settings by cross-validation, in so many processes, and show them.
+
+    The parameters `fixed` stay as they are. Ctrl-C keeps the settings of which every fold is done.
+    """
+    settings = drawn_settings(estimator, fixed, seed)
+    folds = _folds(estimator, X, y, seed, quiet)
+    candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
+    trials: list[Trial] = []
+    interrupted = False
+    try:
+        with Console(stderr=True, quiet=quiet).status("") as status:
+            status.update(f"trying {len(settings)} settings, {len(folds)} folds each")
+            for trial in _tried(candidate, settings, X, y, folds, jobs):
+                trials.append(trial)
+                status.update(f"trying {len(settings)} settings, {len(folds)} folds each: {len(trials)} done")
+    except KeyboardInterrupt:
+        if not trials:
+            raise
+        interrupted = True
+    trials.sort(key=lambda trial: -trial.mean)  # the earlier one where two are alike
+    if trials[0].mean == -math.inf:
+        fail("--search must reach one finite score, got none; scale the target, or pass a smaller --learning-rate")
+    Console(stderr=True, quiet=quiet).print(_table(trials, "accuracy" if is_classifier(estimator) else "R2"))
+    if interrupted:
+        done = f"{len(trials)} of {len(settings)} settings"
+        say(f"the search was interrupted after {done}; the best of them is trained now", quiet)
+    return Search(trials, interrupted)
+
+
+def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Setting]:
+    """The estimator's own setting, then others of the space, each once."""
+    unused = () if estimator.solver == "adam" else ("learning_rate",)
+    space = {name: values for name, values in SPACE.items() if name not in (*fixed, *unused)}
+    if not space:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in SPACE)
+        fail(f"--search must be left something to try, got all of {options}; leave one of them out")
+    own = {name: estimator.get_params()[name] for name in space}
+    count = min(N_SETTINGS, len(ParameterGrid(space)))
+    others = [setting for setting in ParameterSampler(space, count, random_state=seed) if setting != own]
+    return [own, *({name: setting[name] for name in space} for setting in others)][:N_SETTINGS]
+
+
+def _folds(estimator: Any, X: np.ndarray, y: np.ndarray, seed: Any, quiet: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    kind = StratifiedKFold if is_classifier(estimator) else KFold
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            folds = list(kind(FOLDS, shuffle=True, random_state=seed).split(X, y))
+    except ValueError as error:
+        fail(f"--search needs more rows, got {len(y)} ({error}); leave it out")
+    for warning in caught:
+        say(f"warning: {warning.message}", quiet)
+    return folds
+
+
+def _tried(
+    candidate: Any, settings: list[Setting], X: np.ndarray, y: np.ndarray, folds: Sequence[Any], jobs: int
+) -> Iterator[Trial]:
+    """Each setting as soon as its folds are done, in their order."""
+    work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
+    scores = Parallel(n_jobs=jobs, return_as="generator")(work)
+    for setting in settings:
+        yield Trial(setting, [next(scores) for _ in folds])
+
+
+def _score(
+    candidate: Any, setting: Setting, X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray
+) -> float:
+    estimator = clone(candidate).set_params(**setting)
+    with warnings.catch_warnings(), raise_interrupts():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the score tells
+        estimator.fit(X[train], y[train])
+    try:
+        return float(estimator.score(X[test], y[test]))
+    except ValueError:  # predictions that are not finite
+        return math.nan
+
+
+def _table(trials: list[Trial], score: str) -> Table:
+    table = Table(title=f"{len(trials)} settings by {FOLDS}-fold cross-validation")
+    for heading in ("", *trials[0].setting, score, "±"):
+        table.add_column(heading, justify="right")
+    for place, trial in enumerate(trials, start=1):
+        values = [f"{value:g}" for value in trial.setting.values()]
+        finite = trial.mean > -math.inf
+        numbers = [f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}"] if finite else ["not finite", "-"]
+        table.add_row(str(place), *values, *numbers)
+    return table
