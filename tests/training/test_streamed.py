@@ -95,6 +95,19 @@ def test_windows_hold_every_sample_once_in_a_drawn_order(rows):
     assert max(len(part[0]) for part in chunks(samples, 5)) == 5
 
 
+def test_every_window_is_shuffled_in_its_own_way():
+    streamed, _ = problem()
+
+    def shuffles(epoch, first=0):
+        return [
+            torch.randperm(16, generator=window.generator).tolist() for window in streamed.windows(16, epoch, first)
+        ]
+
+    found = shuffles(1) + shuffles(2)
+    assert len({tuple(order) for order in found}) == len(found) == 16
+    assert shuffles(2, first=3) == found[11:]
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -55,6 +55,11 @@ class Target:
     least: float
     most: float
 
+    def digest(self) -> str:
+        scale = None if self.scale is None else [self.scale.mean.tolist(), self.scale.deviation.tolist()]
+        classes = None if self.classes is None else self.classes.tolist()
+        return repr((self.name, self.task, classes, self.counts.tolist(), scale))
+
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
         import polars as pl
@@ -163,7 +168,7 @@ def examine(
     _check_rows(stream, sizes, n_rows, target)
     found = about.found(task)
     preparation, notes = statistics.preparation()
-    content = f"{statistics.digest()} {found.counts} {found.scale} {sizes.tolist()} {division}"
+    content = f"{statistics.digest()} {found.digest()} {sizes.tolist()} {division}"
     return ExaminedTable(
         stream,
         division,
