@@ -22,7 +22,9 @@ app = typer.Typer(
 )
 
 Model = Annotated[Path, typer.Argument(help="A model file that `fracdnn train` wrote.")]
-Data = Annotated[str, typer.Argument(help="A table: .csv, .tsv, .csv.gz, .parquet or .xlsx; - is a pipe of CSV.")]
+Data = Annotated[
+    str, typer.Argument(help="A table: .csv, .tsv, .csv.gz, .parquet, .xlsx, or a folder of parts; - is CSV.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on standard error.")]
 Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
 NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
@@ -55,6 +57,10 @@ def _train(
     categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
     search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default."),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -81,6 +87,7 @@ def _train(
         "categorical": categorical or None,
         "search": search,
         "jobs": jobs,
+        "memory_limit": memory_limit,
     }
     settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
     settings |= options.chosen({**own, **parameters})

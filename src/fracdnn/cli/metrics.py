@@ -6,45 +6,76 @@ import numpy as np
 from rich.table import Table
 
 from fracdnn.tabular.model import TableModel
+from fracdnn.tabular.summaries import Moments
 
 
 def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
     """Accuracy and log-loss, or R², root mean square and mean absolute error."""
-    if not model.is_classifier:
-        return regression_scores(model.estimator.predict(X), y)
-    return class_scores(model.estimator.classes_, model.estimator.predict_proba(X), y)
+    found = new_scores(model)
+    found.add(X, y)
+    return found.found()
 
 
-def class_scores(classes: np.ndarray, probabilities: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
-    """Accuracy, and the log-loss where all true classes are known ones."""
-    from sklearn.metrics import log_loss
-
-    found: dict[str, float | None] = {"accuracy": float((classes[probabilities.argmax(1)] == y).mean())}
-    if np.isin(y, classes).all():
-        found["log_loss"] = float(log_loss(y, probabilities, labels=classes))
-    return found
+def new_scores(model: TableModel) -> "ClassScores | ValueScores":
+    """What is told of rows that come in parts."""
+    return ClassScores(model.estimator) if model.is_classifier else ValueScores(model.estimator)
 
 
-def regression_scores(predicted: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
-    """R² is None where all true values are the same."""
-    errors = predicted - y
-    variance = float(y.var())
-    return {
-        "R2": 1.0 - float((errors**2).mean()) / variance if variance else None,
-        "RMSE": float(np.sqrt((errors**2).mean())),
-        "MAE": float(np.abs(errors).mean()),
-    }
+class ClassScores:
+    """Accuracy, the log-loss where all true classes are known ones, and `counts` [true, predicted]."""
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator, self._classes = estimator, estimator.classes_
+        self.rows, self.counts = 0, np.zeros((len(self._classes),) * 2, dtype=np.int64)
+        self._summed: float | None = 0.0
+
+    def add(self, X: np.ndarray, y: np.ndarray) -> None:
+        from sklearn.metrics import confusion_matrix, log_loss
+
+        probabilities = self._estimator.predict_proba(X)
+        is_known = np.isin(y, self._classes)
+        if self._summed is not None and is_known.all():
+            self._summed += float(log_loss(y, probabilities, labels=self._classes, normalize=False))
+        else:
+            self._summed = None
+        self.rows += len(y)
+        if is_known.any():
+            predicted = self._classes[probabilities.argmax(1)]
+            self.counts += confusion_matrix(y[is_known], predicted[is_known], labels=self._classes)
+
+    def found(self) -> dict[str, float | None]:
+        found: dict[str, float | None] = {"accuracy": int(self.counts.trace()) / self.rows}
+        if self._summed is not None:
+            found["log_loss"] = self._summed / self.rows
+        return found
+
+
+class ValueScores:
+    """R², None where all true values are the same, root mean square and mean absolute error."""
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self.rows, self._squares, self._sizes = 0, 0.0, 0.0
+        self._values = Moments.of(np.empty((0, 1)))
+
+    def add(self, X: np.ndarray, y: np.ndarray) -> None:
+        errors = self._estimator.predict(X) - y
+        self.rows += len(y)
+        self._squares += float((errors**2).sum())
+        self._sizes += float(np.abs(errors).sum())
+        self._values = self._values.merged(Moments.of(y[:, None]))
+
+    def found(self) -> dict[str, float | None]:
+        square, variance = self._squares / self.rows, float(self._values.deviation[0]) ** 2
+        return {
+            "R2": 1.0 - square / variance if variance else None,
+            "RMSE": float(np.sqrt(square)),
+            "MAE": self._sizes / self.rows,
+        }
 
 
 def shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def confusion(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Counts [true, predicted] over the classes."""
-    from sklearn.metrics import confusion_matrix
-
-    return confusion_matrix(y, predicted, labels=classes)
 
 
 def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ OWN_KINDS: dict[str, tuple[type, ...]] = {
     "categorical": (list,),
     "search": (bool,),
     "jobs": (int,),
+    "memory_limit": (str, int, float),
 }
 # `verbose` is what --quiet is for.
 _LEFT_OUT = ("verbose",)

@@ -4,6 +4,7 @@ import copy
 import json
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fracdnn.cli.messages import fail, say, written
-from fracdnn.cli.metrics import (
-    by_class,
-    class_scores,
-    class_table,
-    confusion,
-    confusion_table,
-    plain,
-    regression_scores,
-    shown,
-)
+from fracdnn.cli.metrics import ClassScores, by_class, class_table, confusion_table, new_scores, plain, shown
 from fracdnn.exceptions import TableError
 from fracdnn.files import write_whole
 from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.model import split_target, target_values
+from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
 from fracdnn.tabular.preparation import check_columns, listed
 from fracdnn.tabular.reading import read_parts, read_table
 
@@ -87,23 +79,29 @@ def _predictions(model: TableModel, source: str, keep: list[str], new_categories
 
 
 def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
-    import polars as pl
-
+    """Write the parts one by one; how many rows they had."""
     rows = 0
 
-    def as_text(temporary: Path) -> None:
+    def counted() -> "Iterator[pl.DataFrame]":
         nonlocal rows
+        for part in parts:
+            rows += part.height
+            yield part
+
+    def as_text(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            for number, part in enumerate(parts):
+            for number, part in enumerate(counted()):
                 separator = "\t" if path.suffix == ".tsv" else ","
                 part.write_csv(file, include_header=number == 0, separator=separator)
-                rows += part.height
 
     def as_parquet(temporary: Path) -> None:
-        nonlocal rows
-        whole = pl.concat(list(parts))
-        rows = whole.height
-        whole.write_parquet(temporary)
+        from polars.io.plugins import register_io_source
+
+        flow = counted()
+        first = next(flow)
+        # Nothing is asked of the source but all of its rows.
+        source = register_io_source(lambda *asked: chain([first], flow), schema=first.schema)
+        source.sink_parquet(temporary, maintain_order=True)
 
     write_whole(path, as_parquet if path.suffix == ".parquet" else as_text)
     return rows
@@ -111,39 +109,43 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
 
 def evaluate(path: Path, source: str, *, new_categories: str, as_json: bool, quiet: bool) -> None:
     model = table_model(path)
-    features, values, n_missing = split_target(read_table(source), model.target)
+    scores, n_missing, first_row = new_scores(model), 0, 0
+    for part in read_parts(source):
+        check_target_name(model.target, part.columns)
+        known = target_column(part, model.target).is_not_null()
+        features, values = part.filter(known), target_column(part, model.target).filter(known)
+        n_missing += part.height - len(values)
+        if len(values):
+            y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
+            scores.add(model.features(features, new_categories=new_categories, first_row=first_row), y)
+        first_row += len(values)
+    if not scores.rows:
+        raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
     if n_missing:
         say(f"{n_missing:,} rows are left out: their target is missing", quiet)
-    X = model.features(features, new_categories=new_categories)
-    document: dict[str, Any] = {"rows": len(values)}
-    console = Console(markup=False)
-    if not model.is_classifier:
-        found = regression_scores(model.estimator.predict(X), target_values(values, "regression"))
-        document |= found
-        lines = [f"{name}: {shown(value)}" for name, value in found.items()]
-    else:
-        y = _labels(model, values)
-        classes = model.estimator.classes_
-        probabilities = model.estimator.predict_proba(X)
-        counts = confusion(classes, y, classes[probabilities.argmax(1)])
-        document |= class_scores(classes, probabilities, y)
-        document["classes"] = plain(classes)
-        document["by_class"] = {name: plain(column) for name, column in by_class(counts).items()}
-        document["confusion"] = plain(counts)
+    document: dict[str, Any] = {"rows": scores.rows, **scores.found()}
+    if isinstance(scores, ClassScores):
+        document["classes"] = plain(model.estimator.classes_)
+        document["by_class"] = {name: plain(column) for name, column in by_class(scores.counts).items()}
+        document["confusion"] = plain(scores.counts)
         lines = [f"accuracy: {document['accuracy']:.4f}", f"log-loss: {document['log_loss']:.4f}"]
+    else:
+        lines = [f"{name}: {shown(value)}" for name, value in scores.found().items()]
     if as_json:
         typer.echo(json.dumps(document))
         return
-    typer.echo("\n".join([f"rows: {len(values):,}", *lines]))
-    if model.is_classifier:
-        names = [str(name) for name in model.estimator.classes_]
-        console.print(class_table(names, counts))
-        console.print(confusion_table(names, counts))
+    typer.echo("\n".join([f"rows: {scores.rows:,}", *lines]))
+    if isinstance(scores, ClassScores):
+        console, names = Console(markup=False), [str(name) for name in model.estimator.classes_]
+        console.print(class_table(names, scores.counts))
+        console.print(confusion_table(names, scores.counts))
 
 
 def _labels(model: TableModel, values: "pl.Series") -> np.ndarray:
     """The true classes as the model has them; a class it has never seen is an error."""
     classes = model.estimator.classes_
+    if classes.dtype.kind == "U" and values.dtype == str and values.is_in(classes.tolist()).all():
+        return values.to_numpy().astype(str)  # as they are, also where all of this part look like numbers
     labels = target_values(values, "classification")
     if classes.dtype.kind == "U":
         labels = labels.astype(str)

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,13 @@ import numpy as np
 import torch
 import typer
 
+from fracdnn.cli import streamed
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import scores
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
+from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
 from fracdnn.tabular.reading import read_table
@@ -37,12 +40,45 @@ class Settings:
     categorical: list[str] = field(default_factory=list)
     search: bool = False
     jobs: int = 1
+    memory_limit: str | float | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Learned:
+    """A model, what it reached, and rows that were held out, with their targets."""
+
+    model: TableModel
+    summary: dict[str, Any]
+    test_table: "pl.DataFrame"
+    y_test: np.ndarray
+    interrupted: bool
+    search_cut_short: bool = False
 
 
 def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
     _check_settings(settings)
     checkpoint = _default_checkpoint(settings, out, run)
+    is_streamed = streamed.is_too_large(source, settings.memory_limit, quiet)
+    learned = _learned_streamed(source, settings, quiet) if is_streamed else _learned(source, settings, quiet)
+    estimator = learned.model.estimator
+    summary = learned.summary | {
+        "order": estimator.order_,
+        "iterations": estimator.n_iter_,
+        "status": estimator.history_.status,
+    }
+    learned.model.details.update(source=source, summary=summary, versions=versions())
+    paths = _write(learned.model, out, run, learned.test_table, learned.y_test)
+    if checkpoint is not None and not learned.interrupted:
+        checkpoint.unlink(missing_ok=True)
+    _tell(summary, paths, as_json)
+    if learned.interrupted:
+        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
+    if learned.interrupted or learned.search_cut_short:
+        raise typer.Exit(130)
+
+
+def _learned(source: str, settings: Settings, quiet: bool) -> Learned:
     features, y, task = _examined(read_table(source), settings, quiet)
     train_rows, test_rows = _split(y, task, settings)
     preparation, notes = Preparation.of(features[train_rows], categorical=settings.categorical)
@@ -54,28 +90,39 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
     estimator = _estimator(task, settings, quiet)
     searched = _search(estimator, X_train, y_train, settings, quiet) if settings.search else None
     say(f"{len(y_train):,} rows, {len(preparation.columns)} columns, {X_train.shape[1]} features", quiet)
-    interrupted = _fit(estimator, X_train, y_train)
+    interrupted = _fit(estimator, lambda: estimator.fit(X_train, y_train))
     model = TableModel(estimator, preparation, settings.target, {})
     summary = {
         "task": task,
         "rows": {"training": len(y_train), "test": len(y_test)},
         "training": scores(model, X_train, y_train),
         "test": scores(model, X[test_rows], y_test) if len(y_test) else None,
-        "order": estimator.order_,
-        "iterations": estimator.n_iter_,
-        "status": estimator.history_.status,
     }
     if searched is not None:
         summary["search"] = [trial.to_dict() for trial in searched.trials]
-    model.details.update(source=source, summary=summary, versions=versions())
-    paths = _write(model, out, run, features[test_rows], y_test)
-    if checkpoint is not None and not interrupted:
-        checkpoint.unlink(missing_ok=True)
-    _tell(summary, paths, as_json)
-    if interrupted:
-        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
-    if interrupted or (searched is not None and searched.interrupted):
-        raise typer.Exit(130)
+    search_cut_short = searched is not None and searched.interrupted
+    return Learned(model, summary, features[test_rows], y_test, interrupted, search_cut_short)
+
+
+def _learned_streamed(source: str, settings: Settings, quiet: bool) -> Learned:
+    table = streamed.examined(source, settings, quiet)
+    target, preparation = table.target, table.preparation
+    _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings, quiet)
+    for note in table.notes:
+        say(note, quiet)
+    n_learned = table.n_rows("training") + table.n_rows("validation")
+    n_features = len(preparation.feature_names)
+    say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features", quiet)
+    estimator = _estimator(target.task, settings, quiet)
+    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table))
+    model = TableModel(estimator, preparation, settings.target, {})
+    summary = {
+        "task": target.task,
+        "rows": {"training": n_learned, "test": table.n_rows("test")},
+        "training": streamed.scores_of(model, table, "training", "validation"),
+        "test": streamed.scores_of(model, table, "test") if table.n_rows("test") else None,
+    }
+    return Learned(model, summary, *streamed.held_out(table), interrupted)
 
 
 def _check_settings(settings: Settings) -> None:
@@ -83,6 +130,11 @@ def _check_settings(settings: Settings) -> None:
         raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
     if not 0 <= settings.test_fraction < 1:
         raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
+    if settings.memory_limit is not None:
+        try:
+            bytes_of(settings.memory_limit)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--memory-limit") from None
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
     device = str(settings.parameters.get("device", "auto"))
@@ -112,8 +164,6 @@ def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[A
     """The columns to learn from, the target, and the task."""
     check_columns((*settings.drop, *settings.categorical), table.columns)
     features, values, n_missing = split_target(table.drop(settings.drop), settings.target)
-    if n_missing:
-        say(f"{n_missing:,} rows are left out: their target is missing", quiet)
     task = task_of(values) if settings.task == "auto" else settings.task
     y = target_values(values, task)
     kinds = len(np.unique(y))
@@ -121,10 +171,19 @@ def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[A
         raise TableError(
             f"the target column {settings.target!r} must hold two classes at least, got only {str(y[0])!r}"
         )
-    found = f"{kinds} classes" if task == "classification" else f"values from {y.min():g} to {y.max():g}"
+    least, most = (np.nan, np.nan) if task == "classification" else (y.min(), y.max())
+    _say_target(task, kinds, least, most, n_missing, settings, quiet)
+    return features, y, task
+
+
+def _say_target(
+    task: str, n_classes: int, least: float, most: float, n_missing: int, settings: Settings, quiet: bool
+) -> None:
+    if n_missing:
+        say(f"{n_missing:,} rows are left out: their target is missing", quiet)
+    found = f"{n_classes} classes" if task == "classification" else f"values from {least:g} to {most:g}"
     why = "" if settings.task != "auto" else " (--task overrides)"
     say(f"{task}: {settings.target!r} holds {found}{why}", quiet)
-    return features, y, task
 
 
 def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
@@ -172,11 +231,11 @@ def _search(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, qu
     return found
 
 
-def _fit(estimator: Any, X: np.ndarray, y: np.ndarray) -> bool:
+def _fit(estimator: Any, fit: Callable[[], object]) -> bool:
     """Fit; whether the user interrupted it. Other warnings are told in one line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        estimator.fit(X, y)
+        fit()
     interrupted = estimator.history_.status == "interrupted"
     for warning in caught:
         if not interrupted:

@@ -166,8 +166,11 @@ class FractionalEstimator(SharedParameters):
 
     def _train(self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray) -> None:
         task = self._task(X, target, n_outputs, loss, weight, new=not self._goes_on())
+        self._train_task(task, self._training())
+
+    def _train_task(self, task: Any, training: Training) -> None:
+        """Train, show how far it is, warn where it ended badly, and keep what there is to tell."""
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
-        training = self._training()
         with shown_progress(self.max_iter) if self.verbose else nullcontext() as watch:
             task.watch = watch
             history = training.fit(task)
@@ -175,13 +178,13 @@ class FractionalEstimator(SharedParameters):
             warnings.warn(
                 "training stopped at a point that is not finite; scale the data, or use a smaller step_size or order",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if history.status == "interrupted":
             warnings.warn(
                 f"training interrupted by the user after {len(history.records)} iterations; the model is usable",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self._tell(history, task)
 

@@ -1,6 +1,7 @@
 """A model of a table: which columns it uses, how they become features, and the estimator."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,17 +90,23 @@ def _with_nones(column: Any) -> list[Any]:
 
 def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, int]":
     """The other columns and the target, without rows whose target is missing, and how many these were."""
-    if target not in table.columns:
-        raise TableError(
-            f"the table must have the target column {nearest(target, table.columns)}; it has {listed(table.columns)}"
-        )
-    values = missing_as_null(table[target])
-    if values.dtype.is_float():
-        values = values.fill_nan(None)
+    check_target_name(target, table.columns)
+    values = target_column(table, target)
     kept = values.is_not_null()
     if not kept.any():
         raise TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
     return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
+
+
+def check_target_name(target: str, columns: Sequence[str]) -> None:
+    if target not in columns:
+        raise TableError(f"the table must have the target column {nearest(target, columns)}; it has {listed(columns)}")
+
+
+def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":
+    """The target, with nulls where it is missing."""
+    values = missing_as_null(table[target])
+    return values.fill_nan(None) if values.dtype.is_float() else values
 
 
 def task_of(values: "pl.Series") -> str:

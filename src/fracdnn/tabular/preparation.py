@@ -7,7 +7,7 @@ values: the transformers are made again by fitting them to one row that holds ju
 import difflib
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,17 +59,7 @@ class Preparation:
     @classmethod
     def of(cls, table: "pl.DataFrame", *, categorical: Sequence[str] = ()) -> tuple["Preparation", list[str]]:
         """What the table's columns are, and a sentence for each that is left out."""
-        columns, notes = [], []
-        for name in table.columns:
-            found = _column(table[name], name in categorical)
-            if isinstance(found, Column):
-                columns.append(found)
-            else:
-                notes.append(f"column {quoted(name)} is left out: {found}")
-        if not columns:
-            reasons = "; ".join(notes) or "there is none beside the target"
-            raise TableError(f"the table must have a column to learn from, got none: {reasons}")
-        return cls(columns), notes
+        return prepared({name: _column(table[name], name in categorical) for name in table.columns})
 
     @classmethod
     def from_document(cls, document: list[dict[str, Any]]) -> "Preparation":
@@ -109,7 +99,7 @@ class Preparation:
             values = [_as_numbers(table[c.name], first_row) for c in self._numbers]
             parts.append(self._imputer.transform(np.column_stack(values)))
         if self._categories:
-            texts = [_as_categories(table[c.name]) for c in self._categories]
+            texts = [as_categories(table[c.name]) for c in self._categories]
             if new_categories == "error":
                 for column, text in zip(self._categories, texts, strict=True):
                     _check_known(column, text, first_row)
@@ -128,6 +118,16 @@ class Preparation:
             known = [np.array(column.categories, dtype=object) for column in self._categories]
             encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
             self._encoder = encoder.fit(np.array([[each[0] for each in known]], dtype=object))
+
+
+def prepared(found: Mapping[str, Column | str]) -> tuple[Preparation, list[str]]:
+    """The columns that can be used, and a sentence for each other, for which the reason was found."""
+    columns = [column for column in found.values() if isinstance(column, Column)]
+    notes = [f"column {quoted(name)} is left out: {why}" for name, why in found.items() if isinstance(why, str)]
+    if not columns:
+        reasons = "; ".join(notes) or "there is none beside the target"
+        raise TableError(f"the table must have a column to learn from, got none: {reasons}")
+    return Preparation(columns), notes
 
 
 def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
@@ -183,16 +183,35 @@ def numbers_in(column: "pl.Series") -> "pl.Series | None":
     values = column.cast(pl.Float64, strict=False)
     if values.null_count() == column.null_count():
         return values
-    values = column.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+    values = parsed(column)
     if values.null_count() > column.null_count():
         return None
     with_comma = column.filter(column.str.contains(",", literal=True))
-    if with_comma.str.contains(r"^[+-]?\d{1,3},\d{3}$").all():
+    check_commas(column.name, with_comma[0], bool(is_ambiguous(with_comma).all()))
+    return values
+
+
+def parsed(column: "pl.Series") -> "pl.Series":
+    """The column as float64, with nulls also for cells that are no numbers; a comma may stand for the point."""
+    import polars as pl
+
+    column = missing_as_null(column)
+    if column.dtype == pl.String:
+        column = column.str.replace(",", ".", literal=True)
+    return column.cast(pl.Float64, strict=False)
+
+
+def is_ambiguous(with_comma: "pl.Series") -> "pl.Series":
+    """Whether a comma may separate thousands as well as decimals."""
+    return with_comma.str.contains(r"^[+-]?\d{1,3},\d{3}$")
+
+
+def check_commas(name: str, cell: str, all_ambiguous: bool) -> None:
+    if all_ambiguous:
         raise TableError(
-            f"column {quoted(column.name)} must be clear about its commas, got {quoted(with_comma[0])}, which may be a "
+            f"column {quoted(name)} must be clear about its commas, got {quoted(cell)}, which may be a "
             f"thousand times more or less; write numbers with a decimal point and without separators"
         )
-    return values
 
 
 def _column(column: "pl.Series", categorical: bool) -> "Column | str":
@@ -207,11 +226,16 @@ def _column(column: "pl.Series", categorical: bool) -> "Column | str":
         if not len(finite):
             return "it holds no finite number"
         return Column(column.name, "number", median=float(finite.median()))  # type: ignore[arg-type]
-    texts = _as_categories(column)
+    texts = as_categories(column)
     known = tuple(sorted(texts.unique().to_list()))
-    if len(known) > MOST_CATEGORIES or len(known) == len(column) > 2:
-        return f"it is text with {len(known)} different values in {len(column)} rows"
-    return Column(column.name, "category", categories=known)
+    return too_many_categories(len(known), len(column)) or Column(column.name, "category", categories=known)
+
+
+def too_many_categories(n: int, rows: int, *, more: bool = False) -> str:
+    """Why a column of `n` different texts, or `more`, is none of categories; nothing where it is one."""
+    if n > MOST_CATEGORIES or n == rows > 2:
+        return f"it is text with {f'more than {MOST_CATEGORIES}' if more else n} different values in {rows} rows"
+    return ""
 
 
 def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
@@ -234,7 +258,8 @@ def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
     return found
 
 
-def _as_categories(column: "pl.Series") -> "pl.Series":
+def as_categories(column: "pl.Series") -> "pl.Series":
+    """The column as text, with a word for empty cells."""
     import polars as pl
 
     if has_no_text(column.dtype):

@@ -1,6 +1,8 @@
-"""Tables from files and pipes, whole or in parts of bounded size: .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .xlsx.
+"""Tables from files, folders of files and pipes, whole or in parts of bounded size.
 
-Cells of text formats come as text; `preparation` makes numbers of them, and can then say which cell is not one.
+Files end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .xlsx; those of a folder are parts of one table, in the order of
+their names. Cells of text formats come as text; `preparation` makes numbers of them, and can then say which cell is not
+one.
 """
 
 import gzip
@@ -8,6 +10,8 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -38,18 +42,54 @@ def read_parts(source: str, numbers: Sequence[str] = ()) -> "Iterator[pl.DataFra
 
     Columns named in `numbers` come as numbers where all their cells are; other columns of text formats as text.
     """
-    ending = ending_of(source)
     require("polars")
-    parts = (
-        _text_parts(source, ending, numbers) if ending.startswith((".csv", ".tsv")) else _binary_parts(source, ending)
-    )
-    empty = True
-    for part in parts:
-        if part.height:
-            empty = False
-            yield part
-    if empty:
-        raise TableError(f"{_name(source)} must hold at least one row below its heading, got none; check the file")
+    files = files_of(source)
+    first: pl.DataFrame | None = None
+    for file in files:
+        ending = ending_of(file)
+        parts = _text_parts(file, ending, numbers) if is_text(ending) else _binary_parts(file, ending)
+        empty = True
+        for part in parts:
+            if part.height:
+                if empty and first is not None:
+                    check_alike(file, part.schema, files[0], first.schema, types=ending == ".parquet")
+                first, empty = part if first is None else first, False
+                yield part
+        if empty:
+            raise TableError(f"{_name(file)} must hold at least one row below its heading, got none; check the file")
+
+
+def files_of(source: str) -> list[str]:
+    """The parts of a table: the files of a folder by name, all of one kind, or the one that is named."""
+    if source == "-" or not Path(source).is_dir():
+        return [source]
+    files = [str(file) for file in sorted(Path(source).iterdir()) if not file.name.startswith((".", "_"))]
+    if not files:
+        raise TableError(f"{source} must hold parts of a table ({', '.join(ENDINGS)}), got an empty folder; check it")
+    for file in files:
+        if Path(file).is_dir():
+            raise TableError(f"{source} must hold parts of a table only, got the folder {file}; move it elsewhere")
+        if ending_of(file) != ending_of(files[0]):
+            raise TableError(f"{file} must be of the same kind as {files[0]}, got another ending; move it elsewhere")
+    return files
+
+
+def is_text(ending: str) -> bool:
+    return ending.startswith((".csv", ".tsv"))
+
+
+def check_alike(file: str, schema: "pl.Schema", first_file: str, first: "pl.Schema", *, types: bool) -> None:
+    """A part must have the columns of the first one, and the same types where a file has any."""
+    here, there = [[name for name in one if name not in other] for one, other in ((schema, first), (first, schema))]
+    if here or there:
+        what = f"{here[0]!r:.80} beside them" if here else f"no {there[0]!r:.80}"
+        raise TableError(f"{file} must have the columns of {first_file}, got {what}; write the parts alike")
+    other = next((name for name in first if types and schema[name] != first[name]), None)
+    if other is not None:
+        raise TableError(
+            f"{file} must have cells of type {first[other]} in column {other!r:.80} as {first_file} has, "
+            f"got {schema[other]}; write the parts alike"
+        )
 
 
 def ending_of(source: str) -> str:
@@ -57,9 +97,9 @@ def ending_of(source: str) -> str:
         return ".csv"
     lower = source.lower()
     found = next((ending for ending in ENDINGS if lower.endswith(ending)), None)
-    if found is None and not Path(source).is_dir():
+    if found is None:
         raise TableError(f"{source} must end in one of {', '.join(ENDINGS)}; the ending says how to read it")
-    return found or ".csv"
+    return found
 
 
 def _name(source: str) -> str:
@@ -72,16 +112,23 @@ def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
     if ending == ".xlsx":
         require("fastexcel")
     Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
-    try:
+    with readable(source, ending):
         if ending == ".parquet":
             yield from pl.scan_parquet(source, glob=False).collect_batches(chunk_size=PART_ROWS)
         else:
             # The whole sheet decides on the type of a column, not its first hundred rows.
             yield pl.read_excel(source, engine="calamine", infer_schema_length=None)
+
+
+@contextmanager
+def readable(source: str, ending: str) -> Iterator[None]:
+    """Around what reads a file that is not text: its content must be what the ending promises."""
+    try:
+        yield
     except OSError:
         raise
     except Exception as error:
-        # Polars and calamine raise many kinds; each says that the content is not what the ending promises.
+        # Polars and calamine raise many kinds.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TableError(
             f"{source} must be a {ending} file, got one that cannot be read ({reason}); save it again"
@@ -91,16 +138,32 @@ def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
 def _text_parts(source: str, ending: str, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
     with _opened(source, ending) as stream:
         blocks = _blocks(stream, source)
-        first = next(blocks, b"")
-        heading, rest = _divided(first.removeprefix(b"\xef\xbb\xbf"))
-        if not heading.strip():
-            raise TableError(
-                f"{_name(source)} must begin with the names of the columns, got an empty line; check the file"
-            )
-        separator = "\t" if ending.startswith(".tsv") else _separator(heading)
-        yield _frame(heading, rest, separator, source, numbers)
+        heading, separator, rest = _headed(next(blocks, b""), source, ending)
+        yield text_frame(heading, rest, separator, source, numbers)
         for block in blocks:
-            yield _frame(heading, block, separator, source, numbers)
+            yield text_frame(heading, block, separator, source, numbers)
+
+
+def text_borders(source: str, ending: str) -> tuple[bytes, str, list[int]]:
+    """The heading of a text file, its separator, and places between rows, from the first row's to the end.
+
+    The file is read once, in bounded memory.
+    """
+    with _opened(source, ending) as stream:
+        blocks = _blocks(stream, source)
+        first = next(blocks, b"")
+        heading, separator, rest = _headed(first, source, ending)
+        borders = [len(first) - len(rest), len(first)]
+        borders += accumulate((len(block) for block in blocks), initial=borders.pop())
+    return heading, separator, borders
+
+
+def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
+    """The heading, the separator, and what of the first block comes below."""
+    heading, rest = _divided(first.removeprefix(b"\xef\xbb\xbf"))
+    if not heading.strip():
+        raise TableError(f"{_name(source)} must begin with the names of the columns, got an empty line; check the file")
+    return heading, "\t" if ending.startswith(".tsv") else _separator(heading), rest
 
 
 def _opened(source: str, ending: str) -> IO[bytes]:
@@ -158,7 +221,8 @@ def _separator(heading: bytes) -> str:
     return max(SEPARATORS, key=lambda separator: outside_quotes.count(separator.encode()))
 
 
-def _frame(heading: bytes, rows: bytes, separator: str, source: str, numbers: Sequence[str]) -> "pl.DataFrame":
+def text_frame(heading: bytes, rows: bytes, separator: str, source: str, numbers: Sequence[str] = ()) -> "pl.DataFrame":
+    """Rows of a text file, as many as there are; cells as text, but for columns in `numbers` that hold only numbers."""
     import polars as pl
 
     content = heading + b"\n" + rows

@@ -8,6 +8,8 @@ from fracdnn.training.objective import Objective
 from fracdnn.training.progress import shown_progress
 from fracdnn.training.regularization import Regularization
 from fracdnn.training.run import Checkpoints, EarlyStopping
+from fracdnn.training.samples import Samples
+from fracdnn.training.streamed import StreamedAdamTraining, StreamedTask
 from fracdnn.training.task import Task, accuracy
 
 __all__ = [
@@ -20,7 +22,10 @@ __all__ = [
     "Objective",
     "Record",
     "Regularization",
+    "Samples",
     "Standardization",
+    "StreamedAdamTraining",
+    "StreamedTask",
     "Task",
     "Training",
     "accuracy",

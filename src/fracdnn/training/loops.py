@@ -157,7 +157,7 @@ class AdamTraining(Training):
         done_before = 0
         if run.position:
             with run.restoring():
-                _load_adam(optimizer, run.position["optimizer"])
+                load_adam(optimizer, run.position["optimizer"])
                 done_before = check_count(run.position["epoch"], "epoch", minimum=1)
         n_batches = -(-len(run.task.x) // self.batch_size)
         epochs = CapturedEpochs(run.task, optimizer, self.batch_size) if can_capture(run.task) else None
@@ -173,7 +173,7 @@ class AdamTraining(Training):
                 network.load_state_dict(before)
                 return str(Status.NOT_FINITE)
             run.history.captured = epochs is not None and epochs.is_captured
-            run.note(loss, partial(_adam_position, epoch, optimizer), accuracy=accuracy)
+            run.note(loss, partial(adam_position, epoch, optimizer), accuracy=accuracy)
         return "epoch limit"
 
 
@@ -220,11 +220,11 @@ def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def _adam_position(epoch: int, optimizer: torch.optim.Optimizer) -> State:
+def adam_position(epoch: int, optimizer: torch.optim.Optimizer) -> State:
     return {"epoch": epoch, "optimizer": optimizer.state_dict()["state"]}
 
 
-def _load_adam(optimizer: torch.optim.Optimizer, state: State) -> None:
+def load_adam(optimizer: torch.optim.Optimizer, state: State) -> None:
     """A ValueError unless the state is one of parameters of these shapes: torch would fail at the first step."""
     groups, parameters = optimizer.state_dict()["param_groups"], optimizer.param_groups[0]["params"]
     if list(state) != [str(number) for number in range(len(parameters))]:

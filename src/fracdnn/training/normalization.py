@@ -21,7 +21,12 @@ class Standardization:
         # By the largest distance first: squares of large numbers overflow.
         largest = (x - mean).abs().amax(0).clamp(min=torch.finfo(x.dtype).tiny)
         variance = (share * ((x - mean) / largest) ** 2).sum(0)
-        return cls(mean, _without_zeros(variance.sqrt() * largest, mean))
+        return cls.of_moments(mean, variance.sqrt() * largest)
+
+    @classmethod
+    def of_moments(cls, mean: torch.Tensor, deviation: torch.Tensor) -> "Standardization":
+        """Where these are known."""
+        return cls(mean, _without_zeros(deviation, mean))
 
     @classmethod
     def of_document(cls, document: dict[str, torch.Tensor], n: int) -> "Standardization":

@@ -1,7 +1,6 @@
 """One training under way: its history, what is held out to stop early, and checkpoints to go on from."""
 
 import copy
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -102,6 +101,11 @@ class Run:
             self.task.watch(record)
         self.check_patience()
 
+    def mark(self, number: int, position: Callable[[], State]) -> None:
+        """Between records: a checkpoint where so many steps towards the next one are worth it."""
+        if self._checkpoints is not None and number % self._checkpoints.every == 0:
+            self._write(position())
+
     def check_patience(self) -> None:
         """End the loop where the held-out part has not improved for long enough, also before a resumed run."""
         if self._early_stopping is not None and self._waited >= self._early_stopping.patience:
@@ -117,10 +121,10 @@ class Run:
         return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
 
     def _taken_held_out(self, held_out: torch.Tensor | None) -> torch.Tensor | None:
-        n = len(self._whole.x)
-        if (held_out is None) != (self._early_stopping is None):
+        if (held_out is None) != (self._early_stopping is None or self._whole.validation is not None):
             raise ValueError("samples held out without early stopping, or none with it")
         if held_out is not None:
+            n = len(self._whole.x)
             if held_out.dtype != torch.int64 or held_out.dim() != 1 or not 0 < len(held_out) < n:
                 raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} and {held_out.dtype}")
             if len(held_out.unique()) < len(held_out) or not 0 <= int(held_out.min()) <= int(held_out.max()) < n:
@@ -128,7 +132,7 @@ class Run:
         return held_out
 
     def _drawn(self) -> torch.Tensor | None:
-        if self._early_stopping is None:
+        if self._early_stopping is None or self._whole.validation is not None:
             return None
         n = len(self._whole.x)
         held_out = max(1, int(self._early_stopping.fraction * n))
@@ -139,7 +143,7 @@ class Run:
         return torch.randperm(n, generator=self._whole.generator)[:held_out]
 
     def _divide(self) -> None:
-        self.task, self._validation = self._whole, None
+        self.task, self._validation = self._whole, self._whole.validation if self._early_stopping else None
         if self._held_out is not None:
             kept = torch.ones(len(self._whole.x), dtype=torch.bool)
             kept[self._held_out] = False
@@ -210,9 +214,5 @@ def copied_state(network: torch.nn.Module) -> State:
 
 def _identity(task: Task, settings: State) -> State:
     """What must be the same to go on; as JSON gives it back."""
-    digest = hashlib.sha256()
-    for part in (task.x, task.target, task.weight):
-        if part is not None:
-            digest.update(part.detach().cpu().contiguous().numpy().tobytes())
     network = {name: list(v) if isinstance(v, tuple) else v for name, v in task.network.options.items()}
-    return {"data": digest.hexdigest(), "network": network, "objective": asdict(task.objective), "settings": settings}
+    return {"data": task.digest(), "network": network, "objective": asdict(task.objective), "settings": settings}

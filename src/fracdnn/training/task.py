@@ -1,5 +1,6 @@
 """What is to be learned: a network, an objective, and the data."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ class Task:
     """A network, what to minimise, and the data: x [n, n_features], target, and a weight for each sample or none.
 
     `generator` draws mini-batches; `watch` is told of each record as it comes and may raise KeyboardInterrupt to end
-    the training there.
+    the training there. `validation` is what early stopping looks at; where it is None, a part of the samples.
     """
 
     network: FractionalNetwork
@@ -26,8 +27,17 @@ class Task:
     weight: torch.Tensor | None = None
     generator: torch.Generator = field(default_factory=torch.Generator)
     watch: Callable[[Record], None] | None = None
+    validation: "Task | None" = None
     # Of the last `backward`.
     output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)
+
+    def digest(self) -> str:
+        """The same for the same samples, and other for others."""
+        digest = hashlib.sha256()
+        for part in (self.x, self.target, self.weight):
+            if part is not None:
+                digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def part(self, index: torch.Tensor) -> "Task":
         """The same task on some of the samples."""

@@ -1,0 +1,83 @@
+"""`fracdnn train` for tables larger than memory: examined in one pass, then read again by every epoch."""
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fracdnn.cli.messages import fail, say
+from fracdnn.cli.metrics import new_scores
+from fracdnn.estimators import FractionalClassifier
+from fracdnn.estimators.streamed import fit_classifier, fit_regressor
+from fracdnn.tabular.examination import Division, ExaminedTable, examine
+from fracdnn.tabular.memory import bytes_of, free_bytes, needed_bytes, shown_bytes
+from fracdnn.tabular.model import TableModel
+from fracdnn.tabular.streaming import TableStream
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# Of the rows held out, a run keeps this many for its report.
+MOST_HELD_OUT = 100_000
+
+
+def is_too_large(source: str, limit: str | float | None, quiet: bool) -> bool:
+    """Whether a table has to be streamed: it would take more than the limit, by default half of what is free."""
+    if source == "-" or not Path(source).exists():
+        return False
+    needed, most = needed_bytes(source), free_bytes() // 2 if limit is None else bytes_of(limit)
+    if needed > most:
+        taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
+        say(f"streaming: {source} {taken}", quiet)
+    return needed > most
+
+
+def examined(source: str, settings: Any, quiet: bool) -> ExaminedTable:
+    if settings.search:
+        fail("--search must go with a table in memory, got one that is streamed; leave it out, or raise --memory-limit")
+    parameters = FractionalClassifier(**settings.parameters).get_params()
+    seed = settings.parameters.get("random_state", 0)
+    division = Division(
+        test=settings.test_fraction,
+        validation=float(parameters["validation_fraction"]) if parameters["early_stopping"] else 0.0,
+        seed=secrets.randbits(32) if seed is None else int(seed),
+    )
+    names = {"task": settings.task, "drop": settings.drop, "categorical": settings.categorical}
+    return examine(TableStream.of(source), settings.target, division=division, **names)
+
+
+def fit(estimator: Any, table: ExaminedTable) -> None:
+    samples = table.samples("training")
+    validation = table.samples("validation") if table.n_rows("validation") else None
+    if estimator.early_stopping and validation is None:
+        fail("--early-stopping must leave rows to stop by, got none; pass a larger --validation-fraction")
+    target = table.target
+    if target.classes is not None:
+        fit_classifier(estimator, samples, target.classes, target.counts, table.standardization, validation)
+    elif target.scale is not None:
+        fit_regressor(estimator, samples, target.scale, table.standardization, validation)
+
+
+def scores_of(model: TableModel, table: ExaminedTable, *roles: str) -> dict[str, float | None]:
+    scores = new_scores(model)
+    for place in range(len(table.stream.pieces)):
+        for role in roles:
+            for _, X, y in table.parts(place, role):
+                scores.add(X, y)
+    return scores.found()
+
+
+def held_out(table: ExaminedTable) -> "tuple[pl.DataFrame, np.ndarray]":
+    """The first rows that were held out, and their targets."""
+    import polars as pl
+
+    frames, values, n = [], [], 0
+    for place in range(len(table.stream.pieces)):
+        for frame, _, y in table.parts(place, "test") if n < MOST_HELD_OUT else ():
+            frames.append(frame[: MOST_HELD_OUT - n].drop(table.target.name))
+            values.append(y[: MOST_HELD_OUT - n])
+            n += frames[-1].height
+    if not frames:
+        return pl.DataFrame({name: [] for name in table.preparation.names}), np.empty(0)
+    return pl.concat(frames, how="vertical_relaxed"), np.concatenate(values)

@@ -1,0 +1,119 @@
+"""An estimator fitted to samples that come in pieces, as they are too many for memory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+
+from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.classifier import FractionalClassifier
+from fracdnn.estimators.regressor import FractionalRegressor
+from fracdnn.training import (
+    AdamTraining,
+    Objective,
+    Regularization,
+    Standardization,
+    StreamedAdamTraining,
+    StreamedTask,
+)
+from fracdnn.training.samples import Chunk, Samples
+
+
+def fit_classifier(
+    estimator: FractionalClassifier,
+    samples: Samples,
+    classes: np.ndarray,
+    counts: np.ndarray,
+    standardization: Standardization,
+    validation: Samples | None = None,
+) -> None:
+    """Fit to features [n, n_features] in float64 and indices [n] of `classes`, which have `counts` samples."""
+    estimator._validate_params()
+    estimator.classes_ = classes
+    weights = _class_weights(estimator, counts)
+    _fit(estimator, samples, validation, len(classes), "cross_entropy", standardization, weights)
+
+
+def fit_regressor(
+    estimator: FractionalRegressor,
+    samples: Samples,
+    target_scale: Standardization,
+    standardization: Standardization,
+    validation: Samples | None = None,
+) -> None:
+    """Fit to features [n, n_features] and values [n, 1], both in float64."""
+    estimator._validate_params()
+    estimator.target_scale_, estimator._flat = target_scale, True
+    _fit(estimator, samples, validation, 1, "squared_error", standardization, None)
+
+
+def _fit(
+    estimator: FractionalEstimator,
+    samples: Samples,
+    validation: Samples | None,
+    n_outputs: int,
+    loss: str,
+    standardization: Standardization,
+    weights: torch.Tensor | None,
+) -> None:
+    n_features = len(standardization.mean)
+    seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
+    generator = torch.Generator().manual_seed(seed)
+    estimator.n_features_in_, estimator.standardization_ = n_features, standardization
+    estimator.network_ = estimator._new_network(n_features, n_outputs, generator).to(estimator._dtype())
+    estimator._smoothing, alpha = estimator._label_smoothing(), float(estimator.alpha)
+    objective = Objective(loss, Regularization(class_map=alpha, decay=alpha), estimator._smoothing)
+
+    def task(part: Samples, held_out: StreamedTask | None = None) -> StreamedTask:
+        scaled = _Scaled(part, estimator, weights)
+        return StreamedTask(estimator.network_, objective, scaled, generator, validation=held_out)
+
+    training = estimator._training()
+    if isinstance(training, AdamTraining):
+        training = StreamedAdamTraining(**{each.name: getattr(training, each.name) for each in fields(training)})
+    estimator._train_task(task(samples, None if validation is None else task(validation)), training)
+
+
+@dataclass(frozen=True)
+class _Scaled(Samples):
+    """Samples as the network takes them."""
+
+    source: Samples
+    estimator: Any
+    weights: torch.Tensor | None
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return self.source.sizes
+
+    def digest(self) -> str:
+        return self.source.digest()
+
+    def read(self, piece: int) -> Iterator[Chunk]:
+        estimator = self.estimator
+        dtype, device = estimator._dtype(), estimator._device()
+        for x, target, _ in self.source.read(piece):
+            weight = None if self.weights is None else self.weights[target].to(device, dtype)
+            if target.is_floating_point():
+                target = estimator.target_scale_(target).to(dtype)
+            yield estimator._standardised(x).to(dtype), target.to(device), weight
+
+
+def _class_weights(estimator: FractionalClassifier, counts: np.ndarray) -> torch.Tensor | None:
+    """A weight for each class, or None; as `fit` has them, up to a common factor."""
+    given = estimator._checked_class_weight()
+    if given is None:
+        return None
+    classes = estimator.classes_
+    found = counts.sum() / (len(classes) * counts) if given == "balanced" else [given.get(c, 1.0) for c in classes]
+    weights = torch.as_tensor(np.array(found, dtype=np.float64))
+    if not bool((weights > 0).all()):
+        name = classes[int((weights <= 0).to(torch.int64).argmax())]
+        raise ValueError(
+            f"class_weight must hold numbers above 0 for samples in pieces, got 0 for class {name!r}; "
+            f"leave its rows out of the table"
+        )
+    return weights / weights.max()

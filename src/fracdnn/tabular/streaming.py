@@ -1,0 +1,197 @@
+"""Tables larger than memory: read piece by piece, in any order, as often as a training needs them.
+
+A piece is a range of rows of a Parquet file (whose row groups and pages outside it Polars skips), a range of bytes of a
+text file, or a whole file where no place in it can be found without reading what is before (.gz, .xlsx).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fracdnn.exceptions import InvalidArgumentError, TableError
+from fracdnn.extras import require
+from fracdnn.tabular.reading import (
+    PART_ROWS,
+    check_alike,
+    ending_of,
+    files_of,
+    read_parts,
+    readable,
+    text_borders,
+    text_frame,
+)
+from fracdnn.validation import check_count
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# A piece of a wide Parquet table has fewer rows than `PART_ROWS`.
+MOST_CELLS = 4_000_000
+
+
+@dataclass(frozen=True)
+class File:
+    """One part of the table, as it was found: its columns, its number of rows where the file says it, its state."""
+
+    path: str
+    ending: str
+    schema: "pl.Schema"
+    n_rows: int | None
+    state: tuple[int, ...]
+    heading: bytes = b""
+    separator: str = ","
+
+    def check_unchanged(self) -> None:
+        if _state(self.path) != self.state:
+            raise TableError(
+                f"{self.path} must stay as it is while it is read, got a file that has changed since; "
+                f"start again when nobody writes to it"
+            )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows or bytes from `begin` to `end` of a file; to None is all of it. `number` is its place in the whole table."""
+
+    number: int
+    file: File
+    begin: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class TableStream:
+    """The pieces of a table, of all or of one process's share. Only headings and footers have been read, of text files
+    also where rows end.
+    """
+
+    source: str
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def of(cls, source: str, *, piece_rows: int = PART_ROWS) -> "TableStream":
+        """A file or a folder of parts, which must have the same columns; a pipe has no pieces to come back to."""
+        require("polars")
+        check_count(piece_rows, "piece_rows", minimum=1)
+        if source == "-":
+            raise TableError("a streamed table must be a file or a folder, got standard input; save it to a file first")
+        pieces: list[Piece] = []
+        for path in files_of(source):
+            found = list(_pieces(path, piece_rows))
+            file, first = found[0].file, pieces[0].file if pieces else found[0].file
+            check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
+            pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
+        return cls(source, tuple(pieces))
+
+    @property
+    def files(self) -> list[File]:
+        """In order, each once."""
+        return list({piece.file.path: piece.file for piece in self.pieces}.values())
+
+    @property
+    def schema(self) -> "pl.Schema":
+        """The names of the columns and their types; text files have text."""
+        return self.pieces[0].file.schema
+
+    @property
+    def n_rows(self) -> int | None:
+        """Known without reading for Parquet; None for other files."""
+        if any(piece.file.n_rows is None for piece in self.pieces):
+            return None
+        return sum(piece.end - piece.begin for piece in self.pieces if piece.end is not None)
+
+    def shard(self, rank: int, world: int) -> "TableStream":
+        """The share of one of `world` processes: every `world`-th piece, from that of its rank on."""
+        if not 0 <= rank < world:
+            raise InvalidArgumentError(f"rank must lie in [0, world), got {rank} of {world}; count processes from 0")
+        if len(self.pieces) < world:
+            raise TableError(
+                f"{self.source} must have a piece for each process, got {len(self.pieces)} for {world}; "
+                f"write it in more parts, or start fewer processes"
+            )
+        return replace(self, pieces=self.pieces[rank::world])
+
+    def chunks(self, numbers: Sequence[str] = ()) -> "Iterator[pl.DataFrame]":
+        """All rows in order, as frames of bounded size."""
+        for piece in self.pieces:
+            yield from read_piece(piece, numbers=numbers)
+
+
+def read_piece(
+    piece: Piece, *, columns: Sequence[str] | None = None, numbers: Sequence[str] = ()
+) -> "Iterator[pl.DataFrame]":
+    """The rows of a piece, as one frame or more; of Parquet, only some columns where they are named.
+
+    Columns named in `numbers` come as numbers where all their cells in a frame are.
+    """
+    with _unchanged(piece.file):
+        yield from _frames(piece, columns, numbers)
+
+
+@contextmanager
+def _unchanged(file: File) -> Iterator[None]:
+    """Around what reads a file: that it has changed is the reason for whatever happened."""
+    file.check_unchanged()
+    try:
+        yield
+    except (TableError, OSError):
+        file.check_unchanged()
+        raise
+    file.check_unchanged()
+
+
+def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
+    import polars as pl
+
+    file = piece.file
+    if piece.end is None:
+        yield from read_parts(file.path, numbers)
+    elif file.ending == ".parquet":
+        with readable(file.path, file.ending):
+            rows = pl.scan_parquet(file.path, glob=False).slice(piece.begin, piece.end - piece.begin)
+            found = (rows if columns is None else rows.select(columns)).collect()
+        yield found
+    else:
+        with Path(file.path).open("rb") as opened:
+            opened.seek(piece.begin)
+            block = opened.read(piece.end - piece.begin)
+        if len(block) < piece.end - piece.begin:
+            raise TableError(f"{file.path} must be a whole file, got one that ends early; check the file")
+        found = text_frame(file.heading, block, file.separator, file.path, numbers)
+        if found.height:
+            yield found
+
+
+def _pieces(path: str, piece_rows: int) -> Iterator[Piece]:
+    """The pieces of a file, one at least: a file without rows is an error."""
+    import polars as pl
+
+    ending, state = ending_of(path), _state(path)
+    if ending == ".parquet":
+        with readable(path, ending):
+            scan = pl.scan_parquet(path, glob=False)
+            schema, n_rows = scan.collect_schema(), scan.select(pl.len()).collect().item()
+        file = File(path, ending, schema, n_rows, state)
+        step = max(1, min(piece_rows, MOST_CELLS // max(1, len(schema))))
+        borders = [*range(0, n_rows, step), n_rows]
+    elif ending in (".csv", ".tsv"):
+        heading, separator, borders = text_borders(path, ending)
+        schema = text_frame(heading, b"", separator, path).schema
+        file = File(path, ending, schema, None, state, heading, separator)
+    else:
+        file = File(path, ending, next(read_parts(path)).schema, None, state)
+        yield Piece(0, file)
+        return
+    spans = [(begin, end) for begin, end in pairwise(borders) if begin < end]
+    if not spans:
+        raise TableError(f"{path} must hold at least one row below its heading, got none; check the file")
+    for begin, end in spans:
+        yield Piece(0, file, begin, end)
+
+
+def _state(path: str) -> tuple[int, ...]:
+    found = Path(path).stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino

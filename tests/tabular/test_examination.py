@@ -1,0 +1,184 @@
+"""What one pass over a streamed table finds is what the table in memory says."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from fracdnn.exceptions import TableError
+from fracdnn.tabular import reading
+from fracdnn.tabular.examination import Division, examine
+from fracdnn.tabular.model import split_target, target_values, task_of
+from fracdnn.tabular.preparation import Preparation
+from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.streaming import TableStream
+from fracdnn.training import Standardization
+from fracdnn.training.samples import chunks
+from tests.tabular.tables import mixed, write, write_parts
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(reading, "PART_BYTES", 3000)
+
+
+def all_samples(samples):
+    x, target, _ = zip(*chunks(samples, 10**9), strict=True)
+    return torch.cat(x), torch.cat(target)
+
+
+def assert_as_in_memory(source, table, target="y", **options):
+    """The examined stream against `Preparation.of`, `Standardization.of` and the target of the whole table."""
+    found = examine(TableStream.of(str(source), piece_rows=60), target, **options)
+    features, values, n_missing = split_target(table, target)
+    expected, notes = Preparation.of(features, categorical=options.get("categorical", ()))
+    assert found.preparation.columns == expected.columns
+    assert len(found.notes) == len(notes)
+    assert found.n_without_target == n_missing
+    X = expected.transform(features)
+    scaling = Standardization.of(torch.from_numpy(X))
+    torch.testing.assert_close(found.standardization.mean, scaling.mean, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(found.standardization.deviation, scaling.deviation, rtol=1e-13, atol=1e-13)
+    task = task_of(values)
+    assert found.target.task == task
+    y = target_values(values, task)
+    x, labels = all_samples(found.samples("training"))
+    assert torch.equal(x, torch.from_numpy(X))
+    if task == "classification":
+        assert found.target.classes.tolist() == np.unique(y).tolist()
+        assert found.target.classes[labels].tolist() == y.tolist()
+        assert found.target.counts.tolist() == np.unique(y, return_counts=True)[1].tolist()
+    else:
+        assert labels.squeeze(1).tolist() == y.tolist()
+        scale = Standardization.of(torch.from_numpy(y)[:, None])
+        torch.testing.assert_close(found.target.scale.mean, scale.mean, rtol=1e-13, atol=0)
+        torch.testing.assert_close(found.target.scale.deviation, scale.deviation, rtol=1e-13, atol=0)
+    return found
+
+
+@pytest.mark.parametrize("classes", [True, False])
+@pytest.mark.parametrize("ending", ["parquet", "csv", "tsv", "csv.gz"])
+@pytest.mark.parametrize("n_parts", [0, 3])
+def test_a_stream_says_what_the_table_says(ending, n_parts, classes, tmp_path, small_pieces):
+    table = mixed(classes=classes)
+    if n_parts:
+        source = write_parts(table, tmp_path / "parts", ending, n_parts)
+    else:
+        source = write(table, tmp_path / f"table.{ending}")
+    whole = read_table(str(source))
+    assert whole.height == table.height
+    found = assert_as_in_memory(source, whole)
+    if not ending.endswith("gz"):
+        assert len(found.stream.pieces) >= 8
+
+
+def test_columns_of_numbers_that_are_names(tmp_path):
+    path = write(mixed(), tmp_path / "t.parquet")
+    found = assert_as_in_memory(path, read_table(str(path)), categorical=["age"])
+    assert next(c for c in found.preparation.columns if c.name == "age").kind == "category"
+
+
+def test_decimal_commas_that_only_the_whole_table_explains(tmp_path, small_pieces):
+    """The last piece has only cells such as 1,234, which alone would be ambiguous."""
+    rows = [f"{k},{k % 10};{k % 2}" for k in range(900)] + [f"{k % 9 + 1},{k % 900 + 100};{k % 2}" for k in range(900)]
+    path = tmp_path / "t.csv"
+    path.write_text("a;y\n" + "\n".join(rows) + "\n")
+    found = assert_as_in_memory(path, read_table(str(path)))
+    assert found.preparation.columns[0].kind == "number"
+    assert len(found.stream.pieces) > 3
+    path.write_text("a;y\n" + "\n".join(rows[900:]) + "\n")
+    with pytest.raises(TableError, match="column 'a' must be clear about its commas, got '1,100'"):
+        examine(TableStream.of(str(path)), "y")
+
+
+def test_text_that_begins_with_numbers(tmp_path, small_pieces):
+    """What looks like numbers in the first pieces is categories, or classes, of the whole table."""
+    cells = [str(k % 7) for k in range(2000)] + ["seven"] * 3
+    table = pl.DataFrame({"a": cells, "b": np.arange(2003.0), "y": cells})
+    path = write(table, tmp_path / "t.csv")
+    found = assert_as_in_memory(path, read_table(str(path)))
+    assert found.target.classes.tolist() == ["0", "1", "2", "3", "4", "5", "6", "seven"]
+    assert found.preparation.columns[0].categories == ("0", "1", "2", "3", "4", "5", "6", "seven")
+
+
+def test_medians_of_many_values_are_near(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    table = pl.DataFrame({"a": rng.standard_normal(30_000), "y": rng.integers(0, 2, 30_000)})
+    found = examine(TableStream.of(str(write(table, tmp_path / "t.parquet")), piece_rows=10_000), "y")
+    rank = (np.sort(table["a"].to_numpy()) <= found.preparation.columns[0].median).mean()
+    assert abs(rank - 0.5) <= 3 / (2 * 8192)
+
+
+def test_rows_are_divided_alike_however_often_and_by_whomever_they_are_read(tmp_path):
+    path = write(mixed(2000), tmp_path / "t.parquet")
+    stream, division = TableStream.of(str(path), piece_rows=100), Division(test=0.2, validation=0.25, seed=5)
+    whole = examine(stream, "y", division=division)
+    n = whole.sizes.sum()
+    assert abs(whole.n_rows("test") / n - 0.2) < 0.04
+    assert abs(whole.n_rows("validation") / n - 0.2) < 0.04
+    assert n + whole.n_without_target == 2000
+    for role in ("training", "validation", "test"):
+        x, _ = all_samples(whole.samples(role))
+        assert len(x) == whole.n_rows(role)
+    shares = [examine(stream.shard(rank, 3), "y", division=division) for rank in range(3)]
+    for rank, share in enumerate(shares):
+        assert share.sizes.tolist() == whole.sizes[rank::3].tolist()
+    other = examine(stream, "y", division=Division(test=0.2, validation=0.25, seed=6))
+    assert other.sizes.tolist() != whole.sizes.tolist()
+    assert len({whole.digest, other.digest, shares[0].digest}) == 3
+    assert examine(stream, "y", division=division).digest == whole.digest
+
+
+def test_the_rows_held_out_to_test_are_not_learned_from(tmp_path):
+    table = pl.DataFrame({"a": np.arange(400.0), "y": np.arange(400) % 2})
+    stream = TableStream.of(str(write(table, tmp_path / "t.parquet")), piece_rows=50)
+    found = examine(stream, "y", division=Division(test=0.3, validation=0.2))
+    learned = torch.cat([all_samples(found.samples(role))[0] for role in ("training", "validation")])
+    assert found.standardization.mean.item() == pytest.approx(learned.mean().item(), rel=1e-13)
+    assert found.preparation.columns[0].median == np.median(learned.numpy())
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [("bad", r"must hold numbers, got 'bad' in row 331 of .*t.csv"), ("inf", r"finite numbers, got inf in row 331 of")],
+)
+def test_cells_are_named_by_file_and_row_before_training(cell, message, tmp_path, small_pieces):
+    """Also in rows that are only tested."""
+    cells = [str(k) for k in range(1500)]
+    division = Division(test=0.5, seed=2)
+    path = tmp_path / "t.csv"
+    write(pl.DataFrame({"a": cells, "y": np.arange(1500) % 2}), path)
+    stream = TableStream.of(str(path))
+    cells[330] = cell
+    write(pl.DataFrame({"a": cells, "y": np.arange(1500) % 2}), path)
+    changed = TableStream.of(str(path))
+    piece = changed.pieces[0]
+    assert len(changed.pieces) > 2
+    assert division.roles(division.generator(piece), 331)[330] == 2
+    with pytest.raises(TableError, match=message):
+        examine(changed, "y", division=division)
+    with pytest.raises(TableError, match=r"t.csv must stay as it is while it is read"):
+        examine(stream, "y")
+
+
+def test_targets_that_cannot_be(tmp_path):
+    rows = 300
+    columns = {"a": np.arange(rows) % 7, "one": ["x"] * rows, "gone": pl.Series([None] * rows, dtype=pl.Float64)}
+    columns |= {"list": [[1]] * rows, "inf": [1.5] * (rows - 1) + [np.inf], "name": ["x", "y"] * 149 + ["x", "z"]}
+    table = pl.DataFrame(columns)
+    stream = TableStream.of(str(write(table, tmp_path / "t.parquet")))
+    halves = (Division(test=0.5, seed=seed) for seed in range(99))
+    without_z = next(half for half in halves if half.roles(half.generator(stream.pieces[0]), rows)[-1] == 2)
+    for target, options, message in (
+        ("one", {}, "must hold two classes at least, got only 'x'"),
+        ("gone", {}, "the target column 'gone' must hold values, got none"),
+        ("list", {}, "must hold numbers or text, got cells of type List"),
+        ("inf", {"task": "regression"}, "must hold finite numbers for a regression"),
+        ("name", {"task": "regression"}, "must hold finite numbers for a regression"),
+        ("nme", {}, r"must have the target column 'nme' \(did you mean 'name'\?\)"),
+        ("a", {"drop": ["b"]}, "must have the column 'b'"),
+        ("a", {"division": Division(test=0.999999)}, "must leave rows to learn from, got none of 300"),
+        ("name", {"division": without_z}, "must hold all 3 classes, got 2; pass a smaller"),
+    ):
+        with pytest.raises(TableError, match=message):
+            examine(stream, target, **options)

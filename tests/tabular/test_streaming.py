@@ -1,0 +1,145 @@
+"""Pieces of tables: all rows once, in order; what cannot be read is named."""
+
+import os
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from fracdnn.exceptions import InvalidArgumentError, TableError
+from fracdnn.tabular import reading
+from fracdnn.tabular.examination import examine
+from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.streaming import TableStream, read_piece
+from tests.tabular.tables import mixed, write, write_parts
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+def test_chunks_are_the_table(ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "PART_BYTES", 2000)
+    folder = write_parts(mixed(), tmp_path / "parts", ending, 4)
+    (folder / "_SUCCESS").touch()
+    stream = TableStream.of(str(folder), piece_rows=33)
+    assert len(stream.files) == 4
+    assert list(stream.schema) == mixed().columns
+    assert stream.n_rows == (500 if ending == "parquet" else None)
+    assert_frame_equal(pl.concat(stream.chunks()), read_table(str(folder)))
+    if ending == "parquet":
+        assert all(chunk.height <= 33 for chunk in stream.chunks())
+        assert_frame_equal(pl.concat(stream.chunks()), mixed())
+    shares = [stream.shard(rank, 3) for rank in range(3)]
+    assert sorted(piece.number for share in shares for piece in share.pieces) == list(range(len(stream.pieces)))
+    with pytest.raises(InvalidArgumentError, match=r"rank must lie in \[0, world\), got 3 of 3"):
+        stream.shard(3, 3)
+    with pytest.raises(TableError, match=r"must have a piece for each process, got \d+ for 999"):
+        stream.shard(0, 999)
+
+
+def test_quoted_cells_with_line_ends_stay_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "PART_BYTES", 64)
+    table = pl.DataFrame({"a": [f'x\n"{k}",\n' for k in range(60)], "b": list(range(60))})
+    path = write(table, tmp_path / "t.csv")
+    stream = TableStream.of(str(path))
+    assert len(stream.pieces) > 10
+    assert_frame_equal(pl.concat(stream.chunks()), read_table(str(path)))
+    assert pl.concat(stream.chunks()).height == 60
+
+
+def parts(tmp_path, ending="parquet"):
+    return write_parts(mixed(), tmp_path / "parts", ending, 3)
+
+
+def break_bytes(folder, ending):
+    (folder / f"part-001.{ending}").write_bytes(b"\xff\xfe nothing\n" * 9)
+
+
+def other_column(folder, ending):
+    write(mixed(50).rename({"age": "years"}), folder / f"part-001.{ending}")
+
+
+def other_type(folder, ending):
+    write(mixed(50).with_columns(pl.col("age").cast(pl.String)), folder / f"part-001.{ending}")
+
+
+def no_rows(folder, ending):
+    write(mixed(50)[:0], folder / f"part-001.{ending}")
+
+
+def no_bytes(folder, ending):
+    (folder / f"part-001.{ending}").write_bytes(b"")
+
+
+def other_kind(folder, ending):
+    write(mixed(50), folder / "part-001.tsv")
+
+
+def a_folder(folder, ending):
+    (folder / "part-001").mkdir()
+
+
+FAULTS = {
+    break_bytes: {
+        "parquet": "must be a .parquet file, got one that cannot be read",
+        "csv": "must be in UTF-8|columns of",
+    },
+    other_column: {
+        "parquet": "must have the columns of .*part-000.parquet, got 'years' beside them",
+        "csv": "got 'years'",
+    },
+    other_type: {"parquet": "must have cells of type Int64 in column 'age' as .*part-000.parquet has, got String"},
+    no_rows: {"parquet": "must hold at least one row", "csv": "must hold at least one row"},
+    no_bytes: {"parquet": "cannot be read", "csv": "must begin with the names of the columns"},
+    other_kind: {"parquet": "must be of the same kind as .*part-000.parquet"},
+    a_folder: {"parquet": "must hold parts of a table only, got the folder .*part-001"},
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "ending"), [(fault, ending) for fault, messages in FAULTS.items() for ending in messages]
+)
+def test_a_part_that_is_not_like_the_others_is_named(fault, ending, tmp_path):
+    """By a stream and by a table read whole."""
+    folder = parts(tmp_path, ending)
+    fault(folder, ending)
+    for read in (lambda: examine(TableStream.of(str(folder)), "y"), lambda: read_table(str(folder))):
+        with pytest.raises(TableError, match=FAULTS[fault][ending]) as refused:
+            read()
+        assert "part-001" in str(refused.value)
+
+
+def test_a_folder_without_parts_and_a_pipe(tmp_path):
+    for read in (TableStream.of, read_table):
+        with pytest.raises(TableError, match=r"must hold parts of a table .* got an empty folder"):
+            read(str(tmp_path))
+    with pytest.raises(TableError, match="must be a file or a folder, got standard input"):
+        TableStream.of("-")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("change", ["longer", "shorter", "touched", "replaced"])
+def test_a_part_that_changes_while_it_is_read(change, ending, tmp_path):
+    folder = parts(tmp_path, ending)
+    stream = TableStream.of(str(folder), piece_rows=40)
+    path = folder / f"part-001.{ending}"
+    content = path.read_bytes()
+    piece = next(piece for piece in stream.pieces if piece.file.path == str(path))
+    assert sum(frame.height for frame in read_piece(piece)) > 0
+    if change == "touched":
+        os.utime(path, ns=(1, 1))
+    elif change == "replaced":
+        path.unlink()
+        path.write_bytes(content)
+        os.utime(path, ns=(piece.file.state[1], piece.file.state[1] + 1))
+    else:
+        path.write_bytes(content + b"x" if change == "longer" else content[: len(content) // 2])
+    with pytest.raises(TableError, match=r"part-001.* must stay as it is while it is read"):
+        list(stream.chunks())
+
+
+def test_a_change_in_the_midst_of_a_piece_is_seen(tmp_path):
+    path = write(mixed(), tmp_path / "t.csv.gz")
+    chunks = TableStream.of(str(path)).chunks()
+    assert next(chunks).height
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(TableError, match=r"t.csv.gz must stay as it is"):
+        next(chunks)

@@ -1,0 +1,78 @@
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fracdnn.tabular.summaries import Moments, Quantiles
+
+NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60)
+
+
+def in_parts(values, cuts):
+    return np.split(values, sorted(cut % (len(values) + 1) for cut in cuts))
+
+
+@settings(max_examples=60, deadline=None)
+@given(NUMBERS, st.lists(st.integers(0, 60), max_size=5))
+def test_moments_of_parts_are_those_of_all(numbers, cuts):
+    values = np.array(numbers)[:, None]
+    found = Moments.of(values[:0])
+    for part in in_parts(values, cuts):
+        found = found.merged(Moments.of(part))
+    scale = np.abs(values).max() + 1e-300
+    assert found.count == len(values)
+    assert abs(found.mean - values.mean()) <= 1e-14 * scale
+    assert abs(found.deviation - values.std()) <= 1e-13 * scale
+
+
+def test_moments_leave_out_missing_numbers_and_do_not_overflow():
+    values = np.array([[1.0, 1e200, np.nan], [np.nan, -1e200, np.nan], [4.0, 1e200, np.nan]])
+    found = Moments.of(values[:2]).merged(Moments.of(values[2:]))
+    assert found.count.tolist() == [2, 3, 0]
+    np.testing.assert_allclose(found.mean[:2], [2.5, 1e200 / 3], rtol=1e-15)
+    np.testing.assert_allclose(found.deviation[:2], [1.5, 1e200 * math.sqrt(8 / 9)], rtol=1e-14)
+
+
+def test_small_deviations_around_a_large_mean_are_kept():
+    """A sum of squares would have lost them all."""
+    values = 1e9 + np.random.default_rng(0).standard_normal((10_000, 1))
+    found = Moments.of(values[:0])
+    for part in np.array_split(values, 37):
+        found = found.merged(Moments.of(part))
+    np.testing.assert_allclose(found.deviation, values.std(0), rtol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(NUMBERS, st.lists(st.integers(0, 60), max_size=9))
+def test_medians_of_few_values_are_exact(numbers, cuts):
+    values = np.array(numbers)
+    found = Quantiles(size=64)
+    for part in in_parts(values, cuts):
+        found.add(part)
+    assert found.median() == pl.Series(values).median()
+    assert found.rank_error == 0
+
+
+@pytest.mark.parametrize("order", ["random", "sorted", "repeated"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_medians_of_many_values_are_within_the_stated_error(order, shared):
+    rng, n, parts = np.random.default_rng(1), 40_000, 37
+    values = rng.standard_normal(n)
+    if order == "sorted":
+        values.sort()
+    elif order == "repeated":
+        values[rng.random(n) < 0.4] = 0.25
+    found, other = Quantiles(size=128), Quantiles(size=128)
+    for number, part in enumerate(np.array_split(values, parts)):
+        (other if shared and number % 2 else found).add(part)
+    found.merge(other)
+    median = found.median()
+    ranks = np.searchsorted(np.sort(values), median, side="left"), np.searchsorted(np.sort(values), median, "right")
+    off = max(0, ranks[0] - n / 2, n / 2 - ranks[1])
+    assert off <= found.rank_error + 1
+    assert 0 < found.rank_error <= n * (math.ceil(math.log2(parts)) + 1) / (2 * 128)
+    held = sum(len(summary[0]) for summary in found._summaries if summary is not None)
+    assert held <= 128 * (math.ceil(math.log2(parts)) + 1)
