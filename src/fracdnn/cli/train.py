@@ -92,7 +92,7 @@ def _learned(source: str, settings: Settings, quiet: bool) -> Learned:
     say(f"{len(y_train):,} rows, {len(preparation.columns)} columns, {X_train.shape[1]} features", quiet)
     interrupted = _fit(estimator, lambda: estimator.fit(X_train, y_train))
     model = TableModel(estimator, preparation, settings.target, {})
-    summary = {
+    summary: dict[str, Any] = {
         "task": task,
         "rows": {"training": len(y_train), "test": len(y_test)},
         "training": scores(model, X_train, y_train),
