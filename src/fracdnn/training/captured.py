@@ -24,6 +24,7 @@ def can_capture(task: Task) -> bool:
     network, parameters = task.network, list(task.network.parameters())
     return (
         task.x.is_cuda
+        and task.ranks.count == 1
         and all(parameter.device == task.x.device for parameter in parameters)
         and type(network) is FractionalNetwork
         and network.adjoint == "exact"

@@ -1,17 +1,18 @@
 """One training under way: its history, what is held out to stop early, and checkpoints to go on from."""
 
 import copy
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
+from fracdnn.training.digest import digest
 from fracdnn.training.history import History, Record, layer_gradient_norms
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
@@ -61,7 +62,12 @@ class Run:
     """
 
     def __init__(
-        self, task: Task, settings: State, early_stopping: EarlyStopping | None, checkpoints: Checkpoints | None
+        self,
+        task: Task,
+        settings: State,
+        early_stopping: EarlyStopping | None,
+        checkpoints: Checkpoints | None,
+        limit: int | None = None,
     ) -> None:
         self.history = History()
         self.position: State = {}
@@ -69,7 +75,9 @@ class Run:
         self._checkpoints = checkpoints
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
-        self._whole = task
+        self._whole, self._ranks = task, task.ranks
+        if task.ranks.count > 1:
+            _check_ranks(task, {**settings, "limit": limit}, checkpoints)
         self._identity = _identity(task, settings) if checkpoints else {}
         saved = self._saved()
         with self.restoring():
@@ -96,10 +104,11 @@ class Run:
         layers = layer_gradient_norms(network)
         record = Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
         self.history.records.append(record)
-        if self._checkpoints is not None and number % self._checkpoints.every == 0:
-            self._write(position())
-        if self.task.watch is not None:
-            self.task.watch(record)
+        with self._ranks.together(f"record {number}"):
+            if self._checkpoints is not None and number % self._checkpoints.every == 0 and self._ranks.is_first:
+                self._write(position())
+            if self.task.watch is not None:
+                self.task.watch(record)
         self.check_patience()
 
     def check_patience(self) -> None:
@@ -117,7 +126,7 @@ class Run:
         return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
 
     def _taken_held_out(self, held_out: torch.Tensor | None) -> torch.Tensor | None:
-        n = len(self._whole.x)
+        n = self._whole.n
         if (held_out is None) != (self._early_stopping is None):
             raise ValueError("samples held out without early stopping, or none with it")
         if held_out is not None:
@@ -130,7 +139,7 @@ class Run:
     def _drawn(self) -> torch.Tensor | None:
         if self._early_stopping is None:
             return None
-        n = len(self._whole.x)
+        n = self._whole.n
         held_out = max(1, int(self._early_stopping.fraction * n))
         if held_out == n:
             raise InvalidArgumentError(
@@ -141,7 +150,7 @@ class Run:
     def _divide(self) -> None:
         self.task, self._validation = self._whole, None
         if self._held_out is not None:
-            kept = torch.ones(len(self._whole.x), dtype=torch.bool)
+            kept = torch.ones(self._whole.n, dtype=torch.bool)
             kept[self._held_out] = False
             device = self._whole.x.device
             self.task = self._whole.part(kept.nonzero().squeeze(1).to(device))
@@ -174,10 +183,16 @@ class Run:
         write_document(self._checkpoints.path, "checkpoint", document)
 
     def _saved(self) -> State | None:
-        if self._checkpoints is None or not self._checkpoints.resume or not Path(self._checkpoints.path).exists():
+        if self._checkpoints is None or not self._checkpoints.resume:
             return None
-        path = self._checkpoints.path
-        document = read_document(path, "checkpoint")
+        path, content = Path(self._checkpoints.path), None
+        with self._ranks.together("reading the checkpoint"):
+            if self._ranks.is_first and path.exists():
+                content = path.read_bytes()
+        content = self._from_first(content)
+        if content is None:
+            return None
+        document = read_document(path, "checkpoint", content)
         with self.restoring():
             for name, value in self._identity.items():
                 if document["identity"].get(name) != value:
@@ -186,6 +201,14 @@ class Run:
                         f"go on with what it was begun with, or remove the file to start anew"
                     )
         return document
+
+    def _from_first(self, content: bytes | None) -> bytes | None:
+        """The first rank's: others may have no such file."""
+        if self._ranks.count == 1:
+            return content
+        octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
+        found = self._ranks.from_rank(0, torch.from_numpy(octets), "the checkpoint")
+        return found.numpy().tobytes() or None
 
     def _restore(self, saved: State) -> None:
         """Take all of it or, with an error, nothing: a trial shows what fits."""
@@ -210,9 +233,25 @@ def copied_state(network: torch.nn.Module) -> State:
 
 def _identity(task: Task, settings: State) -> State:
     """What must be the same to go on; as JSON gives it back."""
-    digest = hashlib.sha256()
-    for part in (task.x, task.target, task.weight):
-        if part is not None:
-            digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+    parts = [part for part in (task.x, task.target, task.weight) if part is not None]
+    places = task.numbered.places if task.numbered.places is not None else torch.arange(task.n)
+    data = task.identity or digest(task.ranks, parts, places)
     network = {name: list(v) if isinstance(v, tuple) else v for name, v in task.network.options.items()}
-    return {"data": digest.hexdigest(), "network": network, "objective": asdict(task.objective), "settings": settings}
+    return {"data": data, "network": network, "objective": asdict(task.objective), "settings": settings}
+
+
+def _check_ranks(task: Task, settings: State, checkpoints: Checkpoints | None) -> None:
+    """Refuse ranks that were given something else than others, or no samples at all."""
+    state = [value.detach().cpu().contiguous().numpy().tobytes() for value in task.network.parameters()]
+    kinds = [None if part is None else (part.dtype, part.shape[1:]) for part in (task.x, task.target, task.weight)]
+    task.ranks.check_same(
+        training=repr(settings),
+        checkpoints=repr(checkpoints and (checkpoints.every, checkpoints.resume)),
+        network=repr(task.network.options),
+        objective=repr(task.objective),
+        samples=repr(kinds),
+        parameters=b"".join(state),
+        generator=task.generator.get_state().numpy().tobytes(),
+    )
+    if not task.n:
+        raise InvalidArgumentError("x must hold a sample on some rank, got none on all; pass each rank its part")
