@@ -55,6 +55,9 @@ def _train(
     categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
     search: Annotated[bool | None, typer.Option("--search", help="Try orders and depths by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -71,6 +74,8 @@ def _train(
     fracdnn train houses.parquet --target price --drop id --run houses --learn-order
 
     fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
+
+    torchrun --nproc-per-node 2 -m fracdnn train measurements.csv --target label --out model.fracdnn
     """
     options = loaded("options")
     own = {
@@ -81,6 +86,7 @@ def _train(
         "categorical": categorical or None,
         "search": search,
         "jobs": jobs,
+        "timeout": timeout,
     }
     settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
     settings |= options.chosen({**own, **parameters})

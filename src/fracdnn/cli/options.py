@@ -20,6 +20,7 @@ OWN_KINDS: dict[str, tuple[type, ...]] = {
     "categorical": (list,),
     "search": (bool,),
     "jobs": (int,),
+    "timeout": (float, int),
 }
 # `verbose` is what --quiet is for.
 _LEFT_OUT = ("verbose",)

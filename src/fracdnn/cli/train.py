@@ -1,6 +1,8 @@
 """`fracdnn train`: from a table to a model file."""
 
+import hashlib
 import json
+import math
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +15,14 @@ from rich.console import Console
 
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import scores
+from fracdnn.cli.ranks import process_group
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.base import interrupts_raised
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
 from fracdnn.tabular.reading import read_table
+from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
 if TYPE_CHECKING:
@@ -40,12 +44,51 @@ class Settings:
     categorical: list[str] = field(default_factory=list)
     search: bool = False
     jobs: int = 1
+    timeout: float = 1800.0
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass
+class _Prepared:
+    """The rows of a table, to learn from and to test with, as features."""
+
+    task: str
+    preparation: Preparation
+    features: "pl.DataFrame"
+    X: np.ndarray
+    y: np.ndarray
+    train_rows: list[int]
+    test_rows: list[int]
+
+
 def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
+    """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     _check_settings(settings)
     checkpoint = _default_checkpoint(settings, out, run)
+    with process_group(settings.timeout) as ranks:
+        with ranks.together("reading and preparing the table"):
+            _check_ranks(source, settings, ranks)
+            table = _prepared(source, settings, quiet)
+            estimator = _estimator(table.task, settings, quiet)
+        ranks.check_same(options=repr((settings, out, run)), table=_digest(table))
+        X, y = table.X[table.train_rows], table.y[table.train_rows]
+        if settings.search:
+            estimator = _searched(estimator, X, y, settings, quiet)
+        here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
+        among = f", shared among {ranks.count} processes" if ranks.count > 1 else ""
+        say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{among}", quiet)
+        interrupted = _fit(estimator, X[here], y[here])
+        with ranks.together("writing the model"):
+            if ranks.is_first:
+                _finish(estimator, table, settings, source, out, run, as_json)
+        if checkpoint is not None and not interrupted and ranks.is_first:
+            checkpoint.unlink(missing_ok=True)
+    if interrupted:
+        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
+        raise typer.Exit(130)
+
+
+def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     features, y, task = _examined(read_table(source), settings, quiet)
     train_rows, test_rows = _split(y, task, settings)
     preparation, notes = Preparation.of(features[train_rows], categorical=settings.categorical)
@@ -53,30 +96,46 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
-    X_train, y_train, y_test = X[train_rows], y[train_rows], y[test_rows]
-    estimator = _estimator(task, settings, quiet)
-    if settings.search:
-        estimator = _searched(estimator, X_train, y_train, settings, quiet)
-    say(f"{len(y_train):,} rows, {len(preparation.columns)} columns, {X_train.shape[1]} features", quiet)
-    interrupted = _fit(estimator, X_train, y_train)
-    model = TableModel(estimator, preparation, settings.target, {})
+    return _Prepared(task, preparation, features, X, y, train_rows, test_rows)
+
+
+def _finish(
+    estimator: Any,
+    table: _Prepared,
+    settings: Settings,
+    source: str,
+    out: Path | None,
+    run: Path | None,
+    as_json: bool,
+) -> None:
+    """Test the model, write it and tell of it."""
+    model = TableModel(estimator, table.preparation, settings.target, {})
+    X, y, train_rows, test_rows = table.X, table.y, table.train_rows, table.test_rows
     summary = {
-        "task": task,
-        "rows": {"training": len(y_train), "test": len(y_test)},
-        "training": scores(model, X_train, y_train),
-        "test": scores(model, X[test_rows], y_test) if len(y_test) else None,
+        "task": table.task,
+        "rows": {"training": len(train_rows), "test": len(test_rows)},
+        "training": scores(model, X[train_rows], y[train_rows]),
+        "test": scores(model, X[test_rows], y[test_rows]) if test_rows else None,
         "order": estimator.order_,
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
     }
     model.details.update(source=source, summary=summary, versions=versions())
-    paths = _write(model, out, run, features[test_rows], y_test)
-    if checkpoint is not None and not interrupted:
-        checkpoint.unlink(missing_ok=True)
+    paths = _write(model, out, run, table.features[test_rows], y[test_rows])
     _tell(summary, paths, as_json)
-    if interrupted:
-        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
-        raise typer.Exit(130)
+
+
+def _check_ranks(source: str, settings: Settings, ranks: Ranks) -> None:
+    """Refuse what several processes cannot do together."""
+    if ranks.count > 1 and settings.search:
+        fail("--search must run in one process, got several; search first, then pass its --order and --n-layers")
+    if ranks.count > 1 and source == "-":
+        fail("DATA must be a file on several processes, got -: all of them read it; save the table first")
+
+
+def _digest(table: _Prepared) -> bytes:
+    parts = (np.ascontiguousarray(table.X), table.y, np.array(table.train_rows))
+    return b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts)
 
 
 def _check_settings(settings: Settings) -> None:
@@ -86,6 +145,8 @@ def _check_settings(settings: Settings) -> None:
         raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
+    if not (math.isfinite(settings.timeout) and settings.timeout > 0):
+        raise typer.BadParameter(f"must be seconds above 0, got {settings.timeout}", param_hint="--timeout")
     device = str(settings.parameters.get("device", "auto"))
     if device != "auto":
         try:
