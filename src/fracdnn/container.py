@@ -36,8 +36,11 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
     return write_whole(Path(path), lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
 
-def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
-    """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`."""
+def read_document(path: str | os.PathLike, kind: str, content: bytes | None = None) -> dict[str, Any]:
+    """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`.
+
+    `content` is the file's where somebody has read it already.
+    """
     require("safetensors")
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -45,7 +48,7 @@ def read_document(path: str | os.PathLike, kind: str) -> dict[str, Any]:
     path = Path(path)
     # Read once: a file that another process puts in its place meanwhile is not mixed with this one. A folder, a missing
     # file or one that may not be read says so here, as Python does it.
-    content = path.read_bytes()
+    content = path.read_bytes() if content is None else content
     try:
         tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
         metadata = _metadata(content)

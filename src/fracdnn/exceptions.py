@@ -37,6 +37,14 @@ class TableError(FracdnnError, ValueError):
     """A table is not what a model needs: columns, cells, or the file itself."""
 
 
+class RankError(FracdnnError, RuntimeError):
+    """Another process of a training failed, ended or hangs; `told_by` is the rank that should say so to people."""
+
+    def __init__(self, message: str, *, told_by: int = 0) -> None:
+        super().__init__(message)
+        self.told_by = told_by
+
+
 class MissingExtraError(FracdnnError, ImportError):
     """An optional package is not installed: `name` is its module, and the message says which extra brings it."""
 

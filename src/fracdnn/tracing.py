@@ -162,3 +162,8 @@ def when_backward_ends(callback: Callable[[], None]) -> None:
 def sequence_number(node: Any) -> int:
     """Of a node of the graph: later nodes of one thread have larger ones."""
     return node._sequence_nr()
+
+
+def default_store() -> Any:
+    """Where the processes of torch.distributed's default group leave notes for each other."""
+    return torch.distributed.distributed_c10d._get_default_store()

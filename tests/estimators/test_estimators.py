@@ -11,6 +11,7 @@ import fracdnn
 from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.samples import merge_repeated
+from fracdnn.training.together import Alone
 
 IRIS = load_iris(return_X_y=True)
 
@@ -79,10 +80,11 @@ def test_a_weight_is_a_repetition_to_the_last_bit():
 def test_merging_keeps_every_sample_and_the_ratios_of_weights():
     X = np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 2.0], [1.0, 2.0], [5.0, 5.0]])
     y = np.array([1, 0, 1, 0, 1])
-    distinct, labels, weight = merge_repeated(X, y, np.array([1.0, 2.0, 3.0, 4.0, 0.0]))
+    distinct, labels, weight, rows = merge_repeated(X, y, np.array([1.0, 2.0, 3.0, 4.0, 0.0]), Alone())
     assert distinct.tolist() == [[0.0, 1.0], [1.0, 2.0], [1.0, 2.0]]
     assert labels.tolist() == [0, 0, 1]
     assert (8.0 * weight).tolist() == [2.0, 4.0, 4.0]
+    assert rows.n == 3
 
 
 def test_the_learned_order_is_told():

@@ -61,6 +61,9 @@ def _train(
         str | None,
         typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default."),
     ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -77,6 +80,8 @@ def _train(
     fracdnn train houses.parquet --target price --drop id --run houses --learn-order
 
     fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
+
+    torchrun --nproc-per-node 2 -m fracdnn train measurements.csv --target label --out model.fracdnn
     """
     options = loaded("options")
     own = {
@@ -88,6 +93,7 @@ def _train(
         "search": search,
         "jobs": jobs,
         "memory_limit": memory_limit,
+        "timeout": timeout,
     }
     settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
     settings |= options.chosen({**own, **parameters})

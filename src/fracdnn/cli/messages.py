@@ -12,10 +12,18 @@ import typer
 
 from fracdnn.exceptions import FracdnnError, MissingExtraError
 
+_muted = False
+
+
+def mute(muted: bool) -> None:
+    """Let this process say nothing from now on: of several that train together, one talks."""
+    global _muted
+    _muted = muted
+
 
 def say(message: str, quiet: bool = False) -> None:
     """A remark on the way; standard output is for results."""
-    if not quiet:
+    if not (quiet or _muted):
         typer.echo(f"fracdnn: {message}", err=True)
 
 

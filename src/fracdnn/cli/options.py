@@ -21,6 +21,7 @@ OWN_KINDS: dict[str, tuple[type, ...]] = {
     "search": (bool,),
     "jobs": (int,),
     "memory_limit": (str, int, float),
+    "timeout": (float, int),
 }
 # `verbose` is what --quiet is for.
 _LEFT_OUT = ("verbose",)

@@ -1,6 +1,8 @@
 """`fracdnn train`: from a table to a model file."""
 
+import hashlib
 import json
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ import typer
 from fracdnn.cli import streamed
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import scores
+from fracdnn.cli.ranks import process_group
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
@@ -21,6 +24,7 @@ from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
 from fracdnn.tabular.reading import read_table
+from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ class Settings:
     search: bool = False
     jobs: int = 1
     memory_limit: str | float | None = None
+    timeout: float = 1800.0
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -56,11 +61,44 @@ class Learned:
     search_cut_short: bool = False
 
 
+@dataclass
+class _Prepared:
+    """The rows of a table, to learn from and to test with, as features."""
+
+    task: str
+    preparation: Preparation
+    features: "pl.DataFrame"
+    X: np.ndarray
+    y: np.ndarray
+    train_rows: list[int]
+    test_rows: list[int]
+
+
 def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
+    """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     _check_settings(settings)
     checkpoint = _default_checkpoint(settings, out, run)
-    is_streamed = streamed.is_too_large(source, settings.memory_limit, quiet)
-    learned = _learned_streamed(source, settings, quiet) if is_streamed else _learned(source, settings, quiet)
+    with process_group(settings.timeout) as ranks:
+        with ranks.together("looking at the table"):
+            is_streamed = streamed.is_too_large(source, settings.memory_limit, quiet)
+            _check_ranks(source, settings, ranks, is_streamed)
+        ranks.check_same(options=repr((settings, out, run)))
+        learned = (
+            _learned_streamed(source, settings, quiet) if is_streamed else _learned(source, settings, ranks, quiet)
+        )
+        with ranks.together("writing the model"):
+            if ranks.is_first:
+                _finish(learned, source, out, run, as_json)
+        if checkpoint is not None and not learned.interrupted and ranks.is_first:
+            checkpoint.unlink(missing_ok=True)
+    if learned.interrupted:
+        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
+    if learned.interrupted or learned.search_cut_short:
+        raise typer.Exit(130)
+
+
+def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, as_json: bool) -> None:
+    """Write the model and tell of it."""
     estimator = learned.model.estimator
     summary = learned.summary | {
         "order": estimator.order_,
@@ -68,17 +106,10 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         "status": estimator.history_.status,
     }
     learned.model.details.update(source=source, summary=summary, versions=versions())
-    paths = _write(learned.model, out, run, learned.test_table, learned.y_test)
-    if checkpoint is not None and not learned.interrupted:
-        checkpoint.unlink(missing_ok=True)
-    _tell(summary, paths, as_json)
-    if learned.interrupted:
-        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
-    if learned.interrupted or learned.search_cut_short:
-        raise typer.Exit(130)
+    _tell(summary, _write(learned.model, out, run, learned.test_table, learned.y_test), as_json)
 
 
-def _learned(source: str, settings: Settings, quiet: bool) -> Learned:
+def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     features, y, task = _examined(read_table(source), settings, quiet)
     train_rows, test_rows = _split(y, task, settings)
     preparation, notes = Preparation.of(features[train_rows], categorical=settings.categorical)
@@ -86,22 +117,31 @@ def _learned(source: str, settings: Settings, quiet: bool) -> Learned:
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
-    X_train, y_train, y_test = X[train_rows], y[train_rows], y[test_rows]
-    estimator = _estimator(task, settings, quiet)
-    searched = _search(estimator, X_train, y_train, settings, quiet) if settings.search else None
-    say(f"{len(y_train):,} rows, {len(preparation.columns)} columns, {X_train.shape[1]} features", quiet)
-    interrupted = _fit(estimator, lambda: estimator.fit(X_train, y_train))
-    model = TableModel(estimator, preparation, settings.target, {})
+    return _Prepared(task, preparation, features, X, y, train_rows, test_rows)
+
+
+def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
+    with ranks.together("reading and preparing the table"):
+        table = _prepared(source, settings, quiet)
+        estimator = _estimator(table.task, settings, quiet)
+    ranks.check_same(table=_digest(table))
+    X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
+    searched = _search(estimator, X, y, settings, quiet) if settings.search else None
+    among = f", shared among {ranks.count} processes" if ranks.count > 1 else ""
+    say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{among}", quiet)
+    here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
+    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]))
+    model = TableModel(estimator, table.preparation, settings.target, {})
     summary: dict[str, Any] = {
-        "task": task,
-        "rows": {"training": len(y_train), "test": len(y_test)},
-        "training": scores(model, X_train, y_train),
-        "test": scores(model, X[test_rows], y_test) if len(y_test) else None,
+        "task": table.task,
+        "rows": {"training": len(y), "test": len(y_test)},
+        "training": scores(model, X, y),
+        "test": scores(model, table.X[table.test_rows], y_test) if len(y_test) else None,
     }
     if searched is not None:
         summary["search"] = [trial.to_dict() for trial in searched.trials]
     search_cut_short = searched is not None and searched.interrupted
-    return Learned(model, summary, features[test_rows], y_test, interrupted, search_cut_short)
+    return Learned(model, summary, table.features[table.test_rows], y_test, interrupted, search_cut_short)
 
 
 def _learned_streamed(source: str, settings: Settings, quiet: bool) -> Learned:
@@ -125,6 +165,21 @@ def _learned_streamed(source: str, settings: Settings, quiet: bool) -> Learned:
     return Learned(model, summary, *streamed.held_out(table), interrupted)
 
 
+def _check_ranks(source: str, settings: Settings, ranks: Ranks, is_streamed: bool) -> None:
+    """Refuse what several processes cannot do together."""
+    if ranks.count > 1 and is_streamed:
+        fail("a table that is streamed must be learned from in one process, got several; raise --memory-limit")
+    if ranks.count > 1 and settings.search:
+        fail("--search must run in one process, got several; search first, then pass its --order and --n-layers")
+    if ranks.count > 1 and source == "-":
+        fail("DATA must be a file on several processes, got -: all of them read it; save the table first")
+
+
+def _digest(table: _Prepared) -> bytes:
+    parts = (np.ascontiguousarray(table.X), table.y, np.array(table.train_rows))
+    return b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts)
+
+
 def _check_settings(settings: Settings) -> None:
     if settings.task not in TASKS:
         raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
@@ -137,6 +192,8 @@ def _check_settings(settings: Settings) -> None:
             raise typer.BadParameter(str(error), param_hint="--memory-limit") from None
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
+    if not (math.isfinite(settings.timeout) and settings.timeout > 0):
+        raise typer.BadParameter(f"must be seconds above 0, got {settings.timeout}", param_hint="--timeout")
     device = str(settings.parameters.get("device", "auto"))
     if device != "auto":
         try:

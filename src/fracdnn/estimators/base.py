@@ -39,8 +39,10 @@ from fracdnn.training import (
     Training,
     shown_progress,
 )
+from fracdnn.training.digest import digest
 from fracdnn.training.history import layer_gradient_norms
 from fracdnn.training.loops import adam_epoch, new_adam
+from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
 _interrupts_raised: ContextVar[bool] = ContextVar("_interrupts_raised", default=False)
@@ -164,14 +166,37 @@ class FractionalEstimator(SharedParameters):
     def _standardised(self, X: torch.Tensor) -> torch.Tensor:
         return self.standardization_(X).to(self._device())
 
-    def _train(self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray) -> None:
-        task = self._task(X, target, n_outputs, loss, weight, new=not self._goes_on())
+    def _validated(
+        self, X: Any, y: Any, ranks: Ranks, check: Callable[[np.ndarray], None] | None = None, **options: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
+        X, y = as_numpy(X), as_numpy(y)
+        with ranks.together("checking the samples"):
+            if ranks.count > 1 and np.ndim(y) and not len(y):
+                X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0, reset=options["reset"])
+                y = np.asarray(y)
+            else:
+                X, y = validate_data(self, X, y, dtype=np.float64, **options)
+                if check is not None:
+                    check(y)
+        names = getattr(self, "feature_names_in_", None)
+        ranks.check_same(
+            parameters=repr((type(self).__name__, parameters_document(self.get_params(deep=False)))),
+            features_of_X=repr((X.shape[1], None if names is None else list(names))),
+            fits_before=repr(self._goes_on()),
+        )
+        return X, y
+
+    def _train(
+        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
+    ) -> None:
+        task = self._task(X, target, n_outputs, loss, weight, ranks, new=not self._goes_on())
         self._train_task(task, self._training())
 
     def _train_task(self, task: Any, training: Training) -> None:
         """Train, show how far it is, warn where it ended badly, and keep what there is to tell."""
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
-        with shown_progress(self.max_iter) if self.verbose else nullcontext() as watch:
+        with shown_progress(self.max_iter) if self.verbose and task.ranks.is_first else nullcontext() as watch:
             task.watch = watch
             history = training.fit(task)
         if history.status == Status.NOT_FINITE:
@@ -188,10 +213,12 @@ class FractionalEstimator(SharedParameters):
             )
         self._tell(history, task)
 
-    def _train_on(self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray) -> None:
+    def _train_on(
+        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
+    ) -> None:
         """One epoch of Adam on these samples; the first call fixes the scaling, as later samples are not known yet."""
         new = not hasattr(self, "network_")
-        task = self._task(X, target, n_outputs, loss, weight, new=new)
+        task = self._task(X, target, n_outputs, loss, weight, ranks, new=new)
         if new or not hasattr(self, "_adam"):
             self._adam = new_adam(self.network_, float(self.learning_rate))
             self.history_ = History(status="partial")
@@ -211,16 +238,27 @@ class FractionalEstimator(SharedParameters):
         self.order_ = order_of(self.network_)
 
     def _task(
-        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, *, new: bool
+        self,
+        X: np.ndarray,
+        target: np.ndarray,
+        n_outputs: int,
+        loss: str,
+        weight: np.ndarray,
+        ranks: Ranks,
+        *,
+        new: bool,
     ) -> Task:
         """The samples, merged and standardised, and the network, a new one or that of before."""
-        random = check_random_state(self.random_state)
-        generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
-        X, target, weight = merge_repeated(X, target, weight)
+        seed = torch.tensor([check_random_state(self.random_state).randint(2**31 - 1)])
+        generator = torch.Generator().manual_seed(int(ranks.from_rank(0, seed, "the seed")))
+        # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
+        given = [as_tensor(each) for each in (X, target, weight)]
+        identity = None if self.checkpoint is None else digest(ranks, given, places=None)
+        X, target, weight, rows = merge_repeated(X, self._scaled(target), weight, ranks)
         x, weights = as_tensor(X), as_tensor(weight)
         self._smoothing = self._label_smoothing()
         if new:
-            self.standardization_ = Standardization.of(x, weights)
+            self.standardization_ = Standardization.of(x, weights, ranks)
             self.network_ = self._new_network(X.shape[1], n_outputs, generator)
         alpha = float(self.alpha)
         return Task(
@@ -230,6 +268,9 @@ class FractionalEstimator(SharedParameters):
             self._target(target).to(self._device()),
             weights.to(self._device(), self._dtype()),
             generator,
+            rows=rows,
+            identity=identity,
+            ranks=ranks,
         )
 
     def _network_options(self) -> dict[str, Any]:
@@ -284,8 +325,16 @@ class FractionalEstimator(SharedParameters):
         found = as_tensor(target)
         return found.to(self._dtype()) if found.is_floating_point() else found
 
-    def _weights(self, sample_weight: Any, X: np.ndarray) -> np.ndarray:
-        return _check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
+    @abstractmethod
+    def _scaled(self, target: np.ndarray) -> np.ndarray:
+        """Targets as the network learns them."""
+
+    def _weights(self, sample_weight: Any, X: np.ndarray, ranks: Ranks) -> np.ndarray:
+        with ranks.together("checking sample_weight"):
+            given = as_numpy(sample_weight)
+            if ranks.count > 1 and (not len(X) or (given is not None and not np.any(given))):
+                return np.zeros(len(X))  # other ranks may have samples, or some with a weight
+            return _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
 
     def _dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]

@@ -9,13 +9,13 @@ from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.estimators.networks import n_outputs_of
 from fracdnn.estimators.parameters import parameter, with_parameters
-from fracdnn.estimators.samples import as_numpy
+from fracdnn.estimators.samples import classes_of_all
+from fracdnn.training.together import Ranks, ranks_here
 
 
 @with_parameters
@@ -32,20 +32,19 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
-        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64, reset=not self._goes_on())
-        check_classification_targets(y)
-        classes = np.unique(y)
+        ranks = ranks_here()
+        X, y = self._validated(X, y, ranks, check_classification_targets, reset=not self._goes_on())
+        classes = classes_of_all(y, ranks)
         if self._goes_on() and not np.array_equal(classes, self.classes_):
             raise ValueError(
                 f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
                 f"got {classes.tolist()}; set warm_start=False to start anew"
             )
         self.classes_: np.ndarray = classes
-        labels, weight = self._labels(y), self._weights(sample_weight, X)
+        labels, weight = self._labels(y), self._weights(sample_weight, X, ranks)
         if self.class_weight is not None:
-            by_class = compute_class_weight(self._checked_class_weight(), classes=self.classes_, y=y)
-            weight = weight * by_class[labels]
-        self._train(X, labels, len(self.classes_), "cross_entropy", weight)
+            weight = weight * self._weights_of_classes(labels, ranks)[labels]
+        self._train(X, labels, len(self.classes_), "cross_entropy", weight, ranks)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -53,18 +52,15 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         """One epoch of Adam on these samples. `classes` must name all classes in the first call, whose samples also
         fix the scaling of the features; `class_weight` must be given by class.
         """
-        first = _check_partial_fit_first_call(self, classes)
-        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64, reset=first)
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(f"y must hold classes of the first call, got {unknown.tolist()}; pass them in classes")
-        labels, weight = self._labels(y), self._weights(sample_weight, X)
+        ranks, first = ranks_here(), _check_partial_fit_first_call(self, classes)
+        X, y = self._validated(X, y, ranks, self._check_known, reset=first)
+        labels, weight = self._labels(y), self._weights(sample_weight, X, ranks)
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
         if self.class_weight is not None:
             given = self._checked_class_weight()
             weight = weight * np.array([given.get(name, 1.0) for name in self.classes_])[labels]
-        self._train_on(X, labels, len(self.classes_), "cross_entropy", weight)
+        self._train_on(X, labels, len(self.classes_), "cross_entropy", weight, ranks)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -91,8 +87,24 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
                     )
         return self.class_weight
 
+    def _weights_of_classes(self, labels: np.ndarray, ranks: Ranks) -> np.ndarray:
+        """A weight for each class, of the samples of all ranks."""
+        given = self._checked_class_weight()
+        if isinstance(given, dict):
+            return compute_class_weight(given, classes=self.classes_, y=self.classes_)
+        counts = ranks.sum(torch.from_numpy(np.bincount(labels, minlength=len(self.classes_))), "the class counts")
+        return int(counts.sum()) / (len(self.classes_) * counts.numpy())
+
+    def _check_known(self, y: np.ndarray) -> None:
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y must hold classes of the first call, got {unknown.tolist()}; pass them in classes")
+
     def _labels(self, y: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.classes_, y)
+        return np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
+
+    def _scaled(self, target: np.ndarray) -> np.ndarray:
+        return target
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         # A network trained on smoothed labels tells smoothed probabilities, (1 − ε) p + ε / n_classes. Where it told

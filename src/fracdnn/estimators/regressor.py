@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
-from sklearn.utils.validation import validate_data
 
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.networks import n_outputs_of
-from fracdnn.estimators.samples import as_numpy, as_tensor, merge_repeated
+from fracdnn.estimators.samples import as_tensor, merge_repeated
 from fracdnn.training import Standardization
+from fracdnn.training.together import Ranks, ranks_here
 
 
 class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator):
@@ -21,20 +21,21 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
-        X, values, weight = self._checked(X, y, sample_weight, reset=not self._goes_on())
+        ranks = ranks_here()
+        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=not self._goes_on())
         if not (self.warm_start and hasattr(self, "target_scale_")):
-            self._set_target_scale(X, values, weight)
-        self._train(X, self._scaled(values), values.shape[1], "squared_error", weight)
+            self._set_target_scale(X, values, weight, ranks)
+        self._train(X, values, values.shape[1], "squared_error", weight, ranks)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets."""
-        first = not hasattr(self, "target_scale_")
-        X, values, weight = self._checked(X, y, sample_weight, reset=first)
+        ranks, first = ranks_here(), not hasattr(self, "target_scale_")
+        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=first)
         if first:
-            self._set_target_scale(X, values, weight)
-        self._train_on(X, self._scaled(values), values.shape[1], "squared_error", weight)
+            self._set_target_scale(X, values, weight, ranks)
+        self._train_on(X, values, values.shape[1], "squared_error", weight, ranks)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -42,25 +43,27 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         values = self._answers(X)
         return values[:, 0] if self._flat else values
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        X, y = validate_data(
-            self, as_numpy(X), as_numpy(y), dtype=np.float64, multi_output=True, y_numeric=True, reset=reset
-        )
-        values = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, ranks: Ranks, *, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        X, y = self._validated(X, y, ranks, multi_output=True, y_numeric=True, reset=reset)
+        values = np.asarray(y, dtype=np.float64)
+        values = values[:, None] if values.ndim == 1 else values
+        ranks.check_same(outputs_of_y=str(y.shape[1:]))
         if not reset and values.shape[1] != n_outputs_of(self.network_):
             raise ValueError(
                 f"y must have {n_outputs_of(self.network_)} outputs as before, got {values.shape[1]}; "
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        return X, values, self._weights(sample_weight, X)
+        return X, values, self._weights(sample_weight, X, ranks)
 
-    def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
-        _, merged, weights = merge_repeated(X, values, weight)
-        self.target_scale_ = Standardization.of(as_tensor(merged), as_tensor(weights))
+    def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> None:
+        _, merged, weights, _ = merge_repeated(X, values, weight, ranks)
+        self.target_scale_ = Standardization.of(as_tensor(merged), as_tensor(weights), ranks)
 
-    def _scaled(self, values: np.ndarray) -> np.ndarray:
-        return self.target_scale_(as_tensor(values)).numpy()
+    def _scaled(self, target: np.ndarray) -> np.ndarray:
+        return self.target_scale_(as_tensor(target)).numpy()
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         return self.target_scale_.undo(output)

@@ -40,11 +40,14 @@ class Training(ABC):
         settings = {"way": type(self).__name__, **asdict(self)}
         for name in ("checkpoints", "keep_interrupted", self._limit):
             settings.pop(name, None)
-        task.check_labels()
-        run = Run(task, settings, self.early_stopping, self.checkpoints)
+        with task.ranks.together("checking the labels"):
+            task.check_labels()
+        limit = getattr(self, self._limit, None)
+        run = Run(task, settings, self.early_stopping, self.checkpoints, limit)
         try:
-            run.check_patience()
-            run.history.status = self._train(run)
+            with task.ranks.interrupts_noted():
+                run.check_patience()
+                run.history.status = self._train(run)
         except NoImprovementError:
             run.history.status = "no improvement"
         except KeyboardInterrupt:
@@ -118,16 +121,17 @@ class MiniBatchTraining(Training):
             here = {"batch": number, "drawn_from": task.generator.get_state()}
             batch = task.part(self._drawn(task).to(task.x.device))
             if self.normalization != "none":
-                batch.x = normalize_batch(batch.x, per_feature=self.normalization == "feature")
+                by_feature = self.normalization == "feature"
+                batch.x = normalize_batch(batch.x, per_feature=by_feature, ranks=task.ranks)
             status = _minimise(run, batch, self.optimizer, self.iterations, self.tolerance, here, captured)
         return status
 
     def _drawn(self, task: Task) -> torch.Tensor:
         """The samples of a mini-batch, in random order."""
-        order = torch.randperm(len(task.x), generator=task.generator)
+        order = torch.randperm(task.n, generator=task.generator)
         if not self.by_class:
             return order[: max(1, round(self.fraction * len(order)))]
-        labels = task.target.cpu()[order]
+        labels = task.all_targets()[order]
         parts = [order[labels == label] for label in labels.unique()]
         return torch.cat([part[: max(1, round(self.fraction * len(part)))] for part in parts])
 
@@ -159,7 +163,7 @@ class AdamTraining(Training):
             with run.restoring():
                 load_adam(optimizer, run.position["optimizer"])
                 done_before = check_count(run.position["epoch"], "epoch", minimum=1)
-        n_batches = -(-len(run.task.x) // self.batch_size)
+        n_batches = -(-run.task.n // self.batch_size)
         epochs = CapturedEpochs(run.task, optimizer, self.batch_size) if can_capture(run.task) else None
         for epoch in range(done_before + 1, self.max_epochs + 1):
             before = copied_state(network)
@@ -196,7 +200,7 @@ def adam_epoch(
 
     `rates` holds a learning rate for each mini-batch. What was `captured` of earlier epochs makes a step one launch.
     """
-    order = torch.randperm(len(task.x), generator=task.generator).to(task.x.device)
+    order = torch.randperm(task.n, generator=task.generator).to(task.x.device)
     if captured is not None and rates is not None:
         return captured.run(order, rates)
     shuffled = task.part(order)
@@ -207,9 +211,9 @@ def adam_epoch(
             _set_rate(optimizer, rates[number])
         for parameter in parameters:
             parameter.grad = None
-        loss += batch.evaluate() * len(batch.x)  # on a GPU nobody waits for it
+        loss += batch.evaluate() * batch.n  # on a GPU nobody waits for it
         optimizer.step()
-    return float(loss) / len(task.x), shuffled.accuracy(torch.cat([batch.output for batch in batches]))
+    return float(loss) / task.n, shuffled.accuracy(torch.cat([batch.output for batch in batches]))
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fracdnn.training.together import Alone, Ranks
+
 
 @dataclass(frozen=True)
 class Standardization:
@@ -13,14 +15,21 @@ class Standardization:
     deviation: torch.Tensor
 
     @classmethod
-    def of(cls, x: torch.Tensor, weight: torch.Tensor | None = None) -> "Standardization":
-        """The statistics of rows, weighted where weights are given."""
+    def of(
+        cls,
+        x: torch.Tensor,
+        weight: torch.Tensor | None = None,
+        ranks: Ranks = Alone(),  # noqa: B008
+    ) -> "Standardization":
+        """The statistics of rows, weighted where weights are given, of all ranks together."""
+        what = "the means and deviations of the samples"
         weight = torch.ones(len(x), dtype=x.dtype, device=x.device) if weight is None else weight
-        share = (weight / weight.sum()).unsqueeze(-1)
-        mean = (share * x).sum(0)
+        share = (weight / ranks.sum(weight.sum(), what)).unsqueeze(-1)
+        mean = ranks.sum((share * x).sum(0), what)
         # By the largest distance first: squares of large numbers overflow.
-        largest = (x - mean).abs().amax(0).clamp(min=torch.finfo(x.dtype).tiny)
-        variance = (share * ((x - mean) / largest) ** 2).sum(0)
+        largest = (x - mean).abs().amax(0) if len(x) else torch.zeros_like(mean)
+        largest = ranks.largest(largest, what).clamp(min=torch.finfo(x.dtype).tiny)
+        variance = ranks.sum((share * ((x - mean) / largest) ** 2).sum(0), what)
         return cls.of_moments(mean, variance.sqrt() * largest)
 
     @classmethod
@@ -46,14 +55,21 @@ class Standardization:
         return x * self.deviation + self.mean
 
 
-def normalize_batch(x: torch.Tensor, *, per_feature: bool = True) -> torch.Tensor:
+def normalize_batch(x: torch.Tensor, *, per_feature: bool = True, ranks: Ranks = Alone()) -> torch.Tensor:  # noqa: B008
     """The paper's eq. (BN): a batch by its own mean and standard deviation, for each feature or over all numbers.
 
     For reproduction only. As a predictor it is wrong: an answer depends on its neighbours in the batch.
     """
     dim = 0 if per_feature else tuple(range(x.dim()))
-    mean = x.mean(dim, keepdim=True)
-    deviation = x.std(dim, keepdim=True, correction=1 if len(x) > 1 else 0)
+    if ranks.count == 1:
+        mean = x.mean(dim, keepdim=True)
+        deviation = x.std(dim, keepdim=True, correction=1 if len(x) > 1 else 0)
+    else:
+        what = "the means and deviations of a mini-batch"
+        n = float(ranks.sum(torch.tensor(float(len(x) if per_feature else x.numel())), what))
+        mean = ranks.sum(x.sum(dim, keepdim=True), what) / n
+        squares = ranks.sum((x - mean).square().sum(dim, keepdim=True), what)
+        deviation = (squares / max(n - 1, 1)).sqrt()
     return (x - mean) / _without_zeros(deviation, mean)
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.container import checked, read_document, write_document
@@ -60,7 +61,12 @@ class Run:
     """
 
     def __init__(
-        self, task: Task, settings: State, early_stopping: EarlyStopping | None, checkpoints: Checkpoints | None
+        self,
+        task: Task,
+        settings: State,
+        early_stopping: EarlyStopping | None,
+        checkpoints: Checkpoints | None,
+        limit: int | None = None,
     ) -> None:
         self.history = History()
         self.position: State = {}
@@ -68,7 +74,9 @@ class Run:
         self._checkpoints = checkpoints
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
-        self._whole = task
+        self._whole, self._ranks = task, task.ranks
+        if task.ranks.count > 1:
+            _check_ranks(task, {**settings, "limit": limit}, checkpoints)
         self._identity = _identity(task, settings) if checkpoints else {}
         saved = self._saved()
         with self.restoring():
@@ -95,10 +103,11 @@ class Run:
         layers = layer_gradient_norms(network)
         record = Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
         self.history.records.append(record)
-        if self._checkpoints is not None and number % self._checkpoints.every == 0:
-            self._write(position())
-        if self.task.watch is not None:
-            self.task.watch(record)
+        with self._ranks.together(f"record {number}"):
+            if self._checkpoints is not None and number % self._checkpoints.every == 0 and self._ranks.is_first:
+                self._write(position())
+            if self.task.watch is not None:
+                self.task.watch(record)
         self.check_patience()
 
     def mark(self, number: int, position: Callable[[], State]) -> None:
@@ -124,7 +133,7 @@ class Run:
         if (held_out is None) != (self._early_stopping is None or self._whole.validation is not None):
             raise ValueError("samples held out without early stopping, or none with it")
         if held_out is not None:
-            n = len(self._whole.x)
+            n = self._whole.n
             if held_out.dtype != torch.int64 or held_out.dim() != 1 or not 0 < len(held_out) < n:
                 raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} and {held_out.dtype}")
             if len(held_out.unique()) < len(held_out) or not 0 <= int(held_out.min()) <= int(held_out.max()) < n:
@@ -134,7 +143,7 @@ class Run:
     def _drawn(self) -> torch.Tensor | None:
         if self._early_stopping is None or self._whole.validation is not None:
             return None
-        n = len(self._whole.x)
+        n = self._whole.n
         held_out = max(1, int(self._early_stopping.fraction * n))
         if held_out == n:
             raise InvalidArgumentError(
@@ -145,7 +154,7 @@ class Run:
     def _divide(self) -> None:
         self.task, self._validation = self._whole, self._whole.validation if self._early_stopping else None
         if self._held_out is not None:
-            kept = torch.ones(len(self._whole.x), dtype=torch.bool)
+            kept = torch.ones(self._whole.n, dtype=torch.bool)
             kept[self._held_out] = False
             device = self._whole.x.device
             self.task = self._whole.part(kept.nonzero().squeeze(1).to(device))
@@ -178,10 +187,16 @@ class Run:
         write_document(self._checkpoints.path, "checkpoint", document)
 
     def _saved(self) -> State | None:
-        if self._checkpoints is None or not self._checkpoints.resume or not Path(self._checkpoints.path).exists():
+        if self._checkpoints is None or not self._checkpoints.resume:
             return None
-        path = self._checkpoints.path
-        document = read_document(path, "checkpoint")
+        path, content = Path(self._checkpoints.path), None
+        with self._ranks.together("reading the checkpoint"):
+            if self._ranks.is_first and path.exists():
+                content = path.read_bytes()
+        content = self._from_first(content)
+        if content is None:
+            return None
+        document = read_document(path, "checkpoint", content)
         with self.restoring():
             for name, value in self._identity.items():
                 if document["identity"].get(name) != value:
@@ -190,6 +205,14 @@ class Run:
                         f"go on with what it was begun with, or remove the file to start anew"
                     )
         return document
+
+    def _from_first(self, content: bytes | None) -> bytes | None:
+        """The first rank's: others may have no such file."""
+        if self._ranks.count == 1:
+            return content
+        octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
+        found = self._ranks.from_rank(0, torch.from_numpy(octets), "the checkpoint")
+        return found.numpy().tobytes() or None
 
     def _restore(self, saved: State) -> None:
         """Take all of it or, with an error, nothing: a trial shows what fits."""
@@ -216,3 +239,20 @@ def _identity(task: Task, settings: State) -> State:
     """What must be the same to go on; as JSON gives it back."""
     network = {name: list(v) if isinstance(v, tuple) else v for name, v in task.network.options.items()}
     return {"data": task.digest(), "network": network, "objective": asdict(task.objective), "settings": settings}
+
+
+def _check_ranks(task: Task, settings: State, checkpoints: Checkpoints | None) -> None:
+    """Refuse ranks that were given something else than others, or no samples at all."""
+    state = [value.detach().cpu().contiguous().numpy().tobytes() for value in task.network.parameters()]
+    kinds = [None if part is None else (part.dtype, part.shape[1:]) for part in (task.x, task.target, task.weight)]
+    task.ranks.check_same(
+        training=repr(settings),
+        checkpoints=repr(checkpoints and (checkpoints.every, checkpoints.resume)),
+        network=repr(task.network.options),
+        objective=repr(task.objective),
+        samples=repr(kinds),
+        parameters=b"".join(state),
+        generator=task.generator.get_state().numpy().tobytes(),
+    )
+    if not task.n:
+        raise InvalidArgumentError("x must hold a sample on some rank, got none on all; pass each rank its part")

@@ -19,6 +19,7 @@ from fracdnn.training.regularization import Regularization
 from fracdnn.training.run import Run, State, copied_state
 from fracdnn.training.samples import Chunk, Samples, chunks, count, windows
 from fracdnn.training.task import Task
+from fracdnn.training.together import Alone, Ranks
 from fracdnn.validation import check_count, check_positive
 
 # Evaluations take this many samples at a time.
@@ -40,6 +41,7 @@ class StreamedTask:
     generator: torch.Generator = field(default_factory=torch.Generator)
     watch: Callable[[Record], None] | None = None
     validation: "StreamedTask | None" = None
+    ranks: Ranks = field(default_factory=Alone, init=False, repr=False)
     # Of the last `backward`: weight of the samples in the right class, and of all. Nobody holds all outputs.
     output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)
 
@@ -61,6 +63,9 @@ class StreamedTask:
 
     def digest(self) -> str:
         return self.samples.digest()
+
+    def check_labels(self) -> None:
+        """Each piece is looked at when it comes."""
 
     def windows(self, rows: int, epoch: int, first: int = 0) -> Iterator[Task]:
         """Tasks on windows of samples, each with a generator that shuffles it; the same for the same epoch."""
@@ -116,7 +121,7 @@ class StreamedTask:
         return float(output[0] / output[1])
 
     def _task(self, chunk: Chunk) -> Task:
-        return Task(self.network, self.objective, *chunk)
+        return Task(self.network, self.objective, *chunk, ranks=self.ranks)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,321 @@
+"""`python -m tests.training.rank_runs FOLDER WHAT`: real processes that train together, for `test_together.py`."""
+
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Timer
+
+import numpy as np
+import torch
+from torch import distributed
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from fracdnn import FractionalClassifier, FractionalRegressor
+from fracdnn.datasets import make_level_set
+from fracdnn.training import (
+    AdamTraining,
+    Checkpoints,
+    EarlyStopping,
+    FullBatchTraining,
+    MiniBatchTraining,
+    Objective,
+)
+from tests.training.rank_groups import borders, level_set_part, run_group
+
+N = 90
+# For two processes one has no samples, for three they are unequal.
+SHARES = {1: None, 2: [N, 0], 3: [7, 60, 23], 4: None}
+TRAININGS = {
+    "bfgs": FullBatchTraining("bfgs", 50, tolerance=0.0),
+    "lbfgs": FullBatchTraining("lbfgs", 50, tolerance=0.0),
+    "steepest": FullBatchTraining("steepest", 10),
+    "mini-batches": MiniBatchTraining(2, 8, normalization="feature", by_class=True),
+    "mini-batches by all": MiniBatchTraining(2, 8, normalization="global"),
+    "adam": AdamTraining(0.02, 16, 6),
+    "adam, early": AdamTraining(0.1, 32, 20, early_stopping=EarlyStopping(0.2, 3)),
+    "lbfgs, early": FullBatchTraining("lbfgs", 40, early_stopping=EarlyStopping(0.3, 3)),
+}
+LONG = FullBatchTraining("bfgs", 30, tolerance=0.0)
+
+
+def parameters(network):
+    return torch.cat([p.detach().double().reshape(-1) for p in network.parameters()])
+
+
+def fitted(training, task):
+    history = training.fit(task)
+    return parameters(task.network), history.to_dict()
+
+
+def trained(rank, count):
+    """Every way to train, on shards of every kind; on four processes some of them."""
+    found = {}
+    for name, training in TRAININGS.items():
+        if count < 4 or name in ("bfgs", "lbfgs", "adam"):
+            found[name] = fitted(training, level_set_part(rank, count, N, SHARES[count]))
+    if count == 4:
+        return found
+    plain = level_set_part(rank, count, N, SHARES[count], weighted=False, loss="squared_error")
+    found["values without weights"] = fitted(TRAININGS["adam"], plain)
+    return found | estimated(rank, count)
+
+
+def estimated(rank, count):
+    """Estimators, with repeated samples; sorted by class, so that processes have one class only."""
+    X, labels = make_level_set(N, random_state=0)
+    X, order = np.round(6 * X) / 6, np.argsort(labels, kind="stable")
+    begin, end = borders(N, rank, count, SHARES[count])
+    mine = order[begin:end]
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, N)
+    names = np.array(["blue", "yellow"])[labels]
+    options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64"}
+    classifier = FractionalClassifier(max_iter=4, batch_size=16, class_weight="balanced", **options)
+    regressor = FractionalRegressor(solver="lbfgs", max_iter=10, early_stopping=True, **options)
+    found = {}
+    for name, estimator, target in (("classifier", classifier, names), ("regressor", regressor, X @ X.T[:, :2])):
+        estimator.fit(X[mine], target[mine], weight[mine])
+        found[name] = parameters(estimator.network_), estimator.history_.to_dict()
+    classifier.set_params(class_weight=None).partial_fit(X[mine], names[mine])
+    found["partial_fit"] = parameters(classifier.network_), classifier.history_.to_dict()
+    assert classifier.classes_.tolist() == ["blue", "yellow"]
+    unseeded = classifier.set_params(random_state=None).fit(X[mine], names[mine])
+    return found | {"unseeded": parameters(unseeded.network_)}
+
+
+def failure(function):
+    """What it raises, as type and words."""
+    try:
+        function()
+    except (Exception, KeyboardInterrupt) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def other_settings(rank, count):
+    """What ranks say that were given other settings than the first."""
+    odd = rank == 1
+    cases = {
+        "training": (AdamTraining(max_epochs=3 if odd else 2), {}),
+        "training limit": (FullBatchTraining(max_iter=3 if odd else 2), {}),
+        "network": (LONG, {"order": 0.6 if odd else 0.5}),
+        "samples": (LONG, {"weighted": not odd}),
+        "parameters": (LONG, {"seed": int(odd)}),
+    }
+    found = {}
+    for name, (training, options) in cases.items():
+        task = level_set_part(rank, count, N, **options)
+        found[name] = failure(lambda training=training, task=task: training.fit(task))
+    task = level_set_part(rank, count, N)
+    task.generator.manual_seed(rank)
+    found["generator"] = failure(lambda: LONG.fit(task))
+    task = level_set_part(rank, count, N)
+    task.objective = Objective(label_smoothing=0.1 * odd)
+    found["objective"] = failure(lambda: LONG.fit(task))
+    found["no samples"] = failure(lambda: LONG.fit(level_set_part(rank, count, N, [0] * count)))
+    X, y = make_level_set(20, random_state=rank)
+    for name, options in {
+        "random_state": {"random_state": rank},
+        "solver": {"solver": "lbfgs" if odd else "adam"},
+    }.items():
+        estimator = FractionalClassifier(max_iter=2, **options)
+        found[name] = failure(lambda estimator=estimator: estimator.fit(X, y))
+    X[0, 0] = np.nan if odd else 0.0
+    found["a NaN in X"] = failure(lambda: FractionalClassifier(random_state=0).fit(X, y))
+    mixed = y if odd else np.array(["a", "b"])[y]
+    X[0, 0] = 0.0
+    found["labels"] = failure(lambda: FractionalClassifier(random_state=0).fit(X, mixed))
+    return found
+
+
+def at_call(number, act):
+    """A hook that acts in that forward pass."""
+    calls = []
+
+    def hook(module, inputs):
+        calls.append(0)
+        if len(calls) == number:
+            act()
+
+    return hook
+
+
+def disturbed(rank, count):
+    """What happens to one rank, and how all of them end."""
+    found = {}
+
+    def case(name, act, training=LONG, number=12):
+        task = level_set_part(rank, count, N)
+        if rank == 1:
+            task.network.register_forward_pre_hook(at_call(number, act))
+        said = failure(lambda: found.update({name: replace(training, keep_interrupted=True).fit(task).to_dict()}))
+        found[name] = (said, found.get(name), parameters(task.network))
+
+    def raise_error():
+        raise ValueError("no such file")
+
+    def raise_interrupt():
+        raise KeyboardInterrupt
+
+    case("signal", lambda: os.kill(os.getpid(), signal.SIGINT))
+    case("signal, adam", lambda: os.kill(os.getpid(), signal.SIGINT), TRAININGS["adam"])
+    case("interrupt", raise_interrupt)
+    case("error", raise_error)
+    task = level_set_part(rank, count, N)
+    if rank == 1:
+        task.watch = lambda record: raise_interrupt() if record.iteration == 7 else None
+    found["watch"] = failure(lambda: LONG.fit(task))
+    for name in ("bfgs", "adam"):
+        task = level_set_part(rank, count, N)
+        if rank == 1:
+            task.x[0, 0] = torch.nan
+        before = parameters(task.network)
+        found[f"NaN, {name}"] = (TRAININGS[name].fit(task).status, torch.equal(before, parameters(task.network)))
+    task = level_set_part(rank, count, N)
+    if rank == 1:
+        task.target[0] = 7
+    found["label"] = failure(lambda: LONG.fit(task))
+    nowhere = Checkpoints("/dev/null/run.ckpt", every=2)
+    found["checkpoint"] = failure(lambda: replace(LONG, checkpoints=nowhere).fit(level_set_part(rank, count, N)))
+    return found
+
+
+def hanging(rank, count):
+    """The last rank stops in an evaluation; the others must end by themselves."""
+    task = level_set_part(rank, count, N)
+    if rank == count - 1:
+        task.network.register_forward_pre_hook(at_call(5, lambda: time.sleep(8)))
+    begin = time.monotonic()
+    return failure(lambda: LONG.fit(task)), time.monotonic() - begin
+
+
+def resumed(name, path, stop):
+    """A training that goes on from a checkpoint and ends, or stops, at a record."""
+
+    def work(rank, count):
+        def watch(record):
+            if record.iteration == stop:
+                raise KeyboardInterrupt
+
+        task = level_set_part(rank, count, N, SHARES[count])
+        task.watch = watch
+        mine = path if rank == 0 else path.with_name("elsewhere")  # other machines have no such file
+        checkpoints = Checkpoints(mine, every=3, resume=True)
+        return fitted(replace(TRAININGS[name], checkpoints=checkpoints, keep_interrupted=True), task)
+
+    return work
+
+
+def resumed_estimator(path, max_iter):
+    """The same by an estimator, whose scaling depends, in its last digits, on the number of processes."""
+
+    def work(rank, count):
+        X, _ = make_level_set(N, random_state=0)
+        begin, end = borders(N, rank, count, SHARES[count])
+        options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "solver": "bfgs", "tolerance": 0.0}
+        estimator = FractionalRegressor(max_iter=max_iter, checkpoint=path, checkpoint_every=1, resume=True, **options)
+        estimator.fit(X[begin:end], (X[:, 0] * X[:, 1])[begin:end], np.linspace(1, 2, N)[begin:end])
+        return parameters(estimator.network_), estimator.history_.to_dict()
+
+    return work
+
+
+def restarted(folder, name, training, kills, seed=None):
+    """What torchrun starts: a worker that is killed as often as `kills` says, at these records of these ranks.
+
+    With a seed, `kills` is a number, and the moments are random.
+    """
+    rank, life = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=30))
+    task = level_set_part(rank, 2, N)
+    if seed is None:
+        doomed, moment = kills[life] if life < len(kills) else (None, None)
+    else:
+        chosen = random.Random(1000 * seed + life)
+        doomed, moment = chosen.randrange(2) if life < kills else None, chosen.uniform(0.0, 0.6)
+    if rank == doomed and seed is not None:
+        Timer(moment, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def watch(record):
+        if seed is not None:
+            time.sleep(0.01)
+        elif rank == doomed and record.iteration == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    task.watch = watch
+    checkpoints = Checkpoints(Path(folder) / f"{name}.ckpt", every=3, resume=True)
+    found = fitted(replace(training, checkpoints=checkpoints), task)
+    torch.save((*found, life), Path(folder) / f"{name}-{rank}.pt")
+
+
+def launched(folder, name, training, kills, seed=None):
+    """As `torchrun --nproc-per-node 2 --max-restarts …` does it, with workers that are forked."""
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        run_id=name,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=100,
+        monitor_interval=0.05,
+        start_method="fork",
+    )
+    elastic_launch(config, restarted)(str(folder), name, training, kills, seed)
+
+
+def run_elastic(folder):
+    for name in ("bfgs", "adam, early"):
+        launched(folder, f"{name}-whole", TRAININGS[name], [])
+        launched(folder, f"{name}-killed", TRAININGS[name], [(1, 5), (0, 7)])
+
+
+def run_kills(folder):
+    training = AdamTraining(0.02, 64, 600)
+    launched(folder, "whole", training, [])
+    launched(folder, "killed", training, 25, 1)
+
+
+def run_equal(folder):
+    return [run_group(count, trained, folder / str(count)) for count in (1, 2, 3, 4)]
+
+
+def run_faults(folder):
+    return [
+        run_group(2, other_settings, folder / "other"),
+        run_group(3, disturbed, folder / "disturbed"),
+        run_group(3, hanging, folder / "hanging", timeout=1.5),
+    ]
+
+
+def run_resumed(folder):
+    codes = []
+    for name in ("bfgs", "adam, early"):
+        codes.append(run_group(1, resumed(name, folder / f"{name}-whole.ckpt", None), folder / f"{name}-whole"))
+        for count, stop in ((2, 5), (3, 9), (1, None)):
+            codes.append(run_group(count, resumed(name, folder / f"{name}.ckpt", stop), folder / f"{name}-{count}"))
+    codes.append(run_group(1, resumed_estimator(folder / "whole.ckpt", 12), folder / "estimator-whole"))
+    for count, limit in ((2, 4), (3, 8), (1, 12)):
+        codes.append(run_group(count, resumed_estimator(folder / "parts.ckpt", limit), folder / f"estimator-{count}"))
+    return codes
+
+
+RUNS = {
+    "equal": run_equal,
+    "faults": run_faults,
+    "resumed": run_resumed,
+    "elastic": run_elastic,
+    "kills": run_kills,
+}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(0, 1)  # so that the others find all imported and compiled
+    for name in sys.argv[2:]:
+        (Path(sys.argv[1]) / name).mkdir()
+        codes = RUNS[name](Path(sys.argv[1]) / name) or []
+        assert not any(code for group in codes for code in group), codes

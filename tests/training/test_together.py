@@ -1,0 +1,133 @@
+"""Trainings on several real processes against the same on one, and what happens when one of them is in trouble."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.rank_groups import loaded
+
+ROOT = Path(__file__).parents[2]
+# Sums in another order, over fifty iterations.
+CLOSE = {"rtol": 0.0, "atol": 1e-10}
+
+
+def run(folder, *what):
+    command = [sys.executable, "-m", "tests.training.rank_runs", str(folder), *what]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+
+
+def assert_same(found, expected):
+    """The same training up to rounding: parameters, and each record."""
+    torch.testing.assert_close(found[0], expected[0], **CLOSE)
+    ours, theirs = found[1], expected[1]
+    assert ours["status"] == theirs["status"]
+    assert len(ours["records"]) == len(theirs["records"]) > 0
+    for one, other in zip(ours["records"], theirs["records"], strict=True):
+        assert one["line_search_trials"] == other["line_search_trials"]
+        for name in ("loss", "gradient_norm", "accuracy", "validation_score", "layer_gradients"):
+            assert one[name] == pytest.approx(other[name], rel=1e-9, abs=1e-10), name
+
+
+def assert_identical(found, expected):
+    """The same to the last bit."""
+    assert torch.equal(found[0], expected[0])
+    assert found[1] == expected[1]
+
+
+def test_any_number_of_processes_trains_as_one_does(tmp_path):
+    run(tmp_path, "equal")
+    (alone,) = loaded(tmp_path / "equal" / "1", 1)
+    for count in (2, 3, 4):
+        ranks = loaded(tmp_path / "equal" / str(count), count)
+        unseeded = [rank.pop("unseeded", None) for rank in ranks]
+        assert count == 4 or all(torch.equal(each, unseeded[0]) for each in unseeded)
+        for name in ranks[0]:
+            assert_same(ranks[0][name], alone[name])
+            for rank in ranks[1:]:
+                assert_identical(rank[name], ranks[0][name])
+    assert len(alone["bfgs"][1]["records"]) == len(alone["lbfgs"][1]["records"]) == 50
+    assert len(ranks[0]) == 3
+    early = [alone[name][1] for name in ("adam, early", "lbfgs, early")]
+    assert all(history["status"] == "no improvement" for history in early)
+
+
+def test_troubles_of_one_process_are_those_of_all(tmp_path):
+    run(tmp_path, "faults", "resumed", "elastic")
+    check_other_settings(*loaded(tmp_path / "faults" / "other", 2))
+    check_disturbed(loaded(tmp_path / "faults" / "disturbed", 3))
+    check_hanging(loaded(tmp_path / "faults" / "hanging", 3))
+    check_resumed(tmp_path / "resumed")
+    for name in ("bfgs", "adam, early"):
+        check_restarted(tmp_path / "elastic", f"{name}-whole", f"{name}-killed", 2)
+
+
+def check_other_settings(first, second):
+    alike = ("training", "training limit", "network", "samples", "parameters", "generator", "objective")
+    for name in alike:
+        rule = f"InvalidArgumentError: {name.split()[0]} must be the same on all 2 ranks, got other on rank 1 than on"
+        assert first[name].startswith(rule)
+    for name in ("random_state", "solver"):
+        assert first[name].startswith("InvalidArgumentError: parameters must be the same on all 2 ranks")
+    assert first["no samples"].startswith("InvalidArgumentError: x must hold a sample on some rank, got none on all")
+    assert first["labels"].startswith("ValueError: y must hold text on all ranks or numbers on all, got labels of both")
+    for name in (*alike, "random_state", "solver", "no samples", "labels"):
+        assert second[name] == first[name]
+    assert first["a NaN in X"].startswith("RankError: rank 1 failed in checking the samples: Input X contains NaN")
+    assert second["a NaN in X"].startswith("ValueError: Input X contains NaN")
+
+
+def check_disturbed(ranks):
+    for name in ("signal", "signal, adam", "interrupt"):
+        for said, history, parameters in (rank[name] for rank in ranks):
+            assert said == "nothing"
+            assert history == ranks[0][name][1]
+            assert torch.equal(parameters, ranks[0][name][2])
+        assert history["status"] == "interrupted"
+        assert 0 < len(history["records"]) < 12
+    assert [rank["watch"] for rank in ranks] == ["KeyboardInterrupt: "] * 3
+    for name in ("NaN, bfgs", "NaN, adam"):
+        assert [rank[name] for rank in ranks] == [("not finite", True)] * 3
+    others = "RankError: rank 1 failed in an evaluation: no such file"
+    assert [rank["error"][0] for rank in ranks] == [others, "ValueError: no such file", others]
+    assert all(torch.equal(rank["error"][2], ranks[0]["error"][2]) for rank in ranks)
+    others = "RankError: rank 1 failed in an evaluation: Target 7 is out of bounds."
+    assert [rank["label"] for rank in ranks] == [others, "IndexError: Target 7 is out of bounds.", others]
+    assert ranks[0]["checkpoint"].startswith("FileExistsError")
+    assert all(rank["checkpoint"].startswith("RankError: rank 0 failed in record 2: ") for rank in ranks[1:])
+
+
+def check_hanging(ranks):
+    for said, seconds in ranks[:2]:
+        rule = "RankError: all 3 ranks must take part in the sum of loss and gradients, got nothing from rank 2 in "
+        assert said.startswith(rule)
+        assert seconds < 8  # before the hanging rank went on
+
+
+def check_resumed(folder):
+    for name in ("bfgs", "adam, early", "estimator"):
+        ((whole),) = loaded(folder / f"{name}-whole", 1)
+        stopped, further, (ended,) = (loaded(folder / f"{name}-{count}", count) for count in (2, 3, 1))
+        assert_same(ended, whole)
+        lengths = [len(ranks[0][1]["records"]) for ranks in (stopped, further)]
+        assert lengths == ([4, 8] if name == "estimator" else [5, 9])
+        for ranks in (stopped, further):
+            assert all(torch.equal(rank[0], ranks[0][0]) for rank in ranks)
+            # It did go on: what was noted before is there to the last bit.
+            assert ranks[0][1]["records"][:3] == ended[1]["records"][:3]
+
+
+def check_restarted(folder, whole, killed, n_kills):
+    for rank in range(2):
+        undisturbed, disturbed = (torch.load(folder / f"{name}-{rank}.pt") for name in (whole, killed))
+        assert_identical(disturbed, undisturbed)
+        assert (undisturbed[2], disturbed[2]) == (0, n_kills)
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_change_no_bit(tmp_path):
+    run(tmp_path, "kills")
+    check_restarted(tmp_path / "kills", "whole", "killed", 25)
