@@ -16,7 +16,7 @@ CLOSE = {"rtol": 0.0, "atol": 1e-10}
 
 def run(folder, *what):
     command = [sys.executable, "-m", "tests.training.rank_runs", str(folder), *what]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 
 
@@ -29,7 +29,8 @@ def assert_same(found, expected):
     for one, other in zip(ours["records"], theirs["records"], strict=True):
         assert one["line_search_trials"] == other["line_search_trials"]
         for name in ("loss", "gradient_norm", "accuracy", "validation_score", "layer_gradients"):
-            assert one[name] == pytest.approx(other[name], rel=1e-9, abs=1e-10), name
+            expected = other[name]
+            assert one[name] == (expected if expected is None else pytest.approx(expected, rel=1e-9, abs=1e-10)), name
 
 
 def assert_identical(found, expected):
@@ -41,6 +42,7 @@ def assert_identical(found, expected):
 def test_any_number_of_processes_trains_as_one_does(tmp_path):
     run(tmp_path, "equal")
     (alone,) = loaded(tmp_path / "equal" / "1", 1)
+    assert all(alone[name][1]["records"][-1]["gradient_norm"] > 1e-5 for name in ("bfgs", "lbfgs"))
     for count in (2, 3, 4):
         ranks = loaded(tmp_path / "equal" / str(count), count)
         unseeded = [rank.pop("unseeded", None) for rank in ranks]
@@ -56,13 +58,13 @@ def test_any_number_of_processes_trains_as_one_does(tmp_path):
 
 
 def test_troubles_of_one_process_are_those_of_all(tmp_path):
-    run(tmp_path, "faults", "resumed", "elastic")
+    run(tmp_path, "faults", "resumed", "killed")
     check_other_settings(*loaded(tmp_path / "faults" / "other", 2))
     check_disturbed(loaded(tmp_path / "faults" / "disturbed", 3))
     check_hanging(loaded(tmp_path / "faults" / "hanging", 3))
     check_resumed(tmp_path / "resumed")
     for name in ("bfgs", "adam, early"):
-        check_restarted(tmp_path / "elastic", f"{name}-whole", f"{name}-killed", 2)
+        check_same_bits(tmp_path / "killed" / f"{name}-whole", tmp_path / "killed" / f"{name}-2")
 
 
 def check_other_settings(first, second):
@@ -120,14 +122,12 @@ def check_resumed(folder):
             assert ranks[0][1]["records"][:3] == ended[1]["records"][:3]
 
 
-def check_restarted(folder, whole, killed, n_kills):
-    for rank in range(2):
-        undisturbed, disturbed = (torch.load(folder / f"{name}-{rank}.pt") for name in (whole, killed))
+def check_same_bits(whole, ended):
+    for undisturbed, disturbed in zip(loaded(whole, 2), loaded(ended, 2), strict=True):
         assert_identical(disturbed, undisturbed)
-        assert (undisturbed[2], disturbed[2]) == (0, n_kills)
 
 
 @pytest.mark.slow
 def test_kills_at_random_moments_change_no_bit(tmp_path):
     run(tmp_path, "kills")
-    check_restarted(tmp_path / "kills", "whole", "killed", 25)
+    check_same_bits(tmp_path / "kills" / "whole", tmp_path / "kills" / "25")
