@@ -10,7 +10,7 @@ import torch
 from tests.training.rank_groups import loaded
 
 ROOT = Path(__file__).parents[2]
-# Sums in another order, over fifty iterations.
+# Sums in another order: over fifty iterations of BFGS, twenty of L-BFGS, which amplifies rounding more.
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 
 
@@ -18,6 +18,10 @@ def run(folder, *what):
     command = [sys.executable, "-m", "tests.training.rank_runs", str(folder), *what]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
+
+
+def distance(one, other):
+    return float((one - other).abs().max())
 
 
 def assert_same(found, expected):
@@ -42,17 +46,24 @@ def assert_identical(found, expected):
 def test_any_number_of_processes_trains_as_one_does(tmp_path):
     run(tmp_path, "equal")
     (alone,) = loaded(tmp_path / "equal" / "1", 1)
+    # One process with its samples in another order comes as far from itself as this.
+    others = torch.load(tmp_path / "equal" / "shuffled.pt")
+    rounding = max(distance(other, alone["lbfgs, long"][0]) for other in others)
+    assert 0 < rounding < 1e-6
     assert all(alone[name][1]["records"][-1]["gradient_norm"] > 1e-5 for name in ("bfgs", "lbfgs"))
     for count in (2, 3, 4):
         ranks = loaded(tmp_path / "equal" / str(count), count)
         unseeded = [rank.pop("unseeded", None) for rank in ranks]
         assert count == 4 or all(torch.equal(each, unseeded[0]) for each in unseeded)
         for name in ranks[0]:
-            assert_same(ranks[0][name], alone[name])
+            if name == "lbfgs, long":
+                assert distance(ranks[0][name][0], alone[name][0]) < 10 * rounding
+            else:
+                assert_same(ranks[0][name], alone[name])
             for rank in ranks[1:]:
                 assert_identical(rank[name], ranks[0][name])
-    assert len(alone["bfgs"][1]["records"]) == len(alone["lbfgs"][1]["records"]) == 50
-    assert len(ranks[0]) == 3
+    assert [len(alone[name][1]["records"]) for name in ("bfgs", "lbfgs", "lbfgs, long")] == [50, 20, 50]
+    assert len(ranks[0]) == 4
     early = [alone[name][1] for name in ("adam, early", "lbfgs, early")]
     assert all(history["status"] == "no improvement" for history in early)
 
