@@ -54,7 +54,9 @@ def borders(n, rank, count, shares=None):
     return sum(shares[:rank]), sum(shares[: rank + 1])
 
 
-def level_set_part(rank, count, n=200, shares=None, seed=0, loss="cross_entropy", weighted=True, **options):
+def level_set_part(
+    rank, count, n=200, shares=None, seed=0, loss="cross_entropy", weighted=True, strength=1.0, **options
+):
     """A rank's part of one task, whatever the number of ranks."""
     X, y = (torch.from_numpy(part) for part in make_level_set(n, random_state=seed))
     weight = 0.5 + torch.rand(n, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -62,7 +64,9 @@ def level_set_part(rank, count, n=200, shares=None, seed=0, loss="cross_entropy"
     generator = torch.Generator().manual_seed(seed)
     network = FractionalNetwork(2, 2, **{"n_layers": 3, "order": 0.5, "generator": generator, **options}).double()
     begin, end = borders(n, rank, count, shares)
-    objective = Objective(loss, Regularization(class_map=1e-2, operator=1e-2, bias=1e-3, decay=1e-2))
+    objective = Objective(
+        loss, Regularization(class_map=1e-2 * strength, operator=1e-2, bias=1e-3, decay=1e-2 * strength)
+    )
     return Task(
         network,
         objective,

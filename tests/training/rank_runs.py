@@ -6,14 +6,11 @@ import signal
 import sys
 import time
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from threading import Timer
 
 import numpy as np
 import torch
-from torch import distributed
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from fracdnn import FractionalClassifier, FractionalRegressor
 from fracdnn.datasets import make_level_set
@@ -32,7 +29,8 @@ N = 90
 SHARES = {1: None, 2: [N, 0], 3: [7, 60, 23], 4: None}
 TRAININGS = {
     "bfgs": FullBatchTraining("bfgs", 50, tolerance=0.0),
-    "lbfgs": FullBatchTraining("lbfgs", 50, tolerance=0.0),
+    "lbfgs": FullBatchTraining("lbfgs", 20, tolerance=0.0),
+    "lbfgs, long": FullBatchTraining("lbfgs", 50, tolerance=0.0),
     "steepest": FullBatchTraining("steepest", 10),
     "mini-batches": MiniBatchTraining(2, 8, normalization="feature", by_class=True),
     "mini-batches by all": MiniBatchTraining(2, 8, normalization="global"),
@@ -40,7 +38,9 @@ TRAININGS = {
     "adam, early": AdamTraining(0.1, 32, 20, early_stopping=EarlyStopping(0.2, 3)),
     "lbfgs, early": FullBatchTraining("lbfgs", 40, early_stopping=EarlyStopping(0.3, 3)),
 }
+HARD = {"n_layers": 6, "strength": 1e-4}
 LONG = FullBatchTraining("bfgs", 30, tolerance=0.0)
+STOPPED = {"bfgs": FullBatchTraining("bfgs", 20, tolerance=0.0), "adam, early": TRAININGS["adam, early"]}
 
 
 def parameters(network):
@@ -56,13 +56,25 @@ def trained(rank, count):
     """Every way to train, on shards of every kind; on four processes some of them."""
     found = {}
     for name, training in TRAININGS.items():
-        if count < 4 or name in ("bfgs", "lbfgs", "adam"):
-            found[name] = fitted(training, level_set_part(rank, count, N, SHARES[count]))
+        # Fifty iterations must not come to where rounding alone is left.
+        hard = HARD if name in ("bfgs", "lbfgs", "lbfgs, long") else {}
+        if count < 4 or hard or name == "adam":
+            found[name] = fitted(training, level_set_part(rank, count, N, SHARES[count], **hard))
     if count == 4:
         return found
     plain = level_set_part(rank, count, N, SHARES[count], weighted=False, loss="squared_error")
     found["values without weights"] = fitted(TRAININGS["adam"], plain)
     return found | estimated(rank, count)
+
+
+def shuffled():
+    """The long training in one process, with its samples in other orders: what rounding alone does to it."""
+    found = []
+    for seed in range(5):
+        task, order = level_set_part(0, 1, N, **HARD), torch.randperm(N, generator=torch.Generator().manual_seed(seed))
+        task.x, task.target, task.weight = task.x[order], task.target[order], task.weight[order]
+        found.append(fitted(TRAININGS["lbfgs, long"], task)[0])
+    return found
 
 
 def estimated(rank, count):
@@ -205,7 +217,7 @@ def resumed(name, path, stop):
         task.watch = watch
         mine = path if rank == 0 else path.with_name("elsewhere")  # other machines have no such file
         checkpoints = Checkpoints(mine, every=3, resume=True)
-        return fitted(replace(TRAININGS[name], checkpoints=checkpoints, keep_interrupted=True), task)
+        return fitted(replace(STOPPED[name], checkpoints=checkpoints, keep_interrupted=True), task)
 
     return work
 
@@ -224,63 +236,47 @@ def resumed_estimator(path, max_iter):
     return work
 
 
-def restarted(folder, name, training, kills, seed=None):
-    """What torchrun starts: a worker that is killed as often as `kills` says, at these records of these ranks.
+def killed(path, training, doomed, moment, seconds=None):
+    """A training that goes on from its checkpoint, of which a rank is killed at a record, or after so many seconds."""
 
-    With a seed, `kills` is a number, and the moments are random.
-    """
-    rank, life = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=30))
-    task = level_set_part(rank, 2, N)
-    if seed is None:
-        doomed, moment = kills[life] if life < len(kills) else (None, None)
-    else:
-        chosen = random.Random(1000 * seed + life)
-        doomed, moment = chosen.randrange(2) if life < kills else None, chosen.uniform(0.0, 0.6)
-    if rank == doomed and seed is not None:
-        Timer(moment, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    def work(rank, count):
+        def watch(record):
+            if rank == doomed and record.iteration == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    def watch(record):
-        if seed is not None:
-            time.sleep(0.01)
-        elif rank == doomed and record.iteration == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
+        task = level_set_part(rank, count, N)
+        task.watch = watch
+        if rank == doomed and seconds is not None:
+            Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return fitted(replace(training, checkpoints=Checkpoints(path, every=3, resume=True)), task)
 
-    task.watch = watch
-    checkpoints = Checkpoints(Path(folder) / f"{name}.ckpt", every=3, resume=True)
-    found = fitted(replace(training, checkpoints=checkpoints), task)
-    torch.save((*found, life), Path(folder) / f"{name}-{rank}.pt")
+    return work
 
 
-def launched(folder, name, training, kills, seed=None):
-    """As `torchrun --nproc-per-node 2 --max-restarts …` does it, with workers that are forked."""
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=2,
-        run_id=name,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=100,
-        monitor_interval=0.05,
-        start_method="fork",
-    )
-    elastic_launch(config, restarted)(str(folder), name, training, kills, seed)
-
-
-def run_elastic(folder):
-    for name in ("bfgs", "adam, early"):
-        launched(folder, f"{name}-whole", TRAININGS[name], [])
-        launched(folder, f"{name}-killed", TRAININGS[name], [(1, 5), (0, 7)])
+def run_killed(folder):
+    """Two kills of each training, started again each time."""
+    for name in STOPPED:
+        work = killed(folder / f"{name}-whole.ckpt", STOPPED[name], None, None)
+        assert run_group(2, work, folder / f"{name}-whole") == [0, 0]
+        for life, (doomed, moment) in enumerate([(1, 5), (0, 7), (None, None)]):
+            work = killed(folder / f"{name}.ckpt", STOPPED[name], doomed, moment)
+            codes = run_group(2, work, folder / f"{name}-{life}")
+            assert codes == [-signal.SIGKILL if rank == doomed else 0 if doomed is None else 1 for rank in range(2)]
 
 
 def run_kills(folder):
-    training = AdamTraining(0.02, 64, 600)
-    launched(folder, "whole", training, [])
-    launched(folder, "killed", training, 25, 1)
+    """Many kills at random moments; a training that ends before its kill ends the row of them."""
+    training, chosen = AdamTraining(0.02, 8, 400), random.Random(7)
+    assert run_group(2, killed(folder / "whole.ckpt", training, None, None), folder / "whole") == [0, 0]
+    for life in range(26):
+        doomed = chosen.randrange(2) if life < 25 else None
+        work = killed(folder / "killed.ckpt", training, doomed, None, chosen.uniform(0.0, 0.5))
+        codes = run_group(2, work, folder / str(life))
+        assert doomed is None or codes[doomed] == -signal.SIGKILL, f"the training ended after {life} kills"
 
 
 def run_equal(folder):
+    torch.save(shuffled(), folder / "shuffled.pt")
     return [run_group(count, trained, folder / str(count)) for count in (1, 2, 3, 4)]
 
 
@@ -294,7 +290,7 @@ def run_faults(folder):
 
 def run_resumed(folder):
     codes = []
-    for name in ("bfgs", "adam, early"):
+    for name in STOPPED:
         codes.append(run_group(1, resumed(name, folder / f"{name}-whole.ckpt", None), folder / f"{name}-whole"))
         for count, stop in ((2, 5), (3, 9), (1, None)):
             codes.append(run_group(count, resumed(name, folder / f"{name}.ckpt", stop), folder / f"{name}-{count}"))
@@ -308,7 +304,7 @@ RUNS = {
     "equal": run_equal,
     "faults": run_faults,
     "resumed": run_resumed,
-    "elastic": run_elastic,
+    "killed": run_killed,
     "kills": run_kills,
 }
 

@@ -10,14 +10,18 @@ import torch
 from tests.training.rank_groups import loaded
 
 ROOT = Path(__file__).parents[2]
-# Sums in another order, over fifty iterations.
+# Sums in another order: over fifty iterations of BFGS, twenty of L-BFGS, which amplifies rounding more.
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 
 
 def run(folder, *what):
     command = [sys.executable, "-m", "tests.training.rank_runs", str(folder), *what]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
+
+
+def distance(one, other):
+    return float((one - other).abs().max())
 
 
 def assert_same(found, expected):
@@ -29,7 +33,8 @@ def assert_same(found, expected):
     for one, other in zip(ours["records"], theirs["records"], strict=True):
         assert one["line_search_trials"] == other["line_search_trials"]
         for name in ("loss", "gradient_norm", "accuracy", "validation_score", "layer_gradients"):
-            assert one[name] == pytest.approx(other[name], rel=1e-9, abs=1e-10), name
+            expected = other[name]
+            assert one[name] == (expected if expected is None else pytest.approx(expected, rel=1e-9, abs=1e-10)), name
 
 
 def assert_identical(found, expected):
@@ -41,28 +46,36 @@ def assert_identical(found, expected):
 def test_any_number_of_processes_trains_as_one_does(tmp_path):
     run(tmp_path, "equal")
     (alone,) = loaded(tmp_path / "equal" / "1", 1)
+    # One process with its samples in another order comes as far from itself as this.
+    others = torch.load(tmp_path / "equal" / "shuffled.pt")
+    rounding = max(distance(other, alone["lbfgs, long"][0]) for other in others)
+    assert 0 < rounding < 1e-6
+    assert all(alone[name][1]["records"][-1]["gradient_norm"] > 1e-5 for name in ("bfgs", "lbfgs"))
     for count in (2, 3, 4):
         ranks = loaded(tmp_path / "equal" / str(count), count)
         unseeded = [rank.pop("unseeded", None) for rank in ranks]
         assert count == 4 or all(torch.equal(each, unseeded[0]) for each in unseeded)
         for name in ranks[0]:
-            assert_same(ranks[0][name], alone[name])
+            if name == "lbfgs, long":
+                assert distance(ranks[0][name][0], alone[name][0]) < 10 * rounding
+            else:
+                assert_same(ranks[0][name], alone[name])
             for rank in ranks[1:]:
                 assert_identical(rank[name], ranks[0][name])
-    assert len(alone["bfgs"][1]["records"]) == len(alone["lbfgs"][1]["records"]) == 50
-    assert len(ranks[0]) == 3
+    assert [len(alone[name][1]["records"]) for name in ("bfgs", "lbfgs", "lbfgs, long")] == [50, 20, 50]
+    assert len(ranks[0]) == 4
     early = [alone[name][1] for name in ("adam, early", "lbfgs, early")]
     assert all(history["status"] == "no improvement" for history in early)
 
 
 def test_troubles_of_one_process_are_those_of_all(tmp_path):
-    run(tmp_path, "faults", "resumed", "elastic")
+    run(tmp_path, "faults", "resumed", "killed")
     check_other_settings(*loaded(tmp_path / "faults" / "other", 2))
     check_disturbed(loaded(tmp_path / "faults" / "disturbed", 3))
     check_hanging(loaded(tmp_path / "faults" / "hanging", 3))
     check_resumed(tmp_path / "resumed")
     for name in ("bfgs", "adam, early"):
-        check_restarted(tmp_path / "elastic", f"{name}-whole", f"{name}-killed", 2)
+        check_same_bits(tmp_path / "killed" / f"{name}-whole", tmp_path / "killed" / f"{name}-2")
 
 
 def check_other_settings(first, second):
@@ -120,14 +133,12 @@ def check_resumed(folder):
             assert ranks[0][1]["records"][:3] == ended[1]["records"][:3]
 
 
-def check_restarted(folder, whole, killed, n_kills):
-    for rank in range(2):
-        undisturbed, disturbed = (torch.load(folder / f"{name}-{rank}.pt") for name in (whole, killed))
+def check_same_bits(whole, ended):
+    for undisturbed, disturbed in zip(loaded(whole, 2), loaded(ended, 2), strict=True):
         assert_identical(disturbed, undisturbed)
-        assert (undisturbed[2], disturbed[2]) == (0, n_kills)
 
 
 @pytest.mark.slow
 def test_kills_at_random_moments_change_no_bit(tmp_path):
     run(tmp_path, "kills")
-    check_restarted(tmp_path / "kills", "whole", "killed", 25)
+    check_same_bits(tmp_path / "kills" / "whole", tmp_path / "kills" / "25")
