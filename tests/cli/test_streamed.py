@@ -48,6 +48,7 @@ def test_a_folder_is_streamed_and_says_so(place):
     assert pl.read_csv(place / "classes" / "held-out.csv").height == found["rows"]["test"]
 
 
+@pytest.mark.slow
 def test_the_streamed_preparation_is_that_of_the_table_in_memory(place, tmp_path):
     models = []
     for limit in ("0", "1TB"):
