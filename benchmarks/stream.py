@@ -41,7 +41,7 @@ def now() -> np.ndarray:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def measure(way: str, folder: Path, epochs: int) -> dict:
+def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
     """Train in this process; seconds of each epoch after the first, which compiles, and peak memory in MB."""
     from fracdnn import FractionalClassifier
     from fracdnn.estimators.streamed import fit_classifier
@@ -58,7 +58,7 @@ def measure(way: str, folder: Path, epochs: int) -> dict:
         note(self, *arguments, **options)
 
     run.Run.note = timed
-    estimator, start = FractionalClassifier(max_iter=epochs, random_state=0), now()
+    estimator, start = FractionalClassifier(max_iter=epochs, batch_size=batch_size, random_state=0), now()
     if way == "streamed":
         table = examine(TableStream.of(str(folder)), TARGET)
         rows, ready = table.n_rows("training"), now()
@@ -98,19 +98,20 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--columns", type=int, default=25)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=200)
     parser.add_argument("--folder", type=Path, default=Path("stream-table"))
     parser.add_argument("--keep", action="store_true", help="leave the table where it is")
     parser.add_argument("--streamed-only", action="store_true", help="not in memory, for tables that do not fit")
     parser.add_argument("--way", choices=("streamed", "memory"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.way:
-        print(json.dumps(measure(given.way, given.folder, given.epochs)))
+        print(json.dumps(measure(given.way, given.folder, given.epochs, given.batch_size)))
         return
     if not given.folder.exists():
         make(given.folder, given.rows, given.columns)
     size = sum(file.stat().st_size for file in given.folder.iterdir())
     print(json.dumps({"parts": len(list(given.folder.iterdir())), "MB_in_files": round(size / 1e6)}), flush=True)
-    options = [*("--folder", str(given.folder)), *("--epochs", str(given.epochs))]
+    options = ["--folder", given.folder, "--epochs", str(given.epochs), "--batch-size", str(given.batch_size)]
     try:
         for way in ("streamed",) if given.streamed_only else ("streamed", "memory"):
             subprocess.run([sys.executable, "-m", "benchmarks.stream", *options, "--way", way], check=True)

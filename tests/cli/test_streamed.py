@@ -48,11 +48,12 @@ def test_a_folder_is_streamed_and_says_so(place):
     assert pl.read_csv(place / "classes" / "held-out.csv").height == found["rows"]["test"]
 
 
+@pytest.mark.slow
 def test_the_streamed_preparation_is_that_of_the_table_in_memory(place, tmp_path):
     models = []
     for limit in ("0", "1TB"):
         path = tmp_path / f"{limit}.fracdnn"
-        options = ["--target", "y", "--out", path, "--memory-limit", limit, "--test-fraction", "0", *SMALL]
+        options = ["--target", "y", "--out", path, "--memory-limit", limit, "--test-fraction", "0", "--max-iter", "1"]
         done = run("train", "classes-parquet", *options, cwd=place)
         assert done.returncode == 0, done.stderr
         assert ("streaming:" in done.stderr) == (limit == "0")
@@ -64,12 +65,11 @@ def test_the_streamed_preparation_is_that_of_the_table_in_memory(place, tmp_path
     np.testing.assert_allclose(one.deviation, two.deviation, rtol=1e-12)
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "bfgs"])
-def test_full_batches_learn_what_they_learn_in_memory(solver, place, tmp_path):
+def test_full_batches_learn_what_they_learn_in_memory(place, tmp_path):
     losses = []
     for limit in ("0", "1TB"):
         path = tmp_path / f"{limit}.fracdnn"
-        options = ["--target", "y", "--out", path, "--memory-limit", limit, "--test-fraction", "0", "--solver", solver]
+        options = ["--target", "y", "--out", path, "--memory-limit", limit, "--test-fraction", "0", "--solver", "lbfgs"]
         done = run("train", "values.csv", *options, *SMALL, "--dtype", "float64", "--quiet", cwd=place)
         assert done.returncode == 0, done.stderr
         losses.append(fracdnn.load(path).estimator.history_.column("loss"))
@@ -154,11 +154,11 @@ from fracdnn.training import streamed
 
 streamed.WINDOW_BYTES = 2_000_000
 peaks = []
-for n_parts in (2, 14):
+for n_parts in (2, 18):
     folder = Path(f"parts-{n_parts}")
     folder.mkdir()
     for number in range(n_parts):
-        x = np.random.default_rng(number).standard_normal((30_000, 16))
+        x = np.random.default_rng(number).standard_normal((20_000, 16))
         table = {f"x{k}": x[:, k] for k in range(16)} | {"y": (x[:, 0] > 0).astype(int)}
         pl.DataFrame(table).write_parquet(folder / f"{number:02d}.parquet", compression="uncompressed")
     table = examine(TableStream.of(str(folder), piece_rows=10_000), "y")
@@ -174,7 +174,7 @@ print(peaks[1] - peaks[0])
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems count peak memory otherwise")
 def test_memory_does_not_grow_with_the_table(tmp_path):
-    """Seven times the rows: 50 MB of numbers more, of which features and their copies would take several times that."""
+    """Nine times the rows: 43 MB of numbers more, of which features and their copies would take several times that."""
     (tmp_path / "bounded.py").write_text(BOUNDED)
     done = run_program(tmp_path / "bounded.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -208,7 +208,6 @@ def test_faults_are_one_line_and_leave_nothing(fault, message, place, tmp_path):
     model = place / "classes" / "model.fracdnn"
     for arguments in (
         ("train", "parts", "--target", "y", "--out", "m.fracdnn", "--memory-limit", "0", *SMALL),
-        ("train", "parts", "--target", "y", "--out", "m.fracdnn", "--memory-limit", "1TB", *SMALL),
         ("predict", model, "parts", "--out", "p.csv"),
         ("evaluate", model, "parts"),
     ):

@@ -251,7 +251,11 @@ BAD_TRAINING = [
     ),
     ("iris.csv", ["--target", "species", "--drop", "smple"], "must have the column 'smple' (did you mean 'sample'?)"),
     ("nothing.csv", ["--target", "a"], "nothing.csv: No such file or directory"),
-    ("folder.csv", ["--target", "a"], "folder.csv: Is a directory"),
+    (
+        "folder.csv",
+        ["--target", "a"],
+        "folder.csv must hold parts of a table (.csv, .tsv, .csv.gz, .tsv.gz, .parquet, .xlsx), got an empty folder",
+    ),
     ("empty.csv", ["--target", "a"], "empty.csv must begin with the names of the columns, got an empty line"),
     ("heading.csv", ["--target", "a"], "heading.csv must hold at least one row below its heading, got none"),
     ("latin.csv", ["--target", "a"], "latin.csv must be in UTF-8, got the byte 0xe9 in line 3; save it as UTF-8"),

@@ -7,8 +7,8 @@ from pathlib import Path
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.tabular.reading import ending_of, files_of, readable
 
-# Bytes that reading, preparing and training take for each byte of a table of float64, measured; text files are about as
-# large as their numbers in float64, compressed ones a quarter.
+# Bytes that reading, preparing and training take for each byte of a table of float64; about 7 were measured for Parquet
+# (benchmarks/stream.py). For text a guess: as large as its numbers in float64, gzipped a quarter of that.
 _COPIES = 8
 _COMPRESSION = 4
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
