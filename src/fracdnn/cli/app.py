@@ -29,6 +29,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no pr
 Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
 NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
 
+MemoryLimit = Annotated[
+    str | None, typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default.")
+]
+Timeout = Annotated[
+    float | None, typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.")
+]
+
 
 @app.callback(invoke_without_command=True)
 def root(
@@ -57,13 +64,8 @@ def _train(
     categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
     search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default."),
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.")
-    ] = None,
+    memory_limit: MemoryLimit = None,
+    timeout: Timeout = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -59,7 +59,7 @@ class StreamedTask:
             "all in memory; pass a Task"
         )
 
-    part = x
+    part = n = x
 
     def digest(self) -> str:
         return self.samples.digest()
