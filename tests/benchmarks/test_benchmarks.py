@@ -289,13 +289,14 @@ def test_numbers_as_text():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, which runs the group itself")
-def test_the_gpu_group_says_that_there_is_no_gpu(capsys):
-    record = run_case("gpu", GROUPS["gpu"].cases(QUICK)[0], QUICK)
-    reasons = {outcome["why"] for outcome in record["rivals"].values()}
-    assert reasons == {"needs a CUDA device, and there is none"}
-    assert all("not installed" in line for line in gpu.lines(record))
+def test_the_gpu_groups_say_that_there_is_no_gpu(capsys):
+    for group in ("gpu", "gpu-dense", "gpu-fit"):
+        record = run_case(group, GROUPS[group].cases(QUICK)[0], QUICK)
+        reasons = {outcome["why"] for outcome in record["rivals"].values()}
+        assert reasons == {"needs a CUDA device, and there is none"}
+        assert all("not installed" in line for line in gpu.lines(record))
     assert gpu.main(["--quick"]) == 0
-    assert "skipped: the group gpu needs a CUDA device" in capsys.readouterr().err
+    assert "skipped: the groups of the GPU need a CUDA device" in capsys.readouterr().err
 
 
 def test_memory_on_a_gpu_is_that_of_the_eager_passes():
