@@ -61,8 +61,8 @@ class DenseNetwork:
     @cached_property
     def data(self) -> tuple[torch.Tensor, torch.Tensor]:
         generator = torch.Generator().manual_seed(1)
-        x = torch.randn(self.batch, self.width, generator=generator)
-        return x.cuda(), torch.randint(CLASSES, (self.batch,), generator=generator).cuda()
+        device, x = self.network.W.device, torch.randn(self.batch, self.width, generator=generator)
+        return x.to(device), torch.randint(CLASSES, (self.batch,), generator=generator).to(device)
 
     def run(self, way: str) -> torch.Tensor:
         return self._evaluated(way, *self.data)
