@@ -107,8 +107,10 @@ def check_disturbed(ranks):
     others = "RankError: rank 1 failed in an evaluation: no such file"
     assert [rank["error"][0] for rank in ranks] == [others, "ValueError: no such file", others]
     assert all(torch.equal(rank["error"][2], ranks[0]["error"][2]) for rank in ranks)
-    others = "RankError: rank 1 failed in an evaluation: Target 7 is out of bounds."
-    assert [rank["label"] for rank in ranks] == [others, "IndexError: Target 7 is out of bounds.", others]
+    told = "target must hold classes from 0 to 1 for 2 outputs, got 7"
+    said = [rank["label"] for rank in ranks]
+    assert said[1].startswith(f"InvalidArgumentError: {told}")
+    assert all(said[rank].startswith(f"RankError: rank 1 failed in checking the labels: {told}") for rank in (0, 2))
     assert ranks[0]["checkpoint"].startswith("FileExistsError")
     assert all(rank["checkpoint"].startswith("RankError: rank 0 failed in record 2: ") for rank in ranks[1:])
 
