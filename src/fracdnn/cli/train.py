@@ -124,7 +124,8 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     with ranks.together("reading and preparing the table"):
         table = _prepared(source, settings, quiet)
         estimator = _estimator(table.task, settings, quiet)
-    ranks.check_same(table=_digest(table))
+    if ranks.count > 1:
+        ranks.check_same(table=_digest(table))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
     searched = _search(estimator, X, y, settings, quiet) if settings.search else None
     among = f", shared among {ranks.count} processes" if ranks.count > 1 else ""
@@ -132,12 +133,14 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
     interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]))
     model = TableModel(estimator, table.preparation, settings.target, {})
-    summary: dict[str, Any] = {
-        "task": table.task,
-        "rows": {"training": len(y), "test": len(y_test)},
-        "training": scores(model, X, y),
-        "test": scores(model, table.X[table.test_rows], y_test) if len(y_test) else None,
-    }
+    summary: dict[str, Any] = {}
+    if ranks.is_first:  # which alone tells of it
+        summary = {
+            "task": table.task,
+            "rows": {"training": len(y), "test": len(y_test)},
+            "training": scores(model, X, y),
+            "test": scores(model, table.X[table.test_rows], y_test) if len(y_test) else None,
+        }
     if searched is not None:
         summary["search"] = [trial.to_dict() for trial in searched.trials]
     search_cut_short = searched is not None and searched.interrupted

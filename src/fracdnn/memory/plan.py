@@ -178,11 +178,11 @@ class ExactPlan(MemoryPlan):
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """The weights as numbers only, in the dtype and on the device of a state."""
-        return self.kept(("forward", *_kind(like)), lambda: self._matrix.to(like).contiguous())
+        return self.kept(("forward", *kind_of(like)), lambda: self._matrix.to(like).contiguous())
 
     def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
-        return self.kept(("adjoint", *_kind(like)), lambda: _transposed(self._matrix).to(like).contiguous())
+        return self.kept(("adjoint", *kind_of(like)), lambda: _transposed(self._matrix).to(like).contiguous())
 
 
 class CompressedPlan(MemoryPlan):
@@ -240,15 +240,15 @@ class CompressedPlan(MemoryPlan):
         return memory_matrix(self._order, self.n_layers)
 
     def _cast_weights(self, like: torch.Tensor) -> CompressedWeights:
-        return self.kept(("weights", *_kind(like)), lambda: self._weights.detached(like))
+        return self.kept(("weights", *kind_of(like)), lambda: self._weights.detached(like))
 
     def _kernel_weights(self, state: torch.Tensor) -> KernelWeights:
         like = torch.empty(0, dtype=wide(state.dtype), device=state.device)
         weights = self._cast_weights(like)
-        return self.kept(("kernels", *_kind(like)), lambda: KernelWeights.of(weights))
+        return self.kept(("kernels", *kind_of(like)), lambda: KernelWeights.of(weights))
 
 
-def _kind(state: torch.Tensor) -> tuple[Any, ...]:
+def kind_of(state: torch.Tensor) -> tuple[Any, ...]:
     return state.dtype, state.device
 
 

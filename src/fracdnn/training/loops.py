@@ -156,8 +156,7 @@ class AdamTraining(Training):
             check_count(getattr(self, name), name, minimum=1)
 
     def _train(self, run: Run) -> str:
-        network = run.task.network
-        optimizer = new_adam(network, self.learning_rate)
+        optimizer = new_adam(run.task.network, self.learning_rate)
         done_before = 0
         if run.position:
             with run.restoring():
@@ -166,16 +165,11 @@ class AdamTraining(Training):
         n_batches = -(-run.task.n // self.batch_size)
         epochs = CapturedEpochs(run.task, optimizer, self.batch_size) if can_capture(run.task) else None
         for epoch in range(done_before + 1, self.max_epochs + 1):
-            before = copied_state(network)
-            done = [(epoch - 1 + k / n_batches) / self.max_epochs for k in range(n_batches)]
-            rates = [self.learning_rate * (1.0 - share) for share in done]
-            try:
-                loss, accuracy = adam_epoch(run.task, optimizer, self.batch_size, rates, epochs)
-            except NotFiniteError:
-                loss, accuracy = math.nan, None
-            if not math.isfinite(loss):
-                network.load_state_dict(before)
+            rates = falling_rates(self.learning_rate, epoch, self.max_epochs, n_batches, range(n_batches))
+            found = finite_epoch(run.task, optimizer, self.batch_size, rates, epochs)
+            if found is None:
                 return str(Status.NOT_FINITE)
+            loss, accuracy = found
             run.history.captured = epochs is not None and epochs.is_captured
             run.note(loss, partial(adam_position, epoch, optimizer), accuracy=accuracy)
         return "epoch limit"
@@ -187,6 +181,31 @@ def new_adam(network: torch.nn.Module, learning_rate: float) -> torch.optim.Adam
     captured = parameters[0].is_cuda
     rate = torch.tensor(learning_rate, device=parameters[0].device) if captured else learning_rate
     return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=captured)
+
+
+def falling_rates(learning_rate: float, epoch: int, max_epochs: int, n_batches: int, batches: range) -> list[float]:
+    """The rates of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
+    done = [(epoch - 1 + k / n_batches) / max_epochs for k in batches]
+    return [learning_rate * (1.0 - share) for share in done]
+
+
+def finite_epoch(
+    task: Task,
+    optimizer: torch.optim.Optimizer,
+    batch_size: int,
+    rates: Sequence[float],
+    captured: CapturedEpochs | None = None,
+) -> tuple[float, float | None] | None:
+    """`adam_epoch`; None, and the network as it was before, where it left what is finite."""
+    before = copied_state(task.network)
+    try:
+        loss, accuracy = adam_epoch(task, optimizer, batch_size, rates, captured)
+    except NotFiniteError:
+        loss, accuracy = math.nan, None
+    if math.isfinite(loss):
+        return loss, accuracy
+    task.network.load_state_dict(before)
+    return None
 
 
 def adam_epoch(

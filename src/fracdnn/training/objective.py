@@ -13,6 +13,11 @@ from fracdnn.validation import check_choice
 LOSSES = ("cross_entropy", "squared_error")
 
 
+def whole_weight(x: torch.Tensor, weight: torch.Tensor | None) -> float:
+    """What samples weigh together, as float64 adds it up; their number where they have no weights."""
+    return float(len(x)) if weight is None else float(weight.sum(dtype=torch.float64))
+
+
 @dataclass(frozen=True)
 class Objective:
     """The mean loss of outputs against targets, weighted where weights are given, plus regularisation.

@@ -8,15 +8,15 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
 from fracdnn.training.evaluation import backward, is_plain
 from fracdnn.training.history import Record
-from fracdnn.training.loops import Training, adam_epoch, adam_position, load_adam, new_adam
-from fracdnn.training.objective import Objective
+from fracdnn.training.loops import Training, adam_position, falling_rates, finite_epoch, load_adam, new_adam
+from fracdnn.training.objective import Objective, whole_weight
 from fracdnn.training.regularization import Regularization
-from fracdnn.training.run import Run, State, copied_state
+from fracdnn.training.run import Run, State
 from fracdnn.training.samples import Chunk, Samples, chunks, count, windows
 from fracdnn.training.task import Task
 from fracdnn.training.together import Alone, Ranks
@@ -82,7 +82,7 @@ class StreamedTask:
         data = replace(self.objective, regularization=Regularization())
         value = hits = whole = 0.0
         for chunk in chunks(self.samples, ROWS_AT_A_TIME):
-            task, weight = self._task(chunk), _weight(chunk)
+            task, weight = self._task(chunk), whole_weight(chunk[0], chunk[2])
             if not weight:
                 continue
             for parameter in parameters:
@@ -104,7 +104,7 @@ class StreamedTask:
     def data_loss(self) -> torch.Tensor:
         value = whole = 0.0
         for chunk in chunks(self.samples, ROWS_AT_A_TIME):
-            weight = _weight(chunk)
+            weight = whole_weight(chunk[0], chunk[2])
             if weight:
                 value, whole = value + weight * float(self._task(chunk).data_loss()), whole + weight
         return torch.tensor(value / whole, dtype=torch.float64)
@@ -171,16 +171,13 @@ class StreamedAdamTraining(Training):
         n_batches, per_window = -(-count(task.samples) // self.batch_size), self._batches_in_window(task)
         n_windows = -(-n_batches // per_window)
         for window in task.windows(per_window * self.batch_size, epoch, state.window):
-            before, first = copied_state(task.network), state.window * per_window
-            done = [(epoch - 1 + k / n_batches) / self.max_epochs for k in range(first, first + per_window)]
-            rates = [self.learning_rate * (1.0 - share) for share in done]
-            try:
-                loss, accuracy = adam_epoch(window, optimizer, self.batch_size, rates)
-            except NotFiniteError:
-                loss, accuracy = math.nan, None
-            if not math.isfinite(loss):
-                task.network.load_state_dict(before)
+            first = state.window * per_window
+            batches = range(first, first + per_window)
+            rates = falling_rates(self.learning_rate, epoch, self.max_epochs, n_batches, batches)
+            found = finite_epoch(window, optimizer, self.batch_size, rates)
+            if found is None:
                 return False
+            loss, accuracy = found
             state.add(window, loss, accuracy)
             if state.window < n_windows:
                 run.mark(state.window, lambda: _position(epoch, optimizer, state))
@@ -217,7 +214,7 @@ class _Epoch:
         return found
 
     def add(self, window: Task, loss: float, accuracy: float | None) -> None:
-        weight = _weight((window.x, window.target, window.weight))
+        weight = whole_weight(window.x, window.weight)
         self.window += 1
         self.samples += len(window.x)
         self.summed_loss += loss * len(window.x)
@@ -235,9 +232,3 @@ class _Epoch:
 
 def _position(epoch: int, optimizer: torch.optim.Adam, state: _Epoch) -> State:
     return {**adam_position(epoch, optimizer), "within": dict(vars(state))}
-
-
-def _weight(chunk: Chunk) -> float:
-    """As float64 adds it up."""
-    x, _, weight = chunk
-    return float(len(x)) if weight is None else float(weight.sum(dtype=torch.float64))

@@ -12,7 +12,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training.evaluation import backward, is_plain
-from fracdnn.training.objective import Objective
+from fracdnn.training.objective import Objective, whole_weight
 from fracdnn.training.regularization import Regularization
 from fracdnn.training.together import Ranks
 
@@ -36,7 +36,7 @@ def backward_together(
     before = [p.grad for p in parameters]
     for parameter in parameters:
         parameter.grad = None
-    share, value, outputs = _share(x, weight), 0.0, _no_outputs(network, x)
+    share, value, outputs = whole_weight(x, weight), 0.0, _no_outputs(network, x)
     error: BaseException | None = None
     if share > 0:
         try:
@@ -66,7 +66,7 @@ def data_loss_together(
     weight: torch.Tensor | None,
 ) -> torch.Tensor:
     """The mean loss of the samples of all ranks, without gradients."""
-    share, value, not_finite = _share(x, weight), 0.0, 0.0
+    share, value, not_finite = whole_weight(x, weight), 0.0, 0.0
     with torch.no_grad():
         try:
             value = float(objective.data_loss(network(x), target, weight)) if share > 0 else 0.0
@@ -77,10 +77,6 @@ def data_loss_together(
     if sums[2]:
         raise NotFiniteError(_NOT_FINITE)
     return sums[0] / sums[1]
-
-
-def _share(x: torch.Tensor, weight: torch.Tensor | None) -> float:
-    return float(len(x)) if weight is None else float(weight.sum(dtype=torch.float64))
 
 
 def _no_outputs(network: FractionalNetwork, x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,8 @@
 """Which engine runs: the one place that decides. What a user asks for by name runs or is refused with the reason."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -63,24 +65,13 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     if asked == "operations":
         return asked
     obstacle = obstacle_to_products(architecture, x, weights)
-    if asked == "kernel" or (asked == "auto" and obstacle is None and fits_kernel(asked, architecture, memory)):
-        obstacle_here = obstacle or obstacle_to_kernel(architecture, memory) or obstacle_to_numba(x)
-        if obstacle_here is None:
-            return "kernel"
-        if asked == "kernel":
-            _refuse(asked, obstacle_here)
-    if asked == "triton" or (asked == "auto" and _is_small_on_gpu(architecture, x)):
-        obstacle_here = obstacle or obstacle_to_small(architecture, memory) or obstacle_to_triton(x, triton.DTYPES)
-        if obstacle_here is None:
-            return "triton"
-        if asked == "triton":
-            _refuse(asked, obstacle_here)
-    if asked == "fused" or (asked == "auto" and memory.sums_by_triton(x, architecture.n_layers)):
-        obstacle_here = obstacle or obstacle_to_fused(architecture, memory) or obstacle_to_triton(x)
-        if obstacle_here is None:
-            return "fused"
-        if asked == "fused":
-            _refuse(asked, obstacle_here)
+    for name, engine in _KERNELS.items():
+        if asked == name or (asked == "auto" and obstacle is None and engine.pays(architecture, memory, x)):
+            obstacle_here = obstacle or engine.obstacle_in(architecture, memory) or engine.obstacle_to(x)
+            if obstacle_here is None:
+                return name
+            if asked == name:
+                _refuse(asked, obstacle_here)
     if obstacle is not None and asked == "products":
         _refuse(asked, obstacle)
     return "products" if obstacle is None else "operations"
@@ -88,16 +79,13 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
     """Refuse an engine that could serve no batch of this network."""
-    if asked in ("products", "kernel", "triton", "fused"):
-        obstacle = _obstacle_in(architecture)
-        if obstacle is None and asked == "kernel":
-            obstacle = obstacle_to_kernel(architecture, memory)
-        if obstacle is None and asked == "triton":
-            obstacle = obstacle_to_small(architecture, memory)
-        if obstacle is None and asked == "fused":
-            obstacle = obstacle_to_fused(architecture, memory)
-        if obstacle is not None:
-            _refuse(asked, obstacle)
+    if asked in ("auto", "operations"):
+        return
+    obstacle = _obstacle_in(architecture)
+    if obstacle is None and asked in _KERNELS:
+        obstacle = _KERNELS[asked].obstacle_in(architecture, memory)
+    if obstacle is not None:
+        _refuse(asked, obstacle)
 
 
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
@@ -188,6 +176,26 @@ def obstacle_to_numba(x: torch.Tensor) -> str | None:
     if loading.small_network(x.dtype) is None:
         return "Numba is missing, or could not compile it"
     return None
+
+
+class _Kernel(NamedTuple):
+    """An engine for some of what `products` serves: why not a network, why not a batch, and when "auto" takes it."""
+
+    obstacle_in: Callable[[Architecture, Memory], str | None]
+    obstacle_to: Callable[[torch.Tensor], str | None]
+    pays: Callable[[Architecture, Memory, torch.Tensor], bool]
+
+
+# In the order in which "auto" asks.
+_KERNELS = {
+    "kernel": _Kernel(obstacle_to_kernel, obstacle_to_numba, lambda a, memory, x: fits_kernel("auto", a, memory)),
+    "triton": _Kernel(
+        obstacle_to_small,
+        partial(obstacle_to_triton, dtypes=triton.DTYPES),
+        lambda a, memory, x: _is_small_on_gpu(a, x),
+    ),
+    "fused": _Kernel(obstacle_to_fused, obstacle_to_triton, lambda a, memory, x: memory.sums_by_triton(x, a.n_layers)),
+}
 
 
 def _refuse(asked: str, obstacle: str) -> None:

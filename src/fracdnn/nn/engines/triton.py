@@ -13,6 +13,7 @@ import torch
 from fracdnn.kernels import codes, loading
 from fracdnn.kernels.tiles import LOSSES, Loss
 from fracdnn.memory import ExactPlan, MemoryPlan
+from fracdnn.memory.plan import kind_of
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
 from fracdnn.nn.engines.kernel import Evaluation
@@ -48,11 +49,11 @@ class TritonLayers(Layers):
         outputs, cotangents = y0.new_empty(n, n_outputs), y0.new_empty(n, n_outputs)
         found = Outputs(outputs, cotangents, y0.new_empty(n), y0.new_empty(n, self._architecture.width))
         if loss.weight is None:
-            shares = self._plan.kept(("shares", n, *_kind(y0)), lambda: y0.new_full((n,), 1.0 / n))
+            shares = self._plan.kept(("shares", n, *kind_of(y0)), lambda: y0.new_full((n,), 1.0 / n))
         else:
             shares = loss.weight / loss.weight.sum()
         smoothing = loss.label_smoothing
-        smoothing = self._plan.kept(("number", smoothing, *_kind(y0)), lambda: y0.new_full((1,), smoothing))
+        smoothing = self._plan.kept(("number", smoothing, *kind_of(y0)), lambda: y0.new_full((1,), smoothing))
         told = (_readable(W), _readable(loss.target), _readable(shares), *found, smoothing, n_outputs)
         self._launch_forward(y0, LOSSES[loss.kind], *told)
         return found
@@ -89,7 +90,7 @@ class TritonLayers(Layers):
         self._rows = -(-self._n // unit) * unit
         self._states = y0.new_empty(a.n_layers + 1, self._rows, a.width)
         self._kept = y0.new_empty(a.n_layers, self._rows, a.width)
-        self._factors = self._plan.kept(("factors", *_kind(y0)), lambda: self._plan.factors.to(y0).contiguous())
+        self._factors = self._plan.kept(("factors", *kind_of(y0)), lambda: self._plan.factors.to(y0).contiguous())
         width = _padded(a.width)
         # Small products gain nothing from TF32.
         coarse = width > 16 and _coarse_products(y0)
@@ -112,7 +113,7 @@ class TritonLayers(Layers):
         a, b = self._architecture, self._b
         down, along = {"vector": (a.width, 1), "scalar": (1, 0), "none": (0, 0)}[a.bias]
         if b is None:
-            b = self._plan.kept(("no bias", *_kind(y0)), lambda: y0.new_zeros(1))
+            b = self._plan.kept(("no bias", *kind_of(y0)), lambda: y0.new_zeros(1))
         layers = (_readable(y0), self._K, _readable(b), self._factors, self._memory(y0), self._states, self._kept)
         *pointers, n_outputs = loss
         sizes = (self._n, self._rows, a.n_layers, a.width, n_outputs, down, along)
@@ -172,10 +173,6 @@ def _coarse_products(like: torch.Tensor) -> bool:
 def _padded(size: int) -> int:
     """As sizes of products have to be: powers of two, 16 at least."""
     return max(16, 1 << (size - 1).bit_length())
-
-
-def _kind(like: torch.Tensor) -> tuple[Any, ...]:
-    return like.dtype, like.device
 
 
 def _on_device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
