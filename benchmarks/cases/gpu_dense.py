@@ -195,7 +195,7 @@ def fit(way: str, problem: Fit) -> Rival:
 
 
 def fits(options: Options) -> list[Case]:
-    rows, epochs = (1000, 5) if options.quick else (100_000, 4)
+    rows, epochs = (1000, 5) if options.quick else (100_000, 20)
     target = Target("GPU, fit of 100,000 x 30: step by step / CUDA graphs, time", "steps", "graphs", at_least=5.0)
     return [
         Case(

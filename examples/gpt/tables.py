@@ -6,7 +6,7 @@ import numpy as np
 from benchmarks.measures import markdown, number
 
 from examples.gpt.comparison import LEVEL, Comparison, Difference, difference
-from examples.gpt.streams import RESIDUAL, START
+from examples.gpt.streams import HORIZONS, RESIDUAL, START
 
 Comparisons = list[Comparison]
 NOT_MEASURED = "Not measured yet: `python -m examples.gpt train --out docs/results`."
@@ -61,6 +61,19 @@ def verdict(found: Comparisons) -> str:
             parts.append(f"diverged: {', '.join(diverged)}" if diverged else "")
             lines.append(text + "; ".join(part for part in parts if part) + ".")
     return "\n".join(lines)
+
+
+def horizon(found: Comparisons) -> str:
+    """Order 0.5 against the residual stream that has the same horizon."""
+    order, control = HORIZONS
+    rows = []
+    for each in found:
+        if order not in each.arms or control not in each.arms:
+            continue
+        gaps = (difference(losses(each, order), losses(each, control)) for losses in _MEASURES.values())
+        rows += [[str(each.depth), name, *_gap_cells(gap)] for name, gap in zip(_MEASURES, gaps, strict=True)]
+    headings = ["blocks", "at", f"*{order}* less *{control}* ({100 * LEVEL:.0f} % interval)", "seeds below"]
+    return markdown(headings, rows) if rows else NOT_MEASURED
 
 
 def _named(words: str, gaps: dict[str, Difference | None], sign: int) -> str:
@@ -193,6 +206,7 @@ def _seeds(each: Comparison) -> str:
 PARTS: dict[str, Callable[[Comparisons], str]] = {
     "settings": settings,
     "verdict": verdict,
+    "horizon": horizon,
     "tokens": lambda found: losses_table(found, "equal tokens"),
     "time": lambda found: losses_table(found, "equal time"),
     "cost": cost_table,

@@ -8,6 +8,7 @@ No layer has more memory than its state and one more tensor, which holds K y, th
 back uses that up, so that going back once more computes the layers again.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -80,31 +81,39 @@ class FusedLayers(Layers):
 class _Aside:
     """Operations that nobody waits for before the end, on a stream of their own: products beside what reads memory.
 
-    The end comes with an error, too: what they write must not be given to others before.
+    What they read is held until they have read it: who goes on waits for those before the last, which have most likely
+    ended, so that their memory can be had again. The end comes with an error, too: what they write must not be given to
+    others before.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = _stream(device) if device.type == "cuda" else None
-        self._held: list[torch.Tensor] = []
+        self._held: deque[tuple[torch.cuda.Event, tuple[torch.Tensor, ...]]] = deque()
 
     def __enter__(self) -> "_Aside":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
-        self._held.clear()
+        self._wait_for_all_but(0)
 
     @contextmanager
     def reading(self, *tensors: torch.Tensor) -> Iterator[None]:
-        """Around operations that read these tensors, which are held until the end."""
+        """Around operations that read these tensors."""
         if self._stream is None:
             yield
             return
-        self._held.extend(tensors)
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
-        with torch.cuda.stream(self._stream):
-            yield
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            self._held.append((self._stream.record_event(), tensors))
+        self._wait_for_all_but(1)
+
+    def _wait_for_all_but(self, last: int) -> None:
+        while len(self._held) > last:
+            ended, (read, *_) = self._held.popleft()
+            torch.cuda.current_stream(read.device).wait_event(ended)
 
 
 @lru_cache
