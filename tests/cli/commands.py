@@ -2,6 +2,7 @@
 
 import atexit
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,17 +13,24 @@ from types import SimpleNamespace
 PARENT = """
 import json, os, resource, runpy, sys, traceback, warnings
 
+import torch
 import torch._dynamo  # by every training
 import fracdnn.cli.app, fracdnn.cli.train
 from fracdnn.cli import main
 from tests.cli.interrupted import interrupt_at
 
-def child(request):
+def child(request, rank):
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         flags = os.O_RDONLY if number == 0 else os.O_WRONLY
+        name = name if number == 0 else f"{name}{rank}"
         os.dup2(os.open(os.path.join(request["files"], name), flags), number)
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
+    if request["port"]:
+        count = str(request["count"])
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=count, LOCAL_WORLD_SIZE=count)
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(request["port"]))
+        torch.set_num_threads(1)
     sys.modules.update(dict.fromkeys(request["missing"]))
     if request["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
@@ -35,21 +43,26 @@ def child(request):
         sys.argv = ["fracdnn", *request["arguments"]]
         main()
 
-for line in sys.stdin:
+def forked(request, rank):
     pid = os.fork()
-    if pid == 0:
-        code = 0
-        try:
-            child(json.loads(line))
-        except SystemExit as done:
-            code = done.code or 0
-        except BaseException:
-            traceback.print_exc()
-            code = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    if pid:
+        return pid
+    code = 0
+    try:
+        child(request, rank)
+    except SystemExit as done:
+        code = done.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+for line in sys.stdin:
+    request = json.loads(line)
+    pids = [forked(request, rank) for rank in range(request["count"])]
+    print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids), flush=True)
 """
 
 
@@ -79,22 +92,35 @@ def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None):
     Ctrl-C (see `interrupted`).
     """
     request = {"arguments": [str(argument) for argument in arguments], "file_size": file_size, "missing": missing}
-    return _done({**request, "moment": moment, "program": None}, cwd, stdin)
+    return _done({**request, "moment": moment, "program": None}, cwd, stdin)[0]
+
+
+def run_ranks(count, *arguments, cwd, file_size=0):
+    """`fracdnn` on so many processes at once, as torchrun starts them: what `run` gives, of each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    request = {"arguments": [str(argument) for argument in arguments], "file_size": file_size, "missing": ()}
+    return _done({**request, "moment": None, "program": None}, cwd, count=count, port=port)
 
 
 def run_program(path, *, cwd):
     """A file of Python, with warnings as errors: return code and what it wrote."""
-    return _done({"file_size": 0, "missing": (), "moment": None, "program": str(path)}, cwd)
+    return _done({"file_size": 0, "missing": (), "moment": None, "program": str(path)}, cwd)[0]
 
 
-def _done(request, cwd, stdin=""):
+def _done(request, cwd, stdin="", count=1, port=0):
     with tempfile.TemporaryDirectory() as files:
-        for name in ("stdin", "stdout", "stderr"):
+        written = [f"{name}{rank}" for name in ("stdout", "stderr") for rank in range(count)]
+        for name in ("stdin", *written):
             (Path(files) / name).write_text(stdin if name == "stdin" else "", encoding="utf-8")
         request = {**request, "cwd": str(cwd), "env": {"NO_COLOR": "1", "COLUMNS": "200"}, "files": files}
         parent = _parent()
-        parent.stdin.write(json.dumps(request) + "\n")
+        parent.stdin.write(json.dumps({**request, "count": count, "port": port}) + "\n")
         parent.stdin.flush()
-        code = int(parent.stdout.readline())
-        out, err = ((Path(files) / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
-    return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+        codes = [int(code) for code in parent.stdout.readline().split()]
+        texts = [(Path(files) / name).read_text(encoding="utf-8") for name in written]
+    return [
+        SimpleNamespace(returncode=code, stdout=out, stderr=err)
+        for code, out, err in zip(codes, texts[:count], texts[count:], strict=True)
+    ]

@@ -1,12 +1,18 @@
 """How good predictions are, in numbers that JSON can hold and tables for the terminal."""
 
+import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
+import torch
 from rich.table import Table
 
 from fracdnn.tabular.model import TableModel
 from fracdnn.tabular.summaries import Moments
+from fracdnn.training.together import Ranks
+
+_WHAT = "the scores"
 
 
 def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
@@ -43,6 +49,13 @@ class ClassScores:
             predicted = self._classes[probabilities.argmax(1)]
             self.counts += confusion_matrix(y[is_known], predicted[is_known], labels=self._classes)
 
+    def add_up(self, ranks: Ranks) -> None:
+        """Make these the scores of the rows of all ranks."""
+        summed = math.nan if self._summed is None else self._summed
+        sums = ranks.sum(torch.tensor([self.rows, summed], dtype=torch.float64), _WHAT)
+        self.rows, self._summed = int(sums[0]), None if sums[1].isnan() else float(sums[1])
+        self.counts = ranks.sum(torch.from_numpy(self.counts), _WHAT).numpy()
+
     def found(self) -> dict[str, float | None]:
         found: dict[str, float | None] = {"accuracy": int(self.counts.trace()) / self.rows}
         if self._summed is not None:
@@ -64,6 +77,14 @@ class ValueScores:
         self._squares += float((errors**2).sum())
         self._sizes += float(np.abs(errors).sum())
         self._values = self._values.merged(Moments.of(y[:, None]))
+
+    def add_up(self, ranks: Ranks) -> None:
+        """Make these the scores of the rows of all ranks."""
+        sums = ranks.sum(torch.tensor([self.rows, self._squares, self._sizes], dtype=torch.float64), _WHAT).tolist()
+        self.rows, self._squares, self._sizes = int(sums[0]), *sums[1:]
+        here = torch.from_numpy(np.stack([self._values.count, self._values.mean, self._values.deviation]))
+        parts = [Moments(*ranks.from_rank(rank, here, _WHAT).numpy()) for rank in range(ranks.count)]
+        self._values = reduce(Moments.merged, parts)
 
     def found(self) -> dict[str, float | None]:
         square, variance = self._squares / self.rows, float(self._values.deviation[0]) ** 2

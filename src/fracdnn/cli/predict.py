@@ -2,25 +2,41 @@
 
 import copy
 import json
+import os
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from fracdnn.cli.messages import fail, say, written
-from fracdnn.cli.metrics import ClassScores, by_class, class_table, confusion_table, new_scores, plain, shown
+from fracdnn.cli.metrics import (
+    ClassScores,
+    ValueScores,
+    by_class,
+    class_table,
+    confusion_table,
+    new_scores,
+    plain,
+    shown,
+)
+from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.exceptions import TableError
 from fracdnn.files import write_whole
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
 from fracdnn.tabular.preparation import check_columns, listed
-from fracdnn.tabular.reading import read_parts, read_table
+from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.rounds import in_order, parts_here
+from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,44 +54,65 @@ def table_model(path: Path) -> TableModel:
 
 
 def predict(path: Path, source: str, out: str, *, keep: list[str], new_categories: str, quiet: bool) -> None:
-    model = table_model(path)
-    parts = _predictions(model, source, keep, new_categories)
-    if out == "-":
-        for number, part in enumerate(parts):
-            # Not by Polars, which tells of a closed pipe in its own way.
-            sys.stdout.buffer.write(part.write_csv(include_header=number == 0).encode())
-            sys.stdout.buffer.flush()
-        return
-    target = Path(out)
-    if target.suffix not in OUT_ENDINGS:
-        fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
-    with written(target):
-        rows = _write(target, parts)
-    say(f"{rows:,} predictions: {target}", quiet)
+    """One process, or those that torchrun started: each reads its share of the table, the first one writes."""
+    with process_group() as ranks:
+        with ranks.together("loading the model"):
+            model = table_model(path)
+            check_ranks(source, ranks)
+            if out != "-" and Path(out).suffix not in OUT_ENDINGS:
+                fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
+        made = in_order(ranks, _predictions(ranks, model, source, keep, new_categories))
+        with ranks.together("writing predictions"), closing(made) as parts:
+            if not ranks.is_first:
+                for _ in parts:
+                    pass  # the first rank has them
+            elif out == "-":
+                _print(parts)
+            else:
+                with written(Path(out)):
+                    rows = _write(Path(out), parts)
+                say(f"{rows:,} predictions: {out}", quiet)
 
 
-def _predictions(model: TableModel, source: str, keep: list[str], new_categories: str) -> "Iterator[pl.DataFrame]":
-    """A frame for each part of the table: kept columns, the prediction, and the probability of each class."""
+def _print(parts: "Iterator[pl.DataFrame]") -> None:
+    for number, part in enumerate(parts):
+        # Not by Polars, which tells of a closed pipe in its own way.
+        sys.stdout.buffer.write(part.write_csv(include_header=number == 0).encode())
+        sys.stdout.buffer.flush()
+
+
+def _predictions(
+    ranks: Ranks, model: TableModel, source: str, keep: list[str], new_categories: str
+) -> "Iterator[pl.DataFrame | None]":
+    """For each round the predictions of what is here."""
     import polars as pl
 
-    first_row = 0
     made = ["prediction", *(f"probability_{name}" for name in getattr(model.estimator, "classes_", ()))]
     for name in keep:
         if name in made:
             raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
-    for part in read_parts(source, [name for name in model.preparation.number_names if name not in keep]):
-        check_columns(keep, part.columns)
-        X = model.features(part, new_categories=new_categories, first_row=first_row)
-        first_row += part.height
-        columns: dict[str, Any] = {name: part[name] for name in keep}
-        if model.is_classifier:
-            probabilities = model.estimator.predict_proba(X)
-            classes = model.estimator.classes_
-            columns["prediction"] = classes[probabilities.argmax(1)]
-            columns |= {f"probability_{name}": probabilities[:, k] for k, name in enumerate(classes)}
-        else:
-            columns["prediction"] = model.estimator.predict(X)
-        yield pl.DataFrame(columns)
+    numbers = [name for name in model.preparation.number_names if name not in keep]
+    for parts in parts_here(ranks, source, numbers, lambda frame: frame):
+        with ranks.together("predicting"):
+            found = [_predicted(model, part, keep, new_categories, first_row) for part, first_row in parts]
+            frame = pl.concat(found) if found else None
+        yield frame
+
+
+def _predicted(
+    model: TableModel, part: "pl.DataFrame", keep: list[str], new_categories: str, first_row: int
+) -> "pl.DataFrame":
+    """Kept columns, the prediction, and the probability of each class."""
+    import polars as pl
+
+    check_columns(keep, part.columns)
+    X = model.features(part, new_categories=new_categories, first_row=first_row)
+    columns: dict[str, Any] = {name: part[name] for name in keep}
+    if not model.is_classifier:
+        return pl.DataFrame(columns | {"prediction": model.estimator.predict(X)})
+    probabilities, classes = model.estimator.predict_proba(X), model.estimator.classes_
+    columns["prediction"] = classes[probabilities.argmax(1)]
+    return pl.DataFrame(columns | {f"probability_{name}": probabilities[:, k] for k, name in enumerate(classes)})
 
 
 def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
@@ -95,34 +132,65 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
                 part.write_csv(file, include_header=number == 0, separator=separator)
 
     def as_parquet(temporary: Path) -> None:
+        from polars.exceptions import PolarsError
         from polars.io.plugins import register_io_source
 
         flow = counted()
         first = next(flow)
         # Nothing is asked of the source but all of its rows.
         source = register_io_source(lambda *asked: chain([first], flow), schema=first.schema)
-        source.sink_parquet(temporary, maintain_order=True)
+        try:
+            source.sink_parquet(temporary, maintain_order=True)
+        except PolarsError as error:
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
 
     write_whole(path, as_parquet if path.suffix == ".parquet" else as_text)
     return rows
 
 
 def evaluate(path: Path, source: str, *, new_categories: str, as_json: bool, quiet: bool) -> None:
-    model = table_model(path)
-    scores, n_missing, first_row = new_scores(model), 0, 0
-    for part in read_parts(source):
+    """One process, or those that torchrun started, each with its share of the table; the first one talks."""
+    with process_group() as ranks:
+        with ranks.together("loading the model"):
+            model = table_model(path)
+            check_ranks(source, ranks)
+        scores = _scored(ranks, model, source, new_categories, quiet)
+        if ranks.is_first:
+            _tell_scores(model, scores, as_json)
+
+
+def _scored(
+    ranks: Ranks, model: TableModel, source: str, new_categories: str, quiet: bool
+) -> ClassScores | ValueScores:
+    scores, n_missing = new_scores(model), 0
+
+    def with_target(part: "pl.DataFrame") -> "pl.DataFrame":
+        nonlocal n_missing
         check_target_name(model.target, part.columns)
         known = target_column(part, model.target).is_not_null()
-        features, values = part.filter(known), target_column(part, model.target).filter(known)
-        n_missing += part.height - len(values)
-        if len(values):
-            y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
-            scores.add(model.features(features, new_categories=new_categories, first_row=first_row), y)
-        first_row += len(values)
+        n_missing += part.height - int(known.sum())
+        return part.filter(known)
+
+    for parts in parts_here(ranks, source, [], with_target):
+        with ranks.together("predicting"):
+            for part, first_row in parts:
+                if part.height:
+                    values = target_column(part, model.target)
+                    y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
+                    scores.add(model.features(part, new_categories=new_categories, first_row=first_row), y)
+    scores.add_up(ranks)
+    n_missing = int(ranks.sum(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
     if n_missing:
         say(f"{n_missing:,} rows are left out: their target is missing", quiet)
+    return scores
+
+
+def _tell_scores(model: TableModel, scores: ClassScores | ValueScores, as_json: bool) -> None:
     document: dict[str, Any] = {"rows": scores.rows, **scores.found()}
     if isinstance(scores, ClassScores):
         document["classes"] = plain(model.estimator.classes_)

@@ -8,15 +8,17 @@ from datetime import timedelta
 import torch
 from torch import distributed
 
-from fracdnn.cli.messages import mute
+from fracdnn.cli.messages import fail, mute
 from fracdnn.exceptions import RankError
 from fracdnn.training.together import Ranks, ranks_here
 
+# Seconds to wait for another process.
+TIMEOUT = 1800.0
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def process_group(timeout: float) -> Iterator[Ranks]:
+def process_group(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     """The ranks of torchrun's environment, without it one process; only the first one talks to people.
 
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
@@ -26,10 +28,8 @@ def process_group(timeout: float) -> Iterator[Ranks]:
         return
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     mute(rank > 0)
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
-        distributed.init_process_group("gloo", timeout=timedelta(seconds=timeout))
+        distributed.init_process_group(_backend(), timeout=timedelta(seconds=timeout))
     except RuntimeError as error:
         words = " ".join(str(error).split())[:120]
         raise RankError(
@@ -43,3 +43,19 @@ def process_group(timeout: float) -> Iterator[Ranks]:
         raise
     finally:
         distributed.destroy_process_group()
+
+
+def check_ranks(source: str, ranks: Ranks) -> None:
+    """Refuse a table that only one process can read."""
+    if not ranks.is_alone and source == "-":
+        fail("DATA must be a file on several processes, got -: all of them read it; save the table first")
+
+
+def _backend() -> str:
+    """Each process takes a GPU where there are any; NCCL adds up where each has one of its own, else gloo."""
+    if not torch.cuda.is_available():
+        return "gloo"
+    here, count, gpus = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    torch.cuda.set_device(here % gpus)
+    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that a rank that hangs is an error here
+    return "cpu:gloo,cuda:nccl" if count <= gpus and distributed.is_nccl_available() else "gloo"

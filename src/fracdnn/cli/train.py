@@ -16,7 +16,7 @@ import typer
 from fracdnn.cli import streamed
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.cli.metrics import scores
-from fracdnn.cli.ranks import process_group
+from fracdnn.cli.ranks import TIMEOUT, check_ranks, process_group
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
@@ -45,7 +45,7 @@ class Settings:
     search: bool = False
     jobs: int = 1
     memory_limit: str | float | None = None
-    timeout: float = 1800.0
+    timeout: float = TIMEOUT
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -124,11 +124,11 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     with ranks.together("reading and preparing the table"):
         table = _prepared(source, settings, quiet)
         estimator = _estimator(table.task, settings, quiet)
-    if ranks.count > 1:
+    if not ranks.is_alone:
         ranks.check_same(table=_digest(table))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
     searched = _search(estimator, X, y, settings, quiet) if settings.search else None
-    among = f", shared among {ranks.count} processes" if ranks.count > 1 else ""
+    among = f", shared among {ranks.count} processes" if not ranks.is_alone else ""
     say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{among}", quiet)
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
     interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]))
@@ -173,9 +173,8 @@ def _check_ranks(source: str, settings: Settings, ranks: Ranks, is_streamed: boo
     if ranks.count > 1 and is_streamed:
         fail("a table that is streamed must be learned from in one process, got several; raise --memory-limit")
     if ranks.count > 1 and settings.search:
-        fail("--search must run in one process, got several; search first, then pass its --order and --n-layers")
-    if ranks.count > 1 and source == "-":
-        fail("DATA must be a file on several processes, got -: all of them read it; save the table first")
+        fail("--search must run in one process, got several; search first, then pass the settings that it found")
+    check_ranks(source, ranks)
 
 
 def _digest(table: _Prepared) -> bytes:

@@ -172,7 +172,7 @@ class FractionalEstimator(SharedParameters):
         """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
         X, y = as_numpy(X), as_numpy(y)
         with ranks.together("checking the samples"):
-            if ranks.count > 1 and np.ndim(y) and not len(y):
+            if not ranks.is_alone and np.ndim(y) and not len(y):
                 X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0, reset=options["reset"])
                 y = np.asarray(y)
             else:
@@ -332,7 +332,7 @@ class FractionalEstimator(SharedParameters):
     def _weights(self, sample_weight: Any, X: np.ndarray, ranks: Ranks) -> np.ndarray:
         with ranks.together("checking sample_weight"):
             given = as_numpy(sample_weight)
-            if ranks.count > 1 and (not len(X) or (given is not None and not np.any(given))):
+            if not ranks.is_alone and (not len(X) or (given is not None and not np.any(given))):
                 return np.zeros(len(X))  # other ranks may have samples, or some with a weight
             return _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
 

@@ -42,7 +42,7 @@ def merge_repeated(
     both = np.column_stack([X, target.reshape(len(target), *target.shape[1:] or (1,)).astype(np.float64)])
     _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
     X, target, weight = X[first], target[first], np.bincount(which.reshape(-1), weights=weight, minlength=len(first))
-    if ranks.count == 1:
+    if ranks.is_alone:
         return X, target, weight, Rows(len(X))
     mine, weight, rows = _merge_over_ranks(both[first], weight, ranks)
     return X[mine], target[mine], weight, rows
@@ -82,7 +82,7 @@ def _sorting_keys(rows: np.ndarray) -> np.ndarray:
 def classes_of_all(y: np.ndarray, ranks: Ranks) -> np.ndarray:
     """The classes in the labels of all processes, in order."""
     mine = np.unique(y)
-    if ranks.count == 1:
+    if ranks.is_alone:
         return mine
     with ranks.together("naming the classes"):
         text = json.dumps(labels_document(mine) if len(mine) else None)

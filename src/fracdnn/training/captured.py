@@ -30,7 +30,7 @@ def can_capture(task: Task) -> bool:
     return (
         isinstance(task, Task)  # samples in pieces come from Python
         and task.x.is_cuda
-        and task.ranks.count == 1
+        and task.ranks.is_alone
         and all(parameter.device == task.x.device for parameter in parameters)
         and type(network) is FractionalNetwork
         and network.adjoint == "exact"

@@ -61,7 +61,7 @@ def normalize_batch(x: torch.Tensor, *, per_feature: bool = True, ranks: Ranks =
     For reproduction only. As a predictor it is wrong: an answer depends on its neighbours in the batch.
     """
     dim = 0 if per_feature else tuple(range(x.dim()))
-    if ranks.count == 1:
+    if ranks.is_alone:
         mean = x.mean(dim, keepdim=True)
         deviation = x.std(dim, keepdim=True, correction=1 if len(x) > 1 else 0)
     else:

@@ -75,7 +75,7 @@ class Run:
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
         self._whole, self._ranks = task, task.ranks
-        if task.ranks.count > 1:
+        if not task.ranks.is_alone:
             _check_ranks(task, {**settings, "limit": limit}, checkpoints)
         self._identity = _identity(task, settings) if checkpoints else {}
         saved = self._saved()
@@ -208,7 +208,7 @@ class Run:
 
     def _from_first(self, content: bytes | None) -> bytes | None:
         """The first rank's: others may have no such file."""
-        if self._ranks.count == 1:
+        if self._ranks.is_alone:
             return content
         octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
         found = self._ranks.from_rank(0, torch.from_numpy(octets), "the checkpoint")

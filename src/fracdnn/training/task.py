@@ -84,14 +84,14 @@ class Task:
 
     def loss(self) -> torch.Tensor:
         """The objective: data and regularisation."""
-        if self.ranks.count > 1:
+        if not self.ranks.is_alone:
             return self.data_loss() + self.objective.regularization(self.network)
         return self.objective(self.network, self.x, self.target, self.weight)
 
     def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
         data = (self.network, self.x, self.target, self.weight)
-        if self.ranks.count > 1:
+        if not self.ranks.is_alone:
             value, self.output = backward_together(self.ranks, self.objective, *data)
         else:
             value, self.output = backward(self.objective, *data)
@@ -99,7 +99,7 @@ class Task:
 
     def evaluate(self) -> float | torch.Tensor:
         """`backward` with a value that stays on a GPU, for which nobody waits; on several processes they do."""
-        if self.ranks.count > 1:
+        if not self.ranks.is_alone:
             return self.backward()
         value, self.output = evaluate(self.objective, self.network, self.x, self.target, self.weight)
         return value
@@ -109,7 +109,7 @@ class Task:
         check_labels(self.objective.loss, self.network.architecture.n_outputs, self.target)
 
     def data_loss(self) -> torch.Tensor:
-        if self.ranks.count > 1:
+        if not self.ranks.is_alone:
             return data_loss_together(self.ranks, self.objective, self.network, self.x, self.target, self.weight)
         return self.objective.data_loss(self.network(self.x), self.target, self.weight)
 
@@ -118,7 +118,7 @@ class Task:
         if self.objective.loss != "cross_entropy" or not self.n:
             return None
         hits = (output.max(1).indices == self.target).to(output.dtype)
-        if self.ranks.count == 1:
+        if self.ranks.is_alone:
             return float(hits.mean() if self.weight is None else (hits @ self.weight) / self.weight.sum())
         weight = torch.ones_like(hits) if self.weight is None else self.weight
         found = self.ranks.sum(torch.stack([hits @ weight, weight.sum()]).double(), "the accuracy")

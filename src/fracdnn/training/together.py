@@ -32,6 +32,8 @@ class Ranks(ABC):
 
     rank: int
     count: int
+    # Whether nothing has to be added up: everything is here.
+    is_alone = False
 
     @property
     def is_first(self) -> bool:
@@ -92,7 +94,7 @@ class Ranks(ABC):
 class Alone(Ranks):
     """One process: everything is as it is."""
 
-    rank, count = 0, 1
+    rank, count, is_alone = 0, 1, True
 
     def sum(self, values: torch.Tensor, what: str) -> torch.Tensor:
         return values
@@ -126,7 +128,7 @@ class Together(Ranks):
 
     def __init__(self) -> None:
         self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
-        self._device = torch.device("cuda" if distributed.get_backend() == "nccl" else "cpu")
+        self._backends = distributed.get_backend_config()
         self._interrupted = False
 
     def sum(self, values: torch.Tensor, what: str) -> torch.Tensor:
@@ -136,10 +138,11 @@ class Together(Ranks):
         return self._reduced(values, distributed.ReduceOp.MAX, what)
 
     def from_rank(self, rank: int, values: torch.Tensor, what: str) -> torch.Tensor:
-        shape = torch.tensor(values.shape, device=self._device)
+        device = self._device_of(values)
+        shape = torch.tensor(values.shape, device=device)
         self._wait(what, lambda: distributed.broadcast(shape, rank))
         mine = rank == self.rank
-        found = (values if mine else values.new_empty(shape.tolist())).to(self._device).contiguous()
+        found = (values if mine else values.new_empty(shape.tolist())).to(device).contiguous()
         self._wait(what, lambda: distributed.broadcast(found, rank))
         return found.to(values.device)
 
@@ -193,9 +196,15 @@ class Together(Ranks):
             self._interrupted = False
 
     def _reduced(self, values: torch.Tensor, operation: Any, what: str) -> torch.Tensor:
-        found = values.to(self._device, copy=True)
+        found = values.to(self._device_of(values), copy=True)
         self._wait(what, lambda: distributed.all_reduce(found, operation))
         return found.to(values.device)
+
+    def _device_of(self, values: torch.Tensor) -> torch.device:
+        """Where a collective takes these values: on a GPU by NCCL, else by gloo; by what there is where one is not."""
+        if "gloo" not in self._backends or (values.is_cuda and "nccl" in self._backends):
+            return values.device if values.is_cuda else torch.device("cuda")
+        return torch.device("cpu")
 
     def _wait(self, what: str, collective: Callable[[], object]) -> None:
         begin = time.monotonic()

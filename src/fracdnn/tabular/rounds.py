@@ -1,0 +1,88 @@
+"""A table that several processes go through together, in rounds of a piece each, with its rows in order."""
+
+import io
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fracdnn.exceptions import RankError
+from fracdnn.tabular.reading import read_parts
+from fracdnn.tabular.streaming import TableStream, read_piece
+from fracdnn.training.together import Ranks
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# A frame, and how many rows of the table are before it.
+Part = tuple["pl.DataFrame", int]
+_WRITING = "writing what the others made"
+
+
+def parts_here(
+    ranks: Ranks, source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]"
+) -> "Iterator[list[Part]]":
+    """For each round the parts that are here, none or more; of them, and of the rows counted, what `kept` leaves.
+
+    All ranks have as many rounds. One process takes the table as it comes, from a pipe, too.
+    """
+    before = 0
+    for frames in _rounds(ranks, source, numbers, kept):
+        heights = torch.zeros(ranks.count, dtype=torch.int64)
+        heights[ranks.rank] = sum(frame.height for frame in frames)
+        heights = ranks.sum(heights, "the number of rows")
+        first = before + int(heights[: ranks.rank].sum())
+        places = np.cumsum([first, *(frame.height for frame in frames)]).tolist()
+        before += int(heights.sum())
+        yield list(zip(frames, places[:-1], strict=True))
+
+
+def in_order(ranks: Ranks, made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":
+    """What the ranks made in each round, in their order: on the first rank, the others only give.
+
+    Where the first one stops taking, the others end with a RankError. It must then be closed.
+    """
+    if ranks.is_alone:
+        yield from (frame for frame in made if frame is not None)
+        return
+    for frame in made:
+        given = _to_bytes(frame)
+        found = [ranks.from_rank(rank, given, "the parts of a table") for rank in range(ranks.count)]
+        try:
+            yield from (_of_bytes(each) for each in found if ranks.is_first and len(each))
+        except GeneratorExit:
+            with suppress(RankError):
+                ranks.settle(RankError("the first rank could not go on; it says why"), _WRITING)
+            raise
+        ranks.settle(None, _WRITING)
+
+
+def _rounds(
+    ranks: Ranks, source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]"
+) -> "Iterator[list[pl.DataFrame]]":
+    if ranks.is_alone:
+        yield from ([kept(frame)] for frame in read_parts(source, numbers))
+        return
+    with ranks.together("looking at the table"):
+        pieces = TableStream.of(source).pieces
+    for begin in range(0, len(pieces), ranks.count):
+        with ranks.together("reading the table"):
+            mine = pieces[begin + ranks.rank : begin + ranks.rank + 1]
+            frames = [kept(frame) for piece in mine for frame in read_piece(piece, numbers=numbers)]
+        yield frames
+
+
+def _to_bytes(frame: "pl.DataFrame | None") -> torch.Tensor:
+    if frame is None:
+        return torch.empty(0, dtype=torch.uint8)
+    content = io.BytesIO()
+    frame.write_ipc(content)
+    return torch.from_numpy(np.frombuffer(content.getvalue(), dtype=np.uint8).copy())
+
+
+def _of_bytes(given: torch.Tensor) -> "pl.DataFrame":
+    import polars as pl
+
+    return pl.read_ipc(io.BytesIO(given.numpy().tobytes()))

@@ -1,0 +1,165 @@
+"""The commands on several processes: those that torchrun starts, or with the environment it gives them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fracdnn
+from tests.cli.commands import run, run_ranks
+from tests.tabular.tables import mixed, write, write_parts
+
+SMALL = ["--width", "8", "--max-iter", "20", "--dtype", "float64"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A table of classes and one of values, whole and in parts, and a model of each."""
+    found = tmp_path_factory.mktemp("ranks")
+    for name, classes in (("classes", True), ("values", False)):
+        table = mixed(900, classes=classes)
+        write(table, found / f"{name}.csv")
+        for ending in ("parquet", "csv"):
+            write_parts(table, found / f"{name}-{ending}", ending, 5)
+        options = ["--target", "y", "--out", f"{name}.fracdnn", "--drop", "flag", *SMALL]
+        assert run("train", f"{name}.csv", *options, cwd=found).returncode == 0
+    return found
+
+
+def codes(ranks):
+    return [each.returncode for each in ranks]
+
+
+@pytest.mark.parametrize(("count", "ending"), [(2, "csv"), (7, "parquet")])
+def test_predictions_come_in_order_and_are_those_of_one_process(count, ending, place, tmp_path):
+    for name in ("classes", "values"):
+        options = [f"{name}.fracdnn", f"{name}-{ending}", "--id", "id", "--out"]
+        assert run("predict", *options, tmp_path / f"one.{ending}", cwd=place).returncode == 0
+        ranks = run_ranks(count, "predict", *options, tmp_path / f"all.{ending}", cwd=place)
+        assert codes(ranks) == [0] * count, ranks[0].stderr
+        assert "900 predictions" in ranks[0].stderr
+        assert not any(each.stderr or each.stdout for each in ranks[1:])
+        read = pl.read_csv if ending == "csv" else pl.read_parquet
+        one, every = (read(tmp_path / f"{each}.{ending}") for each in ("one", "all"))
+        assert every["id"].to_list() == [f"s{k}" for k in range(900)]
+        assert every.columns == one.columns
+        if name == "classes":
+            assert every["prediction"].to_list() == one["prediction"].to_list()
+        numbers = [column for column in one.columns if one[column].dtype == pl.Float64]
+        np.testing.assert_allclose(every[numbers].to_numpy(), one[numbers].to_numpy(), rtol=1e-12)
+
+
+def test_predictions_can_be_piped(place):
+    alone = run("predict", "classes.fracdnn", "classes-csv", cwd=place)
+    first, second = run_ranks(2, "predict", "classes.fracdnn", "classes-csv", cwd=place)
+    assert (first.returncode, second.returncode, second.stdout) == (0, 0, "")
+    assert first.stdout.splitlines()[0] == alone.stdout.splitlines()[0]
+    assert len(first.stdout.splitlines()) == 901
+
+
+@pytest.mark.parametrize("count", [3])
+def test_scores_are_those_of_one_process(count, place):
+    for name in ("classes", "values"):
+        arguments = ["evaluate", f"{name}.fracdnn", f"{name}-csv", "--json"]
+        alone, ranks = run(*arguments, cwd=place), run_ranks(count, *arguments, cwd=place)
+        assert codes(ranks) == [0] * count, ranks[0].stderr
+        assert not any(each.stdout or each.stderr for each in ranks[1:])
+        assert ranks[0].stderr == alone.stderr  # how many rows have no target
+        found, expected = json.loads(ranks[0].stdout), json.loads(alone.stdout)
+        assert found.keys() == expected.keys()
+        numbers = [key for key, value in expected.items() if isinstance(value, float | int)]
+        assert [found[key] for key in numbers] == pytest.approx([expected[key] for key in numbers], rel=1e-12)
+        assert found.get("confusion") == expected.get("confusion")
+
+
+def spoiled(place, folder):
+    """The parts, with a cell in the fourth that is no number."""
+    table = mixed(900)
+    write_parts(table, folder, "csv", 5)
+    part = folder / "part-003.csv"
+    frame = pl.read_csv(part, infer_schema=False)
+    frame[2, "a"] = "much"
+    frame.write_csv(part)
+    return int((np.linspace(0, 1, 6) ** 1.3 * 900).astype(int)[3]) + 3
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_fault_in_one_part_is_told_once_with_its_row_and_ends_all(command, place, tmp_path):
+    row = spoiled(place, tmp_path / "parts")
+    out = ["--out", tmp_path / "p.parquet"] if command == "predict" else []
+    ranks = run_ranks(3, command, place / "classes.fracdnn", tmp_path / "parts", *out, cwd=place)
+    assert codes(ranks) == [1] * 3
+    told = "".join(each.stderr for each in ranks)
+    assert told.count("fracdnn:") == 1
+    if command == "predict":
+        assert f"got 'much' in row {row}" in told
+    assert "got 'much' in row " in told
+    assert [path.name for path in tmp_path.iterdir()] == ["parts"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_full_disk_ends_all_with_one_line(ending, place, tmp_path):
+    out = tmp_path / f"p.{ending}"
+    ranks = run_ranks(2, "predict", "classes.fracdnn", "classes-csv", "--out", out, cwd=place, file_size=4000)
+    assert codes(ranks) == [1, 1]
+    assert f"cannot write to {out}: File too large" in ranks[0].stderr
+    assert ranks[1].stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_one_process_alone_can_read_is_refused(place):
+    for command in ("predict", "evaluate"):
+        ranks = run_ranks(2, command, "classes.fracdnn", "-", cwd=place)
+        assert codes(ranks) == [1, 1]
+        assert "DATA must be a file on several processes, got -" in ranks[0].stderr
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", "40", "-m", "fracdnn"]
+
+
+def workers_of(torchrun):
+    return [int(pid) for pid in Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()]
+
+
+def trained_by_torchrun(place, out, iterations, kills, chosen):
+    """Train, with a worker killed so often, each time when a new checkpoint is there and a random time later."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    options = ["--target", "y", "--out", out, "--max-iter", str(iterations), "--width", "8", "--batch-size", "1000"]
+    options += ["--checkpoint-every", "1", "--resume", "--quiet"]
+    command = [*TORCHRUN, "train", "classes.csv", *options]
+    with subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as job:
+        checkpoint, killed = out.with_suffix(".ckpt"), 0
+        while job.poll() is None and killed < kills:
+            before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+            while job.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
+                time.sleep(0.02)
+            time.sleep(chosen.uniform(0.0, 0.4))
+            workers = workers_of(job) if job.poll() is None else []
+            if len(workers) == 2:
+                os.kill(chosen.choice(workers), signal.SIGKILL)
+                killed += 1
+                while job.poll() is None and set(workers) & set(workers_of(job)):
+                    time.sleep(0.02)
+        told = job.communicate(timeout=300)[0].decode()
+    assert job.returncode == 0, told
+    assert killed == kills, f"the training ended after {killed} kills"
+    return fracdnn.load(out).estimator
+
+
+@pytest.mark.parametrize(("kills", "iterations"), [(2, 600), pytest.param(20, 4000, marks=pytest.mark.slow)])
+def test_torchrun_starts_again_and_ends_at_the_same_bits(kills, iterations, place, tmp_path):
+    chosen = random.Random(kills)
+    whole = trained_by_torchrun(place, tmp_path / "whole.fracdnn", iterations, 0, chosen)
+    ended = trained_by_torchrun(place, tmp_path / "ended.fracdnn", iterations, kills, chosen)
+    assert whole.history_.records == ended.history_.records
+    for name, value in whole.network_.state_dict().items():
+        assert value.equal(ended.network_.state_dict()[name])
