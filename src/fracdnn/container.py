@@ -145,7 +145,7 @@ def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
 def _without_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
     """The same structure with each tensor replaced by its place, and the tensor put into `tensors`."""
     if isinstance(value, torch.Tensor):
-        tensors[place] = value.detach().cpu().contiguous().clone()
+        tensors[place] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {_PLACE: place}
     if isinstance(value, dict):
         return {str(key): _without_tensors(item, f"{place}/{key}", tensors) for key, item in value.items()}

@@ -191,3 +191,33 @@ def test_targets_that_cannot_be(tmp_path):
     ):
         with pytest.raises(TableError, match=message):
             examine(stream, target, **options)
+
+
+def test_a_target_of_many_values_with_text_at_its_end_is_no_regression(tmp_path, small_pieces):
+    values = [f"{k}.5" for k in range(11_000)]
+    for last in ("text", "inf"):
+        table = pl.DataFrame({"a": np.arange(11_001) % 7, "y": [*values, last]})
+        stream = TableStream.of(str(write(table, tmp_path / f"{last}.csv")))
+        with pytest.raises(TableError, match="must hold finite numbers for a regression"):
+            examine(stream, "y", task="regression")
+    with pytest.raises(TableError, match="must hold at most 10,000 classes when streamed"):
+        examine(TableStream.of(str(tmp_path / "text.csv")), "y")
+
+
+@pytest.mark.parametrize("task", ["auto", "regression"])
+@pytest.mark.parametrize("rows", [300, 12_000])
+def test_a_target_must_be_clear_about_its_commas(rows, task, tmp_path, small_pieces):
+    cells = [f"{k // 900 + 1},{k % 900 + 100}" for k in range(rows)]
+    path = tmp_path / "t.csv"
+    path.write_text("a;y\n" + "".join(f"{k % 7};{cell}\n" for k, cell in enumerate(cells)))
+    with pytest.raises(TableError, match="column 'y' must be clear about its commas, got '1,100'"):
+        examine(TableStream.of(str(path)), "y", task=task)
+    path.write_text(path.read_text() + "1;0,5\n")
+    assert examine(TableStream.of(str(path)), "y", task=task).target.least == 0.5
+
+
+@pytest.mark.parametrize("target", ["n", "text"])
+def test_columns_may_have_any_name(target, tmp_path):
+    table = pl.DataFrame({name: ["x", "y", "y"] * 40 for name in ("n", "text", "label", "learned")})
+    path = write(table, tmp_path / "t.parquet")
+    assert_as_in_memory(path, read_table(str(path)), target)
