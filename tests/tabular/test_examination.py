@@ -52,6 +52,7 @@ def assert_as_in_memory(source, table, target="y", **options):
         assert found.target.counts.tolist() == np.unique(y, return_counts=True)[1].tolist()
     else:
         assert labels.squeeze(1).tolist() == y.tolist()
+        assert (found.target.least, found.target.most) == (y.min(), y.max())
         scale = Standardization.of(torch.from_numpy(y)[:, None])
         torch.testing.assert_close(found.target.scale.mean, scale.mean, rtol=1e-13, atol=0)
         torch.testing.assert_close(found.target.scale.deviation, scale.deviation, rtol=1e-13, atol=0)
@@ -221,3 +222,12 @@ def test_columns_may_have_any_name(target, tmp_path):
     table = pl.DataFrame({name: ["x", "y", "y"] * 40 for name in ("n", "text", "label", "learned")})
     path = write(table, tmp_path / "t.parquet")
     assert_as_in_memory(path, read_table(str(path)), target)
+
+
+def test_pieces_without_rows(tmp_path, small_pieces):
+    rows = [f"{k},{k % 2}\n" for k in range(900)]
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "".join(rows[:500]) + "\n" * 20_000 + "".join(rows[500:]))
+    found = assert_as_in_memory(path, read_table(str(path)))
+    assert 0 in found.sizes.sum(1)[:-1]
+    assert found.sizes.sum() == 900

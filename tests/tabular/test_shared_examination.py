@@ -32,6 +32,8 @@ def tables(tmp_path):
     more = {
         "large": pl.Series(rng.standard_normal(N) * scales),
         "late": pl.Series(["1"] * (N - 5) + ["text"] * 5),
+        "early": pl.Series(["text"] * 5 + ["1"] * (N - 5)),
+        "many": pl.Series([f"k{k // 190}" for k in range(N)]),
         "value": pl.Series(rng.standard_normal(N) * scales),
         "color": pl.Series(["red", None, "blue", "green"]).sample(N, with_replacement=True, seed=1),
     }
@@ -78,14 +80,16 @@ def with_bad_cells(folder):
 
 
 def check_found(alone, folder):
-    """That the tables are what they are for: long, with text that comes late, and with sketches of quantiles."""
+    """That the tables are what they are for: long, with columns that only the whole table explains."""
     table = pl.read_parquet(folder / "parquet" / "*.parquet")
     for source, target in TABLES:
         found = alone[source, target]
         columns = {column["name"]: column for column in found["columns"]}
-        assert columns["late"]["categories"] == ("1", "text")
+        assert all(columns[name]["categories"] == ("1", "text") for name in ("early", "late"))
         assert columns["kind"]["categories"] == ("(missing)", "blue", "green", "red")
-        assert any(note.startswith("column 'id' is left out: it is text with more than 100") for note in found["notes"])
+        for name in ("id", "many"):
+            why = f"column '{name}' is left out: it is text with more than 100"
+            assert any(note.startswith(why) for note in found["notes"])
         assert len(found["sizes"]) == 2 if source == "csv.gz" else len(found["sizes"]) > 12
         assert sum(map(sum, found["sizes"])) + found["n_without_target"] == N
         assert found["n_without_target"] == table[target].null_count()

@@ -185,11 +185,8 @@ class _Reader:
         """Of a piece, and its numbers of rows: of each role, and without a target."""
         import polars as pl
 
-        tree, counts, generator = (
-            Tree[_Summary](),
-            np.zeros(len(ROLES) + 1, dtype=np.int64),
-            self._division.generator(piece),
-        )
+        tree, generator = Tree[_Summary](), self._division.generator(piece)
+        counts = np.zeros(len(ROLES) + 1, dtype=np.int64)
         for number, frame in enumerate(read_piece(piece)):
             roles = self._division.roles(generator, frame.height)
             known = target_column(frame, self._target).is_not_null()
