@@ -30,10 +30,16 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
     require("safetensors")
     from safetensors.torch import save_file
 
-    tensors: dict[str, torch.Tensor] = {}
-    text = json.dumps(_without_tensors(document, "", tensors), ensure_ascii=False)
-    metadata = {"fracdnn": kind, "format": str(FORMAT), "document": text, "sha256": _digest(text, tensors)}
+    tensors, metadata = _written(kind, document)
     return write_whole(Path(path), lambda temporary: save_file(tensors, temporary, metadata=metadata))
+
+
+def document_bytes(kind: str, document: dict[str, Any]) -> bytes:
+    """The file that `write_document` writes; `read_document` takes it as `content`."""
+    require("safetensors")
+    from safetensors.torch import save
+
+    return save(*_written(kind, document))
 
 
 def read_document(path: str | os.PathLike, kind: str, content: bytes | None = None) -> dict[str, Any]:
@@ -67,6 +73,13 @@ def read_document(path: str | os.PathLike, kind: str, content: bytes | None = No
         if not isinstance(document, dict):
             raise TypeError(f"a {type(document).__name__} in place of a document")
         return document
+
+
+def _written(kind: str, document: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Tensors and metadata of a file."""
+    tensors: dict[str, torch.Tensor] = {}
+    text = json.dumps(_without_tensors(document, "", tensors), ensure_ascii=False)
+    return tensors, {"fracdnn": kind, "format": str(FORMAT), "document": text, "sha256": _digest(text, tensors)}
 
 
 @contextmanager
@@ -132,7 +145,7 @@ def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
 def _without_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
     """The same structure with each tensor replaced by its place, and the tensor put into `tensors`."""
     if isinstance(value, torch.Tensor):
-        tensors[place] = value.detach().cpu().contiguous().clone()
+        tensors[place] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {_PLACE: place}
     if isinstance(value, dict):
         return {str(key): _without_tensors(item, f"{place}/{key}", tensors) for key, item in value.items()}

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from sklearn.datasets import load_iris
@@ -264,6 +265,13 @@ def test_only_known_classes_are_built(model):
     with pytest.raises(FileContentError, match=r"got a document that does not fit together \('Foreign'\)"):
         fracdnn.load(model)
     assert type(Foreign.load(model)) is Foreign  # whoever names the class has it
+
+
+def test_tensors_are_written_however_they_lie_in_memory(tmp_path):
+    one, square = torch.tensor(3.0), torch.arange(4.0).reshape(2, 2)
+    document = {"expanded": one.expand(1), "rows": one.expand(3), "across": square.T, "none": one.expand(0)}
+    found = read_document(write_document(tmp_path / "file", "model", document), "model")
+    assert all(torch.equal(found[name], value) for name, value in document.items())
 
 
 def test_a_failed_save_leaves_the_old_file(model):

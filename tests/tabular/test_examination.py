@@ -1,5 +1,7 @@
 """What one pass over a streamed table finds is what the table in memory says."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -50,6 +52,7 @@ def assert_as_in_memory(source, table, target="y", **options):
         assert found.target.counts.tolist() == np.unique(y, return_counts=True)[1].tolist()
     else:
         assert labels.squeeze(1).tolist() == y.tolist()
+        assert (found.target.least, found.target.most) == (y.min(), y.max())
         scale = Standardization.of(torch.from_numpy(y)[:, None])
         torch.testing.assert_close(found.target.scale.mean, scale.mean, rtol=1e-13, atol=0)
         torch.testing.assert_close(found.target.scale.deviation, scale.deviation, rtol=1e-13, atol=0)
@@ -128,12 +131,11 @@ def test_rows_are_divided_alike_however_often_and_by_whomever_they_are_read(tmp_
     for role in ("training", "validation", "test"):
         x, _ = all_samples(whole.samples(role))
         assert len(x) == whole.n_rows(role)
-    shares = [examine(stream.shard(rank, 3), "y", division=division) for rank in range(3)]
-    for rank, share in enumerate(shares):
-        assert share.sizes.tolist() == whole.sizes[rank::3].tolist()
+    part = examine(replace(stream, pieces=stream.pieces[:3]), "y", division=division)
+    assert part.sizes.tolist() == whole.sizes[:3].tolist()
     other = examine(stream, "y", division=Division(test=0.2, validation=0.25, seed=6))
     assert other.sizes.tolist() != whole.sizes.tolist()
-    assert len({whole.digest, other.digest, shares[0].digest}) == 3
+    assert len({whole.digest, other.digest, part.digest}) == 3
     assert examine(stream, "y", division=division).digest == whole.digest
 
 
@@ -190,3 +192,42 @@ def test_targets_that_cannot_be(tmp_path):
     ):
         with pytest.raises(TableError, match=message):
             examine(stream, target, **options)
+
+
+def test_a_target_of_many_values_with_text_at_its_end_is_no_regression(tmp_path, small_pieces):
+    values = [f"{k}.5" for k in range(11_000)]
+    for last in ("text", "inf"):
+        table = pl.DataFrame({"a": np.arange(11_001) % 7, "y": [*values, last]})
+        stream = TableStream.of(str(write(table, tmp_path / f"{last}.csv")))
+        with pytest.raises(TableError, match="must hold finite numbers for a regression"):
+            examine(stream, "y", task="regression")
+    with pytest.raises(TableError, match="must hold at most 10,000 classes when streamed"):
+        examine(TableStream.of(str(tmp_path / "text.csv")), "y")
+
+
+@pytest.mark.parametrize("task", ["auto", "regression"])
+@pytest.mark.parametrize("rows", [300, 12_000])
+def test_a_target_must_be_clear_about_its_commas(rows, task, tmp_path, small_pieces):
+    cells = [f"{k // 900 + 1},{k % 900 + 100}" for k in range(rows)]
+    path = tmp_path / "t.csv"
+    path.write_text("a;y\n" + "".join(f"{k % 7};{cell}\n" for k, cell in enumerate(cells)))
+    with pytest.raises(TableError, match="column 'y' must be clear about its commas, got '1,100'"):
+        examine(TableStream.of(str(path)), "y", task=task)
+    path.write_text(path.read_text() + "1;0,5\n")
+    assert examine(TableStream.of(str(path)), "y", task=task).target.least == 0.5
+
+
+@pytest.mark.parametrize("target", ["n", "text"])
+def test_columns_may_have_any_name(target, tmp_path):
+    table = pl.DataFrame({name: ["x", "y", "y"] * 40 for name in ("n", "text", "label", "learned")})
+    path = write(table, tmp_path / "t.parquet")
+    assert_as_in_memory(path, read_table(str(path)), target)
+
+
+def test_pieces_without_rows(tmp_path, small_pieces):
+    rows = [f"{k},{k % 2}\n" for k in range(900)]
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "".join(rows[:500]) + "\n" * 20_000 + "".join(rows[500:]))
+    found = assert_as_in_memory(path, read_table(str(path)))
+    assert 0 in found.sizes.sum(1)[:-1]
+    assert found.sizes.sum() == 900

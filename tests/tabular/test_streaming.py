@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from fracdnn.exceptions import InvalidArgumentError, TableError
+from fracdnn.exceptions import TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.examination import examine
 from fracdnn.tabular.reading import read_table
@@ -27,12 +27,7 @@ def test_chunks_are_the_table(ending, tmp_path, monkeypatch):
     if ending == "parquet":
         assert all(chunk.height <= 33 for chunk in stream.chunks())
         assert_frame_equal(pl.concat(stream.chunks()), mixed())
-    shares = [stream.shard(rank, 3) for rank in range(3)]
-    assert sorted(piece.number for share in shares for piece in share.pieces) == list(range(len(stream.pieces)))
-    with pytest.raises(InvalidArgumentError, match=r"rank must lie in \[0, world\), got 3 of 3"):
-        stream.shard(3, 3)
-    with pytest.raises(TableError, match=r"must have a piece for each process, got \d+ for 999"):
-        stream.shard(0, 999)
+    assert [piece.number for piece in stream.pieces] == list(range(len(stream.pieces)))
 
 
 def test_quoted_cells_with_line_ends_stay_whole(tmp_path, monkeypatch):

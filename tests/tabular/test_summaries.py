@@ -8,12 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fracdnn.tabular.summaries import Moments, Quantiles
+from fracdnn.tabular.tree import Tree
 
 NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60)
 
 
 def in_parts(values, cuts):
     return np.split(values, sorted(cut % (len(values) + 1) for cut in cuts))
+
+
+def in_a_tree(parts, size):
+    tree = Tree()
+    for number, part in enumerate(parts):
+        tree.add_part(number, Quantiles.of(part, size))
+    return tree
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,30 +59,28 @@ def test_small_deviations_around_a_large_mean_are_kept():
 @given(NUMBERS, st.lists(st.integers(0, 60), max_size=9))
 def test_medians_of_few_values_are_exact(numbers, cuts):
     values = np.array(numbers)
-    found = Quantiles(size=64)
-    for part in in_parts(values, cuts):
-        found.add(part)
+    found = in_a_tree(in_parts(values, cuts), 64).root()
     assert found.median() == pl.Series(values).median()
     assert found.rank_error == 0
 
 
 @pytest.mark.parametrize("order", ["random", "sorted", "repeated"])
-@pytest.mark.parametrize("shared", [False, True])
-def test_medians_of_many_values_are_within_the_stated_error(order, shared):
-    rng, n, parts = np.random.default_rng(1), 40_000, 37
+@pytest.mark.parametrize("parts", [32, 33, 37, 63])
+def test_medians_of_many_values_are_within_the_stated_error(order, parts):
+    rng, n = np.random.default_rng(1), 40_000
     values = rng.standard_normal(n)
     if order == "sorted":
         values.sort()
     elif order == "repeated":
         values[rng.random(n) < 0.4] = 0.25
-    found, other = Quantiles(size=128), Quantiles(size=128)
-    for number, part in enumerate(np.array_split(values, parts)):
-        (other if shared and number % 2 else found).add(part)
-    found.merge(other)
+    tree = in_a_tree(np.array_split(values, parts), 128)
+    found = tree.root()
     median = found.median()
     ranks = np.searchsorted(np.sort(values), median, side="left"), np.searchsorted(np.sort(values), median, "right")
     off = max(0, ranks[0] - n / 2, n / 2 - ranks[1])
     assert off <= found.rank_error + 1
     assert 0 < found.rank_error <= n * (math.ceil(math.log2(parts)) + 1) / (2 * 128)
-    held = sum(len(summary[0]) for summary in found._summaries if summary is not None)
+    held = sum(len(node.summary.values) for node in tree.nodes)
     assert held <= 128 * (math.ceil(math.log2(parts)) + 1)
+    assert len(found.values) <= 128
+    assert found.weights.sum() == pytest.approx(n, rel=1e-12)

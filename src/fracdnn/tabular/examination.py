@@ -2,28 +2,30 @@
 
 import hashlib
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.model import check_target_name, target_column, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, check_columns, has_no_text, parsed, quoted
-from fracdnn.tabular.statistics import ColumnStatistics, Places, TableStatistics
+from fracdnn.tabular.columns import Cell, ColumnReader, ColumnSummary, Places
+from fracdnn.tabular.model import check_target_name, target_column
+from fracdnn.tabular.preparation import Preparation, check_columns, parsed, quoted
+from fracdnn.tabular.statistics import TableStatistics
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
-from fracdnn.tabular.summaries import Moments
+from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
+from fracdnn.tabular.tree import Tree, shared
 from fracdnn.training import Samples, Standardization
 from fracdnn.training.samples import Chunk
+from fracdnn.training.together import Alone, Ranks
 
 if TYPE_CHECKING:
     import polars as pl
 
 ROLES = ("training", "validation", "test")
-MOST_LABELS = 10_000
 
 
 @dataclass(frozen=True)
@@ -41,34 +43,6 @@ class Division:
         """Places in `ROLES` for the next `n` rows of a piece."""
         drawn, test = generator.random(n), 1.0 - self.test
         return np.searchsorted([test * (1.0 - self.validation), test], drawn, side="right")
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is to be predicted: classes with the number of rows to learn from that have them, or a scale of values."""
-
-    name: str
-    task: str
-    classes: np.ndarray | None
-    counts: np.ndarray
-    scale: Standardization | None
-    least: float
-    most: float
-
-    def digest(self) -> str:
-        scale = None if self.scale is None else [self.scale.mean.tolist(), self.scale.deviation.tolist()]
-        classes = None if self.classes is None else self.classes.tolist()
-        return repr((self.name, self.task, classes, self.counts.tolist(), scale))
-
-    def values(self, column: "pl.Series") -> np.ndarray:
-        """Labels or values as the whole table has them, whatever this part of it looks like."""
-        import polars as pl
-
-        if self.classes is None:
-            return parsed(column).to_numpy()
-        if self.classes.dtype.kind == "U":
-            return column.cast(pl.String).to_numpy().astype(str)
-        return parsed(column).cast(pl.Int64).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -142,31 +116,24 @@ def examine(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     division: Division | None = None,
+    ranks: Ranks | None = None,
 ) -> ExaminedTable:
-    """One pass over the table; what is not as it should be is an error that names file and row."""
-    import polars as pl
+    """One pass over the table; what is not as it should be is an error that names file and row.
 
-    division = division or Division()
+    Several ranks (`fracdnn.training.together`) with the same stream read a range of its pieces each. All get the same,
+    to the last bit what one would get.
+    """
+    division, ranks = division or Division(), ranks or Alone()
+    settings = (target, task, tuple(drop), tuple(categorical), division)
+    ranks.check_same(table=repr(_spans(stream)), settings=repr(settings))
     check_columns((*drop, *categorical), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     features = {name: kind for name, kind in stream.schema.items() if name not in (*drop, target)}
-    statistics, about = TableStatistics(features, categorical=categorical), _Targets(target, stream.schema[target])
-    sizes = np.zeros((len(stream.pieces), len(ROLES)), dtype=np.int64)
-    n_rows = Counter[str]()
-    for place, piece in enumerate(stream.pieces):
-        file, generator = piece.file.path, division.generator(piece)
-        for frame in read_piece(piece):
-            roles = division.roles(generator, frame.height)
-            known = target_column(frame, target).is_not_null()
-            roles, rows = roles[known.to_numpy()], n_rows[file] + 1 + known.arg_true().to_numpy()
-            n_rows[file] += frame.height
-            frame = frame.filter(known)
-            learned, places = pl.Series(roles < ROLES.index("test")), Places(file, rows)
-            statistics.add(frame, learned, places)
-            about.add(target_column(frame, target), learned, places)
-            sizes[place] += np.bincount(roles, minlength=len(ROLES))
+    summary, counts = _read(stream, _Reader(features, stream.schema, target, categorical, division), ranks)
+    sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
     _check_rows(stream, sizes, n_rows, target)
-    found = about.found(task)
+    found = summary.target.found(target, task)
+    statistics = TableStatistics(features, summary.columns, lambda cell: _place(stream, n_rows, cell))
     preparation, notes = statistics.preparation()
     content = f"{statistics.digest()} {found.digest()} {sizes.tolist()} {division}"
     return ExaminedTable(
@@ -177,15 +144,103 @@ def examine(
         notes,
         statistics.standardization(preparation),
         sizes,
-        n_rows.total() - int(sizes.sum()),
+        int(counts[:, len(ROLES)].sum()),
         hashlib.sha256(content.encode()).hexdigest(),
     )
 
 
-def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: Counter[str], target: str) -> None:
+@dataclass(frozen=True)
+class _Summary:
+    """What is kept of some pieces of a table."""
+
+    columns: tuple[ColumnSummary, ...]
+    target: TargetSummary
+
+    def merged(self, other: "_Summary") -> "_Summary":
+        columns = tuple(mine.merged(theirs) for mine, theirs in zip(self.columns, other.columns, strict=True))
+        return _Summary(columns, self.target.merged(other.target))
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "_Summary":
+        columns = tuple(ColumnSummary.from_document(each) for each in document["columns"])
+        return cls(columns, TargetSummary.from_document(document["target"]))
+
+
+class _Reader:
+    """Makes summaries of pieces."""
+
+    def __init__(
+        self,
+        features: "Mapping[str, pl.DataType]",
+        schema: "pl.Schema",
+        target: str,
+        categorical: Sequence[str],
+        division: Division,
+    ) -> None:
+        self._columns = {name: ColumnReader(kind, name in categorical) for name, kind in features.items()}
+        self._target, self._about = target, TargetReader(target, schema[target])
+        self._schema, self._division = schema, division
+
+    def read(self, piece: Piece) -> tuple[_Summary, np.ndarray]:
+        """Of a piece, and its numbers of rows: of each role, and without a target."""
+        import polars as pl
+
+        tree, generator = Tree[_Summary](), self._division.generator(piece)
+        counts = np.zeros(len(ROLES) + 1, dtype=np.int64)
+        for number, frame in enumerate(read_piece(piece)):
+            roles = self._division.roles(generator, frame.height)
+            known = target_column(frame, self._target).is_not_null()
+            places = Places(piece.number, counts.sum() + 1 + known.arg_true().to_numpy())
+            roles[~known.to_numpy()] = len(ROLES)
+            counts += np.bincount(roles, minlength=len(counts))
+            tree.add_part(number, self._summary(frame.filter(known), roles[known.to_numpy()], places))
+        if not tree.nodes:
+            nothing = pl.DataFrame(schema=self._schema)
+            tree.add_part(0, self._summary(nothing, np.empty(0), Places(piece.number, np.empty(0))))
+        return tree.root(), counts
+
+    def _summary(self, frame: "pl.DataFrame", roles: np.ndarray, places: Places) -> _Summary:
+        import polars as pl
+
+        learned = pl.Series(roles < ROLES.index("test"))
+        columns = tuple(reader.summary(frame[name], learned, places) for name, reader in self._columns.items())
+        return _Summary(columns, self._about.summary(target_column(frame, self._target), learned))
+
+
+def _read(stream: TableStream, reader: _Reader, ranks: Ranks) -> tuple[_Summary, np.ndarray]:
+    """Of the whole table, and of each piece its numbers of rows."""
+    n, tree = len(stream.pieces), Tree[_Summary]()
+    counts = np.zeros((n, len(ROLES) + 1), dtype=np.int64)
+    begin, end = (rank * n // ranks.count for rank in (ranks.rank, ranks.rank + 1))
+    with ranks.interrupts_noted():
+        # After each piece all are told of an error or of Ctrl-C, so that nobody reads on for nothing.
+        for place in range(begin, begin + math.ceil(n / ranks.count)):
+            with ranks.together("reading the table"):
+                if place < end:
+                    summary, counts[place] = reader.read(stream.pieces[place])
+                    tree.add_part(place, summary)
+        whole = shared(tree, ranks, _Summary.from_document)
+        counts = ranks.sum(torch.from_numpy(counts), "the number of rows").numpy()
+        ranks.settle(None, "reading the table")
+    return whole.root(), counts
+
+
+def _spans(stream: TableStream) -> list[Any]:
+    """What tells a table from another one without reading it."""
+    return [(Path(each.file.path).name, each.file.state[0], each.begin, each.end) for each in stream.pieces]
+
+
+def _place(stream: TableStream, n_rows: np.ndarray, cell: Cell) -> str:
+    file = stream.pieces[cell.piece].file
+    before = sum(int(n_rows[piece.number]) for piece in stream.pieces[: cell.piece] if piece.file is file)
+    return f"row {before + cell.row} of {file.path}"
+
+
+def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:
     """Every file must hold rows, and there must be some of each kind that was asked for."""
+    with_rows = {piece.file.path for piece in stream.pieces if n_rows[piece.number]}
     for file in stream.files:
-        if not n_rows[file.path]:
+        if file.path not in with_rows:
             raise TableError(f"{file.path} must hold at least one row below its heading, got none; check the file")
     if not sizes.sum():
         raise TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
@@ -193,71 +248,3 @@ def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: Counter[str], ta
         raise TableError(
             f"{stream.source} must leave rows to learn from, got none of {int(sizes.sum())}; hold out a smaller share"
         )
-
-
-class _Targets:
-    """Summaries of the target column: its labels while they are few, its numbers while all cells are numbers."""
-
-    def __init__(self, name: str, dtype: "pl.DataType") -> None:
-        self._name, self._dtype = name, dtype
-        self._all, self._learned = Counter[Any](), Counter[Any]()
-        self._column = ColumnStatistics(name, dtype, categorical=False)
-        self._moments = Moments.of(np.empty((0, 1)))
-        self._least, self._most = math.inf, -math.inf
-
-    def add(self, values: "pl.Series", learned: "pl.Series", places: Places) -> None:
-        import polars as pl
-
-        if has_no_text(self._dtype):
-            target_values(values, "classification")  # which says so
-        self._column.add(values, pl.Series([True]).new_from_index(0, len(values)), places)
-        if self._column.is_number and len(values):
-            numbers = parsed(values).to_numpy()
-            self._least, self._most = min(self._least, numbers.min()), max(self._most, numbers.max())
-            kept = numbers[learned.to_numpy() & np.isfinite(numbers)]
-            self._moments = self._moments.merged(Moments.of(kept[:, None]))
-        if len(self._all) <= MOST_LABELS:
-            for counter, part in ((self._all, values), (self._learned, values.filter(learned))):
-                counts = part.value_counts(name="n")
-                counter.update(dict(zip(counts[self._name], counts["n"], strict=True)))
-
-    def found(self, task: str) -> Target:
-        few = len(self._all) <= MOST_LABELS
-        distinct = self._series(self._all)
-        if task == "auto":
-            task = task_of(distinct) if few else "regression" if self._column.is_number else "classification"
-        if task == "regression":
-            return self._values(distinct)
-        if not few:
-            raise TableError(
-                f"the target column {quoted(self._name)} must hold at most {MOST_LABELS:,} classes when streamed, "
-                f"got more; group them, or pass --memory-limit to read the table whole"
-            )
-        return self._classes(distinct)
-
-    def _series(self, counter: Counter[Any]) -> "pl.Series":
-        import polars as pl
-
-        return pl.Series(self._name, list(counter), dtype=self._dtype)
-
-    def _values(self, distinct: "pl.Series") -> Target:
-        if not (self._column.is_number and math.isfinite(self._least) and math.isfinite(self._most)):
-            target_values(distinct.extend_constant(math.inf, 1) if self._column.is_number else distinct, "regression")
-        mean, deviation = (torch.from_numpy(part) for part in (self._moments.mean, self._moments.deviation))
-        scale = Standardization.of_moments(mean, deviation)
-        return Target(self._name, "regression", None, self._moments.count, scale, self._least, self._most)
-
-    def _classes(self, distinct: "pl.Series") -> Target:
-        labels = target_values(distinct, "classification")
-        classes, which = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise TableError(
-                f"the target column {quoted(self._name)} must hold two classes at least, got only {str(classes[0])!r}"
-            )
-        counts = np.bincount(which, weights=[self._learned[label] for label in self._all])
-        if not counts.all():
-            raise TableError(
-                f"the rows to learn from must hold all {len(classes)} classes, got {np.count_nonzero(counts)}; "
-                f"pass a smaller --test-fraction"
-            )
-        return Target(self._name, "classification", classes, counts, None, math.nan, math.nan)

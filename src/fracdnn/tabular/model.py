@@ -131,10 +131,7 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     if task == "regression":
         numbers = numbers_in(values)
         if numbers is None or not bool(numbers.is_finite().all()):
-            raise TableError(
-                f"the target column {quoted(values.name)} must hold finite numbers for a regression, got other cells; "
-                f"pass --task classification"
-            )
+            raise no_finite_numbers(values.name)
         return numbers.to_numpy()
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is not None and _are_labels(numbers):
@@ -145,3 +142,10 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
             f"save them as text"
         )
     return values.cast(pl.String).to_numpy().astype(str)
+
+
+def no_finite_numbers(name: str) -> TableError:
+    return TableError(
+        f"the target column {quoted(name)} must hold finite numbers for a regression, got other cells; "
+        f"pass --task classification"
+    )

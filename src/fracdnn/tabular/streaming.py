@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fracdnn.exceptions import InvalidArgumentError, TableError
+from fracdnn.exceptions import TableError
 from fracdnn.extras import require
 from fracdnn.tabular.reading import (
     PART_ROWS,
@@ -54,7 +54,7 @@ class File:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows or bytes from `begin` to `end` of a file; to None is all of it. `number` is its place in the whole table."""
+    """Rows or bytes from `begin` to `end` of a file; to None is all of it. `number` is its place in the table."""
 
     number: int
     file: File
@@ -64,9 +64,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class TableStream:
-    """The pieces of a table, of all or of one process's share. Only headings and footers have been read, of text files
-    also where rows end.
-    """
+    """The pieces of a table. Only headings and footers have been read, of text files also where rows end."""
 
     source: str
     pieces: tuple[Piece, ...]
@@ -102,17 +100,6 @@ class TableStream:
         if any(piece.file.n_rows is None for piece in self.pieces):
             return None
         return sum(piece.end - piece.begin for piece in self.pieces if piece.end is not None)
-
-    def shard(self, rank: int, world: int) -> "TableStream":
-        """The share of one of `world` processes: every `world`-th piece, from that of its rank on."""
-        if not 0 <= rank < world:
-            raise InvalidArgumentError(f"rank must lie in [0, world), got {rank} of {world}; count processes from 0")
-        if len(self.pieces) < world:
-            raise TableError(
-                f"{self.source} must have a piece for each process, got {len(self.pieces)} for {world}; "
-                f"write it in more parts, or start fewer processes"
-            )
-        return replace(self, pieces=self.pieces[rank::world])
 
     def chunks(self, numbers: Sequence[str] = ()) -> "Iterator[pl.DataFrame]":
         """All rows in order, as frames of bounded size."""

@@ -1,8 +1,17 @@
-"""What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one."""
+"""What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one.
 
-from dataclasses import dataclass
+To send it elsewhere, a summary becomes a document (`fracdnn.container`) and is made again by `from_document`.
+"""
+
+from dataclasses import dataclass, fields, is_dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # A quantile is exact up to this many different values; see `Quantiles` for the error beyond.
 MOST_DISTINCT = 8192
@@ -36,65 +45,83 @@ class Moments:
         within = np.hypot(np.sqrt(mine) * self.deviation, np.sqrt(theirs) * other.deviation)
         return Moments(count, self.mean + theirs * apart, np.hypot(within, np.sqrt(mine * theirs) * apart))
 
+    @classmethod
+    def from_document(cls, document: dict[str, torch.Tensor]) -> "Moments":
+        return cls(*(document[name].numpy() for name in ("count", "mean", "deviation")))
 
+
+@dataclass(frozen=True)
 class Quantiles:
-    """Quantiles of numbers that come in parts, from at most `size` values for each doubling of the parts.
+    """Quantiles of numbers, from at most `size` of them: sorted values with weights.
 
-    Sorted values with weights. More than `size` different ones become the `size` that lie at the ranks
-    (j + ½) n / size, with equal weights: any rank moves by n / (2 size) at most. As only summaries of equally many
-    parts are merged, a number meets log2(parts) + 1 such losses at most, so that a rank of N numbers is off by
-    N (log2(parts) + 1) / (2 size) at most. `rank_error` is the sum of the losses that happened, in numbers.
+    More than `size` different ones become the `size` that lie at the ranks (j + ½) n / size, with equal weights: any
+    rank moves by n / (2 size) at most. Where summaries are merged in a tree, as `Tree` does it, a number meets such a
+    loss at its leaf and at each merge above it, so that a rank of N numbers in P parts is off by
+    N (ceil(log2 P) + 1) / (2 size) at most. `rank_error` is the sum of the losses that happened, in numbers.
     """
 
-    def __init__(self, size: int = MOST_DISTINCT) -> None:
-        self.size, self.rank_error = size, 0.0
-        # At place k a summary of 2^k parts, or None: a binary counter.
-        self._summaries: list[tuple[np.ndarray, np.ndarray] | None] = []
+    values: np.ndarray
+    weights: np.ndarray
+    rank_error: float = 0.0
+    size: int = MOST_DISTINCT
 
-    def add(self, values: np.ndarray) -> None:
-        """Finite numbers [n] of one more part."""
-        if len(values):
-            distinct, counts = np.unique(values, return_counts=True)
-            self._carry(0, distinct, counts.astype(np.float64))
+    @classmethod
+    def of(cls, values: np.ndarray, size: int = MOST_DISTINCT) -> "Quantiles":
+        """Of finite numbers [n]."""
+        distinct, counts = np.unique(values, return_counts=True)
+        return cls(distinct, counts.astype(np.float64), 0.0, size)._compressed()
 
-    def merge(self, other: "Quantiles") -> None:
-        self.rank_error += other.rank_error
-        for place, summary in enumerate(other._summaries):
-            if summary is not None:
-                self._carry(place, *summary)
+    def merged(self, other: "Quantiles") -> "Quantiles":
+        """Of both together."""
+        values, which = np.unique(np.concatenate([self.values, other.values]), return_inverse=True)
+        weights = np.bincount(which, weights=np.concatenate([self.weights, other.weights]))
+        return Quantiles(values, weights, self.rank_error + other.rank_error, self.size)._compressed()
 
     def median(self) -> float:
         """As Polars has it: of an even number of values, the middle between two."""
-        found = [summary for summary in self._summaries if summary is not None]
-        values, weights = _merged(found)
-        ends = weights.cumsum()
-        low, high = (values[np.searchsorted(ends, rank, side="right")] for rank in _middle(round(ends[-1])))
+        ends = self.weights.cumsum()
+        low, high = (self.values[np.searchsorted(ends, rank, side="right")] for rank in _middle(round(ends[-1])))
         return float(low + 0.5 * (high - low))
 
-    def _carry(self, place: int, values: np.ndarray, weights: np.ndarray) -> None:
-        values, weights = self._compressed(values, weights)
-        while place < len(self._summaries) and (here := self._summaries[place]) is not None:
-            values, weights = self._compressed(*_merged([here, (values, weights)]))
-            self._summaries[place] = None
-            place += 1
-        self._summaries += [None] * (place + 1 - len(self._summaries))
-        self._summaries[place] = values, weights
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "Quantiles":
+        values, weights = (document[name].numpy() for name in ("values", "weights"))
+        return cls(values, weights, document["rank_error"], document["size"])
 
-    def _compressed(self, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if len(values) <= self.size:
-            return values, weights
-        ends = weights.cumsum()
-        each = ends[-1] / self.size
+    def _compressed(self) -> "Quantiles":
+        if len(self.values) <= self.size:
+            return self
+        ends = self.weights.cumsum()
+        each = float(ends[-1]) / self.size
         ranks = (np.arange(self.size) + 0.5) * each
         kept, counts = np.unique(np.searchsorted(ends, ranks, side="right"), return_counts=True)
-        self.rank_error += each / 2
-        return values[kept], counts * each
+        return Quantiles(self.values[kept], counts * each, self.rank_error + each / 2, self.size)
 
 
 def _middle(n: int) -> tuple[int, int]:
     return (n - 1) // 2, n // 2
 
 
-def _merged(summaries: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    values, which = np.unique(np.concatenate([values for values, _ in summaries]), return_inverse=True)
-    return values, np.bincount(which, weights=np.concatenate([weights for _, weights in summaries]))
+def as_document(summary: Any) -> Any:
+    """Dataclasses as dicts, arrays and frames as tensors, at any depth; exact."""
+    import polars as pl
+
+    if is_dataclass(summary):
+        return {each.name: as_document(getattr(summary, each.name)) for each in fields(summary)}
+    if isinstance(summary, tuple):
+        return [as_document(each) for each in summary]
+    if isinstance(summary, np.ndarray):
+        return torch.from_numpy(summary)
+    return _as_ipc(summary) if isinstance(summary, pl.DataFrame) else summary
+
+
+def _as_ipc(frame: "pl.DataFrame") -> torch.Tensor:
+    content = BytesIO()
+    frame.write_ipc(content)
+    return torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8)
+
+
+def from_ipc(content: torch.Tensor) -> "pl.DataFrame":
+    import polars as pl
+
+    return pl.read_ipc(content.numpy().tobytes())

@@ -1,0 +1,188 @@
+"""What one pass keeps of a column of a table, in bounded memory; summaries of parts merge into one.
+
+A column may be numbers while all its cells to learn from are, and categories while they are few. What it is no more in
+one part it is in no other either, and nothing of it is kept.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fracdnn.tabular.preparation import (
+    MOST_CATEGORIES,
+    as_categories,
+    check_commas,
+    has_no_text,
+    is_ambiguous,
+    missing_as_null,
+    parsed,
+    quoted,
+)
+from fracdnn.tabular.summaries import Moments, Quantiles
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that is not as it should be: how it is shown, the number of its piece, and its row there, from 1 on."""
+
+    text: str
+    piece: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the rows of a chunk stand: the number of the piece, and the row of each in it, the first being 1."""
+
+    piece: int
+    rows: np.ndarray
+
+    def cell(self, text: str, place: int) -> Cell:
+        return Cell(text, self.piece, int(self.rows[place]))
+
+
+@dataclass(frozen=True)
+class Commas:
+    """Of cells with a comma in place of the point: the first, how many, and how many may mean thousands."""
+
+    first: str = ""
+    count: int = 0
+    ambiguous: int = 0
+
+    @classmethod
+    def of(cls, column: "pl.Series") -> "Commas":
+        import polars as pl
+
+        if column.dtype != pl.String:
+            return cls()
+        cells = column.filter(column.str.contains(",", literal=True).fill_null(False))
+        return cls(cells[0], len(cells), int(is_ambiguous(cells).sum())) if len(cells) else cls()
+
+    def merged(self, other: "Commas") -> "Commas":
+        return Commas(self.first or other.first, self.count + other.count, self.ambiguous + other.ambiguous)
+
+    def check(self, name: str) -> None:
+        """Only the whole table can tell."""
+        if self.count:
+            check_commas(name, self.first, self.count == self.ambiguous)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column of numbers, with the first cells that are none (in rows that are only tested) or not finite."""
+
+    moments: Moments
+    quantiles: Quantiles
+    commas: Commas
+    bad: Cell | None
+    infinite: Cell | None
+
+    def merged(self, other: "Numbers") -> "Numbers":
+        return Numbers(
+            self.moments.merged(other.moments),
+            self.quantiles.merged(other.quantiles),
+            self.commas.merged(other.commas),
+            self.bad or other.bad,
+            self.infinite or other.infinite,
+        )
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "Numbers":
+        return cls(
+            Moments.from_document(document["moments"]),
+            Quantiles.from_document(document["quantiles"]),
+            Commas(**document["commas"]),
+            *(document[name] and Cell(**document[name]) for name in ("bad", "infinite")),
+        )
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """The rows to learn from, those that hold something, and what is in them; None for what the column is not."""
+
+    rows: int
+    cells: int
+    numbers: Numbers | None
+    categories: tuple[tuple[str, int], ...] | None
+
+    def merged(self, other: "ColumnSummary") -> "ColumnSummary":
+        numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
+        categories = None
+        if self.categories is not None and other.categories is not None:
+            categories = _few(Counter(dict(self.categories)) + Counter(dict(other.categories)))
+        return ColumnSummary(self.rows + other.rows, self.cells + other.cells, numbers, categories)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "ColumnSummary":
+        numbers, categories = document["numbers"], document["categories"]
+        return cls(
+            document["rows"],
+            document["cells"],
+            numbers and Numbers.from_document(numbers),
+            None if categories is None else tuple((text, n) for text, n in categories),
+        )
+
+
+class ColumnReader:
+    """Makes a summary of each part of a column; what it has turned out not to be is not tried again."""
+
+    def __init__(self, dtype: "pl.DataType", categorical: bool) -> None:
+        import polars as pl
+
+        self._may_be_numbers = not categorical and may_be_numbers(dtype)
+        self._may_be_categories = is_usable(dtype) and not (self._may_be_numbers and dtype != pl.String)
+
+    def summary(self, column: "pl.Series", learned: "pl.Series", places: Places) -> ColumnSummary:
+        """Of one more part; `learned` [n] says which rows to learn from, the others are only checked."""
+        column = missing_as_null(column)
+        kept = column.filter(learned)
+        numbers = _numbers(column, learned, places) if self._may_be_numbers else None
+        categories = _categories(kept) if self._may_be_categories else None
+        self._may_be_numbers, self._may_be_categories = numbers is not None, categories is not None
+        return ColumnSummary(len(kept), len(kept) - kept.null_count(), numbers, categories)
+
+
+def is_usable(dtype: "pl.DataType") -> bool:
+    return not (dtype.is_temporal() or has_no_text(dtype))
+
+
+def may_be_numbers(dtype: "pl.DataType") -> bool:
+    import polars as pl
+
+    return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
+
+
+def _numbers(column: "pl.Series", learned: "pl.Series", places: Places) -> Numbers | None:
+    import polars as pl
+
+    values, bad_cell, infinite = parsed(column), None, None
+    if column.dtype == pl.String:
+        bad = column.is_not_null() & values.is_null()
+        if (bad & learned).any():
+            return None
+        if bad.any():
+            row = int(bad.arg_max() or 0)
+            bad_cell = places.cell(quoted(column[row]), row)
+    numbers = values.fill_null(float("nan")).to_numpy()
+    if np.isinf(numbers).any():
+        row = int(np.isinf(numbers).argmax())
+        infinite = places.cell(str(numbers[row]), row)
+    numbers = numbers[learned.to_numpy()]
+    numbers = numbers[np.isfinite(numbers)]
+    commas = Commas.of(column.filter(learned))
+    return Numbers(Moments.of(numbers[:, None]), Quantiles.of(numbers), commas, bad_cell, infinite)
+
+
+def _categories(kept: "pl.Series") -> tuple[tuple[str, int], ...] | None:
+    counts = as_categories(kept).alias("text").value_counts(name="n")
+    return _few(dict(counts.iter_rows())) if counts.height <= MOST_CATEGORIES else None
+
+
+def _few(counts: dict[str, int]) -> tuple[tuple[str, int], ...] | None:
+    """In alphabetical order."""
+    return tuple(sorted(counts.items())) if len(counts) <= MOST_CATEGORIES else None

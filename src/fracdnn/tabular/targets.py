@@ -1,0 +1,167 @@
+"""What is to be predicted from a table: classes or values, and what one pass keeps of their column."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fracdnn.exceptions import TableError
+from fracdnn.tabular.columns import Commas, may_be_numbers
+from fracdnn.tabular.model import no_finite_numbers, target_values, task_of
+from fracdnn.tabular.preparation import parsed, quoted
+from fracdnn.tabular.summaries import Moments, from_ipc
+from fracdnn.training import Standardization
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_LABELS = 10_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be predicted: classes with the number of rows to learn from that have them, or a scale of values."""
+
+    name: str
+    task: str
+    classes: np.ndarray | None
+    counts: np.ndarray
+    scale: Standardization | None
+    least: float
+    most: float
+
+    def digest(self) -> str:
+        scale = None if self.scale is None else [self.scale.mean.tolist(), self.scale.deviation.tolist()]
+        classes = None if self.classes is None else self.classes.tolist()
+        return repr((self.name, self.task, classes, self.counts.tolist(), scale))
+
+    def values(self, column: "pl.Series") -> np.ndarray:
+        """Labels or values as the whole table has them, whatever this part of it looks like."""
+        import polars as pl
+
+        if self.classes is None:
+            return parsed(column).to_numpy()
+        if self.classes.dtype.kind == "U":
+            return column.cast(pl.String).to_numpy().astype(str)
+        return parsed(column).cast(pl.Int64).to_numpy()
+
+
+@dataclass(frozen=True)
+class TargetNumbers:
+    """A target whose cells are all numbers: moments of those to learn from, the ends of all."""
+
+    moments: Moments
+    least: float
+    most: float
+    commas: Commas
+
+    def merged(self, other: "TargetNumbers") -> "TargetNumbers":
+        return TargetNumbers(
+            self.moments.merged(other.moments),
+            min(self.least, other.least),
+            max(self.most, other.most),
+            self.commas.merged(other.commas),
+        )
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "TargetNumbers":
+        moments, commas = Moments.from_document(document["moments"]), Commas(**document["commas"])
+        return cls(moments, document["least"], document["most"], commas)
+
+
+@dataclass(frozen=True)
+class TargetSummary:
+    """The numbers of a target, and its labels while they are few, with the number of rows to learn from; or None."""
+
+    numbers: TargetNumbers | None
+    labels: "pl.DataFrame | None"
+
+    def merged(self, other: "TargetSummary") -> "TargetSummary":
+        import polars as pl
+
+        numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
+        labels = None
+        if self.labels is not None and other.labels is not None:
+            labels = _few(pl.concat([self.labels, other.labels], how="vertical_relaxed"))
+        return TargetSummary(numbers, labels)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "TargetSummary":
+        numbers, labels = document["numbers"], document["labels"]
+        return cls(numbers and TargetNumbers.from_document(numbers), None if labels is None else from_ipc(labels))
+
+    def found(self, name: str, task: str) -> Target:
+        """The target of that name, whose whole column this is the summary of."""
+        if task == "auto" and self.labels is None:
+            task = "regression" if self.numbers is not None else "classification"
+        elif task == "auto" and self.labels is not None:
+            task = task_of(self.labels["label"].alias(name))
+        return self._values(name) if task == "regression" else self._classes(name)
+
+    def _values(self, name: str) -> Target:
+        numbers = self.numbers
+        if numbers is None or not (math.isfinite(numbers.least) and math.isfinite(numbers.most)):
+            raise no_finite_numbers(name)
+        numbers.commas.check(name)
+        mean, deviation = (torch.from_numpy(part) for part in (numbers.moments.mean, numbers.moments.deviation))
+        scale = Standardization.of_moments(mean, deviation)
+        return Target(name, "regression", None, numbers.moments.count, scale, numbers.least, numbers.most)
+
+    def _classes(self, name: str) -> Target:
+        if self.labels is None:
+            raise TableError(
+                f"the target column {quoted(name)} must hold at most {MOST_LABELS:,} classes when streamed, "
+                f"got more; group them, or pass --memory-limit to read the table whole"
+            )
+        labels = target_values(self.labels["label"].alias(name), "classification")
+        classes, which = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise TableError(
+                f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}"
+            )
+        counts = np.bincount(which, weights=self.labels["learned"].to_numpy())
+        if not counts.all():
+            raise TableError(
+                f"the rows to learn from must hold all {len(classes)} classes, got {np.count_nonzero(counts)}; "
+                f"pass a smaller --test-fraction"
+            )
+        return Target(name, "classification", classes, counts, None, math.nan, math.nan)
+
+
+class TargetReader:
+    """Makes a summary of each part of a target; what it has turned out not to be is not tried again."""
+
+    def __init__(self, name: str, dtype: "pl.DataType") -> None:
+        import polars as pl
+
+        target_values(pl.Series(name, [], dtype=dtype), "classification")  # which refuses some types
+        self._may_be_numbers, self._may_be_labels = may_be_numbers(dtype), True
+
+    def summary(self, column: "pl.Series", learned: "pl.Series") -> TargetSummary:
+        """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from."""
+        import polars as pl
+
+        numbers = _numbers(column, learned) if self._may_be_numbers else None
+        labels = _few(pl.DataFrame({"label": column, "learned": learned})) if self._may_be_labels else None
+        self._may_be_numbers, self._may_be_labels = numbers is not None, labels is not None
+        return TargetSummary(numbers, labels)
+
+
+def _numbers(column: "pl.Series", learned: "pl.Series") -> TargetNumbers | None:
+    values = parsed(column)
+    if values.null_count():
+        return None
+    numbers = values.to_numpy()
+    kept = numbers[learned.to_numpy() & np.isfinite(numbers)]
+    least, most = float(numbers.min(initial=math.inf)), float(numbers.max(initial=-math.inf))
+    return TargetNumbers(Moments.of(kept[:, None]), least, most, Commas.of(column))
+
+
+def _few(labels: "pl.DataFrame") -> "pl.DataFrame | None":
+    """Each label once, in the order in which they come."""
+    import polars as pl
+
+    found = labels.group_by("label", maintain_order=True).agg(pl.col("learned").sum().cast(pl.Int64))
+    return found if found.height <= MOST_LABELS else None
