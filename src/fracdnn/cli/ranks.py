@@ -45,6 +45,11 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
+def processes_here() -> int:
+    """How many of them are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def check_ranks(source: str, ranks: Ranks) -> None:
     """Refuse a table that only one process can read."""
     if not ranks.is_alone and source == "-":
@@ -55,7 +60,7 @@ def _backend() -> str:
     """Each process takes a GPU where there are any; NCCL adds up where each has one of its own, else gloo."""
     if not torch.cuda.is_available():
         return "gloo"
-    here, count, gpus = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
-    torch.cuda.set_device(here % gpus)
+    gpus = torch.cuda.device_count()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
     os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that a rank that hangs is an error here
-    return "cpu:gloo,cuda:nccl" if count <= gpus and distributed.is_nccl_available() else "gloo"
+    return "cpu:gloo,cuda:nccl" if processes_here() <= gpus and distributed.is_nccl_available() else "gloo"

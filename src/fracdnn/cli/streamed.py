@@ -5,15 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import new_scores
+from fracdnn.cli.ranks import processes_here
 from fracdnn.estimators import FractionalClassifier
 from fracdnn.estimators.streamed import fit_classifier, fit_regressor
 from fracdnn.tabular.examination import Division, ExaminedTable, examine
 from fracdnn.tabular.memory import bytes_of, free_bytes, needed_bytes, shown_bytes
 from fracdnn.tabular.model import TableModel
 from fracdnn.tabular.streaming import TableStream
+from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,28 +26,37 @@ MOST_HELD_OUT = 100_000
 
 
 def is_too_large(source: str, limit: str | float | None, quiet: bool) -> bool:
-    """Whether a table has to be streamed: it would take more than the limit, by default half of what is free."""
+    """Whether a table has to be streamed: it would take more than the limit, by default half of what is free, of which
+    each process on this machine has its share.
+    """
     if source == "-" or not Path(source).exists():
         return False
-    needed, most = needed_bytes(source), free_bytes() // 2 if limit is None else bytes_of(limit)
+    free = free_bytes() // (2 * processes_here())
+    needed, most = needed_bytes(source), free if limit is None else bytes_of(limit)
     if needed > most:
         taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
         say(f"streaming: {source} {taken}", quiet)
     return needed > most
 
 
-def examined(source: str, settings: Any, quiet: bool) -> ExaminedTable:
-    if settings.search:
-        fail("--search must go with a table in memory, got one that is streamed; leave it out, or raise --memory-limit")
+def examined(source: str, settings: Any, ranks: Ranks) -> ExaminedTable:
+    with ranks.together("looking at the table"):
+        if settings.search:
+            fail(
+                "--search must go with a table in memory, got one that is streamed; "
+                "leave it out, or raise --memory-limit"
+            )
+        stream = TableStream.of(source)
     parameters = FractionalClassifier(**settings.parameters).get_params()
     seed = settings.parameters.get("random_state", 0)
+    drawn = ranks.from_rank(0, torch.tensor(secrets.randbits(32)), "the seed of what is held out")
     division = Division(
         test=settings.test_fraction,
         validation=float(parameters["validation_fraction"]) if parameters["early_stopping"] else 0.0,
-        seed=secrets.randbits(32) if seed is None else int(seed),
+        seed=int(drawn) if seed is None else int(seed),
     )
     names = {"task": settings.task, "drop": settings.drop, "categorical": settings.categorical}
-    return examine(TableStream.of(source), settings.target, division=division, **names)
+    return examine(stream, settings.target, division=division, ranks=ranks, **names)
 
 
 def fit(estimator: Any, table: ExaminedTable) -> None:
@@ -59,24 +71,27 @@ def fit(estimator: Any, table: ExaminedTable) -> None:
         fit_regressor(estimator, samples, target.scale, table.standardization, validation)
 
 
-def scores_of(model: TableModel, table: ExaminedTable, *roles: str) -> dict[str, float | None]:
+def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> dict[str, float | None]:
+    """Of all rows with these roles; each rank looks at some of the pieces."""
     scores = new_scores(model)
-    for place in range(len(table.stream.pieces)):
-        for role in roles:
-            for _, X, y in table.parts(place, role):
-                scores.add(X, y)
+    with ranks.together("predicting"):
+        for place in range(ranks.rank, len(table.stream.pieces), ranks.count):
+            for role in roles:
+                for _, X, y in table.parts(place, role):
+                    scores.add(X, y)
+    scores.add_up(ranks)
     return scores.found()
 
 
-def held_out(table: ExaminedTable) -> "tuple[pl.DataFrame, np.ndarray]":
-    """The first rows that were held out, and their targets."""
+def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray]":
+    """The first rows that were held out, at most so many, and their targets."""
     import polars as pl
 
     frames, values, n = [], [], 0
     for place in range(len(table.stream.pieces)):
-        for frame, _, y in table.parts(place, "test") if n < MOST_HELD_OUT else ():
-            frames.append(frame[: MOST_HELD_OUT - n].drop(table.target.name))
-            values.append(y[: MOST_HELD_OUT - n])
+        for frame, _, y in table.parts(place, "test") if n < most else ():
+            frames.append(frame[: most - n].drop(table.target.name))
+            values.append(y[: most - n])
             n += frames[-1].height
     if not frames:
         return pl.DataFrame({name: [] for name in table.preparation.names}), np.empty(0)

@@ -80,12 +80,11 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
     checkpoint = _default_checkpoint(settings, out, run)
     with process_group(settings.timeout) as ranks:
         with ranks.together("looking at the table"):
-            is_streamed = streamed.is_too_large(source, settings.memory_limit, quiet)
-            _check_ranks(source, settings, ranks, is_streamed)
+            is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
+            _check_ranks(source, settings, ranks)
         ranks.check_same(options=repr((settings, out, run)))
-        learned = (
-            _learned_streamed(source, settings, quiet) if is_streamed else _learned(source, settings, ranks, quiet)
-        )
+        is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
+        learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
         with ranks.together("writing the model"):
             if ranks.is_first:
                 _finish(learned, source, out, run, as_json)
@@ -128,8 +127,7 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
         ranks.check_same(table=_digest(table))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
     searched = _search(estimator, X, y, settings, quiet) if settings.search else None
-    among = f", shared among {ranks.count} processes" if not ranks.is_alone else ""
-    say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{among}", quiet)
+    say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{_among(ranks)}", quiet)
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
     interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]))
     model = TableModel(estimator, table.preparation, settings.target, {})
@@ -147,32 +145,37 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     return Learned(model, summary, table.features[table.test_rows], y_test, interrupted, search_cut_short)
 
 
-def _learned_streamed(source: str, settings: Settings, quiet: bool) -> Learned:
-    table = streamed.examined(source, settings, quiet)
+def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
+    table = streamed.examined(source, settings, ranks)
     target, preparation = table.target, table.preparation
     _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings, quiet)
     for note in table.notes:
         say(note, quiet)
     n_learned = table.n_rows("training") + table.n_rows("validation")
     n_features = len(preparation.feature_names)
-    say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features", quiet)
-    estimator = _estimator(target.task, settings, quiet)
+    say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)
+    with ranks.together("looking at the settings"):
+        estimator = _estimator(target.task, settings, quiet)
     interrupted = _fit(estimator, lambda: streamed.fit(estimator, table))
     model = TableModel(estimator, preparation, settings.target, {})
     summary = {
         "task": target.task,
         "rows": {"training": n_learned, "test": table.n_rows("test")},
-        "training": streamed.scores_of(model, table, "training", "validation"),
-        "test": streamed.scores_of(model, table, "test") if table.n_rows("test") else None,
+        "training": streamed.scores_of(model, table, ranks, "training", "validation"),
+        "test": streamed.scores_of(model, table, ranks, "test") if table.n_rows("test") else None,
     }
-    return Learned(model, summary, *streamed.held_out(table), interrupted)
+    with ranks.together("reading the rows held out"):
+        held_out = streamed.held_out(table, streamed.MOST_HELD_OUT if ranks.is_first else 0)
+    return Learned(model, summary, *held_out, interrupted)
 
 
-def _check_ranks(source: str, settings: Settings, ranks: Ranks, is_streamed: bool) -> None:
+def _among(ranks: Ranks) -> str:
+    return "" if ranks.is_alone else f", shared among {ranks.count} processes"
+
+
+def _check_ranks(source: str, settings: Settings, ranks: Ranks) -> None:
     """Refuse what several processes cannot do together."""
-    if ranks.count > 1 and is_streamed:
-        fail("a table that is streamed must be learned from in one process, got several; raise --memory-limit")
-    if ranks.count > 1 and settings.search:
+    if not ranks.is_alone and settings.search:
         fail("--search must run in one process, got several; search first, then pass the settings that it found")
     check_ranks(source, ranks)
 
