@@ -23,7 +23,7 @@ from tests.training.pieces import Pieces
 from tests.training.rank_groups import level_set_part, run_group
 from tests.training.rank_runs import HARD, failure, fitted, parameters
 
-# Windows of 24 have parts of one piece to five; the last one is shorter.
+# Windows of 24 have parts of one piece or several: in each, some of four processes may have nothing.
 N, SIZES = 90, [11, 1, 0, 30, 17, 6, 25]
 ADAM = StreamedAdamTraining(0.02, 8, 4, window=20)
 EARLY = EarlyStopping(patience=3)

@@ -378,3 +378,4 @@ def test_a_training_goes_on_with_another_number_of_processes(tmp_path):
         ranks = loaded(folder / f"estimator-parts-{n_ranks}", n_ranks)
         assert [len(rank[1]["records"]) for rank in ranks] == [length] * n_ranks
     assert_same_training(ranks[0], loaded(folder / "estimator-whole-1", 1)[0])
+    assert not (folder / "elsewhere").exists()
