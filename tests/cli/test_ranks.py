@@ -163,3 +163,34 @@ def test_torchrun_starts_again_and_ends_at_the_same_bits(kills, iterations, plac
     assert whole.history_.records == ended.history_.records
     for name, value in whole.network_.state_dict().items():
         assert value.equal(ended.network_.state_dict()[name])
+
+
+@pytest.mark.parametrize(("count", "name"), [(2, "classes"), (3, "values")])
+def test_a_streamed_table_is_learned_from_as_by_one_process(count, name, place, tmp_path):
+    options = [f"{name}-csv", "--target", "y", "--memory-limit", "0", "--json", *SMALL]
+    alone = run("train", *options, "--run", tmp_path / "one", cwd=place)
+    ranks = run_ranks(count, "train", *options, "--run", tmp_path / "all", cwd=place)
+    assert codes(ranks) == [0] * count, ranks[0].stderr
+    assert not any(each.stdout or each.stderr for each in ranks[1:])
+    assert f"features, shared among {count} processes" in ranks[0].stderr
+    one, every = (fracdnn.load(tmp_path / each / "model.fracdnn") for each in ("one", "all"))
+    assert every.preparation == one.preparation
+    for key, value in one.estimator.network_.state_dict().items():
+        np.testing.assert_allclose(every.estimator.network_.state_dict()[key], value, rtol=1e-9, atol=1e-10)
+    found, expected = json.loads(ranks[0].stdout), json.loads(alone.stdout)
+    assert found["rows"] == expected["rows"]
+    for part in ("training", "test"):
+        assert list(found[part].values()) == pytest.approx(list(expected[part].values()), rel=1e-6)
+    assert (tmp_path / "all" / "held-out.csv").read_bytes() == (tmp_path / "one" / "held-out.csv").read_bytes()
+
+
+def test_a_streamed_table_with_a_fault_ends_all_with_one_line(place, tmp_path):
+    write_parts(mixed(900), tmp_path / "parts", "parquet", 5)
+    (tmp_path / "parts" / "part-004.parquet").write_bytes(b"PAR1 nothing PAR1")
+    options = ["--target", "y", "--memory-limit", "0", "--run", tmp_path / "run"]
+    ranks = run_ranks(2, "train", tmp_path / "parts", *options, cwd=place)
+    assert codes(ranks) == [1, 1]
+    told = [line for each in ranks for line in each.stderr.splitlines() if "streaming:" not in line]
+    assert len(told) == 1
+    assert "part-004.parquet must be a .parquet file, got one that cannot be read" in told[0]
+    assert not (tmp_path / "run").exists()

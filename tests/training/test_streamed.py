@@ -1,7 +1,8 @@
 """Training on samples in pieces is training on the same samples in the same order in memory."""
 
 import copy
-from dataclasses import dataclass, field, replace
+import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,41 +18,19 @@ from fracdnn.training import (
     FullBatchTraining,
     MiniBatchTraining,
     Objective,
-    Samples,
     StreamedAdamTraining,
     StreamedTask,
     Task,
 )
 from fracdnn.training.loops import adam_epoch, new_adam
-from fracdnn.training.samples import chunks, count, windows
+from fracdnn.training.samples import chunks, count
+from fracdnn.training.samples import windows as all_windows
 from fracdnn.training.together import Alone
+from tests.training.pieces import Pieces
 from tests.training.problems import REGULARIZATION, data
-
-
-@dataclass
-class Pieces(Samples):
-    """Samples in memory, handed out by pieces of these sizes, in chunks of at most 7."""
-
-    x: torch.Tensor
-    target: torch.Tensor
-    weight: torch.Tensor | None
-    sizes_given: list[int]
-    read_pieces: list[int] = field(default_factory=list)
-
-    @property
-    def sizes(self):
-        return self.sizes_given
-
-    def read(self, piece):
-        self.read_pieces.append(piece)
-        begin = sum(self.sizes_given[:piece])
-        for first in range(begin, begin + self.sizes_given[piece], 7):
-            part = slice(first, min(first + 7, begin + self.sizes_given[piece]))
-            yield self.x[part], self.target[part], None if self.weight is None else self.weight[part]
-
-    def digest(self):
-        return str(float(self.x.sum()))
-
+from tests.training.rank_groups import loaded
+from tests.training.test_together import assert_identical, run
+from tests.training.test_together import assert_same as assert_same_training
 
 SIZES = [13, 1, 0, 40, 22, 7, 30]
 
@@ -79,6 +58,10 @@ def assert_same(net, other, tolerance=0.0):
 def test_windows_hold_every_sample_once_in_a_drawn_order(rows):
     x = torch.arange(113.0)[:, None]
     samples = Pieces(x, x, x[:, 0], SIZES)
+
+    def windows(samples, rows, **options):
+        return [chunk for chunk, _ in all_windows(samples, rows, **options)]
+
     found = list(windows(samples, rows, seed=1, epoch=2))
     lengths = [rows] * (113 // rows) + ([113 % rows] if 113 % rows else [])
     for seed in range(30):  # borders of pieces and chunks fall anywhere in a window
@@ -96,6 +79,35 @@ def test_windows_hold_every_sample_once_in_a_drawn_order(rows):
     assert count(samples) == 113
     assert torch.equal(torch.cat([part[0] for part in chunks(samples, 5)]), x)
     assert max(len(part[0]) for part in chunks(samples, 5)) == 5
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 5, 9])
+@pytest.mark.parametrize("rows", [1, 10, 16, 113, 500])
+def test_ranks_have_the_windows_of_one_among_them(rows, n_ranks):
+    x = torch.arange(113.0)[:, None]
+    samples = [Pieces(x, x, x[:, 0], SIZES) for _ in range(n_ranks)]
+    for seed, first in itertools.product(range(4), range(0, 113 // rows + 1, 1 + 24 // rows)):
+        where = {"seed": seed, "epoch": 2, "first": first}
+        alone = list(all_windows(Pieces(x, x, x[:, 0], SIZES), rows, **where))
+        parts = [all_windows(mine, rows, rank=rank, n_ranks=n_ranks, **where) for rank, mine in enumerate(samples)]
+        for (expected, whole), *window in zip(alone, *parts, strict=True):
+            found = torch.full_like(expected[0], -1.0)
+            for chunk, numbered in window:
+                assert numbered.n == whole.n == len(found)
+                assert len(numbered.places) == (0 if chunk is None else len(chunk[0]))
+                if chunk is not None:
+                    found[numbered.places] = chunk[0]
+                    assert torch.equal(chunk[0][:, 0], chunk[2])
+            assert sum(len(numbered.places) for _, numbered in window) == len(found)
+            assert torch.equal(found, expected[0])
+        read = [piece for mine in samples for piece in mine.read_pieces]
+        assert len(read) == len(set(read))
+        if not first:
+            assert {piece for piece, size in enumerate(SIZES) if size} <= set(read)
+        for mine in samples:
+            mine.read_pieces.clear()
+    parts = [chunks(mine, 5, rank=rank, n_ranks=n_ranks) for rank, mine in enumerate(samples)]
+    assert torch.equal(torch.cat([chunk[0] for part in parts for chunk in part]).sort(0).values, x)
 
 
 def test_every_window_is_shuffled_in_its_own_way():
@@ -272,3 +284,98 @@ def test_what_cannot_be_streamed_is_refused():
         replace(streamed, objective=Other())
     with pytest.raises(InvalidArgumentError, match="window must be"):
         StreamedAdamTraining(window=0)
+    with pytest.raises(InvalidArgumentError, match="samples must hold at least one, got none in 2 pieces"):
+        replace(streamed, samples=replace(streamed.samples, sizes_given=[0, 0]))
+
+
+@pytest.mark.parametrize("wrong", [41, 39])
+def test_a_piece_that_has_changed_is_refused(wrong):
+    streamed, _ = problem()
+    given = streamed.samples
+
+    class Changed(Pieces):
+        def read(self, piece):
+            return Pieces(given.x, given.target, None, [*SIZES[:3], wrong] if piece == 3 else SIZES).read(piece)
+
+    streamed.samples = Changed(**vars(given))
+    for training in (StreamedAdamTraining(max_epochs=2), FullBatchTraining()):
+        with pytest.raises(InvalidArgumentError, match=f"samples must hold 40 rows in piece 3, .* got {wrong}; leave"):
+            training.fit(streamed)
+
+
+def test_any_number_of_processes_trains_as_one_does(tmp_path):
+    run(tmp_path, "equal", module="streamed_runs")
+    (alone,) = loaded(tmp_path / "equal" / "1", 1)
+    for n_ranks in (1, 2, 3, 4):
+        ranks = loaded(tmp_path / "equal" / str(n_ranks), n_ranks)
+        unseeded = [rank.pop("unseeded") for rank in ranks]
+        assert all(torch.equal(each, unseeded[0]) for each in unseeded)
+        for name, expected in alone.items():
+            if name == "unseeded":
+                continue
+            assert_same_training(ranks[0][name], expected)
+            for rank in ranks[1:]:
+                assert_identical(rank[name], ranks[0][name])
+        # Each piece once an epoch, by one of them; the empty one may be left out.
+        read = [piece for rank in ranks for piece in rank["adam"][2]]
+        assert [read.count(piece) for piece in (0, 1, 3, 4, 5, 6)] == [4] * 6
+        pieces = [set(rank["bfgs"][2]) for rank in ranks]
+        assert pieces == [set(range(rank, 7, n_ranks)) for rank in range(n_ranks)]
+    early = [alone[name][1] for name in ("adam, early", "lbfgs, early")]
+    assert all(history["status"] == "no improvement" for history in early)
+    assert len(alone["bfgs"][1]["records"]) == 50
+    assert alone["bfgs"][1]["records"][-1]["gradient_norm"] > 1e-5
+
+
+def test_troubles_of_one_process_are_those_of_all(tmp_path):
+    run(tmp_path, "faults", module="streamed_runs")
+    ranks = loaded(tmp_path / "faults" / "disturbed", 3)
+
+    def check(name, error, words, of=1):
+        """One error, on the rank that has it; the others tell of it."""
+        said = [rank[name][0] for rank in ranks]
+        own = said.pop(of)
+        assert own.startswith(f"{error}: {words.split(': ', 1)[1]}")
+        assert all(each.startswith(f"RankError: rank {of} failed in {words}") for each in said)
+
+    check("first window", "OSError", "reading the samples: piece 3 cannot be read")
+    check("later window", "OSError", "reading the samples: piece 3 cannot be read")
+    check("bfgs", "OSError", "an evaluation: piece 4 cannot be read")
+    check("held out", "OSError", "an evaluation: piece 1 cannot be read")
+    check("other size", "InvalidArgumentError", "reading the samples: samples must hold 30 rows in piece 3")
+    check("label", "InvalidArgumentError", "reading the samples: target must hold classes from 0 to 1")
+    check("checkpoint", "FileExistsError", "writing a checkpoint: [Errno 17]", of=0)
+    for name in ("other samples", "nothing held out"):
+        rule = "InvalidArgumentError: samples must be the same on all 3 ranks, got other on rank 1 than on rank 0"
+        assert all(rank[name][0].startswith(rule) for rank in ranks)
+    for name, word in (("settings", "parameters"), ("scaling", "scaling")):
+        assert all(rank[name].startswith(f"InvalidArgumentError: {word} must be the same on all 3") for rank in ranks)
+    ends = {name: [rank[name][:2] for rank in ranks] for name in ranks[0] if name.startswith(("not finite", "signal"))}
+    assert ends == {name: [("nothing", name.split(",")[0].replace("signal", "interrupted"))] * 3 for name in ends}
+    assert len(ends) == 4
+    changed = {"later window", "bfgs", "held out", "other size", "not finite", "label", "checkpoint", *ends}
+    for name in set(ranks[0]) - {"settings", "scaling"}:
+        assert all(torch.equal(rank[name][2], ranks[0][name][2]) for rank in ranks)
+        assert all(rank[name][3] == (name not in changed or name == "not finite, bfgs") for rank in ranks), name
+
+
+def test_a_training_goes_on_with_another_number_of_processes(tmp_path):
+    run(tmp_path, "resumed", module="streamed_runs")
+    folder = tmp_path / "resumed"
+    for name in ("adam", "adam, early", "bfgs"):
+        lives = [loaded(folder / f"{name}-{n_ranks}", n_ranks) for n_ranks in (2, 3, 4)]
+        said = [[rank[0].split(":")[0] for rank in ranks] for ranks in lives]
+        assert said == [["RankError", "OSError"], ["RankError", "RankError", "OSError"], ["nothing"] * 4]
+        for ranks in lives:
+            assert all(torch.equal(rank[1], ranks[0][1]) for rank in ranks)
+        (expected,), ended = loaded(folder / f"{name}-whole", 1), loaded(folder / f"{name}-ended", 2)
+        assert_same_training(ended[0], expected)
+        assert_identical(ended[1], ended[0])
+        # It did go on, Adam in the midst of an epoch, and did not begin anew.
+        assert sum(len(rank[2]) for rank in ended) < len(expected[2])
+        assert name == "bfgs" or 0 < sum(len(rank[2]) for rank in lives[2]) < 7
+    for n_ranks, length in ((2, 4), (3, 8), (1, 12)):
+        ranks = loaded(folder / f"estimator-parts-{n_ranks}", n_ranks)
+        assert [len(rank[1]["records"]) for rank in ranks] == [length] * n_ranks
+    assert_same_training(ranks[0], loaded(folder / "estimator-whole-1", 1)[0])
+    assert not (folder / "elsewhere").exists()

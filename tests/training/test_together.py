@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 
 
-def run(folder, *what):
-    command = [sys.executable, "-m", "tests.training.rank_runs", str(folder), *what]
+def run(folder, *what, module="rank_runs"):
+    command = [sys.executable, "-m", f"tests.training.{module}", str(folder), *what]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 

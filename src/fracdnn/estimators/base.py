@@ -181,7 +181,7 @@ class FractionalEstimator(SharedParameters):
                     check(y)
         names = getattr(self, "feature_names_in_", None)
         ranks.check_same(
-            parameters=repr((type(self).__name__, parameters_document(self.get_params(deep=False)))),
+            parameters=self._parameters_text(),
             features_of_X=repr((X.shape[1], None if names is None else list(names))),
             fits_before=repr(self._goes_on()),
         )
@@ -249,8 +249,7 @@ class FractionalEstimator(SharedParameters):
         new: bool,
     ) -> Task:
         """The samples, merged and standardised, and the network, a new one or that of before."""
-        seed = torch.tensor([check_random_state(self.random_state).randint(2**31 - 1)])
-        generator = torch.Generator().manual_seed(int(ranks.from_rank(0, seed, "the seed")))
+        generator = self._generator(ranks)
         # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
         given = [as_tensor(each) for each in (X, target, weight)]
         identity = None if self.checkpoint is None else digest(ranks, given, places=None)
@@ -272,6 +271,15 @@ class FractionalEstimator(SharedParameters):
             identity=identity,
             ranks=ranks,
         )
+
+    def _parameters_text(self) -> str:
+        """What several processes must be set to alike."""
+        return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
+
+    def _generator(self, ranks: Ranks) -> torch.Generator:
+        """The seed is the first rank's: where `random_state` is None, others draw other ones."""
+        seed = torch.tensor([check_random_state(self.random_state).randint(2**31 - 1)])
+        return torch.Generator().manual_seed(int(ranks.from_rank(0, seed, "the seed")))
 
     def _network_options(self) -> dict[str, Any]:
         """What of a network the parameters say."""

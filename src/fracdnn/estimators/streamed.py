@@ -1,4 +1,7 @@
-"""An estimator fitted to samples that come in pieces, as they are too many for memory."""
+"""An estimator fitted to samples that come in pieces, as they are too many for memory.
+
+On several processes each passes the same: all samples, of which it reads its part.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -6,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
@@ -20,6 +22,7 @@ from fracdnn.training import (
     StreamedTask,
 )
 from fracdnn.training.samples import Chunk, Samples
+from fracdnn.training.together import ranks_here
 
 
 def fit_classifier(
@@ -59,9 +62,11 @@ def _fit(
     standardization: Standardization,
     weights: torch.Tensor | None,
 ) -> None:
-    n_features = len(standardization.mean)
-    seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
-    generator = torch.Generator().manual_seed(seed)
+    n_features, ranks = len(standardization.mean), ranks_here()
+    scales = [standardization, *([estimator.target_scale_] if isinstance(estimator, FractionalRegressor) else [])]
+    numbers = [part.tolist() for scale in scales for part in vars(scale).values()]
+    ranks.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
+    generator = estimator._generator(ranks)
     estimator.n_features_in_, estimator.standardization_ = n_features, standardization
     estimator.network_ = estimator._new_network(n_features, n_outputs, generator).to(estimator._dtype())
     estimator._smoothing, alpha = estimator._label_smoothing(), float(estimator.alpha)
@@ -69,7 +74,7 @@ def _fit(
 
     def task(part: Samples, held_out: StreamedTask | None = None) -> StreamedTask:
         scaled = _Scaled(part, estimator, weights)
-        return StreamedTask(estimator.network_, objective, scaled, generator, validation=held_out)
+        return StreamedTask(estimator.network_, objective, scaled, generator, validation=held_out, ranks=ranks)
 
     training = estimator._training()
     if isinstance(training, AdamTraining):

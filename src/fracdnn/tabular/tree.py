@@ -66,7 +66,7 @@ def shared(tree: Tree[Summary], ranks: Ranks, read: Callable[[dict[str, Any]], S
 
     One node at a time is sent, and merged at once.
     """
-    if ranks.count == 1:
+    if ranks.is_alone:
         return tree
     what, counts = "the summary of the table", torch.zeros(ranks.count, dtype=torch.int64)
     counts[ranks.rank] = len(tree.nodes)

@@ -113,7 +113,9 @@ class Run:
     def mark(self, number: int, position: Callable[[], State]) -> None:
         """Between records: a checkpoint where so many steps towards the next one are worth it."""
         if self._checkpoints is not None and number % self._checkpoints.every == 0:
-            self._write(position())
+            with self._ranks.together("writing a checkpoint"):
+                if self._ranks.is_first:
+                    self._write(position())
 
     def check_patience(self) -> None:
         """End the loop where the held-out part has not improved for long enough, also before a resumed run."""
@@ -242,17 +244,14 @@ def _identity(task: Task, settings: State) -> State:
 
 
 def _check_ranks(task: Task, settings: State, checkpoints: Checkpoints | None) -> None:
-    """Refuse ranks that were given something else than others, or no samples at all."""
+    """Refuse ranks that were given something else than others."""
     state = [value.detach().cpu().contiguous().numpy().tobytes() for value in task.network.parameters()]
-    kinds = [None if part is None else (part.dtype, part.shape[1:]) for part in (task.x, task.target, task.weight)]
     task.ranks.check_same(
         training=repr(settings),
         checkpoints=repr(checkpoints and (checkpoints.every, checkpoints.resume)),
         network=repr(task.network.options),
         objective=repr(task.objective),
-        samples=repr(kinds),
         parameters=b"".join(state),
         generator=task.generator.get_state().numpy().tobytes(),
     )
-    if not task.n:
-        raise InvalidArgumentError("x must hold a sample on some rank, got none on all; pass each rank its part")
+    task.check_alike()

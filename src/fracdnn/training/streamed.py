@@ -11,15 +11,15 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
-from fracdnn.training.evaluation import backward, is_plain
+from fracdnn.training.evaluation import is_plain
 from fracdnn.training.history import Record
 from fracdnn.training.loops import Training, adam_position, falling_rates, finite_epoch, load_adam, new_adam
 from fracdnn.training.objective import Objective, whole_weight
-from fracdnn.training.regularization import Regularization
 from fracdnn.training.run import Run, State
 from fracdnn.training.samples import Chunk, Samples, chunks, count, windows
+from fracdnn.training.summed import GradientSums, data_loss_together
 from fracdnn.training.task import Task
-from fracdnn.training.together import Alone, Ranks
+from fracdnn.training.together import Alone, Ranks, ranks_here
 from fracdnn.validation import check_count, check_positive
 
 # Evaluations take this many samples at a time.
@@ -33,6 +33,9 @@ class StreamedTask:
     """A `Task` whose samples come in pieces. `validation` is what early stopping looks at.
 
     Sums over samples are kept in float64; they differ from those of a `Task` by rounding.
+
+    On several processes `samples` are all of them on each, which reads those pieces that it is to evaluate; what is
+    computed is that of one process up to the order of summation.
     """
 
     network: FractionalNetwork
@@ -41,7 +44,7 @@ class StreamedTask:
     generator: torch.Generator = field(default_factory=torch.Generator)
     watch: Callable[[Record], None] | None = None
     validation: "StreamedTask | None" = None
-    ranks: Ranks = field(default_factory=Alone, init=False, repr=False)
+    ranks: Ranks = field(default_factory=ranks_here, repr=False)
     # Of the last `backward`: weight of the samples in the right class, and of all. Nobody holds all outputs.
     output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)
 
@@ -50,6 +53,11 @@ class StreamedTask:
             raise InvalidArgumentError(
                 f"objective must be an Objective with a Regularization for samples in pieces, got "
                 f"{type(self.objective).__name__}; what a subclass computes cannot be told apart into sums"
+            )
+        if not count(self.samples):
+            raise InvalidArgumentError(
+                f"samples must hold at least one, got none in {len(self.samples.sizes)} pieces; pass some, "
+                f"or for validation None"
             )
 
     @property
@@ -62,52 +70,50 @@ class StreamedTask:
     part = n = x
 
     def digest(self) -> str:
-        return self.samples.digest()
+        with self.ranks.together("reading the samples"):
+            return self.samples.digest()
 
     def check_labels(self) -> None:
-        """Each piece is looked at when it comes."""
+        """Each window is looked at when it comes."""
+
+    def check_alike(self) -> None:
+        """Refuse processes that have other samples."""
+        parts = [self.samples, *([] if self.validation is None else [self.validation.samples])]
+        with self.ranks.together("reading the samples"):
+            said = [(list(part.sizes), part.digest()) for part in parts]
+        self.ranks.check_same(samples=repr(said))
 
     def windows(self, rows: int, epoch: int, first: int = 0) -> Iterator[Task]:
-        """Tasks on windows of samples, each with a generator that shuffles it; the same for the same epoch."""
+        """Tasks on windows of samples, each with a generator that shuffles it; the same for the same epoch.
+
+        Of each window a process reads its pieces, and holds their rows. What fails in it on one fails on all.
+        """
         seed = self.generator.initial_seed()
-        for number, chunk in enumerate(windows(self.samples, rows, seed=seed, epoch=epoch, first=first), first):
-            drawn = np.random.SeedSequence([seed, epoch, number]).generate_state(1)[0]
-            yield replace(self._task(chunk), generator=torch.Generator().manual_seed(int(drawn)))
+        flow = windows(self.samples, rows, seed=seed, epoch=epoch, first=first, **self._share())
+        for number in range(first, -(-count(self.samples) // rows)):
+            with self.ranks.together("reading the samples"):
+                chunk, numbered = next(flow)
+                drawn = np.random.SeedSequence([seed, epoch, number]).generate_state(1)[0]
+                generator = torch.Generator().manual_seed(int(drawn))
+                task = replace(self._task(chunk or self._nothing(), self.ranks), generator=generator, rows=numbered)
+                task.check_labels()
+            yield task
 
     def backward(self) -> float:
         """The objective over all samples, its gradients added to those of the parameters."""
-        parameters = [p for p in self.network.parameters() if p.requires_grad]
-        before = [p.grad for p in parameters]
-        totals = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
-        data = replace(self.objective, regularization=Regularization())
-        value = hits = whole = 0.0
-        for chunk in chunks(self.samples, ROWS_AT_A_TIME):
-            task, weight = self._task(chunk), whole_weight(chunk[0], chunk[2])
-            if not weight:
-                continue
-            for parameter in parameters:
-                parameter.grad = None
-            loss, output = backward(data, self.network, task.x, task.target, task.weight)
-            value, whole = value + weight * loss, whole + weight
-            hits += weight * (task.accuracy(output) or 0.0)
-            for total, parameter in zip(totals, parameters, strict=True):
-                if parameter.grad is not None:
-                    total.add_(parameter.grad, alpha=weight)
-        for parameter, total, old in zip(parameters, totals, before, strict=True):
-            gradient = (total / whole).to(parameter.dtype)
-            parameter.grad = gradient if old is None else old + gradient
-        self.output = torch.tensor([hits, whole], dtype=torch.float64)
-        with torch.no_grad():
-            return value / whole + float(self.objective.regularization.add_to_gradients(self.network.weights()))
+        sums = GradientSums(self.objective, self.network)
+        with sums.over(self.ranks):
+            for chunk in self._chunks():
+                output = sums.add(*chunk)
+                weight = whole_weight(chunk[0], chunk[2])
+                if weight:
+                    sums.hits += weight * (self._task(chunk, Alone()).accuracy(output) or 0.0)
+        self.output = torch.tensor([sums.hits, sums.weight], dtype=torch.float64)
+        return sums.backward()
 
     @torch.no_grad()
     def data_loss(self) -> torch.Tensor:
-        value = whole = 0.0
-        for chunk in chunks(self.samples, ROWS_AT_A_TIME):
-            weight = whole_weight(chunk[0], chunk[2])
-            if weight:
-                value, whole = value + weight * float(self._task(chunk).data_loss()), whole + weight
-        return torch.tensor(value / whole, dtype=torch.float64)
+        return data_loss_together(self.ranks, self.objective, self.network, self._chunks())
 
     @torch.no_grad()
     def loss(self) -> torch.Tensor:
@@ -120,8 +126,20 @@ class StreamedTask:
             return None
         return float(output[0] / output[1])
 
-    def _task(self, chunk: Chunk) -> Task:
-        return Task(self.network, self.objective, *chunk, ranks=self.ranks)
+    def _chunks(self) -> Iterator[Chunk]:
+        return chunks(self.samples, ROWS_AT_A_TIME, **self._share())
+
+    def _share(self) -> dict[str, int]:
+        return {"rank": self.ranks.rank, "n_ranks": self.ranks.count}
+
+    def _nothing(self) -> Chunk:
+        """No samples, of the kind that the network takes."""
+        architecture, parameter = self.network.architecture, next(self.network.parameters())
+        x, target = (parameter.new_empty(0, n) for n in (architecture.n_features, architecture.n_outputs))
+        return x, target[:, 0].long() if self.objective.loss == "cross_entropy" else target, None
+
+    def _task(self, chunk: Chunk, ranks: Ranks) -> Task:
+        return Task(self.network, self.objective, *chunk, ranks=ranks)
 
 
 @dataclass(frozen=True)
@@ -131,6 +149,9 @@ class StreamedAdamTraining(Training):
     A window has `window` samples, rounded up to whole mini-batches (None: as many as 64 MB hold); pieces come in a
     random order. So seed, epoch and window say which samples come next, and a checkpoint is also written after every
     `every` windows.
+
+    Several processes read the pieces of a window in turn: where it has fewer of them, some have nothing to do. A larger
+    `window` gives each its part.
     """
 
     learning_rate: float = 1e-3
@@ -214,10 +235,10 @@ class _Epoch:
         return found
 
     def add(self, window: Task, loss: float, accuracy: float | None) -> None:
-        weight = whole_weight(window.x, window.weight)
+        weight = window.whole_weight
         self.window += 1
-        self.samples += len(window.x)
-        self.summed_loss += loss * len(window.x)
+        self.samples += window.n
+        self.summed_loss += loss * window.n
         self.weight += weight
         self.hits = None if accuracy is None or self.hits is None else self.hits + accuracy * weight
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training.digest import digest
 from fracdnn.training.evaluation import backward, check_labels, evaluate
 from fracdnn.training.history import Record
-from fracdnn.training.objective import Objective
+from fracdnn.training.objective import Objective, whole_weight
 from fracdnn.training.rows import Rows
-from fracdnn.training.summed import backward_together, data_loss_together
+from fracdnn.training.summed import GradientSums, data_loss_together
 from fracdnn.training.together import Ranks, ranks_here
 
 
@@ -53,6 +54,19 @@ class Task:
         """The number of samples, on all processes together."""
         return self.numbered.n
 
+    @property
+    def whole_weight(self) -> float:
+        """What the samples weigh, on all processes together, which must all ask for it."""
+        here = torch.tensor([whole_weight(self.x, self.weight)], dtype=torch.float64)
+        return float(self.ranks.sum(here, "the weight of the samples"))
+
+    def check_alike(self) -> None:
+        """Refuse processes whose samples are of another kind, and no samples at all."""
+        kinds = [None if part is None else (part.dtype, part.shape[1:]) for part in (self.x, self.target, self.weight)]
+        self.ranks.check_same(samples=repr(kinds))
+        if not self.n:
+            raise InvalidArgumentError("x must hold a sample on some rank, got none on all; pass each rank its part")
+
     def digest(self) -> str:
         """The same for the same samples, whichever processes have them, and other for others."""
         parts = [part for part in (self.x, self.target, self.weight) if part is not None]
@@ -90,11 +104,12 @@ class Task:
 
     def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
-        data = (self.network, self.x, self.target, self.weight)
         if not self.ranks.is_alone:
-            value, self.output = backward_together(self.ranks, self.objective, *data)
-        else:
-            value, self.output = backward(self.objective, *data)
+            sums = GradientSums(self.objective, self.network)
+            with sums.over(self.ranks):
+                self.output = sums.add(self.x, self.target, self.weight)
+            return sums.backward()
+        value, self.output = backward(self.objective, self.network, self.x, self.target, self.weight)
         return value
 
     def evaluate(self) -> float | torch.Tensor:
@@ -110,7 +125,8 @@ class Task:
 
     def data_loss(self) -> torch.Tensor:
         if not self.ranks.is_alone:
-            return data_loss_together(self.ranks, self.objective, self.network, self.x, self.target, self.weight)
+            chunk = (self.x, self.target, self.weight)
+            return data_loss_together(self.ranks, self.objective, self.network, [chunk])
         return self.objective.data_loss(self.network(self.x), self.target, self.weight)
 
     def accuracy(self, output: torch.Tensor) -> float | None:
