@@ -1,9 +1,12 @@
 """The processes that torchrun starts, as one command: `torchrun --nproc-per-node 2 -m fracdnn train …`."""
 
 import os
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
 from torch import distributed
@@ -28,8 +31,12 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Ranks]:
         return
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     mute(rank > 0)
+    limit = timedelta(seconds=timeout)
     try:
-        distributed.init_process_group(_backend(), timeout=timedelta(seconds=timeout))
+        store, _, _ = next(iter(distributed.rendezvous("env://", timeout=limit)))  # type: ignore[attr-defined]
+        name = _agreed_name(store, rank, count, timeout)
+        own = distributed.PrefixStore(name, store)  # type: ignore[attr-defined]
+        distributed.init_process_group(_backend(), store=own, rank=rank, world_size=count, timeout=limit)
     except RuntimeError as error:
         words = " ".join(str(error).split())[:120]
         raise RankError(
@@ -43,6 +50,29 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Ranks]:
         raise
     finally:
         distributed.destroy_process_group()
+
+
+def _agreed_name(store: Any, rank: int, count: int, timeout: float) -> str:
+    """A name for this start of the processes, which torchrun may have started before.
+
+    Its store still holds what earlier starts left there, and gloo would look for processes that are gone. So each rank
+    answers to the first one's name with one of its own, and takes it when the first one has seen that.
+    """
+    mine, ends = secrets.token_hex(8), time.monotonic() + timeout
+    if rank == 0:
+        store.set("fracdnn/name", mine)
+    while time.monotonic() < ends:
+        name = store.get("fracdnn/name").decode()
+        answers = [f"fracdnn/{name}/{other}" for other in range(1, count)]
+        if rank > 0:
+            store.set(f"fracdnn/{name}/{rank}", mine)
+        elif store.check(answers):
+            store.set(f"fracdnn/{name}/seen", " ".join(store.get(answer).decode() for answer in answers))
+            return name
+        if store.check([f"fracdnn/{name}/seen"]) and mine in store.get(f"fracdnn/{name}/seen").decode().split():
+            return name
+        time.sleep(0.01)
+    raise RuntimeError(f"not all processes answered within {timeout:g} s")
 
 
 def processes_here() -> int:
