@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from joblib import Parallel, delayed
 
 PART_ROWS = 500_000
 TARGET = "y"
@@ -28,12 +29,16 @@ TARGET = "y"
 def make(folder: Path, rows: int, columns: int) -> None:
     """Parts of `PART_ROWS` rows, each drawn and written by itself."""
     folder.mkdir(parents=True)
-    for number, begin in enumerate(range(0, rows, PART_ROWS)):
-        rng = np.random.default_rng([7, number])
-        x = rng.standard_normal((min(PART_ROWS, rows - begin), columns))
-        y = (x[:, 0] * x[:, 1] + x[:, 2] + 0.3 * rng.standard_normal(len(x)) > 0).astype(np.int64)
-        table = {f"x{k}": x[:, k] for k in range(columns)} | {TARGET: y}
-        pl.DataFrame(table).write_parquet(folder / f"part-{number:05d}.parquet")
+    sizes = [min(PART_ROWS, rows - begin) for begin in range(0, rows, PART_ROWS)]
+    Parallel(n_jobs=-1)(delayed(make_part)(folder, number, size, columns) for number, size in enumerate(sizes))
+
+
+def make_part(folder: Path, number: int, rows: int, columns: int) -> None:
+    rng = np.random.default_rng([7, number])
+    x = rng.standard_normal((rows, columns))
+    y = (x[:, 0] * x[:, 1] + x[:, 2] + 0.3 * rng.standard_normal(len(x)) > 0).astype(np.int64)
+    table = {f"x{k}": x[:, k] for k in range(columns)} | {TARGET: y}
+    pl.DataFrame(table).write_parquet(folder / f"part-{number:05d}.parquet", compression="uncompressed")
 
 
 def now() -> np.ndarray:
