@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.results import made_with
+
 WAYS = {"1 process, 2 threads": (1, 2), "2 processes, 1 thread": (2, 1)}
 # Solver, iterations, and the mini-batch of Adam.
 TRAININGS = {
@@ -108,7 +110,7 @@ def main() -> None:
                 f"turn {turn + 1}, {name}: {one['seconds']:.3f} s, {two['seconds']:.3f} s, ratio {ratio:.2f}",
                 flush=True,
             )
-    document = {"rows": given.rows, "turns": given.turns, "trainings": {}}
+    document = {"rows": given.rows, "turns": given.turns, "made_with": made_with(), "trainings": {}}
     for name in TRAININGS:
         seconds = {way: [turn[way]["found"][name]["seconds"] for turn in turns] for way in WAYS}
         one, two = seconds.values()
@@ -118,7 +120,7 @@ def main() -> None:
             "bytes of an evaluation": turns[0]["1 process, 2 threads"]["found"][name]["bytes"],
             "losses": [turns[0][way]["found"][name]["loss"] for way in WAYS],
         }
-    text = json.dumps(document, indent=1)
+    text = json.dumps({"distribution": document}, indent=1)
     print(text)
     if given.out is not None:
         given.out.write_text(text + "\n")

@@ -4,7 +4,6 @@ Their words stand in docs/benchmarks.md and docs/gpu.md and are written by hand;
 `<!-- benchmark NAME -->` and `<!-- end -->`, and the pictures are made from the results.
 """
 
-import re
 import sys
 from pathlib import Path
 
@@ -12,22 +11,16 @@ from benchmarks.figures import FIGURES
 from benchmarks.measures import Record
 from benchmarks.results import read_results
 from benchmarks.tables import TABLES
-from fracdnn.files import write_whole
+from fracdnn import files
 from fracdnn.report.figures import save_figure
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ("gpu.md", "benchmarks.md")
-_PLACE = re.compile(r"(<!-- benchmark ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(text: str, records: list[Record]) -> str:
     """The page with every table made anew."""
-
-    def place(match: re.Match[str]) -> str:
-        opening, name, closing = match.groups()
-        return f"{opening}\n{TABLES[name](records)}\n\n{closing}"
-
-    return _PLACE.sub(place, text)
+    return files.filled(text, "benchmark", lambda name: TABLES[name](records))
 
 
 def make_page(folder: Path = DOCS) -> Path:
@@ -36,7 +29,9 @@ def make_page(folder: Path = DOCS) -> Path:
     page = folder
     for name in PAGES:
         text = filled((DOCS / name).read_text(encoding="utf-8"), records)
-        page = write_whole(folder / name, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"))
+        page = files.write_whole(
+            folder / name, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8")
+        )
     for name, draw in FIGURES.items():
         save_figure(folder / "images" / f"benchmark_{name}.png", draw(records))
     return page

@@ -22,6 +22,8 @@ import numpy as np
 import polars as pl
 from joblib import Parallel, delayed
 
+from benchmarks.results import made_with
+
 PART_ROWS = 500_000
 TARGET = "y"
 
@@ -107,6 +109,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("stream-table"))
     parser.add_argument("--keep", action="store_true", help="leave the table where it is")
     parser.add_argument("--streamed-only", action="store_true", help="not in memory, for tables that do not fit")
+    parser.add_argument("--out", type=Path, help="a file for the numbers, for `benchmarks.scale --add`")
     parser.add_argument("--way", choices=("streamed", "memory"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.way:
@@ -118,8 +121,14 @@ def main() -> None:
     print(json.dumps({"parts": len(list(given.folder.iterdir())), "MB_in_files": round(size / 1e6)}), flush=True)
     options = ["--folder", given.folder, "--epochs", str(given.epochs), "--batch-size", str(given.batch_size)]
     try:
+        found = []
         for way in ("streamed",) if given.streamed_only else ("streamed", "memory"):
-            subprocess.run([sys.executable, "-m", "benchmarks.stream", *options, "--way", way], check=True)
+            command = [sys.executable, "-m", "benchmarks.stream", *options, "--way", way]
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+            print(told.decode(), end="", flush=True)
+            found.append({**json.loads(told), "MB_in_files": round(size / 1e6), "made_with": made_with()})
+        if given.out is not None:
+            given.out.write_text(json.dumps({"streams": found}, indent=1) + "\n")
     finally:
         if not given.keep:
             shutil.rmtree(given.folder)

@@ -4,31 +4,27 @@ A table stands between `<!-- table NAME INDEX -->` and `<!-- end -->`; it is mad
 """
 
 import json
-import re
 import sys
 from pathlib import Path
 
+from fracdnn import files
 from fracdnn.experiments.parts import PARTS
-from fracdnn.files import write_whole
-
-_PLACE = re.compile(r"(<!-- table ([\w-]+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(text: str, results: Path) -> str:
     """The page with every table made anew."""
 
-    def table(match: re.Match[str]) -> str:
-        opening, name, index, closing = match.groups()
+    def table(name: str, index: str) -> str:
         numbers = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["numbers"]
         found = PARTS[name].tables(numbers)[int(index)]
-        return f"{opening}\n{found.title}:\n\n{found.markdown()}\n\n{closing}"
+        return f"{found.title}:\n\n{found.markdown()}"
 
-    return _PLACE.sub(table, text)
+    return files.filled(text, "table", table)
 
 
 def main(page: Path, results: Path) -> None:
     text = filled(page.read_text(encoding="utf-8"), results)
-    write_whole(page, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    files.write_whole(page, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":
