@@ -121,8 +121,8 @@ def model(results: Results) -> str:
     headings = ["", *(f"{p} process{'es' if p > 1 else ''}" for p in PROCESSES), "half of each is lost from"]
     told = (
         f"**A model, not a measurement.** {ROWS:,} rows of {COLUMNS} numbers; seconds, and in brackets the share of "
-        f"the ideal speed-up. Processes of one thread on cores like the measured one, {network.processes_a_machine} a "
-        f"machine; {8 * network.bandwidth / 1e9:.0f} Gbit/s between machines and {1e6 * network.latency:.0f} µs a "
+        f"the ideal speed-up. Processes of one thread on Arm Neoverse N1 cores, as measured, "
+        f"{network.processes_a_machine} a machine; {8 * network.bandwidth / 1e9:.0f} Gbit/s between machines and {1e6 * network.latency:.0f} µs a "
         f"message; {network.reading / 1e9:.0f} GB/s of reading a machine. From the measured points a step takes "
         f"{1e3 * rates.step:.1f} ms and {1e6 * rates.sample:.1f} µs a sample, an evaluation "
         f"{1e6 * rates.sample_full:.1f} µs a sample."

@@ -21,7 +21,7 @@ from benchmarks.runner import run_case
 from benchmarks.tables import TABLES, refused, targets
 from benchmarks.ways import definition, distance, double_loop, sum_by_layer
 
-from benchmarks import gpu
+from benchmarks import gpu, scale
 from fracdnn.nn import FractionalNetwork
 
 ROOT = Path(__file__).parents[2]
@@ -263,6 +263,30 @@ def test_the_pages_are_made_from_the_results():
         for outcome in record["rivals"].values():
             assert ("seconds" in outcome) == (outcome["status"] == "timed")
             assert outcome["status"] != "timed" or outcome["error"] <= outcome["tolerance"]
+
+
+def test_the_page_of_several_processes_is_made_from_its_results():
+    text, path = (DOCS / "scale.md").read_text(encoding="utf-8"), DOCS / "results" / "scale.json"
+    assert scale.filled(text, json.loads(path.read_text(encoding="utf-8"))) == text, "run python -m benchmarks.scale"
+    assert scale.NOT_MEASURED not in text
+
+
+def test_the_model_of_several_processes():
+    network, rates = scale.Network(), scale.Rates(step=5e-3, sample=1e-5, sample_full=1e-5, n_bytes=8 * 10_000)
+    assert network.sum_seconds(80_000, 1) == 0
+    assert network.sum_seconds(80_000, 2) == pytest.approx(2 * 50e-6 + 80_000 / 3.125e9)
+    assert network.sum_seconds(80_000, 32) == pytest.approx(62 * 50e-6 + 62 / 32 * 80_000 * 16 / 3.125e9)
+    assert network.reading_seconds(16) == pytest.approx(20.0)
+    assert network.reading_seconds(17) == pytest.approx(10.0)
+    # Two batch sizes on two processes give back what they were made of.
+    ways = {"adam, batches of 200": 1000 * 6e-3, "adam, batches of 2000": 100 * 15e-3, "lbfgs": 1.0}
+    trainings = {
+        name: {"seconds of an iteration": {scale.TWO: value}, "bytes of an evaluation": 80_000}
+        for name, value in ways.items()
+    }
+    found = scale.Rates.of({"rows": 200_000, "trainings": trainings})
+    assert (found.step, found.sample, found.sample_full) == pytest.approx((5e-3, 1e-5, 1e-5))
+    assert found == replace(rates, step=found.step, sample=found.sample, sample_full=found.sample_full)
 
 
 def test_the_other_ways_are_those_of_the_definition():
