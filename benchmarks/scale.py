@@ -122,10 +122,10 @@ def model(results: Results) -> str:
     told = (
         f"**A model, not a measurement.** {ROWS:,} rows of {COLUMNS} numbers; seconds, and in brackets the share of "
         f"the ideal speed-up. Processes of one thread on Arm Neoverse N1 cores, as measured, "
-        f"{network.processes_a_machine} a machine; {8 * network.bandwidth / 1e9:.0f} Gbit/s between machines and {1e6 * network.latency:.0f} µs a "
-        f"message; {network.reading / 1e9:.0f} GB/s of reading a machine. From the measured points a step takes "
-        f"{1e3 * rates.step:.1f} ms and {1e6 * rates.sample:.1f} µs a sample, an evaluation "
-        f"{1e6 * rates.sample_full:.1f} µs a sample."
+        f"{network.processes_a_machine} a machine; {8 * network.bandwidth / 1e9:.0f} Gbit/s between machines and "
+        f"{1e6 * network.latency:.0f} µs a message; {network.reading / 1e9:.0f} GB/s of reading a machine. From the "
+        f"measured points a step takes {1e3 * rates.step:.1f} ms and {1e6 * rates.sample:.1f} µs a sample, an "
+        f"evaluation {1e6 * rates.sample_full:.1f} µs a sample."
     )
     return f"{told}\n\n{markdown(headings, rows)}"
 
