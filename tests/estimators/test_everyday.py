@@ -18,7 +18,10 @@ from sklearn.preprocessing import StandardScaler
 
 from fracdnn.container import read_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.streamed import fit_classifier
 from fracdnn.exceptions import FileContentError
+from fracdnn.training import Standardization
+from tests.training.pieces import Pieces
 
 X, y = load_iris(return_X_y=True)
 COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -120,6 +123,24 @@ def test_partial_fit_learns_from_parts():
         for part in np.array_split(shuffled, 3):
             regressor.partial_fit(X[part], X[part][:, [2, 3]])
     assert regressor.score(X, X[:, [2, 3]]) > 0.95
+
+
+def test_partial_fit_over_pieces_reaches_what_streaming_and_memory_do():
+    random = np.random.default_rng(0)
+    points = random.normal(size=(4000, 5))
+    labels = (points[:, 0] * points[:, 1] + points[:, 2] > 0).astype(int)
+    known, rest = (torch.from_numpy(points[:2000]), torch.from_numpy(labels[:2000])), (points[2000:], labels[2000:])
+    options = {"width": 8, "n_layers": 5, "batch_size": 100, "learning_rate": 0.01, "random_state": 0}
+    whole = FractionalClassifier(max_iter=12, **options).fit(points[:2000], labels[:2000])
+    streamed = FractionalClassifier(max_iter=12, **options)
+    counts = np.bincount(labels[:2000])
+    fit_classifier(streamed, Pieces(*known, None, [500] * 4), np.array([0, 1]), counts, Standardization.of(known[0]))
+    by_part = FractionalClassifier(**options)
+    for begin in 12 * [0, 500, 1000, 1500]:
+        by_part.partial_fit(points[begin : begin + 500], labels[begin : begin + 500], classes=[0, 1])
+    scores = [model.score(*rest) for model in (whole, streamed, by_part)]
+    assert min(scores) > 0.95
+    assert max(scores) - min(scores) < 0.015
 
 
 def test_partial_fit_goes_on_from_a_fit():
