@@ -24,7 +24,7 @@ def child(request, rank):
         flags = os.O_RDONLY if number == 0 else os.O_WRONLY
         name = name if number == 0 else f"{name}{rank}"
         os.dup2(os.open(os.path.join(request["files"], name), flags), number)
-    os.chdir(request["cwd"])
+    os.chdir(request["cwd"][rank])
     os.environ.update(request["env"])
     if request["port"]:
         count = str(request["count"])
@@ -95,13 +95,16 @@ def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None):
     return _done({**request, "moment": moment, "program": None}, cwd, stdin)[0]
 
 
-def run_ranks(count, *arguments, cwd, file_size=0):
-    """`fracdnn` on so many processes at once, as torchrun starts them: what `run` gives, of each."""
+def run_ranks(count, *arguments, cwd, file_size=0, moment=None):
+    """`fracdnn` on so many processes at once, as torchrun starts them: what `run` gives, of each.
+
+    `cwd` is a folder for all, or a list with one for each, as on machines with disks of their own.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     request = {"arguments": [str(argument) for argument in arguments], "file_size": file_size, "missing": ()}
-    return _done({**request, "moment": None, "program": None}, cwd, count=count, port=port)
+    return _done({**request, "moment": moment, "program": None}, cwd, count=count, port=port)
 
 
 def run_program(path, *, cwd):
@@ -114,7 +117,13 @@ def _done(request, cwd, stdin="", count=1, port=0):
         written = [f"{name}{rank}" for name in ("stdout", "stderr") for rank in range(count)]
         for name in ("stdin", *written):
             (Path(files) / name).write_text(stdin if name == "stdin" else "", encoding="utf-8")
-        request = {**request, "cwd": str(cwd), "env": {"NO_COLOR": "1", "COLUMNS": "200"}, "files": files}
+        folders = cwd if isinstance(cwd, list) else [cwd] * count
+        request = {
+            **request,
+            "cwd": [str(each) for each in folders],
+            "env": {"NO_COLOR": "1", "COLUMNS": "200"},
+            "files": files,
+        }
         parent = _parent()
         parent.stdin.write(json.dumps({**request, "count": count, "port": port}) + "\n")
         parent.stdin.flush()

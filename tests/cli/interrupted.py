@@ -1,7 +1,8 @@
 """Ctrl-C at a moment of a command's own work.
 
-A moment is a number, the tick of a progress bar or of a search's status at which the signal comes, or the name of a
-file that is written and about to be put in its place. The signal is a real one and the process is a real one; only the
+A moment is a number, the tick of a progress bar or of a search's status at which the signal comes, the name of a file
+that is written and about to be put in its place, or what several processes wait for; of these, the last one gets the
+signal, and only it. The signal is a real one and the process is a real one; only the
 moment is no matter of time.
 """
 
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from rich.progress import Progress
 from rich.status import Status
+
+from fracdnn.training.together import Together
 
 ticks = 0
 
@@ -35,7 +38,16 @@ def interrupt_at(moment):
 
         return into_place
 
+    def awaited(wait):
+        def waiting(self, what, collective):
+            if what == moment and self.rank == self.count - 1:
+                signal.raise_signal(signal.SIGINT)
+            return wait(self, what, collective)
+
+        return waiting
+
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     Progress.update, Progress.advance = counted(Progress.update), counted(Progress.advance)
     Status.update = counted(Status.update)
     Path.replace = watched(Path.replace)
+    Together._wait = awaited(Together._wait)

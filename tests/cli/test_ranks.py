@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from torch.distributed.run import parse_args as torchrun_options
 
 import fracdnn
 from tests.cli.commands import run, run_ranks
@@ -115,6 +117,16 @@ def test_a_full_disk_ends_all_with_one_line(ending, place, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_ctrl_c_on_a_process_that_waits_ends_all_alike(command, place, tmp_path):
+    out = ["--out", tmp_path / "p.parquet"] if command == "predict" else []
+    moment = "the number of rows"  # of a round, which all tell each other
+    ranks = run_ranks(2, command, "classes.fracdnn", "classes-csv", *out, cwd=place, moment=moment)
+    assert codes(ranks) == [130, 130], ranks[0].stderr + ranks[1].stderr
+    assert [each.stderr for each in ranks] == ["fracdnn: interrupted\n", ""]
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_one_process_alone_can_read_is_refused(place):
     for command in ("predict", "evaluate"):
         ranks = run_ranks(2, command, "classes.fracdnn", "-", cwd=place)
@@ -122,8 +134,38 @@ def test_what_one_process_alone_can_read_is_refused(place):
         assert "DATA must be a file on several processes, got -" in ranks[0].stderr
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("other", ["table", "model"])
+def test_processes_that_see_another_table_or_model_are_refused(command, other, place, tmp_path):
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        write_parts(mixed(900), folder / "parts", "csv", 5)
+        name = "values" if other == "model" and number else "classes"
+        (folder / "model.fracdnn").write_bytes((place / f"{name}.fracdnn").read_bytes())
+    if other == "table":
+        (folders[1] / "parts" / "part-004.csv").unlink()
+    out = ["--out", "p.csv"] if command == "predict" else []
+    ranks = run_ranks(2, command, "model.fracdnn", "parts", *out, cwd=folders)
+    assert codes(ranks) == [1, 1]
+    assert f"{other} must be the same on all 2 ranks, got other on rank 1 than on rank 0" in ranks[0].stderr
+    assert ranks[1].stderr == ""
+    assert not (folders[0] / "p.csv").exists()
+
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", "40", "-m", "fracdnn"]
+
+
+def test_torchrun_leaves_the_options_of_documented_commands_to_fracdnn():
+    pages = ["docs/scale.md", "src/fracdnn/cli/app.py", "src/fracdnn/cli/ranks.py"]
+    text = "".join((Path(__file__).parents[2] / page).read_text(encoding="utf-8") for page in pages)
+    found = re.findall(r"torchrun (--.* fracdnn (?:train|predict) .*)", text.replace("\\\n", " "))
+    assert len(found) == 7
+    for command in found:
+        words = command.rstrip('.`"').split()
+        told = torchrun_options(words)
+        assert [told.training_script, *told.training_script_args] == words[words.index("fracdnn") :]
 
 
 def workers_of(torchrun):

@@ -83,7 +83,7 @@ def _train(
 
     fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
 
-    torchrun --nproc-per-node 2 -m fracdnn train measurements.csv --target label --out model.fracdnn
+    torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """
     options = loaded("options")
     own = {

@@ -55,12 +55,12 @@ def table_model(path: Path) -> TableModel:
 
 def predict(path: Path, source: str, out: str, *, keep: list[str], new_categories: str, quiet: bool) -> None:
     """One process, or those that torchrun started: each reads its share of the table, the first one writes."""
-    with process_group() as ranks:
-        with ranks.together("loading the model"):
-            model = table_model(path)
-            check_ranks(source, ranks)
+    with process_group() as ranks, ranks.interrupts_noted():
+        model = _model_of_all(ranks, path, source)
+        with ranks.together("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
+        ranks.check_same(options=repr((out, keep, new_categories)))
         made = in_order(ranks, _predictions(ranks, model, source, keep, new_categories))
         with ranks.together("writing predictions"), closing(made) as parts:
             if not ranks.is_first:
@@ -72,6 +72,16 @@ def predict(path: Path, source: str, out: str, *, keep: list[str], new_categorie
                 with written(Path(out)):
                     rows = _write(Path(out), parts)
                 say(f"{rows:,} predictions: {out}", quiet)
+
+
+def _model_of_all(ranks: Ranks, path: Path, source: str) -> TableModel:
+    """The model, for a table that all ranks can read."""
+    with ranks.together("loading the model"):
+        model = table_model(path)
+        check_ranks(source, ranks)
+        content = path.read_bytes()
+    ranks.check_same(model=content)
+    return model
 
 
 def _print(parts: "Iterator[pl.DataFrame]") -> None:
@@ -153,10 +163,9 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
 
 def evaluate(path: Path, source: str, *, new_categories: str, as_json: bool, quiet: bool) -> None:
     """One process, or those that torchrun started, each with its share of the table; the first one talks."""
-    with process_group() as ranks:
-        with ranks.together("loading the model"):
-            model = table_model(path)
-            check_ranks(source, ranks)
+    with process_group() as ranks, ranks.interrupts_noted():
+        model = _model_of_all(ranks, path, source)
+        ranks.check_same(options=new_categories)
         scores = _scored(ranks, model, source, new_categories, quiet)
         if ranks.is_first:
             _tell_scores(model, scores, as_json)

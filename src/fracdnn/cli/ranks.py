@@ -1,4 +1,4 @@
-"""The processes that torchrun starts, as one command: `torchrun --nproc-per-node 2 -m fracdnn train …`."""
+"""The processes that torchrun starts, as one command: `torchrun --nproc-per-node 2 -m -- fracdnn train …`."""
 
 import os
 import secrets

@@ -4,7 +4,6 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,7 +124,7 @@ def examine(
     """
     division, ranks = division or Division(), ranks or Alone()
     settings = (target, task, tuple(drop), tuple(categorical), division)
-    ranks.check_same(table=repr(_spans(stream)), settings=repr(settings))
+    ranks.check_same(table=repr(stream.spans), settings=repr(settings))
     check_columns((*drop, *categorical), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     features = {name: kind for name, kind in stream.schema.items() if name not in (*drop, target)}
@@ -223,11 +222,6 @@ def _read(stream: TableStream, reader: _Reader, ranks: Ranks) -> tuple[_Summary,
         counts = ranks.sum(torch.from_numpy(counts), "the number of rows").numpy()
         ranks.settle(None, "reading the table")
     return whole.root(), counts
-
-
-def _spans(stream: TableStream) -> list[Any]:
-    """What tells a table from another one without reading it."""
-    return [(Path(each.file.path).name, each.file.state[0], each.begin, each.end) for each in stream.pieces]
 
 
 def _place(stream: TableStream, n_rows: np.ndarray, cell: Cell) -> str:

@@ -66,7 +66,9 @@ def _rounds(
         yield from ([kept(frame)] for frame in read_parts(source, numbers))
         return
     with ranks.together("looking at the table"):
-        pieces = TableStream.of(source).pieces
+        stream = TableStream.of(source)
+    ranks.check_same(table=repr(stream.spans))
+    pieces = stream.pieces
     for begin in range(0, len(pieces), ranks.count):
         with ranks.together("reading the table"):
             mine = pieces[begin + ranks.rank : begin + ranks.rank + 1]

@@ -90,6 +90,11 @@ class TableStream:
         return list({piece.file.path: piece.file for piece in self.pieces}.values())
 
     @property
+    def spans(self) -> list[tuple[str, int, int, int | None]]:
+        """What tells a table from another one without reading it: of each piece, its file with its size, and where."""
+        return [(Path(each.file.path).name, each.file.state[0], each.begin, each.end) for each in self.pieces]
+
+    @property
     def schema(self) -> "pl.Schema":
         """The names of the columns and their types; text files have text."""
         return self.pieces[0].file.schema
