@@ -61,10 +61,7 @@ def raise_interrupts() -> Iterator[None]:
 
 
 class FractionalEstimator(SharedParameters):
-    """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses.
-
-    Fitted: `network_`, `order_`, `history_`, `loss_`, `n_iter_`, `standardization_`.
-    """
+    """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
 
     def trajectory(self, X: Any) -> np.ndarray:
         """The flow of the samples through the layers: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
