@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fracdnn.container import checked, read_document, write_document
+from fracdnn.estimators.curves import Curves
 from fracdnn.estimators.export import Deployed, write_program
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import network_document, network_of, order_of
@@ -60,7 +61,7 @@ def raise_interrupts() -> Iterator[None]:
         _interrupts_raised.reset(token)
 
 
-class FractionalEstimator(SharedParameters):
+class FractionalEstimator(Curves, SharedParameters):
     """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
 
     def trajectory(self, X: Any) -> np.ndarray:

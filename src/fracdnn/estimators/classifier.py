@@ -73,6 +73,11 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         """The probability of each class of `classes_`, [n_samples, n_classes]."""
         return self._answers(X)
 
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """The logarithm of `predict_proba`; −∞ where a probability is 0."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
     def decision_function(self, X: Any) -> np.ndarray:
         """The logits; for two classes their difference, positive for the second."""
         logits = self._run(X, self._fitted_network()).astype(np.float64)

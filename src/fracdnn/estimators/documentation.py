@@ -17,6 +17,13 @@ FITTED = {
     "history_": ("History", "A record for each epoch or iteration; `status` says why the training ended."),
     "n_iter_": ("int", "Epochs or iterations that were run."),
     "loss_": ("float", "The last loss, with the decay."),
+    "loss_curve_": ("list of float", "The loss of each epoch or iteration."),
+    "best_loss_": ("float | None", "The lowest of them; None with `early_stopping`, where held-out samples decide."),
+    "validation_scores_": (
+        "list of float | None",
+        "Minus the loss of held-out samples; None without `early_stopping`.",
+    ),
+    "best_validation_score_": ("float | None", "The highest of them, that of the network that was kept."),
     "n_features_in_": ("int", "Number of features."),
     "feature_names_in_": ("ndarray of shape (n_features_in_,)", "Their names, if X had names that are all text."),
 }
