@@ -209,6 +209,13 @@ class FractionalEstimator(Curves, SharedParameters):
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        if history.status == "time limit":
+            warnings.warn(
+                f"training reached max_time={self.max_time:g} s after {len(history.records)} of at most "
+                f"{self.max_iter} iterations; the model is usable, and more time may improve it",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         self._tell(history, task)
 
     def _train_on(
@@ -321,6 +328,7 @@ class FractionalEstimator(Curves, SharedParameters):
             "early_stopping": stopping if self.early_stopping else None,
             "checkpoints": checkpoints,
             "keep_interrupted": not _interrupts_raised.get(),
+            "max_time": None if self.max_time is None else float(self.max_time),
         }
         if self.solver == "adam":
             return AdamTraining(float(self.learning_rate), int(self.batch_size), int(self.max_iter), **options)

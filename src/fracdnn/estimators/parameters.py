@@ -88,6 +88,11 @@ class SharedParameters(BaseEstimator):
         allowed=[COUNT],
         meaning='Epochs of "adam", else most iterations; reaching it is no failure and warns of nothing.',
     )
+    max_time: float | None = parameter(
+        default=None,
+        allowed=[None, POSITIVE],
+        meaning="Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
+    )
     tolerance: float = parameter(
         default=1e-5, allowed=[NOT_NEGATIVE], meaning='Norm of the gradient at which "lbfgs" and "bfgs" end.'
     )
