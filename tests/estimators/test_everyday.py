@@ -219,6 +219,24 @@ def test_early_stopping(solver):
     assert len(scores) - np.argmin(scores) == 5
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("solver", ["lbfgs", "bfgs", "adam"])
+def test_a_time_limit_leaves_a_usable_model(kind, solver, tmp_path):
+    options = {"solver": solver, "max_iter": 10**6, "tolerance": 0.0}
+    limited = small(kind, **options, max_time=np.float32(1e-6))
+    with pytest.warns(
+        ConvergenceWarning, match=r"training reached max_time=1e-06 s after 1 of at most 1000000 iterations"
+    ):
+        limited.fit(X, y)
+    assert limited.history_.status == "time limit"
+    assert limited.n_iter_ == 1
+    again = kind.load(limited.save(tmp_path / "model.fracdnn"))
+    assert again.history_.status == "time limit"
+    np.testing.assert_array_equal(again.predict(X), limited.predict(X))
+    patient = small(kind, solver=solver, max_time=1e6).fit(X, y)
+    np.testing.assert_array_equal(patient.predict(X), small(kind, solver=solver).fit(X, y).predict(X))
+
+
 def test_verbose_shows_a_bar_on_standard_error(capfd):
     small().fit(X, y)
     assert capfd.readouterr() == ("", "")

@@ -1,6 +1,8 @@
 import inspect
 import pickle
 
+import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -49,7 +51,7 @@ def test_a_subclass_declares_parameters_of_its_own():
     @with_parameters
     class Patient(FractionalRegressor):
         max_iter: int = 500
-        patience: float = parameter(default=1.0, allowed=["boolean"])
+        patience: float = parameter(default=1.0, allowed=["boolean"], meaning="How long to wait.")
 
     assert list(inspect.signature(Patient).parameters)[-1] == "patience"
     assert (Patient().max_iter, FractionalRegressor().max_iter) == (500, 60)
@@ -66,3 +68,38 @@ def test_a_parameter_says_what_is_allowed():
         @with_parameters
         class Careless(SharedParameters):
             patience: float = 1.0
+
+
+def sections_of(kind):
+    """The entries of each section of a numpydoc docstring: name, type and meaning."""
+    text, found = inspect.getdoc(kind), {}
+    for title in ("Parameters", "Attributes"):
+        _, rest = text.split(f"\n\n{title}\n{'-' * len(title)}\n")
+        lines = rest.split("\n\n")[0].splitlines()
+        found[title] = [(*head.split(" : "), meaning) for head, meaning in zip(lines[::2], lines[1::2], strict=True)]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_docstring_lists_every_parameter_with_its_default(kind):
+    entries = sections_of(kind)["Parameters"]
+    shown = inspect.signature(kind).parameters
+    assert [name for name, _, _ in entries] == list(shown)
+    for name, described, meaning in entries:
+        assert described.endswith(f", default={shown[name].default!r}")
+        assert meaning.startswith("    ")
+        assert meaning.endswith(".")
+        assert len(meaning) <= 120
+    described = {name: kind for name, kind, _ in entries}
+    assert described["solver"] == "{'adam', 'bfgs', 'lbfgs'}, default='adam'"
+    assert described["width"] == "int | None, default=64"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_the_docstring_lists_what_a_fit_leaves(kind, method):
+    X, y = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"]), np.arange(20) % 2
+    options = {"classes": [0, 1]} if method == "partial_fit" and kind is FractionalClassifier else {}
+    fitted = getattr(kind(max_iter=2), method)(X, y, **options)
+    left = {name for name in dir(fitted) if name.endswith("_") and not name.startswith("_")}
+    assert sorted(name for name, _, _ in sections_of(kind)["Attributes"]) == sorted(left)

@@ -39,6 +39,7 @@ TRAININGS = {
     "lbfgs, early": FullBatchTraining("lbfgs", 40, early_stopping=EarlyStopping(0.3, 3)),
 }
 HARD = {"n_layers": 6, "strength": 1e-4}
+ENDLESS = {"steepest": FullBatchTraining("steepest", 10**6, tolerance=0.0), "adam": AdamTraining(1e-6, 32, 10**6)}
 LONG = FullBatchTraining("bfgs", 30, tolerance=0.0)
 STOPPED = {"bfgs": FullBatchTraining("bfgs", 20, tolerance=0.0), "adam, early": TRAININGS["adam, early"]}
 
@@ -114,6 +115,7 @@ def other_settings(rank, count):
     cases = {
         "training": (AdamTraining(max_epochs=3 if odd else 2), {}),
         "training limit": (FullBatchTraining(max_iter=3 if odd else 2), {}),
+        "training time": (FullBatchTraining(max_iter=2, max_time=30.0 if odd else 60.0), {}),
         "network": (LONG, {"order": 0.6 if odd else 0.5}),
         "samples": (LONG, {"weighted": not odd}),
         "parameters": (LONG, {"seed": int(odd)}),
@@ -176,6 +178,10 @@ def disturbed(rank, count):
     case("signal", lambda: os.kill(os.getpid(), signal.SIGINT))
     case("signal, adam", lambda: os.kill(os.getpid(), signal.SIGINT), TRAININGS["adam"])
     case("interrupt", raise_interrupt)
+    for name in ENDLESS:
+        time.sleep(0.4 if rank == 1 else 0.0)  # its clock is late, and the others' time is over long before its own
+        endless = replace(ENDLESS[name], max_time=0.8)
+        found[f"time, {name}"] = fitted(endless, level_set_part(rank, count, N, **HARD))
     case("error", raise_error)
     task = level_set_part(rank, count, N)
     if rank == 1:

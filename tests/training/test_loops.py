@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import pytest
@@ -129,6 +130,39 @@ def test_an_interrupt_ends_at_a_good_point(training):
     with pytest.raises(KeyboardInterrupt):
         training.fit(task)
     assert all(torch.isfinite(p).all() for p in task.network.parameters())
+
+
+@pytest.mark.parametrize("training", TRAININGS, ids=repr)
+def test_a_time_limit_ends_with_the_iteration_under_way(training):
+    task = level_set_task()
+    task.watch = lambda record: time.sleep(0.05)  # so that at most five records fit into the time
+    history = replace(training, max_time=0.2).fit(task)
+    assert history.status == "time limit"
+    assert 1 <= len(history.records) <= 5
+    # As far as it came it is the training without a limit.
+    whole = training.fit(level_set_task()).records
+    assert history.records == whole[: len(history.records)]
+
+
+@pytest.mark.parametrize("training", TRAININGS, ids=repr)
+def test_a_training_goes_on_after_a_time_limit_to_the_same_bits(training, tmp_path):
+    whole, parts = level_set_task(), level_set_task()
+    expected = training.fit(whole)
+    # The time counts anew each time: each start gets further, though none comes to a checkpoint that is due.
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=1000, resume=True)
+    for part in range(1, 4):
+        parts = level_set_task()
+        history = replace(training, checkpoints=checkpoints, max_time=1e-9).fit(parts)
+        assert (history.status, len(history.records)) == ("time limit", part)
+    parts = level_set_task()
+    assert replace(training, checkpoints=checkpoints, max_time=1e9).fit(parts) == expected
+    for a, b in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_time_limits_are_positive():
+    with pytest.raises(InvalidArgumentError, match="max_time must be positive"):
+        AdamTraining(max_time=0.0).fit(level_set_task())
 
 
 @pytest.mark.parametrize("training", [FullBatchTraining(max_iter=20), AdamTraining(max_epochs=20)], ids=repr)

@@ -150,6 +150,22 @@ def test_adam_in_windows_is_adam_on_the_same_batches(weighted, loss, dtype):
     assert_same(streamed.network, whole.network, 1e-6 if dtype == torch.float32 else 1e-14)
 
 
+@pytest.mark.parametrize(
+    "training", [StreamedAdamTraining(0.02, 8, 3, window=20), FullBatchTraining(max_iter=5)], ids=repr
+)
+def test_a_time_limit_and_what_goes_on_after_it(training, tmp_path):
+    (whole, _), (parts, _) = problem(), problem()
+    expected = training.fit(whole)
+    limited = replace(training, checkpoints=Checkpoints(tmp_path / "run.ckpt", every=1000, resume=True), max_time=1e-9)
+    for part in (1, 2):
+        parts, _ = problem()
+        history = limited.fit(parts)
+        assert (history.status, len(history.records)) == ("time limit", part)
+    parts, _ = problem()
+    assert replace(limited, max_time=1e9).fit(parts) == expected
+    assert_same(parts.network, whole.network, 0.0)
+
+
 def test_one_window_of_one_piece_is_an_epoch_in_memory():
     streamed, whole = problem()
     streamed.samples.sizes_given = [113]

@@ -79,7 +79,16 @@ def test_troubles_of_one_process_are_those_of_all(tmp_path):
 
 
 def check_other_settings(first, second):
-    alike = ("training", "training limit", "network", "samples", "parameters", "generator", "objective")
+    alike = (
+        "training",
+        "training limit",
+        "training time",
+        "network",
+        "samples",
+        "parameters",
+        "generator",
+        "objective",
+    )
     for name in alike:
         rule = f"InvalidArgumentError: {name.split()[0]} must be the same on all 2 ranks, got other on rank 1 than on"
         assert first[name].startswith(rule)
@@ -101,6 +110,10 @@ def check_disturbed(ranks):
             assert torch.equal(parameters, ranks[0][name][2])
         assert history["status"] == "interrupted"
         assert 0 < len(history["records"]) < 12
+    for name in ("time, steepest", "time, adam"):
+        assert ranks[0][name][1]["status"] == "time limit"
+        for rank in ranks[1:]:
+            assert_identical(rank[name], ranks[0][name])
     assert [rank["watch"] for rank in ranks] == ["KeyboardInterrupt: "] * 3
     for name in ("NaN, bfgs", "NaN, adam"):
         assert [rank[name] for rank in ranks] == [("not finite", True)] * 3

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fracdnn.container import checked, read_document, write_document
+from fracdnn.estimators.curves import Curves
 from fracdnn.estimators.export import Deployed, write_program
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import network_document, network_of, order_of
@@ -60,11 +61,8 @@ def raise_interrupts() -> Iterator[None]:
         _interrupts_raised.reset(token)
 
 
-class FractionalEstimator(SharedParameters):
-    """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses.
-
-    Fitted: `network_`, `order_`, `history_`, `loss_`, `n_iter_`, `standardization_`.
-    """
+class FractionalEstimator(Curves, SharedParameters):
+    """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
 
     def trajectory(self, X: Any) -> np.ndarray:
         """The flow of the samples through the layers: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
@@ -211,6 +209,13 @@ class FractionalEstimator(SharedParameters):
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        if history.status == "time limit":
+            warnings.warn(
+                f"training reached max_time={self.max_time:g} s after {len(history.records)} of at most "
+                f"{self.max_iter} iterations; the model is usable, and more time may improve it",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         self._tell(history, task)
 
     def _train_on(
@@ -323,6 +328,7 @@ class FractionalEstimator(SharedParameters):
             "early_stopping": stopping if self.early_stopping else None,
             "checkpoints": checkpoints,
             "keep_interrupted": not _interrupts_raised.get(),
+            "max_time": None if self.max_time is None else float(self.max_time),
         }
         if self.solver == "adam":
             return AdamTraining(float(self.learning_rate), int(self.batch_size), int(self.max_iter), **options)

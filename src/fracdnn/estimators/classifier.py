@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 
 from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.estimators.networks import n_outputs_of
 from fracdnn.estimators.parameters import parameter, with_parameters
@@ -18,17 +19,22 @@ from fracdnn.estimators.samples import classes_of_all
 from fracdnn.training.together import Ranks, ranks_here
 
 
+@documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
 @with_parameters
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
-    """Softmax cross-entropy of a `FractionalNetwork` on standardised features.
-
-    `label_smoothing` is the share of each label that is given to all classes alike in training; `predict_proba` undoes
-    it. `class_weight` as elsewhere in scikit-learn. Other parameters as in `SharedParameters`.
-    """
+    """Softmax cross-entropy of a `FractionalNetwork` on standardised features."""
 
     alpha: float = 1e-3
-    label_smoothing: float = parameter(default=0.1, allowed=[Interval(Real, 0, 1, closed="left")])
-    class_weight: dict | str | None = parameter(default=None, allowed=[None, dict, StrOptions({"balanced"})])
+    label_smoothing: float = parameter(
+        default=0.1,
+        allowed=[Interval(Real, 0, 1, closed="left")],
+        meaning="Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
+    )
+    class_weight: dict | str | None = parameter(
+        default=None,
+        allowed=[None, dict, StrOptions({"balanced"})],
+        meaning='Weights by class (1 where one is missing); "balanced" divides by how frequent a class is.',
+    )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
@@ -66,6 +72,11 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class of `classes_`, [n_samples, n_classes]."""
         return self._answers(X)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """The logarithm of `predict_proba`; −∞ where a probability is 0."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The logits; for two classes their difference, positive for the second."""

@@ -1,4 +1,4 @@
-"""An estimator's parameters, each declared once: its default, and what is allowed."""
+"""An estimator's parameters, each declared once: its default, what is allowed, and what it means."""
 
 import os
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -24,67 +25,121 @@ NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 Estimator = TypeVar("Estimator")
 
 
-def parameter(*, default: Any, allowed: Sequence[Any]) -> Any:
-    """A parameter with its default and constraints, any of which a value must meet, as scikit-learn declares them."""
-    return field(default=default, metadata={"allowed": list(allowed)})
+def parameter(*, default: Any, allowed: Sequence[Any], meaning: str) -> Any:
+    """A parameter with its default and constraints, any of which a value must meet, as scikit-learn declares them.
+
+    `meaning` is its line in the class's docstring; see `documentation`.
+    """
+    return field(default=default, metadata={"allowed": list(allowed), "meaning": meaning})
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(parameter,))
 def with_parameters(kind: type[Estimator]) -> type[Estimator]:
     """Give the class a constructor that stores the parameters declared in its body and in those of its bases.
 
-    A subclass may give a parameter of its base another default, `alpha: float = 1e-3`; what is allowed stays.
+    A subclass may give a parameter of its base another default, `alpha: float = 1e-3`; what is allowed and meant stays.
     """
     allowed = dict(getattr(kind, "_parameter_constraints", {}))
+    meanings = dict(getattr(kind, "_parameter_meanings", {}))
     for each in fields(dataclass(kw_only=True, eq=False, repr=False)(kind)):  # type: ignore[arg-type]
-        allowed |= {each.name: each.metadata["allowed"]} if each.metadata else {}
+        if each.metadata:
+            allowed[each.name], meanings[each.name] = each.metadata["allowed"], each.metadata["meaning"]
         if each.name not in allowed:
             raise InvalidTypeError(
                 f"{each.name} must be declared with what is allowed, got a default alone; "
-                f"write {each.name} = parameter(default=…, allowed=[…])"
+                f"write {each.name} = parameter(default=…, allowed=[…], meaning=…)"
             )
     kind._parameter_constraints = allowed  # type: ignore[attr-defined]
+    kind._parameter_meanings = meanings  # type: ignore[attr-defined]
     return kind
 
 
 @with_parameters
 class SharedParameters(BaseEstimator):
-    """What classifier and regressor can be told.
+    """What classifier and regressor can be told. How the defaults were found: docs/estimators.md."""
 
-    The network: `n_layers` layers of the given `width` (None: the number of features) behind an opening map, `order`
-    (learned with `learn_order`), `step_size`, `activation` and `bias` as in `FractionalNetwork`.
-
-    The training: `solver="adam"` runs `max_iter` epochs of mini-batches of `batch_size`, the `learning_rate` falling
-    linearly to 0; "lbfgs" and "bfgs" run up to `max_iter` iterations on all samples, until the norm of the gradient is
-    below `tolerance`. `alpha` is the decay of all matrices. `early_stopping` holds out `validation_fraction` of the
-    samples and stops when their loss has not improved for `n_iter_no_change` epochs or iterations. `max_iter` is a
-    budget, not a failure: `history_.status` says why a training ended, and only one that ended badly warns.
-    `checkpoint` is a file to write every `checkpoint_every` epochs or iterations; with `resume`, a fit goes on from it
-    and ends at the same bits. `verbose` shows a bar on standard error. `dtype` is what training computes in; fitted
-    networks are float64. `device="auto"` is a GPU where there is one. How the defaults were found: docs/estimators.md.
-    """
-
-    n_layers: int = parameter(default=3, allowed=[COUNT])
-    order: float = parameter(default=0.5, allowed=[Interval(Real, 0, 1, closed="right")])
-    width: int | None = parameter(default=64, allowed=[None, COUNT])
-    step_size: float = parameter(default=0.5, allowed=[POSITIVE])
-    activation: str = parameter(default="gelu", allowed=[StrOptions(set(ACTIVATIONS))])
-    bias: str = parameter(default="vector", allowed=[StrOptions(set(BIASES))])
-    learn_order: bool = parameter(default=False, allowed=["boolean"])
-    alpha: float = parameter(default=3e-3, allowed=[NOT_NEGATIVE])
-    solver: str = parameter(default="adam", allowed=[StrOptions({"lbfgs", "bfgs", "adam"})])
-    max_iter: int = parameter(default=60, allowed=[COUNT])
-    tolerance: float = parameter(default=1e-5, allowed=[NOT_NEGATIVE])
-    learning_rate: float = parameter(default=1e-2, allowed=[POSITIVE])
-    batch_size: int = parameter(default=200, allowed=[COUNT])
-    early_stopping: bool = parameter(default=False, allowed=["boolean"])
-    validation_fraction: float = parameter(default=0.1, allowed=[Interval(Real, 0, 1, closed="neither")])
-    n_iter_no_change: int = parameter(default=10, allowed=[COUNT])
-    checkpoint: str | os.PathLike | None = parameter(default=None, allowed=[None, str, os.PathLike])
-    checkpoint_every: int = parameter(default=50, allowed=[COUNT])
-    resume: bool = parameter(default=False, allowed=["boolean"])
-    verbose: bool = parameter(default=False, allowed=["verbose"])
-    warm_start: bool = parameter(default=False, allowed=["boolean"])
-    random_state: Any = parameter(default=None, allowed=["random_state"])
-    device: str | torch.device = parameter(default="auto", allowed=[str, torch.device])
-    dtype: str = parameter(default="float32", allowed=[StrOptions(set(DTYPES))])
+    n_layers: int = parameter(default=3, allowed=[COUNT], meaning="Layers, behind an opening map.")
+    order: float = parameter(
+        default=0.5,
+        allowed=[Interval(Real, 0, 1, closed="right")],
+        meaning="Of the fractional derivative, in (0, 1]; 1 is a network without memory.",
+    )
+    width: int | None = parameter(
+        default=64, allowed=[None, COUNT], meaning="Of a layer; None is the number of features."
+    )
+    step_size: float = parameter(default=0.5, allowed=[POSITIVE], meaning="Time from a layer to the next.")
+    activation: str = parameter(
+        default="gelu", allowed=[StrOptions(set(ACTIVATIONS))], meaning="Of the opening map and the layers."
+    )
+    bias: str = parameter(
+        default="vector",
+        allowed=[StrOptions(set(BIASES))],
+        meaning="Of a layer: a number, a number for each unit, or none.",
+    )
+    learn_order: bool = parameter(default=False, allowed=["boolean"], meaning="Learn the order too, from `order` on.")
+    alpha: float = parameter(default=3e-3, allowed=[NOT_NEGATIVE], meaning="Decay of all matrices.")
+    solver: str = parameter(
+        default="adam",
+        allowed=[StrOptions({"lbfgs", "bfgs", "adam"})],
+        meaning='Mini-batches with "adam"; all samples at once with the others.',
+    )
+    max_iter: int = parameter(
+        default=60,
+        allowed=[COUNT],
+        meaning='Epochs of "adam", else most iterations; reaching it is no failure and warns of nothing.',
+    )
+    max_time: float | None = parameter(
+        default=None,
+        allowed=[None, POSITIVE],
+        meaning="Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
+    )
+    tolerance: float = parameter(
+        default=1e-5, allowed=[NOT_NEGATIVE], meaning='Norm of the gradient at which "lbfgs" and "bfgs" end.'
+    )
+    learning_rate: float = parameter(
+        default=1e-2,
+        allowed=[POSITIVE],
+        meaning='Of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.',
+    )
+    batch_size: int = parameter(default=200, allowed=[COUNT], meaning='Samples in a mini-batch of "adam".')
+    early_stopping: bool = parameter(
+        default=False,
+        allowed=["boolean"],
+        meaning="Stop when the loss of held-out samples no longer improves, and keep the best network.",
+    )
+    validation_fraction: float = parameter(
+        default=0.1,
+        allowed=[Interval(Real, 0, 1, closed="neither")],
+        meaning="Share of the samples that `early_stopping` holds out.",
+    )
+    n_iter_no_change: int = parameter(
+        default=10, allowed=[COUNT], meaning="Epochs or iterations without improvement before `early_stopping` stops."
+    )
+    checkpoint: str | os.PathLike | None = parameter(
+        default=None, allowed=[None, str, os.PathLike], meaning="File that the state of the training is written to."
+    )
+    checkpoint_every: int = parameter(
+        default=50, allowed=[COUNT], meaning="Epochs or iterations from a checkpoint to the next."
+    )
+    resume: bool = parameter(
+        default=False,
+        allowed=["boolean"],
+        meaning="Go on from `checkpoint` if it exists; the fit ends at the same bits as one that was not cut.",
+    )
+    verbose: bool = parameter(default=False, allowed=["verbose"], meaning="Show a bar on standard error.")
+    warm_start: bool = parameter(
+        default=False, allowed=["boolean"], meaning="Let `fit` go on from the network of the fit before."
+    )
+    random_state: int | np.random.RandomState | None = parameter(
+        default=None,
+        allowed=["random_state"],
+        meaning="Seed of the first weights, of shuffling and of what is held out.",
+    )
+    device: str | torch.device = parameter(
+        default="auto", allowed=[str, torch.device], meaning='Where to compute; "auto" is a GPU where there is one.'
+    )
+    dtype: str = parameter(
+        default="float32",
+        allowed=[StrOptions(set(DTYPES))],
+        meaning="What training computes in; fitted networks are float64.",
+    )

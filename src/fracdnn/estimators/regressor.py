@@ -7,17 +7,16 @@ import torch
 from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 
 from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.networks import n_outputs_of
 from fracdnn.estimators.samples import as_tensor, merge_repeated
 from fracdnn.training import Standardization
 from fracdnn.training.together import Ranks, ranks_here
 
 
+@documented(target_scale_=("Standardization", "Mean and scale of each output."))
 class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator):
-    """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs.
-
-    Parameters as in `SharedParameters`.
-    """
+    """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs."""
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":

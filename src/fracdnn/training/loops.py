@@ -14,7 +14,15 @@ from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
 from fracdnn.training.captured import CapturedEpochs, CapturedEvaluation, can_capture
 from fracdnn.training.history import History
 from fracdnn.training.normalization import normalize_batch
-from fracdnn.training.run import Checkpoints, EarlyStopping, NoImprovementError, Run, State, copied_state
+from fracdnn.training.run import (
+    Checkpoints,
+    EarlyStopping,
+    NoImprovementError,
+    OutOfTimeError,
+    Run,
+    State,
+    copied_state,
+)
 from fracdnn.training.task import Task
 from fracdnn.validation import check_choice, check_count, check_positive
 
@@ -26,6 +34,9 @@ NORMALIZATIONS = ("none", "feature", "global")
 class Training(ABC):
     """A way to train. Ctrl-C leaves the network at its last good point; with `keep_interrupted` it is an end like
     others, with the status "interrupted".
+
+    After `max_time` seconds, the iteration or epoch under way is the last, with the status "time limit" and, where
+    there are checkpoints, one more. A resumed training has all of `max_time` again.
     """
 
     # The option that only says how long, if there is one: a checkpoint may be resumed with another value.
@@ -34,22 +45,27 @@ class Training(ABC):
     early_stopping: EarlyStopping | None = None
     checkpoints: Checkpoints | None = None
     keep_interrupted: bool = False
+    max_time: float | None = None
 
     def fit(self, task: Task) -> History:
         """Change the network's parameters in place and tell what happened; the history's `status` says why it ended."""
         settings = {"way": type(self).__name__, **asdict(self)}
-        for name in ("checkpoints", "keep_interrupted", self._limit):
+        for name in ("checkpoints", "keep_interrupted", "max_time", self._limit):
             settings.pop(name, None)
+        if self.max_time is not None:
+            check_positive(self.max_time, "max_time")
         with task.ranks.together("checking the labels"):
             task.check_labels()
         limit = getattr(self, self._limit, None)
-        run = Run(task, settings, self.early_stopping, self.checkpoints, limit)
+        run = Run(task, settings, self.early_stopping, self.checkpoints, limit, self.max_time)
         try:
             with task.ranks.interrupts_noted():
                 run.check_patience()
                 run.history.status = self._train(run)
         except NoImprovementError:
             run.history.status = "no improvement"
+        except OutOfTimeError:
+            run.history.status = "time limit"
         except KeyboardInterrupt:
             run.history.status = "interrupted"
             if not self.keep_interrupted:

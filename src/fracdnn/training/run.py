@@ -1,6 +1,7 @@
 """One training under way: its history, what is held out to stop early, and checkpoints to go on from."""
 
 import copy
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -54,6 +55,10 @@ class NoImprovementError(Exception):
     """Raised by a run to end its loop; never leaves this package."""
 
 
+class OutOfTimeError(Exception):
+    """The same, where `max_time` is over."""
+
+
 class Run:
     """What a loop tells of each record, and what it needs to go on: `position`, empty at the beginning.
 
@@ -67,7 +72,9 @@ class Run:
         early_stopping: EarlyStopping | None,
         checkpoints: Checkpoints | None,
         limit: int | None = None,
+        max_time: float | None = None,
     ) -> None:
+        self._ends = None if max_time is None else time.monotonic() + max_time
         self.history = History()
         self.position: State = {}
         self._early_stopping = early_stopping
@@ -76,7 +83,7 @@ class Run:
         self._best_score, self._waited = float("inf"), 0
         self._whole, self._ranks = task, task.ranks
         if not task.ranks.is_alone:
-            _check_ranks(task, {**settings, "limit": limit}, checkpoints)
+            _check_ranks(task, {**settings, "limit": limit, "max_time": max_time}, checkpoints)
         self._identity = _identity(task, settings) if checkpoints else {}
         saved = self._saved()
         with self.restoring():
@@ -103,12 +110,16 @@ class Run:
         layers = layer_gradient_norms(network)
         record = Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
         self.history.records.append(record)
+        is_over = self._is_over()
         with self._ranks.together(f"record {number}"):
-            if self._checkpoints is not None and number % self._checkpoints.every == 0 and self._ranks.is_first:
+            is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
+            if is_due and self._ranks.is_first:
                 self._write(position())
             if self.task.watch is not None:
                 self.task.watch(record)
         self.check_patience()
+        if is_over:
+            raise OutOfTimeError
 
     def mark(self, number: int, position: Callable[[], State]) -> None:
         """Between records: a checkpoint where so many steps towards the next one are worth it."""
@@ -121,6 +132,12 @@ class Run:
         """End the loop where the held-out part has not improved for long enough, also before a resumed run."""
         if self._early_stopping is not None and self._waited >= self._early_stopping.patience:
             raise NoImprovementError
+
+    def _is_over(self) -> bool:
+        """Whether the time is over on any rank: clocks began at different moments, and all must end together."""
+        if self._ends is None:
+            return False
+        return bool(self._ranks.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
 
     def keep_best(self) -> None:
         if self._best is not None:

@@ -1,0 +1,63 @@
+"""The estimators' docstrings: parameters from their declarations, and what a fit leaves, in numpydoc's sections."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from sklearn.utils._param_validation import StrOptions
+
+Estimator = TypeVar("Estimator")
+
+# What both estimators have after a fit: type and meaning.
+FITTED = {
+    "network_": ("FractionalNetwork", "The trained network, in float64."),
+    "order_": ("float", "The order of the network, learned or as it was given."),
+    "standardization_": ("Standardization", "Mean and scale of each feature."),
+    "history_": ("History", "A record for each epoch or iteration; `status` says why the training ended."),
+    "n_iter_": ("int", "Epochs or iterations that were run."),
+    "loss_": ("float", "The last loss, with the decay."),
+    "loss_curve_": ("list of float", "The loss of each epoch or iteration."),
+    "best_loss_": ("float | None", "The lowest of them; None with `early_stopping`, where held-out samples decide."),
+    "validation_scores_": (
+        "list of float | None",
+        "Minus the loss of held-out samples; None without `early_stopping`.",
+    ),
+    "best_validation_score_": ("float | None", "The highest of them, that of the network that was kept."),
+    "n_features_in_": ("int", "Number of features."),
+    "feature_names_in_": ("ndarray of shape (n_features_in_,)", "Their names, if X had names that are all text."),
+}
+
+
+def documented(**fitted: tuple[str, str]) -> Callable[[type[Estimator]], type[Estimator]]:
+    """Add the sections Parameters and Attributes to the docstring; `fitted` has the attributes of this class alone."""
+
+    def complete(kind: type[Estimator]) -> type[Estimator]:
+        summary = inspect.cleandoc(kind.__doc__ or "")
+        kind.__doc__ = "\n\n".join(
+            [summary, _section("Parameters", _parameters(kind)), _section("Attributes", FITTED | fitted)]
+        )
+        return kind
+
+    return complete
+
+
+def _section(title: str, rows: dict[str, tuple[str, str]]) -> str:
+    lines = [f"{name} : {kind}\n    {meaning}" for name, (kind, meaning) in rows.items()]
+    return "\n".join([title, "-" * len(title), *lines])
+
+
+def _parameters(kind: Any) -> dict[str, tuple[str, str]]:
+    allowed, meanings = kind._parameter_constraints, kind._parameter_meanings
+    return {
+        each.name: (f"{_type(each.type, allowed[each.name])}, default={each.default!r}", meanings[each.name])
+        for each in fields(kind)
+    }
+
+
+def _type(annotation: Any, allowed: list[Any]) -> str:
+    """A choice as the words it is among, anything else as it is annotated."""
+    words = [rule.options for rule in allowed if isinstance(rule, StrOptions)]
+    if annotation is str and words:
+        return "{" + ", ".join(repr(word) for word in sorted(words[0])) + "}"
+    return inspect.formatannotation(annotation)
