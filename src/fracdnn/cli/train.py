@@ -14,15 +14,16 @@ import torch
 import typer
 
 from fracdnn.cli import streamed
-from fracdnn.cli.messages import fail, say, written
+from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, process_group
+from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
+from fracdnn.tabular.preparation import Preparation, check_columns
 from fracdnn.tabular.reading import read_table
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
@@ -85,19 +86,20 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         ranks.check_same(options=repr((settings, out, run)))
         is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
         learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
+        paths: dict[str, str] = {}
         with ranks.together("writing the model"):
             if ranks.is_first:
-                _finish(learned, source, out, run, as_json)
+                paths = _finish(learned, source, out, run, as_json)
         if checkpoint is not None and not learned.interrupted and ranks.is_first:
             checkpoint.unlink(missing_ok=True)
     if learned.interrupted:
-        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
+        _say_interrupted(learned.model.estimator, paths, quiet)
     if learned.interrupted or learned.search_cut_short:
         raise typer.Exit(130)
 
 
-def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, as_json: bool) -> None:
-    """Write the model and tell of it."""
+def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, as_json: bool) -> dict[str, str]:
+    """Write the model and tell of it; where it is."""
     estimator = learned.model.estimator
     summary = learned.summary | {
         "order": estimator.order_,
@@ -105,7 +107,16 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
         "status": estimator.history_.status,
     }
     learned.model.details.update(source=source, summary=summary, versions=versions())
-    _tell(summary, _write(learned.model, out, run, learned.test_table, learned.y_test), as_json)
+    held_out = learned.test_table, learned.y_test
+    paths = write_results(learned.model, *held_out, out=out, run=run, interrupted=learned.interrupted)
+    _tell(summary, paths, as_json)
+    return paths
+
+
+def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None:
+    kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
+    what = f"the model is the best so far (iteration {estimator.n_iter_}): {paths.get('model', '')}{kept}"
+    say(f"training was interrupted; {what}; --resume goes on where it can", quiet)
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
@@ -303,28 +314,6 @@ def _fit(estimator: Any, fit: Callable[[], object]) -> bool:
         if not interrupted:
             say(f"warning: {warning.message}", False)
     return interrupted
-
-
-def _write(
-    model: TableModel, out: Path | None, run: Path | None, test_table: "pl.DataFrame", y_test: np.ndarray
-) -> dict[str, str]:
-    import polars as pl
-
-    from fracdnn.files import write_whole
-
-    paths = {}
-    if out is not None:
-        with written(out):
-            paths["model"] = str(model.save(out))
-    if run is not None:
-        with written(run):
-            paths["model"] = str(model.save(run / "model.fracdnn"))
-            numbers = [numbers_in(test_table[name]) for name in model.preparation.number_names]
-            columns = test_table.select(model.preparation.names).with_columns(*[n for n in numbers if n is not None])
-            held_out = columns.with_columns(pl.Series(model.target, y_test))
-            write_whole(run / "held-out.csv", held_out.write_csv)
-            paths["run"] = str(run)
-    return paths
 
 
 def _tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
