@@ -63,3 +63,20 @@ def test_an_interrupted_training_replaces_no_model(place, model, tmp_path):
     assert run("info", beside, cwd=tmp_path).returncode == 0
     assert run(*command, "--max-iter", "6", "-q", cwd=tmp_path).returncode == 0  # one that is done does replace it
     assert (tmp_path / model).read_bytes() != before[tmp_path / model]
+
+
+def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
+    write_iris(tmp_path)
+    command = ["train", "iris.csv", "--target", "species", "--run", "run", "--max-iter", "40"]
+    assert run(*command, "--json", cwd=tmp_path, moment="9").returncode == 130
+    done = run(*command, "--resume", "--json", cwd=tmp_path)
+    assert "--resume goes on after iteration 8: run/model.ckpt" in done.stderr
+    assert json.loads(done.stdout)["iterations"] == 40
+    resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
+    done = run(*command, "--resume", cwd=tmp_path)
+    assert "--resume finds nothing to go on from: there is no run/model.ckpt; training begins anew" in done.stderr
+    # The same training, never interrupted, to the last digit.
+    assert run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
+    done = run(*command, "--resume", "--checkpoint", "none", cwd=tmp_path)
+    assert "--resume finds nothing to go on from: --checkpoint is none" in done.stderr
+    assert not (tmp_path / "run" / "model.ckpt").exists()

@@ -14,6 +14,7 @@ import torch
 import typer
 
 from fracdnn.cli import streamed
+from fracdnn.cli.checkpoints import choose_checkpoint, say_resumed
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, process_group
@@ -78,7 +79,7 @@ class _Prepared:
 def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     _check_settings(settings)
-    checkpoint = _default_checkpoint(settings, out, run)
+    checkpoint = choose_checkpoint(settings.parameters, out, run)
     with process_group(settings.timeout) as ranks:
         with ranks.together("looking at the table"):
             is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
@@ -116,7 +117,9 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
 def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None:
     kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
     what = f"the model is the best so far (iteration {estimator.n_iter_}): {paths.get('model', '')}{kept}"
-    say(f"training was interrupted; {what}; --resume goes on where it can", quiet)
+    is_there = estimator.checkpoint is not None and Path(estimator.checkpoint).exists()
+    then = f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
+    say(f"training was interrupted; {what}; {then}", quiet)
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
@@ -140,7 +143,7 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     searched = _search(estimator, X, y, settings, quiet) if settings.search else None
     say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{_among(ranks)}", quiet)
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
-    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]))
+    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks, quiet)
     model = TableModel(estimator, table.preparation, settings.target, {})
     summary: dict[str, Any] = {}
     if ranks.is_first:  # which alone tells of it
@@ -167,7 +170,7 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)
     with ranks.together("looking at the settings"):
         estimator = _estimator(target.task, settings, quiet)
-    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table))
+    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks, quiet)
     model = TableModel(estimator, preparation, settings.target, {})
     summary = {
         "task": target.task,
@@ -220,17 +223,6 @@ def _check_settings(settings: Settings) -> None:
         FractionalClassifier(**settings.parameters)._validate_params()
     except ValueError as error:
         raise typer.BadParameter(str(error).replace(" of FractionalClassifier", "")) from None
-
-
-def _default_checkpoint(settings: Settings, out: Path | None, run: Path | None) -> Path | None:
-    """Beside the model, where checkpoints are asked for without a path; returns it if it is ours to remove."""
-    parameters = settings.parameters
-    if "checkpoint" in parameters or not ("checkpoint_every" in parameters or parameters.get("resume")):
-        return None
-    path = run / "model.ckpt" if run is not None else out.with_suffix(".ckpt") if out is not None else None
-    if path is not None:
-        parameters["checkpoint"] = str(path)
-    return path
 
 
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
@@ -304,8 +296,11 @@ def _search(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, qu
     return found
 
 
-def _fit(estimator: Any, fit: Callable[[], object]) -> bool:
+def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks, quiet: bool) -> bool:
     """Fit; whether the user interrupted it. Other warnings are told in one line."""
+    with ranks.together("looking at the checkpoint"):
+        if ranks.is_first:  # the others may have no such file
+            say_resumed(estimator, quiet)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()
