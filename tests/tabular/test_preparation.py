@@ -5,7 +5,7 @@ import pytest
 
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import split_target, target_values, task_of
-from fracdnn.tabular.preparation import Column, Preparation
+from fracdnn.tabular.preparation import Column, Preparation, nearest
 
 
 @pytest.mark.parametrize("cell", [b"\xff", [1, 2], {"a": 1}, timedelta(1)], ids=lambda cell: type(cell).__name__)
@@ -65,3 +65,26 @@ def test_documents_without_columns_or_with_one_twice():
     for document in ([], [good, good]):
         with pytest.raises(ValueError, match="no columns, or two of one name"):
             Preparation.from_document(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("income", "Income >50k"),
+        ("INCOME >50K", "Income >50k"),
+        ("Sepallength", "sepal.length"),
+        ("AGE", "Age"),
+        ("age", "Age"),
+        ("rate", "Heart rate at rest, beats per minute"),  # a part of it, and not near
+        (" Age ", "Age"),
+        ("zzz", None),
+        ("e", None),
+    ],
+)
+def test_the_nearest_column_is_named_as_it_is_written(name, meant):
+    columns = ["Age", "ages", "sepal.length", "Income >50k", "Heart rate at rest, beats per minute"]
+    hint = "" if meant is None else f" (did you mean {meant!r}?)"
+    assert nearest(name, columns) == repr(name) + hint
+    with pytest.raises(TableError) as refused:
+        split_target(pl.DataFrame({column: [1] for column in columns}), name)
+    assert f"must have the target column {name!r}{hint}; it has 'Age'" in str(refused.value)

@@ -140,10 +140,17 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The name quoted, with the nearest of those that there are."""
-    close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
-        name.lower(), [each.lower() for each in names], n=1
-    )
+    """The name quoted, with the nearest of those that there are, as it is written there."""
+    folded: dict[str, str] = {}
+    for each in names:
+        folded.setdefault(each.strip().casefold(), each)
+    wanted = name.strip().casefold()
+    close = difflib.get_close_matches(name, names, n=1)
+    if wanted in folded:
+        close = [folded[wanted]]
+    elif not close:
+        parts = [each for each in folded if len(wanted) > 1 and wanted in each]
+        close = [folded[each] for each in difflib.get_close_matches(wanted, folded, n=1) or parts[:1]]
     return quoted(name) + (f" (did you mean {quoted(close[0])}?)" if close else "")
 
 
