@@ -125,7 +125,8 @@ def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     features, y, task = _examined(read_table(source), settings, quiet)
     train_rows, test_rows = _split(y, task, settings)
-    preparation, notes = Preparation.of(features[train_rows], categorical=settings.categorical)
+    learned, tested = features[train_rows], features[test_rows]
+    preparation, notes = Preparation.of(learned, categorical=settings.categorical, tested=tested)
     for note in notes:
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
