@@ -18,12 +18,13 @@ from fracdnn.cli.checkpoints import choose_checkpoint, say_resumed
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, process_group
+from fracdnn.cli.remarks import on_ids, on_rows
 from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.memory import bytes_of
-from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
+from fracdnn.tabular.model import TableModel, check_classes, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns
 from fracdnn.tabular.reading import read_table
 from fracdnn.training.together import Ranks
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 TASKS = ("auto", "classification", "regression")
+# A warning of scikit-learn's, which `on_rows` gives before the training.
+_TOLD_BEFORE = "The number of unique classes is greater than"
 
 
 @dataclass
@@ -127,11 +130,18 @@ def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     train_rows, test_rows = _split(y, task, settings)
     learned, tested = features[train_rows], features[test_rows]
     preparation, notes = Preparation.of(learned, categorical=settings.categorical, tested=tested)
-    for note in notes:
+    for note in (*notes, *_remarks(y[train_rows], len(test_rows), task, settings)):
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
+    for remark in on_ids(preparation.number_names, X[train_rows, : len(preparation.number_names)]):
+        say(remark, quiet)
     return _Prepared(task, preparation, features, X, y, train_rows, test_rows)
+
+
+def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[str]:
+    counts = np.unique(y, return_counts=True)[1] if task == "classification" else None
+    return on_rows(len(y), n_test, settings.test_fraction, counts)
 
 
 def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
@@ -164,9 +174,10 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     table = streamed.examined(source, settings, ranks)
     target, preparation = table.target, table.preparation
     _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings, quiet)
-    for note in table.notes:
+    n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
+    counts = target.counts if target.classes is not None else None
+    for note in (*table.notes, *on_rows(n_learned, n_test, settings.test_fraction, counts)):
         say(note, quiet)
-    n_learned = table.n_rows("training") + table.n_rows("validation")
     n_features = len(preparation.feature_names)
     say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)
     with ranks.together("looking at the settings"):
@@ -232,11 +243,14 @@ def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[A
     features, values, n_missing = split_target(table.drop(settings.drop), settings.target)
     task = task_of(values) if settings.task == "auto" else settings.task
     y = target_values(values, task)
-    kinds = len(np.unique(y))
+    counts = np.unique(y, return_counts=True)[1]
+    kinds = len(counts)
     if task == "classification" and kinds < 2:
         raise TableError(
             f"the target column {settings.target!r} must hold two classes at least, got only {str(y[0])!r}"
         )
+    if task == "classification":
+        check_classes(settings.target, counts)
     least, most = (np.nan, np.nan) if task == "classification" else (y.min(), y.max())
     _say_target(task, kinds, least, most, n_missing, settings, quiet)
     return features, y, task
@@ -307,7 +321,7 @@ def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks, quiet: bool) -
         fit()
     interrupted = estimator.history_.status == "interrupted"
     for warning in caught:
-        if not interrupted:
+        if not interrupted and not str(warning.message).startswith(_TOLD_BEFORE):
             say(f"warning: {warning.message}", False)
     return interrupted
 
