@@ -25,10 +25,14 @@ def test_a_command_ends_with_130_and_no_result(moment, command, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def write_iris(folder):
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    pl.from_pandas(X).with_columns(pl.Series("species", y.to_numpy()).cast(pl.String)).write_csv(folder / "iris.csv")
+
+
 def test_training_keeps_the_best_model_and_goes_on(tmp_path):
     """At the 25th of a million iterations, five after a checkpoint: the model is usable, and `--resume` goes on."""
-    X, y = load_iris(return_X_y=True, as_frame=True)
-    pl.from_pandas(X).with_columns(pl.Series("species", y.to_numpy()).cast(pl.String)).write_csv(tmp_path / "iris.csv")
+    write_iris(tmp_path)
     command = ["train", "iris.csv", "--target", "species", "--out", "early.fracdnn", "--solver", "lbfgs"]
     options = ["--tolerance", "0", "--checkpoint-every", "20", "--max-iter"]
     done = run(*command, *options, "1000000", cwd=tmp_path, moment="25")
@@ -40,3 +44,39 @@ def test_training_keeps_the_best_model_and_goes_on(tmp_path):
     done = run(*command, *options, "40", "--resume", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["iterations"] == 40
     assert not (tmp_path / "early.ckpt").exists()  # done: no longer needed
+
+
+@pytest.mark.parametrize(("place", "model"), [("--out", "good.fracdnn"), ("--run", "good/model.fracdnn")])
+def test_an_interrupted_training_replaces_no_model(place, model, tmp_path):
+    """In the first epoch: what is there stays to the last byte, and the command says where both are."""
+    write_iris(tmp_path)
+    command = ["train", "iris.csv", "--target", "species", place, model.partition("/")[0]]
+    assert run(*command, "--max-iter", "5", "-q", cwd=tmp_path).returncode == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = run(*command, "--max-iter", "1000", "--random-state", "7", "--json", cwd=tmp_path, moment="1")
+    assert done.returncode == 130, done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+    beside = model.replace(".fracdnn", ".interrupted.fracdnn")
+    assert f"the best so far (iteration 1): {beside}, and {model} is left as it was" in done.stderr
+    paths = json.loads(done.stdout)
+    assert (paths["model"], paths["kept"]) == (beside, model)
+    assert run("info", beside, cwd=tmp_path).returncode == 0
+    assert run(*command, "--max-iter", "6", "-q", cwd=tmp_path).returncode == 0  # one that is done does replace it
+    assert (tmp_path / model).read_bytes() != before[tmp_path / model]
+
+
+def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
+    write_iris(tmp_path)
+    command = ["train", "iris.csv", "--target", "species", "--run", "run", "--max-iter", "40"]
+    assert run(*command, "--json", cwd=tmp_path, moment="9").returncode == 130
+    done = run(*command, "--resume", "--json", cwd=tmp_path)
+    assert "--resume goes on after iteration 8: run/model.ckpt" in done.stderr
+    assert json.loads(done.stdout)["iterations"] == 40
+    resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
+    done = run(*command, "--resume", cwd=tmp_path)
+    assert "--resume finds nothing to go on from: there is no run/model.ckpt; training begins anew" in done.stderr
+    # The same training, never interrupted, to the last digit.
+    assert run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
+    done = run(*command, "--resume", "--checkpoint", "none", cwd=tmp_path)
+    assert "--resume finds nothing to go on from: --checkpoint is none" in done.stderr
+    assert not (tmp_path / "run" / "model.ckpt").exists()

@@ -261,6 +261,13 @@ BAD_TRAINING = [
     ("latin.csv", ["--target", "a"], "latin.csv must be in UTF-8, got the byte 0xe9 in line 3; save it as UTF-8"),
     ("ragged.csv", ["--target", "a"], "ragged.csv must be a table whose rows have as many cells as its heading"),
     ("one.csv", ["--target", "a"], "the target column 'a' must hold two classes at least, got only 'x'"),
+    ("two.csv", ["--target", "a"], "target column 'a' must hold classes of several rows, got 2 of one row each; name"),
+    ("names.csv", ["--target", "a"], "must hold classes of several rows, got 40 of one row each; name another column"),
+    (
+        "names.csv",
+        ["--target", "a", "--memory-limit", "0", "--test-fraction", "0"],
+        "must hold classes of several rows, got 40 of one row each; name another column",
+    ),
     ("holes.csv", ["--target", "a"], "the target column 'a' must hold values, got none"),
     ("alone.csv", ["--target", "a"], "the table must have a column to learn from, got none"),
     ("text.xlsx", ["--target", "a"], "text.xlsx must be a .xlsx file, got one that cannot be read"),
@@ -281,9 +288,11 @@ def bad_tables(tmp_path_factory):
         "heading.csv": b"a,b\n",
         "latin.csv": "a,b\nx,1\ncaf\xe9,2\n".encode("latin1"),
         "ragged.csv": b"a,b\n1,2\n3,4,5\n",
+        "two.csv": b"a,b\nx,1\ny,2\n",
+        "names.csv": "".join(["a,b\n", *(f"n{k},{k}\n" for k in range(40))]).encode(),
         "one.csv": b"a,b\nx,1\nx,2\nx,3\n",
         "holes.csv": b"a,b\n,1\nNA,2\n?,3\n",
-        "alone.csv": b"a\nx\ny\n",
+        "alone.csv": b"a\nx\ny\nx\n",
         "text.xlsx": b"this is text",
         "text.parquet": b"this is text",
         "text.csv.gz": b"this is text",
@@ -472,6 +481,29 @@ def test_rare_classes_are_learned(tmp_path):
     assert json.loads(done.stdout)["rows"] == {"training": 121, "test": 30}
     assert "rare" in json.loads(run("info", "r/model.fracdnn", "--json", cwd=tmp_path).stdout)["classes"]
     assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+
+
+def test_what_is_few_is_said_before_training(tmp_path):
+    (tmp_path / "values.csv").write_text("a,y\n1,0.5\n2,1.5\n", encoding="utf-8")
+    rows = "".join(f"{k * k},n{k // 2 if k < 38 else k}\n" for k in range(40))
+    (tmp_path / "classes.csv").write_text("number,y\n" + rows, encoding="utf-8")
+    few = "warning: only 2 rows to learn from: expect little of the model\n"
+    none = "warning: no row is left to test the model with; how good it is on new rows stays unknown\n"
+    for limit in ("1TB", "0"):
+        place = ["--target", "y", "--out", "m", "--memory-limit", limit, "--max-iter", "3"]
+        done = run("train", "values.csv", *place, "--test-fraction", "0.01", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        told = done.stderr.partition("3/3")[0]
+        assert few in told
+        assert none in told
+        done = run("train", "classes.csv", *place, "--test-fraction", "0", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        told, _, after = done.stderr.partition("3/3")
+        assert "warning: 2 of 21 classes have one row to learn from" in told
+        assert "warning: 21 classes in 40 rows; for a value, pass --task regression" in told
+        assert "warning" not in after
+        if limit != "0":
+            assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
 
 
 def test_parquet_of_all_kinds(tmp_path):

@@ -36,6 +36,7 @@ def assert_as_in_memory(source, table, target="y", **options):
     expected, notes = Preparation.of(features, categorical=options.get("categorical", ()))
     assert found.preparation.columns == expected.columns
     assert len(found.notes) == len(notes)
+    assert [note for note in found.notes if "warning" in note] == [note for note in notes if "warning" in note]
     assert found.n_without_target == n_missing
     X = expected.transform(features)
     scaling = Standardization.of(torch.from_numpy(X))
@@ -104,12 +105,60 @@ def test_decimal_commas_that_only_the_whole_table_explains(tmp_path, small_piece
 
 def test_text_that_begins_with_numbers(tmp_path, small_pieces):
     """What looks like numbers in the first pieces is categories, or classes, of the whole table."""
-    cells = [str(k % 7) for k in range(2000)] + ["seven"] * 3
-    table = pl.DataFrame({"a": cells, "b": np.arange(2003.0), "y": cells})
+    cells = [str(k % 7) for k in range(2000)] + ["seven"] * 120
+    table = pl.DataFrame({"a": cells, "b": np.arange(2120.0), "y": cells})
     path = write(table, tmp_path / "t.csv")
     found = assert_as_in_memory(path, read_table(str(path)))
     assert found.target.classes.tolist() == ["0", "1", "2", "3", "4", "5", "6", "seven"]
     assert found.preparation.columns[0].categories == ("0", "1", "2", "3", "4", "5", "6", "seven")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "strays", "kind"),
+    [
+        (950, ["<0.5"] * 30 + ["n.d."] * 20, "number"),  # 95 % of the cells
+        (949, ["<0.5"] * 30 + ["n.d."] * 21, "category"),
+        (20, ["n.d."], "number"),
+        (19, ["n.d."], "category"),
+        (950, ["<0,5, or 1,234"] * 2 + ["n.d."], "number"),  # a comma in no number
+    ],
+)
+@pytest.mark.parametrize("comma", [False, True])
+def test_a_few_cells_among_numbers_that_are_none(numbers, strays, kind, comma, tmp_path, small_pieces):
+    """Missing in the stream as in memory; what is missing otherwise does not count."""
+    cells = [f"{k % 30}{',' if comma else '.'}5" for k in range(numbers)] + strays + ["NA", ""] * 40
+    order = np.random.default_rng(0).permutation(len(cells))
+    table = pl.DataFrame({"a": [cells[k] for k in order], "b": np.arange(len(cells)) % 9, "y": order % 2})
+    path = tmp_path / "t.csv"
+    table.write_csv(path, separator=";")
+    found = assert_as_in_memory(path, read_table(str(path)))
+    column = found.preparation.columns[0]
+    assert (column.kind, column.skips_text) == (kind, kind == "number")
+    if kind == "number":
+        few = "a cell that is no number is" if len(strays) == 1 else f"{len(strays)} cells that are no numbers are"
+        shown = ", ".join(repr(text) for text in sorted(set(strays)))
+        assert found.notes == [
+            f"warning: column 'a': {few} taken as missing, such as {shown}; --categorical makes it one of categories"
+        ]
+    else:
+        assert found.notes == []
+
+
+def test_a_cell_that_is_no_number_only_in_rows_that_are_tested(tmp_path):
+    division = Division(test=0.5, seed=2)
+    path = tmp_path / "t.csv"
+    write(pl.DataFrame({"a": [str(k) if k != 330 else "n.d." for k in range(1500)], "y": np.arange(1500) % 2}), path)
+    stream = TableStream.of(str(path))
+    is_tested = division.roles(division.generator(stream.pieces[0]), 1500) == 2
+    assert is_tested[330]
+    found = examine(stream, "y", division=division)
+    features = read_table(str(path)).drop("y")
+    expected, notes = Preparation.of(features.filter(~is_tested), tested=features.filter(is_tested))
+    assert found.preparation.columns == expected.columns
+    assert found.notes == notes
+    assert found.preparation.columns[0].skips_text
+    x, _ = all_samples(found.samples("test"))
+    assert found.preparation.columns[0].median in x
 
 
 def test_medians_of_many_values_are_near(tmp_path, monkeypatch):
@@ -149,12 +198,15 @@ def test_the_rows_held_out_to_test_are_not_learned_from(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cell", "message"),
-    [("bad", r"must hold numbers, got 'bad' in row 331 of .*t.csv"), ("inf", r"finite numbers, got inf in row 331 of")],
+    ("cell", "n_numbers", "message"),
+    [
+        ("bad", 15, r"must hold numbers, got 'bad' in row 331 of .*t.csv"),  # too few numbers to skip it
+        ("inf", 1500, r"finite numbers, got inf in row 331 of"),
+    ],
 )
-def test_cells_are_named_by_file_and_row_before_training(cell, message, tmp_path, small_pieces):
+def test_cells_are_named_by_file_and_row_before_training(cell, n_numbers, message, tmp_path, small_pieces):
     """Also in rows that are only tested."""
-    cells = [str(k) for k in range(1500)]
+    cells = [str(k) if k < n_numbers else "NA" for k in range(1500)]
     division = Division(test=0.5, seed=2)
     path = tmp_path / "t.csv"
     write(pl.DataFrame({"a": cells, "y": np.arange(1500) % 2}), path)

@@ -5,7 +5,7 @@ import pytest
 
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import split_target, target_values, task_of
-from fracdnn.tabular.preparation import Column, Preparation
+from fracdnn.tabular.preparation import Column, Preparation, nearest
 
 
 @pytest.mark.parametrize("cell", [b"\xff", [1, 2], {"a": 1}, timedelta(1)], ids=lambda cell: type(cell).__name__)
@@ -33,6 +33,8 @@ def test_cells_that_cannot_be_text(cell):
         {"name": "a", "kind": "category", "median": None, "categories": [1, 2]},
         {"name": "a", "kind": "other", "median": 1.0, "categories": []},
         {"name": 1, "kind": "number", "median": 1.0, "categories": []},
+        {"name": "a", "kind": "number", "median": 1.0, "categories": [], "skips_text": 1},
+        {"name": "a", "kind": "category", "median": None, "categories": ["x"], "skips_text": True},
     ],
 )
 def test_columns_that_no_table_has(column):
@@ -65,3 +67,47 @@ def test_documents_without_columns_or_with_one_twice():
     for document in ([], [good, good]):
         with pytest.raises(ValueError, match="no columns, or two of one name"):
             Preparation.from_document(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("income", "Income >50k"),
+        ("INCOME >50K", "Income >50k"),
+        ("Sepallength", "sepal.length"),
+        ("AGE", "Age"),
+        ("age", "Age"),
+        ("rate", "Heart rate at rest, beats per minute"),  # a part of it, and not near
+        (" Age ", "Age"),
+        ("zzz", None),
+        ("e", None),
+    ],
+)
+def test_the_nearest_column_is_named_as_it_is_written(name, meant):
+    columns = ["Age", "ages", "sepal.length", "Income >50k", "Heart rate at rest, beats per minute"]
+    hint = "" if meant is None else f" (did you mean {meant!r}?)"
+    assert nearest(name, columns) == repr(name) + hint
+    with pytest.raises(TableError) as refused:
+        split_target(pl.DataFrame({column: [1] for column in columns}), name)
+    assert f"must have the target column {name!r}{hint}; it has 'Age'" in str(refused.value)
+
+
+def test_cells_that_are_no_numbers_are_missing_where_some_were_before():
+    table = pl.DataFrame({"a": [str(k) for k in range(40)] + ["<0.5"], "b": [str(k) for k in range(41)]})
+    learned, notes = Preparation.of(table)
+    assert notes == [
+        "warning: column 'a': a cell that is no number is taken as missing, such as '<0.5'; "
+        "--categorical makes it one of categories"
+    ]
+    assert [column.get("skips_text") for column in learned.to_document()] == [True, None]
+    again = Preparation.from_document(learned.to_document())
+    assert again.columns == learned.columns
+    new = pl.DataFrame({"a": ["7", "n.d.", ""], "b": ["1", "2", "3"]})
+    assert again.transform(new).tolist() == [[7, 1], [19.5, 2], [19.5, 3]]
+    with pytest.raises(TableError, match=r"column 'b' must hold numbers, got 'n\.d\.' in row 2"):
+        again.transform(new.rename({"a": "b", "b": "a"}))
+    with pytest.raises(TableError, match="column 'a' must be clear about its commas, got '1,234'"):
+        again.transform(pl.DataFrame({"a": ["1,234", "n.d., 5"], "b": ["1", "2"]}))
+    assert Preparation.of(table, categorical=["a"])[1] == [
+        "column 'a' is left out: it is text with 41 different values in 41 rows"
+    ]

@@ -31,8 +31,9 @@ def tables(tmp_path):
     scales = 10.0 ** rng.uniform(-3, 3, N)
     more = {
         "large": pl.Series(rng.standard_normal(N) * scales),
-        "late": pl.Series(["1"] * (N - 5) + ["text"] * 5),
-        "early": pl.Series(["text"] * 5 + ["1"] * (N - 5)),
+        "late": pl.Series(["1"] * (N - N // 15) + ["text"] * (N // 15)),
+        "early": pl.Series(["text"] * (N // 15) + ["1"] * (N - N // 15)),
+        "strays": pl.Series(["<0.1"] + [str(k % 80) for k in range(N - 4)] + ["n.d.", "<0.1", "?!"]),
         "many": pl.Series([f"k{k // 190}" for k in range(N)]),
         "value": pl.Series(rng.standard_normal(N) * scales),
         "color": pl.Series(["red", None, "blue", "green"]).sample(N, with_replacement=True, seed=1),
@@ -58,7 +59,7 @@ def test_any_number_of_processes_finds_the_same_bits(tables, monkeypatch):
 
 
 def with_bad_cells(folder):
-    """Two cells that are no numbers, in rows to test of the second file; gives what is said of the first."""
+    """Two cells that are not finite, in rows to test of the second file; gives what is said of the first."""
     rows = 100_000
     table = pl.DataFrame({"a": [f"{k:05d}" for k in range(rows)], "y": np.arange(rows) % 2})
     write_parts(table, folder, "csv", 2)
@@ -72,9 +73,9 @@ def with_bad_cells(folder):
     path = Path(pieces[0].file.path)
     content = path.read_text()
     first = next(number for number, line in enumerate(content.splitlines()) if line.startswith(cells[0]))
-    path.write_text(content.replace(f"{cells[0]},", "first,").replace(f"{cells[1]},", "other,"))
+    path.write_text(content.replace(f"{cells[0]},", "inf,").replace(f"{cells[1]},", "-inf,"))
     return (
-        f"TableError: column 'a' must hold numbers, got 'first' in row {first} of {path}; "
+        f"TableError: column 'a' must hold finite numbers, got inf in row {first} of {path}; "
         f"correct the cell, or leave it empty if it is not known"
     )
 
@@ -86,6 +87,8 @@ def check_found(alone, folder):
         found = alone[source, target]
         columns = {column["name"]: column for column in found["columns"]}
         assert all(columns[name]["categories"] == ("1", "text") for name in ("early", "late"))
+        assert columns["strays"]["skips_text"]
+        assert any(note.startswith("warning: column 'strays': ") for note in found["notes"])
         assert columns["kind"]["categories"] == ("(missing)", "blue", "green", "red")
         for name in ("id", "many"):
             why = f"column '{name}' is left out: it is text with more than 100"

@@ -14,15 +14,18 @@ import torch
 import typer
 
 from fracdnn.cli import streamed
-from fracdnn.cli.messages import fail, say, written
+from fracdnn.cli.checkpoints import choose_checkpoint, say_resumed
+from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, process_group
+from fracdnn.cli.remarks import on_ids, on_rows
+from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.memory import bytes_of
-from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, check_columns, numbers_in
+from fracdnn.tabular.model import TableModel, check_classes, split_target, target_values, task_of
+from fracdnn.tabular.preparation import Preparation, check_columns
 from fracdnn.tabular.reading import read_table
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 TASKS = ("auto", "classification", "regression")
+# A warning of scikit-learn's, which `on_rows` gives before the training.
+_TOLD_BEFORE = "The number of unique classes is greater than"
 
 
 @dataclass
@@ -77,7 +82,7 @@ class _Prepared:
 def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     _check_settings(settings)
-    checkpoint = _default_checkpoint(settings, out, run)
+    checkpoint = choose_checkpoint(settings.parameters, out, run)
     with process_group(settings.timeout) as ranks:
         with ranks.together("looking at the table"):
             is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
@@ -85,19 +90,20 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         ranks.check_same(options=repr((settings, out, run)))
         is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
         learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
+        paths: dict[str, str] = {}
         with ranks.together("writing the model"):
             if ranks.is_first:
-                _finish(learned, source, out, run, as_json)
+                paths = _finish(learned, source, out, run, as_json)
         if checkpoint is not None and not learned.interrupted and ranks.is_first:
             checkpoint.unlink(missing_ok=True)
     if learned.interrupted:
-        say("training was interrupted; the model is the best so far, and --resume goes on where it can", quiet)
+        _say_interrupted(learned.model.estimator, paths, quiet)
     if learned.interrupted or learned.search_cut_short:
         raise typer.Exit(130)
 
 
-def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, as_json: bool) -> None:
-    """Write the model and tell of it."""
+def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, as_json: bool) -> dict[str, str]:
+    """Write the model and tell of it; where it is."""
     estimator = learned.model.estimator
     summary = learned.summary | {
         "order": estimator.order_,
@@ -105,18 +111,37 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
         "status": estimator.history_.status,
     }
     learned.model.details.update(source=source, summary=summary, versions=versions())
-    _tell(summary, _write(learned.model, out, run, learned.test_table, learned.y_test), as_json)
+    held_out = learned.test_table, learned.y_test
+    paths = write_results(learned.model, *held_out, out=out, run=run, interrupted=learned.interrupted)
+    _tell(summary, paths, as_json)
+    return paths
+
+
+def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None:
+    kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
+    what = f"the model is the best so far (iteration {estimator.n_iter_}): {paths.get('model', '')}{kept}"
+    is_there = estimator.checkpoint is not None and Path(estimator.checkpoint).exists()
+    then = f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
+    say(f"training was interrupted; {what}; {then}", quiet)
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     features, y, task = _examined(read_table(source), settings, quiet)
     train_rows, test_rows = _split(y, task, settings)
-    preparation, notes = Preparation.of(features[train_rows], categorical=settings.categorical)
-    for note in notes:
+    learned, tested = features[train_rows], features[test_rows]
+    preparation, notes = Preparation.of(learned, categorical=settings.categorical, tested=tested)
+    for note in (*notes, *_remarks(y[train_rows], len(test_rows), task, settings)):
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
+    for remark in on_ids(preparation.number_names, X[train_rows, : len(preparation.number_names)]):
+        say(remark, quiet)
     return _Prepared(task, preparation, features, X, y, train_rows, test_rows)
+
+
+def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[str]:
+    counts = np.unique(y, return_counts=True)[1] if task == "classification" else None
+    return on_rows(len(y), n_test, settings.test_fraction, counts)
 
 
 def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
@@ -129,7 +154,7 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     searched = _search(estimator, X, y, settings, quiet) if settings.search else None
     say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{_among(ranks)}", quiet)
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
-    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]))
+    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks, quiet)
     model = TableModel(estimator, table.preparation, settings.target, {})
     summary: dict[str, Any] = {}
     if ranks.is_first:  # which alone tells of it
@@ -149,14 +174,15 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     table = streamed.examined(source, settings, ranks)
     target, preparation = table.target, table.preparation
     _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings, quiet)
-    for note in table.notes:
+    n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
+    counts = target.counts if target.classes is not None else None
+    for note in (*table.notes, *on_rows(n_learned, n_test, settings.test_fraction, counts)):
         say(note, quiet)
-    n_learned = table.n_rows("training") + table.n_rows("validation")
     n_features = len(preparation.feature_names)
     say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)
     with ranks.together("looking at the settings"):
         estimator = _estimator(target.task, settings, quiet)
-    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table))
+    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks, quiet)
     model = TableModel(estimator, preparation, settings.target, {})
     summary = {
         "task": target.task,
@@ -211,28 +237,20 @@ def _check_settings(settings: Settings) -> None:
         raise typer.BadParameter(str(error).replace(" of FractionalClassifier", "")) from None
 
 
-def _default_checkpoint(settings: Settings, out: Path | None, run: Path | None) -> Path | None:
-    """Beside the model, where checkpoints are asked for without a path; returns it if it is ours to remove."""
-    parameters = settings.parameters
-    if "checkpoint" in parameters or not ("checkpoint_every" in parameters or parameters.get("resume")):
-        return None
-    path = run / "model.ckpt" if run is not None else out.with_suffix(".ckpt") if out is not None else None
-    if path is not None:
-        parameters["checkpoint"] = str(path)
-    return path
-
-
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
     """The columns to learn from, the target, and the task."""
     check_columns((*settings.drop, *settings.categorical), table.columns)
     features, values, n_missing = split_target(table.drop(settings.drop), settings.target)
     task = task_of(values) if settings.task == "auto" else settings.task
     y = target_values(values, task)
-    kinds = len(np.unique(y))
+    counts = np.unique(y, return_counts=True)[1]
+    kinds = len(counts)
     if task == "classification" and kinds < 2:
         raise TableError(
             f"the target column {settings.target!r} must hold two classes at least, got only {str(y[0])!r}"
         )
+    if task == "classification":
+        check_classes(settings.target, counts)
     least, most = (np.nan, np.nan) if task == "classification" else (y.min(), y.max())
     _say_target(task, kinds, least, most, n_missing, settings, quiet)
     return features, y, task
@@ -293,38 +311,19 @@ def _search(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, qu
     return found
 
 
-def _fit(estimator: Any, fit: Callable[[], object]) -> bool:
+def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks, quiet: bool) -> bool:
     """Fit; whether the user interrupted it. Other warnings are told in one line."""
+    with ranks.together("looking at the checkpoint"):
+        if ranks.is_first:  # the others may have no such file
+            say_resumed(estimator, quiet)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()
     interrupted = estimator.history_.status == "interrupted"
     for warning in caught:
-        if not interrupted:
+        if not interrupted and not str(warning.message).startswith(_TOLD_BEFORE):
             say(f"warning: {warning.message}", False)
     return interrupted
-
-
-def _write(
-    model: TableModel, out: Path | None, run: Path | None, test_table: "pl.DataFrame", y_test: np.ndarray
-) -> dict[str, str]:
-    import polars as pl
-
-    from fracdnn.files import write_whole
-
-    paths = {}
-    if out is not None:
-        with written(out):
-            paths["model"] = str(model.save(out))
-    if run is not None:
-        with written(run):
-            paths["model"] = str(model.save(run / "model.fracdnn"))
-            numbers = [numbers_in(test_table[name]) for name in model.preparation.number_names]
-            columns = test_table.select(model.preparation.names).with_columns(*[n for n in numbers if n is not None])
-            held_out = columns.with_columns(pl.Series(model.target, y_test))
-            write_whole(run / "held-out.csv", held_out.write_csv)
-            paths["run"] = str(run)
-    return paths
 
 
 def _tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """What one pass keeps of a column of a table, in bounded memory; summaries of parts merge into one.
 
-A column may be numbers while all its cells to learn from are, and categories while they are few. What it is no more in
-one part it is in no other either, and nothing of it is kept.
+A column may be numbers, which only the whole table can tell, and categories while they are few: where they are not in
+one part, they are in no other either, and nothing of them is kept.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ import numpy as np
 
 from fracdnn.tabular.preparation import (
     MOST_CATEGORIES,
+    Strays,
     as_categories,
     check_commas,
     has_no_text,
@@ -74,11 +75,15 @@ class Commas:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A column of numbers, with the first cells that are none (in rows that are only tested) or not finite."""
+    """The numbers of a column, how many cells to learn from are none, and of all rows those that are none, the first of
+    them, and the first that is not finite.
+    """
 
     moments: Moments
     quantiles: Quantiles
     commas: Commas
+    learned_strays: int
+    strays: Strays
     bad: Cell | None
     infinite: Cell | None
 
@@ -87,6 +92,8 @@ class Numbers:
             self.moments.merged(other.moments),
             self.quantiles.merged(other.quantiles),
             self.commas.merged(other.commas),
+            self.learned_strays + other.learned_strays,
+            self.strays.merged(other.strays),
             self.bad or other.bad,
             self.infinite or other.infinite,
         )
@@ -97,6 +104,8 @@ class Numbers:
             Moments.from_document(document["moments"]),
             Quantiles.from_document(document["quantiles"]),
             Commas(**document["commas"]),
+            document["learned_strays"],
+            Strays(document["strays"]["count"], tuple(document["strays"]["examples"])),
             *(document[name] and Cell(**document[name]) for name in ("bad", "infinite")),
         )
 
@@ -143,7 +152,7 @@ class ColumnReader:
         kept = column.filter(learned)
         numbers = _numbers(column, learned, places) if self._may_be_numbers else None
         categories = _categories(kept) if self._may_be_categories else None
-        self._may_be_numbers, self._may_be_categories = numbers is not None, categories is not None
+        self._may_be_categories = categories is not None
         return ColumnSummary(len(kept), len(kept) - kept.null_count(), numbers, categories)
 
 
@@ -157,25 +166,22 @@ def may_be_numbers(dtype: "pl.DataType") -> bool:
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
 
 
-def _numbers(column: "pl.Series", learned: "pl.Series", places: Places) -> Numbers | None:
-    import polars as pl
-
+def _numbers(column: "pl.Series", learned: "pl.Series", places: Places) -> Numbers:
     values, bad_cell, infinite = parsed(column), None, None
-    if column.dtype == pl.String:
-        bad = column.is_not_null() & values.is_null()
-        if (bad & learned).any():
-            return None
-        if bad.any():
-            row = int(bad.arg_max() or 0)
-            bad_cell = places.cell(quoted(column[row]), row)
+    bad = column.is_not_null() & values.is_null()
+    strays = column.filter(bad)
+    if len(strays):
+        row = int(bad.arg_max() or 0)
+        bad_cell = places.cell(quoted(column[row]), row)
     numbers = values.fill_null(float("nan")).to_numpy()
     if np.isinf(numbers).any():
         row = int(np.isinf(numbers).argmax())
         infinite = places.cell(str(numbers[row]), row)
     numbers = numbers[learned.to_numpy()]
     numbers = numbers[np.isfinite(numbers)]
-    commas = Commas.of(column.filter(learned))
-    return Numbers(Moments.of(numbers[:, None]), Quantiles.of(numbers), commas, bad_cell, infinite)
+    commas = Commas.of(column.filter(learned & ~bad))
+    counts = int((bad & learned).sum()), Strays.of(strays)
+    return Numbers(Moments.of(numbers[:, None]), Quantiles.of(numbers), commas, *counts, bad_cell, infinite)
 
 
 def _categories(kept: "pl.Series") -> tuple[tuple[str, int], ...] | None:

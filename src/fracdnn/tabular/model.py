@@ -144,6 +144,15 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     return values.cast(pl.String).to_numpy().astype(str)
 
 
+def check_classes(name: str, counts: np.ndarray) -> None:
+    """Some class must have two rows: what occurs once is a name, and nothing can be learned of it."""
+    if counts.max() < 2:
+        raise TableError(
+            f"the target column {quoted(name)} must hold classes of several rows, got {len(counts):,} of one row each; "
+            f"name another column, or pass --task regression for numbers"
+        )
+
+
 def no_finite_numbers(name: str) -> TableError:
     return TableError(
         f"the target column {quoted(name)} must hold finite numbers for a regression, got other cells; "

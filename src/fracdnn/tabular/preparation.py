@@ -22,16 +22,22 @@ if TYPE_CHECKING:
 # The category that stands for an empty cell.
 NOTHING = "(missing)"
 MOST_CATEGORIES = 100
+# Where so many cells to learn from are numbers, and such a share of them, the others are taken as missing.
+LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: numbers, with their median, or categories, in alphabetical order."""
+    """A column of the table: numbers, with their median, or categories, in alphabetical order.
+
+    Of numbers with `skips_text`, cells such as "<0.5" or "n.d." are missing; of others they are an error.
+    """
 
     name: str
     kind: str
     median: float | None = None
     categories: tuple[str, ...] = ()
+    skips_text: bool = False
 
     def check(self) -> None:
         """A ValueError unless it is what `Preparation.of` makes, which a file does not promise."""
@@ -40,7 +46,8 @@ class Column:
         else:
             texts = all(isinstance(value, str) for value in self.categories)
             good = self.kind == "category" and bool(self.categories) and texts and self._is_sorted()
-        if not (good and isinstance(self.name, str)):
+            good = good and not self.skips_text
+        if not (good and isinstance(self.name, str) and isinstance(self.skips_text, bool)):
             raise ValueError(f"a column {self.name!r} that is none")
 
     def _is_sorted(self) -> bool:
@@ -57,9 +64,18 @@ class Preparation:
         self._fit()
 
     @classmethod
-    def of(cls, table: "pl.DataFrame", *, categorical: Sequence[str] = ()) -> tuple["Preparation", list[str]]:
-        """What the table's columns are, and a sentence for each that is left out."""
-        return prepared({name: _column(table[name], name in categorical) for name in table.columns})
+    def of(
+        cls, table: "pl.DataFrame", *, categorical: Sequence[str] = (), tested: "pl.DataFrame | None" = None
+    ) -> tuple["Preparation", list[str]]:
+        """What the table's columns are, and a sentence for each that is left out or has cells that are.
+
+        Of rows that are only `tested`, cells that are no numbers are looked at, and nothing else.
+        """
+        tested = table.clear() if tested is None else tested
+        found = {name: _column(table[name], tested[name], name in categorical) for name in table.columns}
+        skipping = [c.name for c in found.values() if isinstance(c, Column) and c.skips_text]
+        strays = {name: strays_in(table[name]).append(strays_in(tested[name])) for name in skipping}
+        return prepared(found, {name: Strays.of(cells) for name, cells in strays.items()})
 
     @classmethod
     def from_document(cls, document: list[dict[str, Any]]) -> "Preparation":
@@ -72,7 +88,9 @@ class Preparation:
         return cls(columns)
 
     def to_document(self) -> list[dict[str, Any]]:
-        return [asdict(column) for column in self.columns]
+        """Plain values; `skips_text` where it is so, as earlier versions do not know it."""
+        documents = [asdict(column) for column in self.columns]
+        return [{k: v for k, v in each.items() if k != "skips_text" or v} for each in documents]
 
     @property
     def names(self) -> list[str]:
@@ -96,7 +114,7 @@ class Preparation:
         check_columns(self.names, table.columns)
         parts = []
         if self._numbers:
-            values = [_as_numbers(table[c.name], first_row) for c in self._numbers]
+            values = [_as_numbers(table[c.name], c.skips_text, first_row) for c in self._numbers]
             parts.append(self._imputer.transform(np.column_stack(values)))
         if self._categories:
             texts = [as_categories(table[c.name]) for c in self._categories]
@@ -120,14 +138,56 @@ class Preparation:
             self._encoder = encoder.fit(np.array([[each[0] for each in known]], dtype=object))
 
 
-def prepared(found: Mapping[str, Column | str]) -> tuple[Preparation, list[str]]:
-    """The columns that can be used, and a sentence for each other, for which the reason was found."""
+def prepared(found: Mapping[str, Column | str], strays: "Mapping[str, Strays]") -> tuple[Preparation, list[str]]:
+    """The columns that can be used, and sentences: the reason that was found for each other, and on stray cells."""
     columns = [column for column in found.values() if isinstance(column, Column)]
     notes = [f"column {quoted(name)} is left out: {why}" for name, why in found.items() if isinstance(why, str)]
     if not columns:
         reasons = "; ".join(notes) or "there is none beside the target"
         raise TableError(f"the table must have a column to learn from, got none: {reasons}")
-    return Preparation(columns), notes
+    return Preparation(columns), notes + [_stray_note(name, cells) for name, cells in strays.items()]
+
+
+@dataclass(frozen=True)
+class Strays:
+    """Cells that are no numbers in a column of numbers: how many, and the first different ones by the alphabet."""
+
+    count: int = 0
+    examples: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, cells: "pl.Series") -> "Strays":
+        return cls(len(cells), tuple(cells.unique().sort().head(3).to_list()))
+
+    def merged(self, other: "Strays") -> "Strays":
+        return Strays(self.count + other.count, tuple(sorted({*self.examples, *other.examples})[:3]))
+
+
+def _stray_note(name: str, strays: Strays) -> str:
+    cells = "a cell that is no number is" if strays.count == 1 else f"{strays.count:,} cells that are no numbers are"
+    return (
+        f"warning: column {quoted(name)}: {cells} taken as missing, such as {listed(strays.examples)}; "
+        f"--categorical makes it one of categories"
+    )
+
+
+def are_numbers(numbers: int, cells: int) -> bool:
+    """Whether a column of so many cells to learn from, so many of which are numbers, is one of numbers."""
+    return numbers == cells or skips_text(numbers, cells)
+
+
+def skips_text(numbers: int, cells: int) -> bool:
+    return numbers >= LEAST_NUMBERS and numbers >= LEAST_SHARE * cells
+
+
+def strays_in(column: "pl.Series") -> "pl.Series":
+    """The cells that hold something, but no number."""
+    import polars as pl
+
+    column = missing_as_null(column)
+    if column.dtype != pl.String:
+        return pl.Series(column.name, [], dtype=pl.String)
+    return column.filter(column.is_not_null() & parsed(column).is_null())
 
 
 def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
@@ -140,10 +200,17 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The name quoted, with the nearest of those that there are."""
-    close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
-        name.lower(), [each.lower() for each in names], n=1
-    )
+    """The name quoted, with the nearest of those that there are, as it is written there."""
+    folded: dict[str, str] = {}
+    for each in names:
+        folded.setdefault(each.strip().casefold(), each)
+    wanted = name.strip().casefold()
+    close = difflib.get_close_matches(name, names, n=1)
+    if wanted in folded:
+        close = [folded[wanted]]
+    elif not close:
+        parts = [each for each in folded if len(wanted) > 1 and wanted in each]
+        close = [folded[each] for each in difflib.get_close_matches(wanted, folded, n=1) or parts[:1]]
     return quoted(name) + (f" (did you mean {quoted(close[0])}?)" if close else "")
 
 
@@ -184,10 +251,19 @@ def numbers_in(column: "pl.Series") -> "pl.Series | None":
     if values.null_count() == column.null_count():
         return values
     values = parsed(column)
-    if values.null_count() > column.null_count():
-        return None
-    with_comma = column.filter(column.str.contains(",", literal=True))
-    check_commas(column.name, with_comma[0], bool(is_ambiguous(with_comma).all()))
+    return None if values.null_count() > column.null_count() else _with_clear_commas(column, values)
+
+
+def numbers_among(column: "pl.Series") -> "pl.Series":
+    """The numbers of a column of text, with nulls for other cells."""
+    column = missing_as_null(column)
+    return _with_clear_commas(column, parsed(column))
+
+
+def _with_clear_commas(column: "pl.Series", values: "pl.Series") -> "pl.Series":
+    with_comma = column.filter(column.str.contains(",", literal=True) & values.is_not_null())
+    if len(with_comma):
+        check_commas(column.name, with_comma[0], bool(is_ambiguous(with_comma).all()))
     return values
 
 
@@ -214,21 +290,33 @@ def check_commas(name: str, cell: str, all_ambiguous: bool) -> None:
         )
 
 
-def _column(column: "pl.Series", categorical: bool) -> "Column | str":
+def _column(column: "pl.Series", tested: "pl.Series", categorical: bool) -> "Column | str":
     """What the column is, or why it cannot be used."""
     if missing_as_null(column).null_count() == len(column):
         return "it is empty"
     if column.dtype.is_temporal() or has_no_text(column.dtype):
         return f"its type {column.dtype} is neither a number nor a category"
-    values = None if categorical else numbers_in(column)
+    values = None if categorical else _numbers_to_learn_from(column)
     if values is not None:
         finite = values.filter(values.is_finite())
         if not len(finite):
             return "it holds no finite number"
-        return Column(column.name, "number", median=float(finite.median()))  # type: ignore[arg-type]
+        cells = missing_as_null(column).count()
+        skips = skips_text(values.count(), cells) and (values.count() < cells or len(strays_in(tested)) > 0)
+        return Column(column.name, "number", median=float(finite.median()), skips_text=skips)  # type: ignore[arg-type]
     texts = as_categories(column)
     known = tuple(sorted(texts.unique().to_list()))
     return too_many_categories(len(known), len(column)) or Column(column.name, "category", categories=known)
+
+
+def _numbers_to_learn_from(column: "pl.Series") -> "pl.Series | None":
+    import polars as pl
+
+    values = numbers_in(column)
+    if values is None and column.dtype == pl.String:
+        cells = missing_as_null(column).count()
+        return numbers_among(column) if skips_text(cells - len(strays_in(column)), cells) else None
+    return values
 
 
 def too_many_categories(n: int, rows: int, *, more: bool = False) -> str:
@@ -238,8 +326,10 @@ def too_many_categories(n: int, rows: int, *, more: bool = False) -> str:
     return ""
 
 
-def _as_numbers(column: "pl.Series", first_row: int) -> np.ndarray:
-    values = numbers_in(column)
+def _as_numbers(column: "pl.Series", skips: bool, first_row: int) -> np.ndarray:
+    import polars as pl
+
+    values = numbers_among(column) if skips and column.dtype == pl.String else numbers_in(column)
     if values is None:
         texts = missing_as_null(column).cast(str, strict=False)
         bad = texts.is_not_null() & texts.cast(float, strict=False).is_null()

@@ -13,8 +13,17 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.columns import Cell, ColumnSummary, is_usable
-from fracdnn.tabular.preparation import MOST_CATEGORIES, Column, Preparation, prepared, quoted, too_many_categories
+from fracdnn.tabular.columns import Cell, ColumnSummary, Numbers, is_usable
+from fracdnn.tabular.preparation import (
+    MOST_CATEGORIES,
+    Column,
+    Preparation,
+    are_numbers,
+    prepared,
+    quoted,
+    skips_text,
+    too_many_categories,
+)
 from fracdnn.tabular.summaries import Moments
 from fracdnn.training import Standardization
 
@@ -33,11 +42,18 @@ class TableStatistics:
         self._place = place
 
     def preparation(self) -> tuple[Preparation, list[str]]:
-        """As `Preparation.of`: what the columns are, and a sentence for each that is left out."""
-        found = prepared({name: column.found() for name, column in self._columns.items()})
-        for name in found[0].number_names:
-            self._columns[name].check_cells(self._place)
-        return found
+        """As `Preparation.of`: what the columns are, and a sentence for each that is left out or has cells that are."""
+        found = {name: column.found() for name, column in self._columns.items()}
+        strays = {
+            name: self._columns[name].numbers.strays
+            for name, column in found.items()
+            if isinstance(column, Column) and column.skips_text
+        }
+        preparation, notes = prepared(found, strays)
+        for column in preparation.columns:
+            if column.kind == "number":
+                self._columns[column.name].check_cells(self._place, column.skips_text)
+        return preparation, notes
 
     def standardization(self, preparation: Preparation) -> Standardization:
         """Mean and deviation of the features that the preparation makes of the rows to learn from."""
@@ -58,8 +74,8 @@ class TableStatistics:
         digest = hashlib.sha256()
         for column in self._columns.values():
             digest.update(repr((column.name, column.summary.categories)).encode())
-            if column.summary.numbers is not None:
-                moments = column.summary.numbers.moments
+            if column.is_numbers:
+                moments = column.numbers.moments
                 for part in (moments.count, moments.mean, moments.deviation):
                     digest.update(part.tobytes())
         return digest.hexdigest()
@@ -71,28 +87,42 @@ class _ColumnStatistics:
     dtype: "pl.DataType"
     summary: ColumnSummary
 
+    @property
+    def numbers(self) -> Numbers:
+        """Of a column that may be one of numbers."""
+        assert self.summary.numbers is not None
+        return self.summary.numbers
+
+    @property
+    def is_numbers(self) -> bool:
+        summary = self.summary
+        return summary.numbers is not None and are_numbers(self._n_numbers, summary.cells)
+
+    @property
+    def _n_numbers(self) -> int:
+        return self.summary.cells - self.numbers.learned_strays
+
     def found(self) -> Column | str:
         """What the column is, or why it cannot be used."""
-        summary, numbers = self.summary, self.summary.numbers
+        summary = self.summary
         if not summary.cells:
             return "it is empty"
         if not is_usable(self.dtype):
             return f"its type {self.dtype} is neither a number nor a category"
-        if numbers is not None:
-            numbers.commas.check(self.name)
-            if not numbers.moments.count[0]:
+        if self.is_numbers:
+            self.numbers.commas.check(self.name)
+            if not self.numbers.moments.count[0]:
                 return "it holds no finite number"
-            return Column(self.name, "number", median=numbers.quantiles.median())
+            skips = self.numbers.strays.count > 0 and skips_text(self._n_numbers, summary.cells)
+            return Column(self.name, "number", median=self.numbers.quantiles.median(), skips_text=skips)
         if summary.categories is None:
             return too_many_categories(MOST_CATEGORIES + 1, summary.rows, more=True)
         known = tuple(text for text, _ in summary.categories)
         return too_many_categories(len(known), summary.rows) or Column(self.name, "category", categories=known)
 
-    def check_cells(self, place: Callable[[Cell], str]) -> None:
-        """A column of numbers must hold nothing else, in no row."""
-        numbers = self.summary.numbers
-        assert numbers is not None
-        for cell, rule in ((numbers.bad, "numbers"), (numbers.infinite, "finite numbers")):
+    def check_cells(self, place: Callable[[Cell], str], skips: bool) -> None:
+        """A column of numbers must hold nothing else, in no row, but for text that it skips."""
+        for cell, rule in ((None if skips else self.numbers.bad, "numbers"), (self.numbers.infinite, "finite numbers")):
             if cell:
                 raise TableError(
                     f"column {quoted(self.name)} must hold {rule}, got {cell.text} in {place(cell)}; "
@@ -101,10 +131,9 @@ class _ColumnStatistics:
 
     def moments_filled(self, median: float) -> Moments:
         """With the median in place of each missing number."""
-        numbers = self.summary.numbers
-        assert numbers is not None
-        missing = np.array([self.summary.rows - numbers.moments.count[0]])
-        return numbers.moments.merged(Moments(missing, np.array([median]), np.zeros(1)))
+        moments = self.numbers.moments
+        missing = np.array([self.summary.rows - moments.count[0]])
+        return moments.merged(Moments(missing, np.array([median]), np.zeros(1)))
 
     def shares(self, categories: Sequence[str]) -> list[float]:
         counts = dict(self.summary.categories or ())

@@ -9,7 +9,7 @@ import torch
 
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.columns import Commas, may_be_numbers
-from fracdnn.tabular.model import no_finite_numbers, target_values, task_of
+from fracdnn.tabular.model import check_classes, no_finite_numbers, target_values, task_of
 from fracdnn.tabular.preparation import parsed, quoted
 from fracdnn.tabular.summaries import Moments, from_ipc
 from fracdnn.training import Standardization
@@ -122,6 +122,7 @@ class TargetSummary:
                 f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}"
             )
         counts = np.bincount(which, weights=self.labels["learned"].to_numpy())
+        check_classes(name, counts)
         if not counts.all():
             raise TableError(
                 f"the rows to learn from must hold all {len(classes)} classes, got {np.count_nonzero(counts)}; "

@@ -1,0 +1,42 @@
+"""What a user may want to know before a training begins: rows and classes that are few, numbers that look like ids."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fracdnn.tabular.preparation import listed, quoted
+
+FEW_ROWS = 20
+
+
+def on_rows(n_learned: int, n_test: int, test_fraction: float, class_counts: np.ndarray | None) -> list[str]:
+    """Of the rows to learn from; `class_counts` is how many of them each class has, None for a regression."""
+    found = []
+    if n_learned < FEW_ROWS:
+        found.append(
+            f"warning: only {n_learned} row{'' if n_learned == 1 else 's'} to learn from: expect little of the model"
+        )
+    if test_fraction and not n_test:
+        found.append("warning: no row is left to test the model with; how good it is on new rows stays unknown")
+    if class_counts is not None:
+        n, single = len(class_counts), int((class_counts == 1).sum())
+        if single:
+            found.append(f"warning: {single:,} of {n:,} classes have one row to learn from; more rows would tell more")
+        if n > n_learned / 2:
+            found.append(f"warning: {n:,} classes in {n_learned:,} rows; for a value, pass --task regression")
+    return found
+
+
+def on_ids(names: Sequence[str], numbers: np.ndarray) -> list[str]:
+    """Of columns of numbers [n, k]: those that look like ids, a different whole number in each row."""
+    if len(numbers) < FEW_ROWS:
+        return []
+    ids = [name for name, column in zip(names, numbers.T, strict=True) if _is_id(column)]
+    if not ids:
+        return []
+    drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])
+    return [f"{listed(ids)} holds a different whole number in each row; if that is an id, leave it out: {drop}"]
+
+
+def _is_id(column: np.ndarray) -> bool:
+    return bool((column == np.round(column)).all()) and len(np.unique(column)) == len(column)
