@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 PARENT = """
-import json, os, resource, runpy, sys, traceback, warnings
+import json, os, resource, runpy, signal, sys, traceback, warnings
 
 import torch
 import torch._dynamo  # by every training
@@ -27,6 +27,7 @@ def child(request, rank):
     os.chdir(request["cwd"][rank])
     os.environ.update(request["env"])
     if request["port"]:
+        signal.alarm(120)  # whatever hangs ends
         count = str(request["count"])
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=count, LOCAL_WORLD_SIZE=count)
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(request["port"]))

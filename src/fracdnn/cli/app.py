@@ -162,6 +162,7 @@ def predict(
         list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
     ] = None,
     new_categories: NewCategories = "error",
+    timeout: Timeout = None,
     quiet: Quiet = False,
 ) -> None:
     """Predict for each row of a table: the class with the probability of every class, or the value.
@@ -174,7 +175,8 @@ def predict(
     zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """
     _check_new_categories(new_categories)
-    loaded("predict").predict(model, data, out, keep=keep or [], new_categories=new_categories, quiet=quiet)
+    given = {"new_categories": new_categories, "timeout": timeout, "quiet": quiet}
+    loaded("predict").predict(model, data, out, keep=keep or [], **given)
 
 
 @app.command()
@@ -183,6 +185,7 @@ def evaluate(
     model: Model,
     data: Data,
     new_categories: NewCategories = "error",
+    timeout: Timeout = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -191,7 +194,8 @@ def evaluate(
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
     _check_new_categories(new_categories)
-    loaded("predict").evaluate(model, data, new_categories=new_categories, as_json=as_json, quiet=quiet)
+    given = {"new_categories": new_categories, "timeout": timeout, "quiet": quiet}
+    loaded("predict").evaluate(model, data, as_json=as_json, **given)
 
 
 @app.command()

@@ -53,9 +53,11 @@ def table_model(path: Path) -> TableModel:
     return found
 
 
-def predict(path: Path, source: str, out: str, *, keep: list[str], new_categories: str, quiet: bool) -> None:
+def predict(
+    path: Path, source: str, out: str, *, keep: list[str], new_categories: str, timeout: float | None, quiet: bool
+) -> None:
     """One process, or those that torchrun started: each reads its share of the table, the first one writes."""
-    with process_group() as ranks, ranks.interrupts_noted():
+    with process_group(timeout) as ranks, ranks.interrupts_noted():
         model = _model_of_all(ranks, path, source)
         with ranks.together("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
@@ -161,9 +163,11 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
     return rows
 
 
-def evaluate(path: Path, source: str, *, new_categories: str, as_json: bool, quiet: bool) -> None:
+def evaluate(
+    path: Path, source: str, *, new_categories: str, timeout: float | None, as_json: bool, quiet: bool
+) -> None:
     """One process, or those that torchrun started, each with its share of the table; the first one talks."""
-    with process_group() as ranks, ranks.interrupts_noted():
+    with process_group(timeout) as ranks, ranks.interrupts_noted():
         model = _model_of_all(ranks, path, source)
         ranks.check_same(options=new_categories)
         scores = _scored(ranks, model, source, new_categories, quiet)

@@ -1,5 +1,6 @@
 """The processes that torchrun starts, as one command: `torchrun --nproc-per-node 2 -m -- fracdnn train …`."""
 
+import math
 import os
 import secrets
 import time
@@ -9,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import typer
 from torch import distributed
 
 from fracdnn.cli.messages import fail, mute
@@ -21,11 +23,13 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def process_group(timeout: float = TIMEOUT) -> Iterator[Ranks]:
+def process_group(timeout: float | None = None) -> Iterator[Ranks]:
     """The ranks of torchrun's environment, without it one process; only the first one talks to people.
 
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
     """
+    timeout = TIMEOUT if timeout is None else timeout
+    check_timeout(timeout)
     if not all(name in os.environ for name in _TORCHRUN) or int(os.environ["WORLD_SIZE"]) < 2:
         yield ranks_here()
         return
@@ -73,6 +77,11 @@ def _agreed_name(store: Any, rank: int, count: int, timeout: float) -> str:
             return name
         time.sleep(0.01)
     raise RuntimeError(f"not all processes answered within {timeout:g} s")
+
+
+def check_timeout(timeout: float) -> None:
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise typer.BadParameter(f"must be seconds above 0, got {timeout}", param_hint="--timeout")
 
 
 def processes_here() -> int:

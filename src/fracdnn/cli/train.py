@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from fracdnn.cli import streamed
 from fracdnn.cli.checkpoints import choose_checkpoint, say_resumed
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores
-from fracdnn.cli.ranks import TIMEOUT, check_ranks, process_group
+from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
 from fracdnn.cli.remarks import on_ids, on_rows
 from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
@@ -223,8 +222,7 @@ def _check_settings(settings: Settings) -> None:
             raise typer.BadParameter(str(error), param_hint="--memory-limit") from None
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    if not (math.isfinite(settings.timeout) and settings.timeout > 0):
-        raise typer.BadParameter(f"must be seconds above 0, got {settings.timeout}", param_hint="--timeout")
+    check_timeout(settings.timeout)
     device = str(settings.parameters.get("device", "auto"))
     if device != "auto":
         try:

@@ -170,6 +170,10 @@ class Together(Ranks):
         kinds[self.rank] = kind
         kinds = self.sum(kinds, what)
         worst = int(kinds.max())
+        if worst > _FAILED:
+            raise RankError(f"all {self.count} ranks must make the same calls, got other ones on some in {what}")
+                f"all {self.count} ranks must make the same calls, got another one in {what} on some of them"
+            )
         if worst == _FAILED:
             words = self.texts(str(error)[:_MOST_BYTES] if kind == _FAILED else "", "the error of a rank")
             if kind == _FAILED and error is not None:
