@@ -172,8 +172,6 @@ class Together(Ranks):
         worst = int(kinds.max())
         if worst > _FAILED:
             raise RankError(f"all {self.count} ranks must make the same calls, got other ones on some in {what}")
-                f"all {self.count} ranks must make the same calls, got another one in {what} on some of them"
-            )
         if worst == _FAILED:
             words = self.texts(str(error)[:_MOST_BYTES] if kind == _FAILED else "", "the error of a rank")
             if kind == _FAILED and error is not None:
