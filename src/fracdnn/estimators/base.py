@@ -22,7 +22,7 @@ from fracdnn.estimators.export import Deployed, write_program
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import network_document, network_of, order_of
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
-from fracdnn.estimators.samples import as_numpy, as_tensor, merge_repeated
+from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, dense, merge_repeated
 from fracdnn.exceptions import FileContentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
@@ -63,6 +63,11 @@ def raise_interrupts() -> Iterator[None]:
 
 class FractionalEstimator(Curves, SharedParameters):
     """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def trajectory(self, X: Any) -> np.ndarray:
         """The flow of the samples through the layers: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
@@ -157,9 +162,9 @@ class FractionalEstimator(Curves, SharedParameters):
     @torch.no_grad()
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
         """The function of standardised samples, a part of them at a time; `rows` is their axis in what it gives."""
-        X = validate_data(self, as_numpy(X), reset=False, dtype=np.float64)
-        parts = [function(self._standardised(part)).cpu() for part in as_tensor(X).split(ROWS_AT_A_TIME)]
-        return torch.cat(parts, dim=rows).numpy()
+        X = validate_data(self, as_numpy(X), reset=False, dtype=np.float64, accept_sparse="csr")
+        pieces = (as_tensor(dense(X[i : i + ROWS_AT_A_TIME])) for i in range(0, X.shape[0], ROWS_AT_A_TIME))
+        return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()
 
     def _standardised(self, X: torch.Tensor) -> torch.Tensor:
         return self.standardization_(X).to(self._device())
@@ -169,14 +174,18 @@ class FractionalEstimator(Curves, SharedParameters):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
         X, y = as_numpy(X), as_numpy(y)
+        accepted: Any = {"dtype": np.float64, "accept_sparse": "csr"}
         with ranks.together("checking the samples"):
             if not ranks.is_alone and np.ndim(y) and not len(y):
-                X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0, reset=options["reset"])
+                X = validate_data(self, X, ensure_min_samples=0, reset=options["reset"], **accepted)
                 y = np.asarray(y)
             else:
-                X, y = validate_data(self, X, y, dtype=np.float64, **options)
+                if not options.get("multi_output"):
+                    check_one_label_each(y)
+                X, y = validate_data(self, X, y, **accepted, **options)
                 if check is not None:
                     check(y)
+            X = dense(X)
         names = getattr(self, "feature_names_in_", None)
         ranks.check_same(
             parameters=self._parameters_text(),

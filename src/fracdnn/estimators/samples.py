@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 
 from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.training.rows import Rows
@@ -19,6 +20,21 @@ def as_numpy(values: Any) -> Any:
 def as_tensor(values: np.ndarray) -> torch.Tensor:
     """Without a copy where the array may be written; some tables' columns may not."""
     return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def dense(X: Any) -> np.ndarray:
+    """A sparse matrix or array with its zeros; anything else as it is."""
+    return X.toarray() if issparse(X) else X
+
+
+def check_one_label_each(y: Any) -> None:
+    """Refuse several labels for a sample; scikit-learn itself takes [n, 1] for [n] and warns."""
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    if len(shape) == 2 and shape[1] > 1:
+        raise ValueError(
+            f"y must hold one label for each sample, got shape {tuple(shape)}; FractionalRegressor takes several "
+            f"outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each label"
+        )
 
 
 def merge_repeated(

@@ -1,6 +1,7 @@
 """How a network is trained: the paper's mini-batches, full batches, or Adam, behind one interface."""
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -49,15 +50,16 @@ class Training(ABC):
 
     def fit(self, task: Task) -> History:
         """Change the network's parameters in place and tell what happened; the history's `status` says why it ended."""
+        if self.max_time is not None:
+            check_positive(self.max_time, "max_time")
+        ends = None if self.max_time is None else time.monotonic() + self.max_time
         settings = {"way": type(self).__name__, **asdict(self)}
         for name in ("checkpoints", "keep_interrupted", "max_time", self._limit):
             settings.pop(name, None)
-        if self.max_time is not None:
-            check_positive(self.max_time, "max_time")
         with task.ranks.together("checking the labels"):
             task.check_labels()
-        limit = getattr(self, self._limit, None)
-        run = Run(task, settings, self.early_stopping, self.checkpoints, limit, self.max_time)
+        limits = (getattr(self, self._limit, None), self.max_time)
+        run = Run(task, settings, self.early_stopping, self.checkpoints, limits, ends)
         try:
             with task.ranks.interrupts_noted():
                 run.check_patience()

@@ -71,10 +71,10 @@ class Run:
         settings: State,
         early_stopping: EarlyStopping | None,
         checkpoints: Checkpoints | None,
-        limit: int | None = None,
-        max_time: float | None = None,
+        limits: tuple[float | None, ...] = (),
+        ends: float | None = None,
     ) -> None:
-        self._ends = None if max_time is None else time.monotonic() + max_time
+        self._ends = ends
         self.history = History()
         self.position: State = {}
         self._early_stopping = early_stopping
@@ -83,7 +83,7 @@ class Run:
         self._best_score, self._waited = float("inf"), 0
         self._whole, self._ranks = task, task.ranks
         if not task.ranks.is_alone:
-            _check_ranks(task, {**settings, "limit": limit, "max_time": max_time}, checkpoints)
+            _check_ranks(task, {**settings, "limits": limits}, checkpoints)
         self._identity = _identity(task, settings) if checkpoints else {}
         saved = self._saved()
         with self.restoring():
