@@ -12,9 +12,11 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.metrics import balanced_accuracy_score
 
 import fracdnn
 from fracdnn.tabular import TableModel
+from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 
@@ -103,6 +105,34 @@ def test_regression_is_found_out_and_evaluated(folder):
     assert len(out.stdout.splitlines()) == 443
 
 
+@pytest.mark.parametrize("limit", ["1TB", "0"])
+def test_training_tells_what_its_scores_compare_with(limit, folder):
+    """Balanced accuracy and the simplest model, by scikit-learn from the rows held out; order and columns left out."""
+    for name, target, column in (("iris", "species", "sample"), ("diabetes", "progression", None)):
+        command = ["train", f"{name}.csv", "--target", target, "--run", "told", "--memory-limit", limit, *QUICK]
+        summary = json.loads(run(*command, "--learn-order", "--json", cwd=folder).stdout)
+        text = run(*command, cwd=folder).stdout
+        assert (summary["order_learned"], summary["left_out"]) == (True, [column] if column else [])
+        assert "order: 0.5 (fixed)\n" in text
+        assert ("columns left out: 'sample'\n" in text) == bool(column)
+        held_out = read_table(str(folder / "told" / "held-out.csv"))
+        model = fracdnn.load(folder / "told" / "model.fracdnn")
+        summary, predicted = model.details["summary"], model.predict(held_out)
+        if column:
+            true = held_out[target].to_numpy().astype(str)
+            baseline = summary["baseline"]
+            assert summary["test"]["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, predicted))
+            assert baseline["accuracy"] == pytest.approx((true == baseline["class"]).mean())
+            assert f"always the most frequent class, '{baseline['class']}': accuracy" in text
+        else:
+            true, everything = held_out[target].cast(float).to_numpy(), diabetes()[target]
+            n = summary["rows"]["training"]
+            mean = (everything.sum() - true.sum()) / n
+            assert summary["baseline"]["mean"] == pytest.approx(mean)
+            assert summary["baseline"]["RMSE"] == pytest.approx(np.sqrt(((true - mean) ** 2).mean()))
+            assert f"RMSE on the test rows: {summary['test']['RMSE']:.4g}; always the mean, {mean:.4g}: " in text
+
+
 def test_the_task_can_be_chosen(tmp_path):
     table = diabetes().with_columns((pl.col("progression") // 100).cast(int).alias("grade")).drop("progression")
     write(table, tmp_path / "t.csv")
@@ -115,7 +145,16 @@ def test_the_task_can_be_chosen(tmp_path):
 def test_evaluation_of_classes(folder):
     done = run("evaluate", "iris/model.fracdnn", "iris.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
-    for words in ("rows: 150", "accuracy: ", "log-loss", "precision", "recall", "confusion", "virginica"):
+    for words in (
+        "rows: 150",
+        "accuracy: ",
+        "balanced accuracy: ",
+        "log-loss",
+        "precision",
+        "recall",
+        "confusion",
+        "virginica",
+    ):
         assert words in done.stdout
     document = json.loads(run("evaluate", "iris/model.fracdnn", "iris.csv", "--json", cwd=folder).stdout)
     counts = np.array(document["confusion"])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import new_scores
+from fracdnn.cli.metrics import Scores, new_scores
 from fracdnn.cli.ranks import processes_here
 from fracdnn.estimators import FractionalClassifier
 from fracdnn.estimators.streamed import fit_classifier, fit_regressor
@@ -71,7 +71,7 @@ def fit(estimator: Any, table: ExaminedTable) -> None:
         fit_regressor(estimator, samples, target.scale, table.standardization, validation)
 
 
-def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> dict[str, float | None]:
+def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> Scores:
     """Of all rows with these roles; each rank looks at some of the pieces."""
     scores = new_scores(model)
     with ranks.together("predicting"):
@@ -80,7 +80,7 @@ def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str
                 for _, X, y in table.parts(place, role):
                     scores.add(X, y)
     scores.add_up(ranks)
-    return scores.found()
+    return scores
 
 
 def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray]":
