@@ -15,6 +15,7 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score
 
 import fracdnn
+from fracdnn.cli.parameter_help import MEANINGS
 from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
@@ -248,6 +249,16 @@ def test_options_are_those_of_the_estimator(tmp_path):
     for name in fracdnn.FractionalClassifier().get_params():
         if name != "verbose":
             assert f"--{name.replace('_', '-')}" in text
+    assert set(MEANINGS) == set(fracdnn.FractionalClassifier().get_params()) - {"verbose"}
+    words = " ".join(text.replace("│", " ").split())
+    assert all(" ".join(meaning.split()[:4]) in words for meaning in MEANINGS.values())
+    for line in (
+        "Above 0, at most 1; 0.5 by default.",
+        "One of adam, bfgs, lbfgs; adam by default.",
+        "0.001 (classification) or 0.003 (regression) by default.",
+    ):
+        assert line in words
+    assert "in the range" not in words
     bad = run("train", "iris.csv", "--target", "species", "--order", "1.5", "--out", "m", cwd=tmp_path)
     assert bad.returncode == 2
     assert "The 'order' parameter must be a float in the range (0.0, 1.0]. Got 1.5 instead." in " ".join(
