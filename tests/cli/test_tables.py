@@ -523,6 +523,39 @@ def test_kept_columns_come_back_as_they_are(tmp_path):
     assert "--id must be none of the columns that predictions have, got 'prediction'" in done.stderr
 
 
+@pytest.mark.parametrize("limit", ["1TB", "0"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
+    """Also ids, which are dropped or left out; and the report of the run can be made of them."""
+    n = 150
+    table = iris().with_columns(
+        pl.Series("number", [f"{k:04d}" for k in range(n)]) if ending == "csv" else pl.Series("number", range(n)),
+        pl.Series("count", range(n)) % 7,
+        pl.Series("yes", [k % 2 == 0 for k in range(n)]) if ending == "parquet" else pl.Series("yes", [0, 1] * 75),
+        pl.Series("weight", [f"{k % 9},5" for k in range(n)]),
+        pl.Series("grade", range(n)) % 30,
+        pl.Series("cells", [[k] for k in range(n)]) if ending == "parquet" else pl.lit(None).alias("cells"),
+    )
+    write(table, tmp_path / f"t.{ending}")
+    command = ["train", f"t.{ending}", "--target", "grade", "--drop", "number", "--run", "r", "--memory-limit", limit]
+    done = run(*command, *QUICK, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["task"] == "regression"
+    assert summary["left_out"] == ["sample", "cells"]
+    found = pl.read_csv(tmp_path / "r" / "held-out.csv", infer_schema=False)
+    assert found.height == summary["rows"]["test"]
+    assert set(found.columns) >= set(table.columns) - {"cells"}
+    before = {row[0]: row for row in table.select("sample", "number", "count", "species", "grade").iter_rows()}
+    for row in found.select("sample", "number", "count", "species", "grade").iter_rows():
+        assert row == tuple(str(cell) for cell in before[row[0]])
+    model = fracdnn.load(tmp_path / "r" / "model.fracdnn")
+    again = read_table(str(tmp_path / "r" / "held-out.csv"))
+    rows = [int(name[1:]) for name in found["sample"]]
+    np.testing.assert_array_equal(model.features(again), model.features(table)[rows])
+    assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+
+
 def test_rare_classes_are_learned(tmp_path):
     table = iris()
     rare = table[:1].with_columns(pl.lit("rare").alias("species"))

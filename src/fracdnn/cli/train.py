@@ -24,7 +24,7 @@ from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.memory import bytes_of
-from fracdnn.tabular.model import TableModel, check_classes, split_target, target_values, task_of
+from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns, listed
 from fracdnn.tabular.reading import read_table
 from fracdnn.training.together import Ranks
@@ -68,11 +68,11 @@ class Learned:
 
 @dataclass
 class _Prepared:
-    """The rows of a table, to learn from and to test with, as features."""
+    """The rows of a table, to learn from and to test with, as they are (without the target) and as features."""
 
     task: str
     preparation: Preparation
-    features: "pl.DataFrame"
+    table: "pl.DataFrame"
     X: np.ndarray
     y: np.ndarray
     train_rows: list[int]
@@ -127,7 +127,8 @@ def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
-    features, y, task = _examined(read_table(source), settings, quiet)
+    table, y, task = _examined(read_table(source), settings, quiet)
+    features = table.drop(settings.drop)
     train_rows, test_rows = _split(y, task, settings)
     learned, tested = features[train_rows], features[test_rows]
     preparation, notes = Preparation.of(learned, categorical=settings.categorical, tested=tested)
@@ -137,7 +138,7 @@ def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     X = preparation.transform(features, new_categories="ignore")
     for remark in on_ids(preparation.number_names, X[train_rows, : len(preparation.number_names)]):
         say(remark, quiet)
-    return _Prepared(task, preparation, features, X, y, train_rows, test_rows)
+    return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
 
 
 def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[str]:
@@ -158,13 +159,14 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks, quiet)
     model = TableModel(estimator, table.preparation, settings.target, {})
     summary: dict[str, Any] = {}
+    columns = [name for name in table.table.columns if name not in settings.drop]
     if ranks.is_first:  # which alone tells of it
         tested = scores(model, table.X[table.test_rows], y_test) if len(y_test) else None
-        summary = _summary(model, scores(model, X, y), tested, table.features.columns)
+        summary = _summary(model, scores(model, X, y), tested, columns)
     if searched is not None:
         summary["search"] = [trial.to_dict() for trial in searched.trials]
     search_cut_short = searched is not None and searched.interrupted
-    return Learned(model, summary, table.features[table.test_rows], y_test, interrupted, search_cut_short)
+    return Learned(model, summary, table.table[table.test_rows], y_test, interrupted, search_cut_short)
 
 
 def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
@@ -245,9 +247,10 @@ def _check_settings(settings: Settings) -> None:
 
 
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
-    """The columns to learn from, the target, and the task."""
+    """The columns beside the target, the target, and the task."""
     check_columns((*settings.drop, *settings.categorical), table.columns)
-    features, values, n_missing = split_target(table.drop(settings.drop), settings.target)
+    check_target_name(settings.target, [name for name in table.columns if name not in settings.drop])
+    others, values, n_missing = split_target(table, settings.target)
     task = task_of(values) if settings.task == "auto" else settings.task
     y = target_values(values, task)
     counts = np.unique(y, return_counts=True)[1]
@@ -260,7 +263,7 @@ def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[A
         check_classes(settings.target, counts)
     least, most = (np.nan, np.nan) if task == "classification" else (y.min(), y.max())
     _say_target(task, kinds, least, most, n_missing, settings, quiet)
-    return features, y, task
+    return others, y, task
 
 
 def _say_target(
