@@ -12,9 +12,11 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.metrics import balanced_accuracy_score
 
 import fracdnn
 from fracdnn.tabular import TableModel
+from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 
@@ -103,6 +105,34 @@ def test_regression_is_found_out_and_evaluated(folder):
     assert len(out.stdout.splitlines()) == 443
 
 
+@pytest.mark.parametrize("limit", ["1TB", "0"])
+def test_training_tells_what_its_scores_compare_with(limit, folder):
+    """Balanced accuracy and the simplest model, by scikit-learn from the rows held out; order and columns left out."""
+    for name, target, column in (("iris", "species", "sample"), ("diabetes", "progression", None)):
+        command = ["train", f"{name}.csv", "--target", target, "--run", "told", "--memory-limit", limit, *QUICK]
+        summary = json.loads(run(*command, "--learn-order", "--json", cwd=folder).stdout)
+        text = run(*command, cwd=folder).stdout
+        assert (summary["order_learned"], summary["left_out"]) == (True, [column] if column else [])
+        assert "order: 0.5 (fixed)\n" in text
+        assert ("columns left out: 'sample'\n" in text) == bool(column)
+        held_out = read_table(str(folder / "told" / "held-out.csv"))
+        model = fracdnn.load(folder / "told" / "model.fracdnn")
+        summary, predicted = model.details["summary"], model.predict(held_out)
+        if column:
+            true = held_out[target].to_numpy().astype(str)
+            baseline = summary["baseline"]
+            assert summary["test"]["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, predicted))
+            assert baseline["accuracy"] == pytest.approx((true == baseline["class"]).mean())
+            assert f"always the most frequent class, '{baseline['class']}': accuracy" in text
+        else:
+            true, everything = held_out[target].cast(float).to_numpy(), diabetes()[target]
+            n = summary["rows"]["training"]
+            mean = (everything.sum() - true.sum()) / n
+            assert summary["baseline"]["mean"] == pytest.approx(mean)
+            assert summary["baseline"]["RMSE"] == pytest.approx(np.sqrt(((true - mean) ** 2).mean()))
+            assert f"RMSE on the test rows: {summary['test']['RMSE']:.4g}; always the mean, {mean:.4g}: " in text
+
+
 def test_the_task_can_be_chosen(tmp_path):
     table = diabetes().with_columns((pl.col("progression") // 100).cast(int).alias("grade")).drop("progression")
     write(table, tmp_path / "t.csv")
@@ -115,7 +145,16 @@ def test_the_task_can_be_chosen(tmp_path):
 def test_evaluation_of_classes(folder):
     done = run("evaluate", "iris/model.fracdnn", "iris.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
-    for words in ("rows: 150", "accuracy: ", "log-loss", "precision", "recall", "confusion", "virginica"):
+    for words in (
+        "rows: 150",
+        "accuracy: ",
+        "balanced accuracy: ",
+        "log-loss",
+        "precision",
+        "recall",
+        "confusion",
+        "virginica",
+    ):
         assert words in done.stdout
     document = json.loads(run("evaluate", "iris/model.fracdnn", "iris.csv", "--json", cwd=folder).stdout)
     counts = np.array(document["confusion"])
@@ -209,6 +248,17 @@ def test_options_are_those_of_the_estimator(tmp_path):
     for name in fracdnn.FractionalClassifier().get_params():
         if name != "verbose":
             assert f"--{name.replace('_', '-')}" in text
+    meanings = {k: v for k, v in fracdnn.FractionalClassifier._parameter_meanings.items() if k != "verbose"}
+    assert set(meanings) == set(fracdnn.FractionalClassifier().get_params()) - {"verbose"}
+    words = " ".join(text.replace("│", " ").split())
+    assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
+    for line in (
+        "Above 0, at most 1; 0.5 by default.",
+        "One of adam, bfgs, lbfgs; adam by default.",
+        "0.001 (classification) or 0.003 (regression) by default.",
+    ):
+        assert line in words
+    assert "in the range" not in words
     bad = run("train", "iris.csv", "--target", "species", "--order", "1.5", "--out", "m", cwd=tmp_path)
     assert bad.returncode == 2
     assert "The 'order' parameter must be a float in the range (0.0, 1.0]. Got 1.5 instead." in " ".join(
@@ -471,6 +521,39 @@ def test_kept_columns_come_back_as_they_are(tmp_path):
     write(table.rename({"code": "prediction"}), tmp_path / "u.csv")
     done = run("predict", "m", "u.csv", "--id", "prediction", cwd=tmp_path)
     assert "--id must be none of the columns that predictions have, got 'prediction'" in done.stderr
+
+
+@pytest.mark.parametrize("limit", ["1TB", "0"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
+    """Also ids, which are dropped or left out; and the report of the run can be made of them."""
+    n = 150
+    table = iris().with_columns(
+        pl.Series("number", [f"{k:04d}" for k in range(n)]) if ending == "csv" else pl.Series("number", range(n)),
+        pl.Series("count", range(n)) % 7,
+        pl.Series("yes", [k % 2 == 0 for k in range(n)]) if ending == "parquet" else pl.Series("yes", [0, 1] * 75),
+        pl.Series("weight", [f"{k % 9},5" for k in range(n)]),
+        pl.Series("grade", range(n)) % 30,
+        pl.Series("cells", [[k] for k in range(n)]) if ending == "parquet" else pl.lit(None).alias("cells"),
+    )
+    write(table, tmp_path / f"t.{ending}")
+    command = ["train", f"t.{ending}", "--target", "grade", "--drop", "number", "--run", "r", "--memory-limit", limit]
+    done = run(*command, *QUICK, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["task"] == "regression"
+    assert summary["left_out"] == ["sample", "cells"]
+    found = pl.read_csv(tmp_path / "r" / "held-out.csv", infer_schema=False)
+    assert found.height == summary["rows"]["test"]
+    assert set(found.columns) >= set(table.columns) - {"cells"}
+    before = {row[0]: row for row in table.select("sample", "number", "count", "species", "grade").iter_rows()}
+    for row in found.select("sample", "number", "count", "species", "grade").iter_rows():
+        assert row == tuple(str(cell) for cell in before[row[0]])
+    model = fracdnn.load(tmp_path / "r" / "model.fracdnn")
+    again = read_table(str(tmp_path / "r" / "held-out.csv"))
+    rows = [int(name[1:]) for name in found["sample"]]
+    np.testing.assert_array_equal(model.features(again), model.features(table)[rows])
+    assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
 
 
 def test_rare_classes_are_learned(tmp_path):

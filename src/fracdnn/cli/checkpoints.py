@@ -22,6 +22,7 @@ def choose_checkpoint(parameters: dict[str, Any], out: Path | None, run: Path | 
     path = run / "model.ckpt" if run is not None else out.with_suffix(".ckpt") if out is not None else None
     if path is not None:
         parameters["checkpoint"] = str(path)
+    if run is not None:
         max_iter = int(FractionalClassifier(**parameters).max_iter)
         parameters.setdefault("checkpoint_every", min(MOST_BETWEEN, max(1, max_iter // SHARE)))
     return path

@@ -15,20 +15,22 @@ from fracdnn.training.together import Ranks
 _WHAT = "the scores"
 
 
-def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
-    """Accuracy and log-loss, or R², root mean square and mean absolute error."""
+def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> "Scores":
+    """Of these rows."""
     found = new_scores(model)
     found.add(X, y)
-    return found.found()
+    return found
 
 
-def new_scores(model: TableModel) -> "ClassScores | ValueScores":
+def new_scores(model: TableModel) -> "Scores":
     """What is told of rows that come in parts."""
     return ClassScores(model.estimator) if model.is_classifier else ValueScores(model.estimator)
 
 
 class ClassScores:
-    """Accuracy, the log-loss where all true classes are known ones, and `counts` [true, predicted]."""
+    """Accuracy, the mean of it over classes ("balanced"), the log-loss where all true classes are known ones, and
+    `counts` [true, predicted].
+    """
 
     def __init__(self, estimator: Any) -> None:
         self._estimator, self._classes = estimator, estimator.classes_
@@ -58,9 +60,17 @@ class ClassScores:
 
     def found(self) -> dict[str, float | None]:
         found: dict[str, float | None] = {"accuracy": int(self.counts.trace()) / self.rows}
+        columns = by_class(self.counts)
+        known = columns["rows"] > 0
+        found["balanced_accuracy"] = float(columns["recall"][known].mean()) if known.any() else None
         if self._summed is not None:
             found["log_loss"] = self._summed / self.rows
         return found
+
+    def baseline(self, tested: "ClassScores") -> dict[str, Any]:
+        """What always the most frequent class of these rows reaches on those that are tested."""
+        most = int(self.counts.sum(1).argmax())
+        return {"class": plain(self._classes[most]), "accuracy": int(tested.counts[most].sum()) / tested.rows}
 
 
 class ValueScores:
@@ -93,6 +103,14 @@ class ValueScores:
             "RMSE": float(np.sqrt(square)),
             "MAE": self._sizes / self.rows,
         }
+
+    def baseline(self, tested: "ValueScores") -> dict[str, Any]:
+        """What always the mean of these rows reaches on those that are tested."""
+        mean, there = float(self._values.mean[0]), tested._values
+        return {"mean": mean, "RMSE": math.hypot(float(there.deviation[0]), float(there.mean[0]) - mean)}
+
+
+Scores = ClassScores | ValueScores
 
 
 def shown(value: float | None) -> str:

@@ -23,6 +23,12 @@ OWN_KINDS: dict[str, tuple[type, ...]] = {
     "memory_limit": (str, int, float),
     "timeout": (float, int),
 }
+# Defaults that the command has instead of the estimators'.
+DEFAULTS = {
+    "random_state": "0",
+    "checkpoint": "with --run model.ckpt in its folder, else none",
+    "checkpoint_every": "with --run a twentieth of --max-iter, 50 at most, else 50",
+}
 # `verbose` is what --quiet is for.
 _LEFT_OUT = ("verbose",)
 
@@ -31,20 +37,19 @@ def estimator_parameters() -> dict[str, inspect.Parameter]:
     """A parameter of the command for each parameter of the classifier, None where it is not given."""
     from fracdnn.estimators import FractionalClassifier
 
-    defaults = inspect.signature(FractionalClassifier).parameters
     found = {}
     for name, constraints in FractionalClassifier._parameter_constraints.items():
         if name not in _LEFT_OUT:
-            annotation = _annotation(name, constraints, defaults[name].default)
+            annotation = _annotation(name, constraints)
             found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     return found
 
 
-def _annotation(name: str, constraints: list[Any], default: Any) -> Any:
+def _annotation(name: str, constraints: list[Any]) -> Any:
     kind = _kind(constraints)
     flag = f"--{name.replace('_', '-')}"
     options: dict[str, Any] = {
-        "help": _help(constraints, default),
+        "help": _help(name, constraints),
         "rich_help_panel": "Network and training",
         "show_default": False,
     }
@@ -66,12 +71,46 @@ def _kind(constraints: list[Any]) -> type:
     return str
 
 
-def _help(constraints: list[Any], default: Any) -> str:
+def _help(name: str, constraints: list[Any]) -> str:
+    """What it is for, what is allowed, and the default, of a regression too where that is another one."""
+    from fracdnn.estimators import FractionalClassifier
+
+    rules = [rule for rule in map(_rule, constraints) if rule]
+    meaning = FractionalClassifier._parameter_meanings[name].replace("`", "")
+    return f"{meaning} {f'{rules[0]}; ' if rules else ''}{_default(name)} by default."
+
+
+def _rule(constraint: Any) -> str:
     from sklearn.utils._param_validation import Interval, StrOptions
 
-    rules = [str(c) for c in constraints if isinstance(c, Interval | StrOptions)]
-    shown = "none" if default is None else default
-    return f"{rules[0][0].upper() + rules[0][1:] + '; ' if rules else ''}{shown} by default."
+    if isinstance(constraint, StrOptions):
+        return f"One of {', '.join(sorted(constraint.options))}"
+    if not isinstance(constraint, Interval):
+        return ""
+    left, right, closed = constraint.left, constraint.right, constraint.closed
+    low = f"{'At least' if closed in ('left', 'both') else 'Above'} {left}"
+    return low if right is None else f"{low}, {'at most' if closed in ('right', 'both') else 'below'} {right}"
+
+
+def _default(name: str) -> str:
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+
+    if name in DEFAULTS:
+        return DEFAULTS[name]
+    of_classes, of_values = (
+        inspect.signature(kind).parameters.get(name) for kind in (FractionalClassifier, FractionalRegressor)
+    )
+    assert of_classes is not None
+    shown = _shown(of_classes.default)
+    if of_values is None or of_values.default == of_classes.default:
+        return shown
+    return f"{shown} (classification) or {_shown(of_values.default)} (regression)"
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return "none" if default is None else str(default)
 
 
 def _number_or_none(text: str) -> Any:

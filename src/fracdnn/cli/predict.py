@@ -209,7 +209,8 @@ def _tell_scores(model: TableModel, scores: ClassScores | ValueScores, as_json: 
         document["classes"] = plain(model.estimator.classes_)
         document["by_class"] = {name: plain(column) for name, column in by_class(scores.counts).items()}
         document["confusion"] = plain(scores.counts)
-        lines = [f"accuracy: {document['accuracy']:.4f}", f"log-loss: {document['log_loss']:.4f}"]
+        words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
+        lines = [f"{shown_as}: {document[name]:.4f}" for name, shown_as in words.items()]
     else:
         lines = [f"{name}: {shown(value)}" for name, value in scores.found().items()]
     if as_json:

@@ -8,7 +8,7 @@ import numpy as np
 from fracdnn.cli.messages import written
 from fracdnn.files import write_whole
 from fracdnn.tabular.model import TableModel
-from fracdnn.tabular.preparation import numbers_in
+from fracdnn.tabular.preparation import has_no_text, parsed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,8 +49,26 @@ def place_for(path: Path, interrupted: bool) -> Path:
 
 
 def _held_out(model: TableModel, test_table: "pl.DataFrame", y_test: np.ndarray) -> "pl.DataFrame":
+    """All columns that a text file can hold, with cells as they were, and the target as it was learned."""
     import polars as pl
 
-    numbers = [numbers_in(test_table[name]) for name in model.preparation.number_names]
-    columns = test_table.select(model.preparation.names).with_columns(*[n for n in numbers if n is not None])
-    return columns.with_columns(pl.Series(model.target, y_test))
+    numbers = model.preparation.number_names
+    columns = [
+        _readable(column) if column.name in numbers else column
+        for column in test_table
+        if not has_no_text(column.dtype)
+    ]
+    target = pl.Series(model.target, y_test)
+    if target.dtype.is_float() and bool(((target == target.round()) & (target.abs() < 2**53)).all()):
+        target = target.cast(pl.Int64)
+    return pl.DataFrame([*columns, target])
+
+
+def _readable(column: "pl.Series") -> "pl.Series":
+    """Numbers as they were, unless a part of the table would be read in another way: truth values, decimal commas."""
+    import polars as pl
+
+    if column.dtype == pl.Boolean:
+        return column.cast(pl.Int8)
+    has_comma = column.dtype == pl.String and column.str.contains(",", literal=True).any()
+    return parsed(column) if has_comma else column

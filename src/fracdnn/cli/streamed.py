@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import new_scores
+from fracdnn.cli.metrics import Scores, new_scores
 from fracdnn.cli.ranks import processes_here
 from fracdnn.estimators import FractionalClassifier
 from fracdnn.estimators.streamed import fit_classifier, fit_regressor
 from fracdnn.tabular.examination import Division, ExaminedTable, examine
 from fracdnn.tabular.memory import bytes_of, free_bytes, needed_bytes, shown_bytes
 from fracdnn.tabular.model import TableModel
+from fracdnn.tabular.preparation import has_no_text
 from fracdnn.tabular.streaming import TableStream
 from fracdnn.training.together import Ranks
 
@@ -71,7 +72,7 @@ def fit(estimator: Any, table: ExaminedTable) -> None:
         fit_regressor(estimator, samples, target.scale, table.standardization, validation)
 
 
-def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> dict[str, float | None]:
+def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> Scores:
     """Of all rows with these roles; each rank looks at some of the pieces."""
     scores = new_scores(model)
     with ranks.together("predicting"):
@@ -80,19 +81,28 @@ def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str
                 for _, X, y in table.parts(place, role):
                     scores.add(X, y)
     scores.add_up(ranks)
-    return scores.found()
+    return scores
 
 
 def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray]":
     """The first rows that were held out, at most so many, and their targets."""
     import polars as pl
 
+    # Parts may have columns in another order, and sheets other types where nothing is learned from them.
+    names, used = [name for name in table.stream.schema if name != table.target.name], table.preparation.names
     frames, values, n = [], [], 0
     for place in range(len(table.stream.pieces)):
-        for frame, _, y in table.parts(place, "test") if n < most else ():
-            frames.append(frame[: most - n].drop(table.target.name))
+        for frame, _, y in table.parts(place, "test", whole=True) if n < most else ():
+            kept = [frame[name] if name in used else _as_text(frame[name]) for name in names]
+            frames.append(pl.DataFrame(kept)[: most - n])
             values.append(y[: most - n])
             n += frames[-1].height
     if not frames:
         return pl.DataFrame({name: [] for name in table.preparation.names}), np.empty(0)
     return pl.concat(frames, how="vertical_relaxed"), np.concatenate(values)
+
+
+def _as_text(column: "pl.Series") -> "pl.Series":
+    import polars as pl
+
+    return column if has_no_text(column.dtype) else column.cast(pl.String)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import typer
 from fracdnn.cli import streamed
 from fracdnn.cli.checkpoints import choose_checkpoint, say_resumed
 from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import scores
+from fracdnn.cli.metrics import scores, shown
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
 from fracdnn.cli.remarks import on_ids, on_rows
 from fracdnn.cli.results import write_results
@@ -23,8 +23,8 @@ from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.memory import bytes_of
-from fracdnn.tabular.model import TableModel, check_classes, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, check_columns
+from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
+from fracdnn.tabular.preparation import Preparation, check_columns, listed
 from fracdnn.tabular.reading import read_table
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
@@ -67,11 +67,11 @@ class Learned:
 
 @dataclass
 class _Prepared:
-    """The rows of a table, to learn from and to test with, as features."""
+    """The rows of a table, to learn from and to test with, as they are (without the target) and as features."""
 
     task: str
     preparation: Preparation
-    features: "pl.DataFrame"
+    table: "pl.DataFrame"
     X: np.ndarray
     y: np.ndarray
     train_rows: list[int]
@@ -106,6 +106,7 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
     estimator = learned.model.estimator
     summary = learned.summary | {
         "order": estimator.order_,
+        "order_learned": bool(estimator.learn_order),
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
     }
@@ -125,7 +126,8 @@ def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
-    features, y, task = _examined(read_table(source), settings, quiet)
+    table, y, task = _examined(read_table(source), settings, quiet)
+    features = table.drop(settings.drop)
     train_rows, test_rows = _split(y, task, settings)
     learned, tested = features[train_rows], features[test_rows]
     preparation, notes = Preparation.of(learned, categorical=settings.categorical, tested=tested)
@@ -135,7 +137,7 @@ def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     X = preparation.transform(features, new_categories="ignore")
     for remark in on_ids(preparation.number_names, X[train_rows, : len(preparation.number_names)]):
         say(remark, quiet)
-    return _Prepared(task, preparation, features, X, y, train_rows, test_rows)
+    return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
 
 
 def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[str]:
@@ -156,17 +158,14 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks, quiet)
     model = TableModel(estimator, table.preparation, settings.target, {})
     summary: dict[str, Any] = {}
+    columns = [name for name in table.table.columns if name not in settings.drop]
     if ranks.is_first:  # which alone tells of it
-        summary = {
-            "task": table.task,
-            "rows": {"training": len(y), "test": len(y_test)},
-            "training": scores(model, X, y),
-            "test": scores(model, table.X[table.test_rows], y_test) if len(y_test) else None,
-        }
+        tested = scores(model, table.X[table.test_rows], y_test) if len(y_test) else None
+        summary = _summary(model, scores(model, X, y), tested, columns)
     if searched is not None:
         summary["search"] = [trial.to_dict() for trial in searched.trials]
     search_cut_short = searched is not None and searched.interrupted
-    return Learned(model, summary, table.features[table.test_rows], y_test, interrupted, search_cut_short)
+    return Learned(model, summary, table.table[table.test_rows], y_test, interrupted, search_cut_short)
 
 
 def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
@@ -183,15 +182,25 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
         estimator = _estimator(target.task, settings, quiet)
     interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks, quiet)
     model = TableModel(estimator, preparation, settings.target, {})
-    summary = {
-        "task": target.task,
-        "rows": {"training": n_learned, "test": table.n_rows("test")},
-        "training": streamed.scores_of(model, table, ranks, "training", "validation"),
-        "test": streamed.scores_of(model, table, ranks, "test") if table.n_rows("test") else None,
-    }
+    found = streamed.scores_of(model, table, ranks, "training", "validation")
+    tested = streamed.scores_of(model, table, ranks, "test") if n_test else None
+    names = [name for name in table.stream.schema if name not in (*settings.drop, settings.target)]
+    summary = _summary(model, found, tested, names)
     with ranks.together("reading the rows held out"):
         held_out = streamed.held_out(table, streamed.MOST_HELD_OUT if ranks.is_first else 0)
     return Learned(model, summary, *held_out, interrupted)
+
+
+def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str]) -> dict[str, Any]:
+    """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
+    return {
+        "task": "classification" if model.is_classifier else "regression",
+        "rows": {"training": found.rows, "test": tested.rows if tested else 0},
+        "training": found.found(),
+        "test": tested.found() if tested else None,
+        "baseline": found.baseline(tested or found),
+        "left_out": [name for name in columns if name not in model.preparation.names],
+    }
 
 
 def _among(ranks: Ranks) -> str:
@@ -236,9 +245,10 @@ def _check_settings(settings: Settings) -> None:
 
 
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
-    """The columns to learn from, the target, and the task."""
+    """The columns beside the target, the target, and the task."""
     check_columns((*settings.drop, *settings.categorical), table.columns)
-    features, values, n_missing = split_target(table.drop(settings.drop), settings.target)
+    check_target_name(settings.target, [name for name in table.columns if name not in settings.drop])
+    others, values, n_missing = split_target(table, settings.target)
     task = task_of(values) if settings.task == "auto" else settings.task
     y = target_values(values, task)
     counts = np.unique(y, return_counts=True)[1]
@@ -251,7 +261,7 @@ def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[A
         check_classes(settings.target, counts)
     least, most = (np.nan, np.nan) if task == "classification" else (y.min(), y.max())
     _say_target(task, kinds, least, most, n_missing, settings, quiet)
-    return features, y, task
+    return others, y, task
 
 
 def _say_target(
@@ -334,5 +344,19 @@ def _tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None
             value = summary[part][name]
             text = "-" if value is None else f"{value:.4f}"
             typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {text}")
+    typer.echo(_compared(summary))
+    typer.echo(f"order: {summary['order']:.4g} ({'learned' if summary['order_learned'] else 'fixed'})")
+    if summary["left_out"]:
+        typer.echo(f"columns left out: {listed(summary['left_out'])}")
     for what, path in paths.items():
         typer.echo(f"{what}: {path}")
+
+
+def _compared(summary: dict[str, Any]) -> str:
+    """The model beside the simplest there is, on the rows held out, else on all."""
+    part, baseline = "test" if summary["test"] else "training", summary["baseline"]
+    if summary["task"] == "classification":
+        balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
+        return f"{balanced}; always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+    error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"
+    return f"{error}; always the mean, {shown(baseline['mean'])}: {shown(baseline['RMSE'])}"

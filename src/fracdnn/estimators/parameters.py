@@ -62,19 +62,21 @@ class SharedParameters(BaseEstimator):
     order: float = parameter(
         default=0.5,
         allowed=[Interval(Real, 0, 1, closed="right")],
-        meaning="Of the fractional derivative, in (0, 1]; 1 is a network without memory.",
+        meaning="Order of the fractional derivative, in (0, 1]; 1 is a network without memory.",
     )
     width: int | None = parameter(
-        default=64, allowed=[None, COUNT], meaning="Of a layer; None is the number of features."
+        default=64, allowed=[None, COUNT], meaning="Width of a layer; None is the number of features."
     )
     step_size: float = parameter(default=0.5, allowed=[POSITIVE], meaning="Time from a layer to the next.")
     activation: str = parameter(
-        default="gelu", allowed=[StrOptions(set(ACTIVATIONS))], meaning="Of the opening map and the layers."
+        default="gelu",
+        allowed=[StrOptions(set(ACTIVATIONS))],
+        meaning="Nonlinearity of the opening map and the layers.",
     )
     bias: str = parameter(
         default="vector",
         allowed=[StrOptions(set(BIASES))],
-        meaning="Of a layer: a number, a number for each unit, or none.",
+        meaning="Bias of a layer: a number, a number for each unit, or none.",
     )
     learn_order: bool = parameter(default=False, allowed=["boolean"], meaning="Learn the order too, from `order` on.")
     alpha: float = parameter(default=3e-3, allowed=[NOT_NEGATIVE], meaning="Decay of all matrices.")
@@ -99,7 +101,7 @@ class SharedParameters(BaseEstimator):
     learning_rate: float = parameter(
         default=1e-2,
         allowed=[POSITIVE],
-        meaning='Of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.',
+        meaning='Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.',
     )
     batch_size: int = parameter(default=200, allowed=[COUNT], meaning='Samples in a mini-batch of "adam".')
     early_stopping: bool = parameter(

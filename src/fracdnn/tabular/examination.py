@@ -64,11 +64,17 @@ class ExaminedTable:
     def samples(self, role: str) -> "TableSamples":
         return TableSamples(self, role)
 
-    def parts(self, place: int, role: str) -> "Iterator[tuple[pl.DataFrame, np.ndarray, np.ndarray]]":
-        """The rows of a piece that have this role: as frames, features, and labels or values."""
+    def parts(
+        self, place: int, role: str, *, whole: bool = False
+    ) -> "Iterator[tuple[pl.DataFrame, np.ndarray, np.ndarray]]":
+        """The rows of a piece that have this role: as frames, features, and labels or values.
+
+        Frames hold what the features need at least, with `whole` all columns, as they are in the file.
+        """
         piece, columns = self.stream.pieces[place], [*self.preparation.names, self.target.name]
         generator = self.division.generator(piece)
-        for frame in read_piece(piece, columns=columns, numbers=self.preparation.number_names):
+        options = {} if whole else {"columns": columns, "numbers": self.preparation.number_names}
+        for frame in read_piece(piece, **options):
             roles = self.division.roles(generator, frame.height)
             found = self._with_role(frame, roles, ROLES.index(role))
             if found.height:
