@@ -73,8 +73,6 @@ class SharedParameters(BaseEstimator):
         allowed=[StrOptions(set(ACTIVATIONS))],
         meaning="Nonlinearity of the opening map and the layers.",
     )
-        meaning="Nonlinearity of the opening map and the layers.",
-    )
     bias: str = parameter(
         default="vector",
         allowed=[StrOptions(set(BIASES))],
