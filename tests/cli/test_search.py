@@ -113,7 +113,7 @@ def small_table(folder, labels):
             "--search needs more rows, got 4 (Cannot have number of splits n_splits=5 greater than the number",
         ),
         (
-            "ab",
+            "abab",
             GIVEN,
             "--search must be left something to try, got all of --order, --n-layers, --width, --learning-rate, "
             "--alpha; leave one of them out",

@@ -73,10 +73,8 @@ def _train(
 ) -> None:
     """Learn from a table: classification or regression, as the target column asks for.
 
-    Columns of numbers and of categories are told apart; missing values are filled in. Part of the rows is held out, and
-    the accuracy on it is printed. Ctrl-C stops early and writes the best model so far; where the file holds a model
-    already, that is kept and the new one written beside it, as NAME.interrupted.fracdnn. With --run, the same command
-    with --resume goes on from the last checkpoint.
+    Columns of numbers and categories are told apart, missing values filled in; part of the rows is held out to test.
+    Ctrl-C writes the best model so far, as NAME.interrupted.fracdnn where NAME.fracdnn is there already, which is kept.
 
     Examples:
     fracdnn train measurements.csv --target label --out model.fracdnn
