@@ -47,6 +47,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path):
     """The same scores; threads of two processes fit on the cores; models that come back work."""
     script = tmp_path / "alike.py"
@@ -105,6 +106,7 @@ def example(*options):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_example_on_a_dask_cluster():
     pytest.importorskip("distributed", reason="Dask is not installed")
     expected = example("--jobs", "1")

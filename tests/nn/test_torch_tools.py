@@ -83,7 +83,7 @@ not_a_leaf = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("learned order", "network", "fdeint") else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("network", "fdeint") else pytest.param(name, marks=pytest.mark.slow)
         for name in MODELS
     ],
 )
