@@ -82,10 +82,7 @@ not_a_leaf = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 @not_a_leaf
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("network", "fdeint") else pytest.param(name, marks=pytest.mark.slow)
-        for name in MODELS
-    ],
+    [name if name in ("network", "fdeint") else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
 )
 def test_compiled_autograd(name):
     model, x = made(name), batch()
