@@ -154,16 +154,19 @@ def filled(text: str, results: Results) -> str:
     return files.filled(text, "scale", lambda name: PARTS[name](results))
 
 
+def joined(results: Results, added: Results) -> Results:
+    """What was added takes the place of what was there; of streams, that of the same rows and way."""
+    streams = {(each["rows"], each["way"]): each for part in (results, added) for each in part.get("streams", [])}
+    return {**results, **added, "streams": list(streams.values())}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="FILE")
     path, page = DOCS / "results" / "scale.json", DOCS / "scale.md"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for added in parser.parse_args().add:
-        for name, value in json.loads(added.read_text(encoding="utf-8")).items():
-            sizes = [(each["rows"], each["way"]) for each in value] if name == "streams" else []
-            kept = [each for each in results.get(name, []) if (each["rows"], each["way"]) not in sizes] if sizes else []
-            results[name] = kept + value if sizes else value
+        results = joined(results, json.loads(added.read_text(encoding="utf-8")))
     files.write_whole(path, lambda temporary: temporary.write_text(json.dumps(results, indent=1) + "\n"))
     text = filled(page.read_text(encoding="utf-8"), results)
     print(files.write_whole(page, lambda temporary: temporary.write_text(text, encoding="utf-8")))

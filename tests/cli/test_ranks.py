@@ -82,7 +82,7 @@ def test_scores_are_those_of_one_process(count, place):
         assert found.get("confusion") == expected.get("confusion")
 
 
-def spoiled(place, folder):
+def spoiled(folder):
     """The parts, with a cell in the fourth that is no number."""
     table = mixed(900)
     write_parts(table, folder, "csv", 5)
@@ -95,7 +95,7 @@ def spoiled(place, folder):
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_a_fault_in_one_part_is_told_once_with_its_row_and_ends_all(command, place, tmp_path):
-    row = spoiled(place, tmp_path / "parts")
+    row = spoiled(tmp_path / "parts")
     out = ["--out", tmp_path / "p.parquet"] if command == "predict" else []
     ranks = run_ranks(3, command, place / "classes.fracdnn", tmp_path / "parts", *out, cwd=place)
     assert codes(ranks) == [1] * 3

@@ -1,16 +1,16 @@
 """A table that several processes go through together, in rounds of a piece each, with its rows in order."""
 
-import io
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from fracdnn.exceptions import RankError
 from fracdnn.tabular.reading import read_parts
 from fracdnn.tabular.streaming import TableStream, read_piece
+from fracdnn.tabular.summaries import as_ipc, from_ipc
 from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:
@@ -30,12 +30,10 @@ def parts_here(
     """
     before = 0
     for frames in _rounds(ranks, source, numbers, kept):
-        heights = torch.zeros(ranks.count, dtype=torch.int64)
-        heights[ranks.rank] = sum(frame.height for frame in frames)
-        heights = ranks.sum(heights, "the number of rows")
-        first = before + int(heights[: ranks.rank].sum())
-        places = np.cumsum([first, *(frame.height for frame in frames)]).tolist()
-        before += int(heights.sum())
+        heights = ranks.each(sum(frame.height for frame in frames), "the number of rows")
+        first = before + sum(heights[: ranks.rank])
+        places = list(accumulate((frame.height for frame in frames), initial=first))
+        before += sum(heights)
         yield list(zip(frames, places[:-1], strict=True))
 
 
@@ -48,10 +46,10 @@ def in_order(ranks: Ranks, made: "Iterator[pl.DataFrame | None]") -> "Generator[
         yield from (frame for frame in made if frame is not None)
         return
     for frame in made:
-        given = _to_bytes(frame)
+        given = torch.empty(0, dtype=torch.uint8) if frame is None else as_ipc(frame)
         found = [ranks.from_rank(rank, given, "the parts of a table") for rank in range(ranks.count)]
         try:
-            yield from (_of_bytes(each) for each in found if ranks.is_first and len(each))
+            yield from (from_ipc(each) for each in found if ranks.is_first and len(each))
         except GeneratorExit:
             with suppress(RankError):
                 ranks.settle(RankError("the first rank could not go on; it says why"), _WRITING)
@@ -74,17 +72,3 @@ def _rounds(
             mine = pieces[begin + ranks.rank : begin + ranks.rank + 1]
             frames = [kept(frame) for piece in mine for frame in read_piece(piece, numbers=numbers)]
         yield frames
-
-
-def _to_bytes(frame: "pl.DataFrame | None") -> torch.Tensor:
-    if frame is None:
-        return torch.empty(0, dtype=torch.uint8)
-    content = io.BytesIO()
-    frame.write_ipc(content)
-    return torch.from_numpy(np.frombuffer(content.getvalue(), dtype=np.uint8).copy())
-
-
-def _of_bytes(given: torch.Tensor) -> "pl.DataFrame":
-    import polars as pl
-
-    return pl.read_ipc(io.BytesIO(given.numpy().tobytes()))

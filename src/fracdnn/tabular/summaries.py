@@ -112,10 +112,10 @@ def as_document(summary: Any) -> Any:
         return [as_document(each) for each in summary]
     if isinstance(summary, np.ndarray):
         return torch.from_numpy(summary)
-    return _as_ipc(summary) if isinstance(summary, pl.DataFrame) else summary
+    return as_ipc(summary) if isinstance(summary, pl.DataFrame) else summary
 
 
-def _as_ipc(frame: "pl.DataFrame") -> torch.Tensor:
+def as_ipc(frame: "pl.DataFrame") -> torch.Tensor:
     content = BytesIO()
     frame.write_ipc(content)
     return torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8)

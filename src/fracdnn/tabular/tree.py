@@ -68,10 +68,9 @@ def shared(tree: Tree[Summary], ranks: Ranks, read: Callable[[dict[str, Any]], S
     """
     if ranks.is_alone:
         return tree
-    what, counts = "the summary of the table", torch.zeros(ranks.count, dtype=torch.int64)
-    counts[ranks.rank] = len(tree.nodes)
+    what = "the summary of the table"
     whole: Tree[Summary] = Tree()
-    for rank, n_nodes in enumerate(ranks.sum(counts, what).tolist()):
+    for rank, n_nodes in enumerate(ranks.each(len(tree.nodes), what)):
         for place in range(n_nodes):
             if rank == ranks.rank:
                 ranks.from_rank(rank, _packed(tree.nodes[place]), what)

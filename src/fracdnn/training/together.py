@@ -70,6 +70,12 @@ class Ranks(ABC):
     def interrupts_noted(self) -> Any:
         """A block in which Ctrl-C waits for the next `settle`; a second one takes effect at once."""
 
+    def each(self, number: int, what: str) -> list[int]:
+        """The numbers of all ranks."""
+        numbers = torch.zeros(self.count, dtype=torch.int64)
+        numbers[self.rank] = number
+        return [int(found) for found in self.sum(numbers, what)]
+
     @contextmanager
     def together(self, what: str) -> Iterator[None]:
         """A block without a call to other ranks; where it fails on one of them, it fails on all."""
@@ -156,27 +162,23 @@ class Together(Ranks):
         return [bytes(each.tolist()).decode() for each in found]
 
     def rows(self, n: int) -> Rows:
-        sizes = torch.zeros(self.count, dtype=torch.int64)
-        sizes[self.rank] = n
-        sizes = self.sum(sizes, "the number of samples")
-        first = int(sizes[: self.rank].sum())
-        return Rows(int(sizes.sum()), torch.arange(first, first + n))
+        sizes = self.each(n, "the number of samples")
+        first = sum(sizes[: self.rank])
+        return Rows(sum(sizes), torch.arange(first, first + n))
 
     def settle(self, error: BaseException | None, what: str) -> None:
         if error is None and self._interrupted:
             error = KeyboardInterrupt()
         kind = 0 if error is None else _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
-        kinds = torch.zeros(self.count, dtype=torch.int64)
-        kinds[self.rank] = kind
-        kinds = self.sum(kinds, what)
-        worst = int(kinds.max())
+        kinds = self.each(kind, what)
+        worst = max(kinds)
         if worst > _FAILED:
             raise RankError(f"all {self.count} ranks must make the same calls, got other ones on some in {what}")
         if worst == _FAILED:
             words = self.texts(str(error)[:_MOST_BYTES] if kind == _FAILED else "", "the error of a rank")
             if kind == _FAILED and error is not None:
                 raise error
-            first = int(kinds.argmax())
+            first = kinds.index(worst)
             raise RankError(f"rank {first} failed in {what}: {words[first]}")
         if worst == _INTERRUPTED:
             raise error or KeyboardInterrupt
@@ -209,9 +211,9 @@ class Together(Ranks):
         mine = values.to(self._device_of(values)).contiguous()
         if mine.is_cuda or self.count * mine.nbytes > _GATHERED_BYTES:
             return None
-        parts = list(mine.new_empty(self.count, *mine.shape).unbind())
-        self._wait(what, lambda: distributed.all_gather(parts, mine))
-        return torch.stack(parts).to(values.device)
+        found = mine.new_empty(self.count, *mine.shape)
+        self._wait(what, lambda: distributed.all_gather(list(found.unbind()), mine))
+        return found.to(values.device)
 
     def _reduced(self, values: torch.Tensor, operation: Any, what: str) -> torch.Tensor:
         found = values.to(self._device_of(values), copy=True)
