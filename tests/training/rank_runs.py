@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Timer
 
 import numpy as np
+import pandas as pd
 import torch
 
 from fracdnn import FractionalClassifier, FractionalRegressor
@@ -100,6 +101,27 @@ def estimated(rank, count):
     return found | {"unseeded": parameters(unseeded.network_)}
 
 
+def framed(rank, count):
+    """Estimators of frames: categories, holes and kinds of columns that one process alone has seen, and weights."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"key": [f"k{j:02d}" for j in range(N)], "number": rng.normal(size=N).round(1)})
+    frame["colour"] = np.where(frame["number"] > 0, "red", "blue")  # sorted, each process has one of them
+    frame["code"] = pd.Series([*range(40), *["none"] * (N - 40)], dtype=object)
+    frame = frame.sort_values("number", ignore_index=True)
+    frame.loc[[0, 1], "number"] = np.nan
+    frame.loc[[N - 1], "colour"] = None
+    begin, end = borders(N, rank, count, SHARES[count])
+    mine, weight = frame.iloc[begin:end], rng.integers(0, 4, N)[begin:end]
+    options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "max_iter": 4}
+    y = (np.arange(N) % 5)[begin:end]
+    found = {}
+    for estimator in (FractionalClassifier(**options), FractionalRegressor(**options)):
+        estimator.fit(mine, y, weight)
+        encoding = estimator.encoding_.to_document(), estimator.encoding_.feature_names
+        found[type(estimator).__name__] = encoding, (parameters(estimator.network_), estimator.history_.to_dict())
+    return found
+
+
 def failure(function):
     """What it raises, as type and words."""
     try:
@@ -138,8 +160,8 @@ def other_settings(rank, count):
     }.items():
         estimator = FractionalClassifier(max_iter=2, **options)
         found[name] = failure(lambda estimator=estimator: estimator.fit(X, y))
-    X[0, 0] = np.nan if odd else 0.0
-    found["a NaN in X"] = failure(lambda: FractionalClassifier(random_state=0).fit(X, y))
+    X[0, 0] = np.inf if odd else 0.0
+    found["infinity in X"] = failure(lambda: FractionalClassifier(random_state=0).fit(X, y))
     mixed = y if odd else np.array(["a", "b"])[y]
     X[0, 0] = 0.0
     found["labels"] = failure(lambda: FractionalClassifier(random_state=0).fit(X, mixed))
@@ -286,6 +308,10 @@ def run_equal(folder):
     return [run_group(count, trained, folder / str(count)) for count in (1, 2, 3, 4)]
 
 
+def run_framed(folder):
+    return [run_group(count, framed, folder / str(count)) for count in (1, 2, 3)]
+
+
 def run_faults(folder):
     return [
         run_group(2, other_settings, folder / "other"),
@@ -308,6 +334,7 @@ def run_resumed(folder):
 
 RUNS = {
     "equal": run_equal,
+    "framed": run_framed,
     "faults": run_faults,
     "resumed": run_resumed,
     "killed": run_killed,

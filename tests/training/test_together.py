@@ -68,6 +68,20 @@ def test_any_number_of_processes_trains_as_one_does(tmp_path):
     assert all(history["status"] == "no improvement" for history in early)
 
 
+def test_any_number_of_processes_knows_the_same_categories_and_medians(tmp_path):
+    run(tmp_path, "framed")
+    (alone,) = loaded(tmp_path / "framed" / "1", 1)
+    for count in (2, 3):
+        for rank in loaded(tmp_path / "framed" / str(count), count):
+            for name, (encoding, training) in alone.items():
+                assert rank[name][0] == encoding
+                assert_same(rank[name][1], training)
+    document, names = alone["FractionalClassifier"][0]
+    assert document[1]["holes"]
+    assert document[2] == {"categories": ("blue", "red"), "holes": True, "others": False}
+    assert "code=none" in names
+
+
 def test_troubles_of_one_process_are_those_of_all(tmp_path):
     run(tmp_path, "faults", "resumed", "killed")
     check_other_settings(*loaded(tmp_path / "faults" / "other", 2))
@@ -98,8 +112,8 @@ def check_other_settings(first, second):
     assert first["labels"].startswith("ValueError: y must hold text on all ranks or numbers on all, got labels of both")
     for name in (*alike, "random_state", "solver", "no samples", "labels"):
         assert second[name] == first[name]
-    assert first["a NaN in X"].startswith("RankError: rank 1 failed in checking the samples: Input X contains NaN")
-    assert second["a NaN in X"].startswith("ValueError: Input X contains NaN")
+    assert first["infinity in X"].startswith("RankError: rank 1 failed in checking the samples: Input X contains inf")
+    assert second["infinity in X"].startswith("ValueError: Input X contains inf")
 
 
 def check_disturbed(ranks):

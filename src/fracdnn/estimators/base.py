@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fracdnn.container import checked, read_document, write_document
+from fracdnn.estimators.cells import Cells, checked_cells
 from fracdnn.estimators.curves import Curves
-from fracdnn.estimators.export import Deployed, write_program
+from fracdnn.estimators.export import Deployed, check_exportable, write_program
+from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import network_document, network_of, order_of
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
-from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, dense, merge_repeated
+from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, merge_repeated
 from fracdnn.exceptions import FileContentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
@@ -61,12 +63,13 @@ def raise_interrupts() -> Iterator[None]:
         _interrupts_raised.reset(token)
 
 
-class FractionalEstimator(Curves, SharedParameters):
+class FractionalEstimator(Curves, Inputs, SharedParameters):
     """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = tags.input_tags.string = True
         return tags
 
     def trajectory(self, X: Any) -> np.ndarray:
@@ -93,7 +96,9 @@ class FractionalEstimator(Curves, SharedParameters):
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
         regressor's `predict` ([n, n_outputs]) gives.
         """
-        return write_program(path, Deployed(self._fitted_network(), self.standardization_, self._answer), self._dtype())
+        module = Deployed(self._fitted_network(), self.standardization_, self._answer)
+        check_exportable(self.encoding_)
+        return write_program(path, module, self._dtype())
 
     @abstractmethod
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
@@ -110,13 +115,11 @@ class FractionalEstimator(Curves, SharedParameters):
     def _to_document(self) -> dict[str, Any]:
         """All that a fitted estimator needs to predict, in plain values and tensors; see `model_file`."""
         network = self._fitted_network()
-        names = getattr(self, "feature_names_in_", None)
         return {
             "estimator": type(self).__name__,
             "parameters": parameters_document(self.get_params(deep=False)),
             "network": network_document(network),
-            "standardization": vars(self.standardization_),
-            "features": {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]},
+            **self._features_document(),
             "history": self.history_.to_dict(),
             "loss": self.loss_,
             "smoothing": self._smoothing,
@@ -140,17 +143,6 @@ class FractionalEstimator(Curves, SharedParameters):
         estimator._take_answer_document(document)
         return estimator
 
-    def _take_features(self, document: dict[str, Any]) -> None:
-        n, names = document["features"]["n"], document["features"]["names"]
-        self.standardization_ = Standardization.of_document(document["standardization"], n)
-        if n != self.network_.architecture.n_features:
-            raise ValueError("a scaling of other features than the network's")
-        self.n_features_in_ = n
-        if names is not None:
-            if not isinstance(names, list) or len(names) != n or not all(isinstance(name, str) for name in names):
-                raise ValueError("names of other features than the network's")
-            self.feature_names_in_ = np.array(names, dtype=object)
-
     def _fitted_network(self) -> FractionalNetwork:
         check_is_fitted(self)
         return self.network_
@@ -162,8 +154,9 @@ class FractionalEstimator(Curves, SharedParameters):
     @torch.no_grad()
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
         """The function of standardised samples, a part of them at a time; `rows` is their axis in what it gives."""
-        X = validate_data(self, as_numpy(X), reset=False, dtype=np.float64, accept_sparse="csr")
-        pieces = (as_tensor(dense(X[i : i + ROWS_AT_A_TIME])) for i in range(0, X.shape[0], ROWS_AT_A_TIME))
+        cells, _ = checked_cells(self, as_numpy(X), reset=False)
+        parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, len(cells), ROWS_AT_A_TIME))
+        pieces = (as_tensor(self.encoding_(cells.rows(part))) for part in parts)
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()
 
     def _standardised(self, X: torch.Tensor) -> torch.Tensor:
@@ -171,28 +164,27 @@ class FractionalEstimator(Curves, SharedParameters):
 
     def _validated(
         self, X: Any, y: Any, ranks: Ranks, check: Callable[[np.ndarray], None] | None = None, **options: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[Cells, np.ndarray]:
         """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
         X, y = as_numpy(X), as_numpy(y)
-        accepted: Any = {"dtype": np.float64, "accept_sparse": "csr"}
         with ranks.together("checking the samples"):
             if not ranks.is_alone and np.ndim(y) and not len(y):
-                X = validate_data(self, X, ensure_min_samples=0, reset=options["reset"], **accepted)
+                cells, _ = checked_cells(self, X, ensure_min_samples=0, reset=options["reset"])
                 y = np.asarray(y)
             else:
                 if not options.get("multi_output"):
                     check_one_label_each(y)
-                X, y = validate_data(self, X, y, **accepted, **options)
+                cells, y = checked_cells(self, X, y, **options)
                 if check is not None:
                     check(y)
-            X = dense(X)
+            cells = cells.rows(slice(None))
         names = getattr(self, "feature_names_in_", None)
         ranks.check_same(
             parameters=self._parameters_text(),
-            features_of_X=repr((X.shape[1], None if names is None else list(names))),
+            features_of_X=repr((self.n_features_in_, None if names is None else list(names))),
             fits_before=repr(self._goes_on()),
         )
-        return X, y
+        return cells, y
 
     def _train(
         self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
@@ -352,12 +344,12 @@ class FractionalEstimator(Curves, SharedParameters):
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         """Targets as the network learns them."""
 
-    def _weights(self, sample_weight: Any, X: np.ndarray, ranks: Ranks) -> np.ndarray:
+    def _weights(self, sample_weight: Any, X: Cells, ranks: Ranks) -> np.ndarray:
         with ranks.together("checking sample_weight"):
             given = as_numpy(sample_weight)
             if not ranks.is_alone and (not len(X) or (given is not None and not np.any(given))):
                 return np.zeros(len(X))  # other ranks may have samples, or some with a weight
-            return _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+            return _check_sample_weight(given, X.numbers, dtype=np.float64, ensure_non_negative=True)
 
     def _dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]

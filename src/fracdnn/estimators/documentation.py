@@ -13,7 +13,8 @@ Estimator = TypeVar("Estimator")
 FITTED = {
     "network_": ("FractionalNetwork", "The trained network, in float64."),
     "order_": ("float", "The order of the network, learned or as it was given."),
-    "standardization_": ("Standardization", "Mean and scale of each feature."),
+    "encoding_": ("Encoding", "How columns become inputs of the network; `feature_names` are the names of these."),
+    "standardization_": ("Standardization", "Mean and scale of each input."),
     "history_": ("History", "A record for each epoch or iteration; `status` says why the training ended."),
     "n_iter_": ("int", "Epochs or iterations that were run."),
     "loss_": ("float", "The last loss, with the decay."),
@@ -24,7 +25,7 @@ FITTED = {
         "Minus the loss of held-out samples; None without `early_stopping`.",
     ),
     "best_validation_score_": ("float | None", "The highest of them, that of the network that was kept."),
-    "n_features_in_": ("int", "Number of features."),
+    "n_features_in_": ("int", "Number of columns of X."),
     "feature_names_in_": ("ndarray of shape (n_features_in_,)", "Their names, if X had names that are all text."),
 }
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
+from fracdnn.estimators.encoding import Encoding
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
@@ -56,6 +57,18 @@ class Deployed(nn.Module):
             y = torch.tensordot(self.history[j, : j + 1], states, dims=1) + self._factor * change
             states = torch.cat([states, y.unsqueeze(0)])
         return self._answer(nn.functional.linear(y, weights.W))
+
+
+def check_exportable(encoding: Encoding) -> None:
+    """Refuse columns that are not the network's inputs as they are: a program takes one tensor of numbers."""
+    if not encoding.is_plain:
+        odd = next(
+            name for name, column in zip(encoding.names, encoding.columns, strict=True) if column.inputs(name) != [name]
+        )
+        raise InvalidArgumentError(
+            f"a model to export must have been fitted to numbers without holes, got categories or missing cells in "
+            f"column {odd!r}; encode the columns before the estimator (OneHotEncoder, SimpleImputer), or use save"
+        )
 
 
 def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype) -> Path:

@@ -29,7 +29,9 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
-        """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets."""
+        """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets, the
+        categories and what fills holes.
+        """
         ranks, first = ranks_here(), not hasattr(self, "target_scale_")
         X, values, weight = self._checked(X, y, sample_weight, ranks, reset=first)
         if first:
@@ -45,7 +47,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     def _checked(
         self, X: Any, y: Any, sample_weight: Any, ranks: Ranks, *, reset: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        X, y = self._validated(X, y, ranks, multi_output=True, y_numeric=True, reset=reset)
+        cells, y = self._validated(X, y, ranks, multi_output=True, y_numeric=True, reset=reset)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
         ranks.check_same(outputs_of_y=str(y.shape[1:]))
@@ -55,7 +57,8 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        return X, values, self._weights(sample_weight, X, ranks)
+        weight = self._weights(sample_weight, cells, ranks)
+        return self._encoded(cells, weight, ranks, new=reset), values, weight
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> None:
         _, merged, weights, _ = merge_repeated(X, values, weight, ranks)

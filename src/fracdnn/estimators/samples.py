@@ -37,6 +37,16 @@ def check_one_label_each(y: Any) -> None:
         )
 
 
+def heaviest(weight: np.ndarray, ranks: Ranks) -> float:
+    """The largest weight of all ranks, which must be above 0."""
+    found = float(ranks.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
+    if not found > 0:
+        raise ValueError(
+            "sample_weight and class_weight must leave a sample with a weight above 0, got 0 for all; raise one of them"
+        )
+    return found
+
+
 def merge_repeated(
     X: np.ndarray, target: np.ndarray, weight: np.ndarray, ranks: Ranks
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Rows]:
@@ -48,13 +58,9 @@ def merge_repeated(
     Of several processes, the first that has a sample keeps it; the rows are numbered in sorted order over all. So a
     training does not depend on which process was given which samples.
     """
-    heaviest = float(ranks.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
-    if not heaviest > 0:
-        raise ValueError(
-            "sample_weight and class_weight must leave a sample with a weight above 0, got 0 for all; raise one of them"
-        )
+    largest = heaviest(weight, ranks)
     kept = weight > 0
-    X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(heaviest)[1]))
+    X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
     both = np.column_stack([X, target.reshape(len(target), *target.shape[1:] or (1,)).astype(np.float64)])
     _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
     X, target, weight = X[first], target[first], np.bincount(which.reshape(-1), weights=weight, minlength=len(first))

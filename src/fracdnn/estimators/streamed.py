@@ -68,6 +68,7 @@ def _fit(
     ranks.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
     generator = estimator._generator(ranks)
     estimator.n_features_in_, estimator.standardization_ = n_features, standardization
+    estimator._take_numbers()
     estimator.network_ = estimator._new_network(n_features, n_outputs, generator).to(estimator._dtype())
     estimator._smoothing, alpha = estimator._label_smoothing(), float(estimator.alpha)
     objective = Objective(loss, Regularization(class_map=alpha, decay=alpha), estimator._smoothing)
