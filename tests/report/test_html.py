@@ -21,6 +21,7 @@ from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.report.html import write_report
 from fracdnn.report.plots import class_style, log_axis, picked
+from fracdnn.report.subject import subject_of
 from fracdnn.training import History
 
 INJECTION = "</script><script>alert(1)</script>"
@@ -476,3 +477,20 @@ class TestBrowser:
         assert page.locator("#regions .ytitle").text_content() == "$x$"
         assert wrong == []
         page.close()
+
+
+@pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])
+def test_frames_with_categories_and_holes(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"colour": rng.choice(["red", "blue"], 80), "length": rng.normal(size=80)})
+    y = ((frame["colour"] == "red") ^ (frame["length"] > 0)).astype(int).to_numpy()
+    frame.loc[::9, "length"] = np.nan
+    estimator = quick(kind).fit(frame[:60], y[:60])
+    subject = subject_of(estimator, frame[60:], y[60:])
+    assert subject.features == ["colour=blue", "colour=red", "length", "length is missing"]
+    np.testing.assert_array_equal(subject.predicted.reshape(-1), estimator.predict(frame[60:]))
+    page = page_of(write_report(tmp_path / "report.html", estimator, frame[60:], y[60:], title="Frames"))
+    score = estimator.score(frame[60:], y[60:])
+    assert (f"{score:.1%}" if kind is FractionalClassifier else f"{score:.4f}") in page
+    assert estimator.n_features_in_ == 2
+    assert not estimator.encoding_.is_plain

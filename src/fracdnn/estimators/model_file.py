@@ -1,9 +1,9 @@
 """Model files: one safetensors file that holds everything a fitted estimator needs to predict. No pickle.
 
-The document in it names the estimator and its parameters, the options and the state of the network, the scaling of
-features and targets, classes, feature names, the history of the training and versions. Where the model computed
-(`device`) and where its checkpoints lay are left out: they belong to a machine. Estimators write and read the document;
-here is how its parts become plain values.
+The document in it names the estimator and its parameters, the options and the state of the network, the encoding of
+columns, the scaling of inputs and targets, classes, feature names, the history of the training and versions. Where the
+model computed (`device`) and where its checkpoints lay are left out: they belong to a machine. Estimators write and
+read the document; here is how its parts become plain values.
 """
 
 from numbers import Integral

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.cells import checked_cells
 from fracdnn.estimators.networks import n_layers_of, n_outputs_of
 from fracdnn.estimators.samples import as_numpy, as_tensor
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
@@ -23,7 +24,8 @@ _SEED = 0
 class Subject:
     """X [n, n_features] and y: labels [n] for a classifier, values [n, n_outputs] for a regressor.
 
-    `estimator` has no feature names, so that it takes the arrays which a report makes; they are in `features`.
+    Features are the network's inputs: holes are filled, categories are inputs of their own. `estimator` takes these,
+    and has no feature names, so that it takes the arrays which a report makes; they are in `features`.
     """
 
     estimator: Any
@@ -106,11 +108,15 @@ def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
             f"of a pipeline, pass the last step and the features that reach it"
         )
     check_is_fitted(estimator)
-    nameless = copy.copy(estimator)
-    names = [str(name) for name in nameless.__dict__.pop("feature_names_in_", [])]
+    nameless, encoding = copy.copy(estimator), estimator.encoding_
+    named = nameless.__dict__.pop("feature_names_in_", None) is not None
     # A table's columns must be those of the training; an array has no names to compare.
-    X = validate_data(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False, dtype=np.float64)
-    features = names or [f"feature {k}" for k in range(1, X.shape[1] + 1)]
+    cells, _ = checked_cells(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False)
+    X = encoding(cells.rows(slice(None)))
+    nameless.n_features_in_ = X.shape[1]
+    nameless._take_numbers()
+    plain = [f"feature {k}" for k in range(1, X.shape[1] + 1)]
+    features = encoding.feature_names if named or not encoding.is_plain else plain
     return Subject(nameless, X, _checked_target(estimator, y, len(X)), features)
 
 
