@@ -12,9 +12,10 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.metrics import balanced_accuracy_score
+from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
+from fracdnn.estimators.reliability import calibration_error
 from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
@@ -123,6 +124,14 @@ def test_training_tells_what_its_scores_compare_with(limit, folder):
             baseline = summary["baseline"]
             assert summary["test"]["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, predicted))
             assert baseline["accuracy"] == pytest.approx((true == baseline["class"]).mean())
+            probabilities, classes = model.predict_proba(held_out), model.estimator.classes_
+            found, n = summary["test"], iris().height
+            assert found["log_loss"] == pytest.approx(log_loss(true, probabilities, labels=classes))
+            assert found["ECE"] == pytest.approx(calibration_error(true, probabilities, classes))
+            shares = [(n / 3 - (true == name).sum()) / (n - len(true)) for name in true]
+            assert baseline["log_loss"] == pytest.approx(-np.log(shares).mean())
+            assert f"log-loss on the test rows: {found['log_loss']:.4g}; always the shares of the classes: " in text
+            assert f"expected calibration error (ECE) on the test rows: {found['ECE']:.4g}\n" in text
             assert f"always the most frequent class, '{baseline['class']}': accuracy" in text
         else:
             true, everything = held_out[target].cast(float).to_numpy(), diabetes()[target]
@@ -149,7 +158,8 @@ def test_evaluation_of_classes(folder):
         "rows: 150",
         "accuracy: ",
         "balanced accuracy: ",
-        "log-loss",
+        "log-loss: ",
+        "expected calibration error (ECE): ",
         "precision",
         "recall",
         "confusion",

@@ -187,7 +187,7 @@ def evaluate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare predictions with the target column of a table: accuracy, classes, confusion matrix; R² and errors.
+    """Compare predictions with the target column of a table: accuracy, log-loss, calibration, classes; R² and errors.
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """

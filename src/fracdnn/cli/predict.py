@@ -210,6 +210,7 @@ def _tell_scores(model: TableModel, scores: ClassScores | ValueScores, as_json: 
         document["by_class"] = {name: plain(column) for name, column in by_class(scores.counts).items()}
         document["confusion"] = plain(scores.counts)
         words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
+        words["ECE"] = "expected calibration error (ECE)"
         lines = [f"{shown_as}: {document[name]:.4f}" for name, shown_as in words.items()]
     else:
         lines = [f"{name}: {shown(value)}" for name, value in scores.found().items()]

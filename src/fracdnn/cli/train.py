@@ -357,6 +357,10 @@ def _compared(summary: dict[str, Any]) -> str:
     part, baseline = "test" if summary["test"] else "training", summary["baseline"]
     if summary["task"] == "classification":
         balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
-        return f"{balanced}; always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+        most = f"always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+        loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
+        shares = f"always the shares of the classes: {shown(baseline['log_loss'])}"
+        error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
+        return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
     error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"
     return f"{error}; always the mean, {shown(baseline['mean'])}: {shown(baseline['RMSE'])}"

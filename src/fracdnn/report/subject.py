@@ -6,11 +6,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
+from sklearn.metrics import accuracy_score, log_loss, r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.networks import n_layers_of, n_outputs_of
+from fracdnn.estimators.reliability import Reliability
 from fracdnn.estimators.samples import as_numpy, as_tensor
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
@@ -53,6 +54,11 @@ class Subject:
         return self.answers(self.X)
 
     @cached_property
+    def probabilities(self) -> np.ndarray:
+        """Of a classifier, for each class of the training."""
+        return self.estimator.predict_proba(self.X)
+
+    @cached_property
     def labels(self) -> list[Any]:
         """The classes of the training, then those that only the held-out samples have."""
         known = self.estimator.classes_.tolist()
@@ -88,6 +94,18 @@ class Subject:
     @property
     def accuracy(self) -> float:
         return float(accuracy_score(self.codes, self.places(self.predicted)))
+
+    @property
+    def log_loss(self) -> float | None:
+        """None where it has no meaning: for classes that the training has not seen, or one class alone."""
+        known = self.estimator.classes_
+        if len(self.labels) > len(known) or len(known) < 2:
+            return None
+        return float(log_loss(self.y, self.probabilities, labels=known))
+
+    @cached_property
+    def reliability(self) -> Reliability:
+        return Reliability.of(self.probabilities, self.predicted == self.y)
 
     @property
     def r2(self) -> float | None:
