@@ -283,6 +283,7 @@ def test_the_report_of_a_run(folder):
         page = (folder / f"{name}.html").read_text(encoding="utf-8")
         assert page.startswith("<!DOCTYPE html>") or page.startswith("<!doctype html>")
         assert "held-out.csv" in page
+    assert "shuffled among 30 held-out samples" in (folder / "iris.html").read_text(encoding="utf-8")
     assert "species from 5 columns" in (folder / "iris.html").read_text(encoding="utf-8")
     done = run("report", "iris/model.fracdnn", "--data", "iris.csv", "--out", "all.html", cwd=folder)
     assert "150" in (folder / "all.html").read_text(encoding="utf-8")

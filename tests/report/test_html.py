@@ -123,6 +123,7 @@ class TestFile:
         for heading in (
             "Confusion matrix",
             "Confidence and accuracy",
+            "Importance of columns",
             "Decision regions",
             "Flow through the layers",
             "Memory",
@@ -141,7 +142,7 @@ class TestFile:
         from plotly.graph_objects import Figure
 
         plots = plots_of(cases[name][3])
-        assert len(plots) == (6 if name == "peaks" else 7)
+        assert len(plots) == (7 if name == "peaks" else 8)
         for plot in plots.values():
             Figure(data=plot["data"], layout=plot["layout"])
 
@@ -267,7 +268,7 @@ class TestEdges:
         estimator.history_ = History()
         path = self.write(tmp_path, estimator, X, y)
         assert "ended before its first iteration" in page_of(path)
-        assert plots_of(path).keys() == {"confusion", "reliability", "regions", "flow", "memory"}
+        assert plots_of(path).keys() == {"confusion", "reliability", "importance", "regions", "flow", "memory"}
 
     def test_losses_that_are_not_finite(self, tmp_path):
         X, y = make_blobs(30, 2, centers=2, random_state=0)

@@ -214,7 +214,7 @@ def report(
     data: Annotated[str | None, typer.Option(help="Rows to show, with their target; else those held out.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write one HTML page that opens offline: curves, gradients, confusion, memory, regions, the flow of the data.
+    """Write one HTML page that opens offline: scores, calibration, importances, curves, memory, regions, flow.
 
     Examples:
     fracdnn report run --out report.html

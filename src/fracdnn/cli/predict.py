@@ -299,5 +299,5 @@ def report(run: Path, out: Path, *, data: str | None, quiet: bool) -> None:
     details |= {f"trained with {name}": number for name, number in model.details.get("versions", {}).items()}
     title = f"{model.target} from {len(model.preparation.columns)} columns"
     with written(out):
-        write_report(out, estimator, X, y, title=title, details=details)
+        write_report(out, estimator, X, y, title=title, details=details, columns=model.preparation.features_of_columns)
     say(f"report: {out}", quiet)

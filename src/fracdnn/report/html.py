@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 from fracdnn.estimators.reliability import BINS
 from fracdnn.files import write_whole
 from fracdnn.report.flow import flow_plot
+from fracdnn.report.importance import importance_plot
 from fracdnn.report.planes import region_plot
 from fracdnn.report.plots import (
     Plot,
@@ -31,15 +33,23 @@ _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
 
 
 def write_report(
-    path: str | os.PathLike, estimator: Any, X: Any, y: Any, *, title: str, details: dict[str, str] | None = None
+    path: str | os.PathLike,
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    title: str,
+    details: dict[str, str] | None = None,
+    columns: Mapping[str, Sequence[int]] | None = None,
 ) -> Path:
     """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
-    a table. The file, about 5 to 7 MB, holds its scripts and data, asks for nothing from the network, and is whole or
-    absent. Scatter plots show at most 2,000 samples; the figures at the top count all.
+    a table; `columns` says which features (numbers from 0 on) were made of a column, such as a category's: their
+    importance is that of the column. The file, about 5 to 7 MB, holds its scripts and data, asks for nothing from the
+    network, and is whole or absent. Scatter plots show at most 2,000 samples; the figures at the top count all.
     """
-    page = _page(subject_of(estimator, X, y), title, details or {})
+    page = _page(subject_of(estimator, X, y, columns), title, details or {})
     return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
@@ -68,7 +78,7 @@ def _plots(subject: Subject) -> list[Plot]:
     history = subject.estimator.history_
     classes = subject.classifies
     answers = [confusion_plot(subject), reliability_plot(subject)] if classes else [prediction_plot(subject)]
-    shape = [*answers, region_plot(subject), flow_plot(subject), memory_plot(subject)]
+    shape = [*answers, importance_plot(subject), region_plot(subject), flow_plot(subject), memory_plot(subject)]
     return [*shape, training_plot(history), gradient_plot(history)]
 
 

@@ -1,6 +1,7 @@
 """What a report is about: a fitted estimator, held-out samples, and its answers for them."""
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,12 +26,14 @@ class Subject:
     """X [n, n_features] and y: labels [n] for a classifier, values [n, n_outputs] for a regressor.
 
     `estimator` has no feature names, so that it takes the arrays which a report makes; they are in `features`.
+    `columns` says which features were made of a column of the user's table.
     """
 
     estimator: Any
     X: np.ndarray
     y: np.ndarray
     features: list[str]
+    columns: dict[str, list[int]]
 
     @property
     def n(self) -> int:
@@ -117,7 +120,7 @@ class Subject:
         return float(np.sqrt(np.mean((self.y - self.predicted) ** 2)))
 
 
-def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
+def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[int]] | None = None) -> Subject:
     if not isinstance(estimator, FractionalClassifier | FractionalRegressor):
         raise InvalidTypeError(
             f"estimator must be a FractionalClassifier or a FractionalRegressor, got {type(estimator).__name__}; "
@@ -129,7 +132,22 @@ def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
     # A table's columns must be those of the training; an array has no names to compare.
     X = validate_data(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False, dtype=np.float64)
     features = names or [f"feature {k}" for k in range(1, X.shape[1] + 1)]
-    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features)
+    given = dict(_numbered(features) if columns is None else columns)
+    places = {name: [int(place) for place in found] for name, found in given.items()}
+    if sorted(place for found in places.values() for place in found) != list(range(len(features))):
+        raise InvalidArgumentError(
+            f"columns must name each of the {len(features)} features once, from 0 on, got {list(places.values())!s:.80}"
+            f"; leave it out where each feature is a column"
+        )
+    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features, places)
+
+
+def _numbered(features: list[str]) -> dict[str, list[int]]:
+    """Each feature as a column; those of one name together."""
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(features):
+        found.setdefault(name, []).append(place)
+    return found
 
 
 def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:
