@@ -92,7 +92,7 @@ def test_predictions_of_a_folder_come_in_order(name, ending, place, tmp_path):
 
 
 def test_evaluations_of_parts_are_those_of_the_whole(place):
-    for name, keys in (("classes", ("accuracy", "log_loss")), ("values", ("R2", "RMSE", "MAE"))):
+    for name, keys in (("classes", ("accuracy", "log_loss", "ECE")), ("values", ("R2", "RMSE", "MAE"))):
         model = place / name / "model.fracdnn"
         folder, whole = (
             json.loads(run("evaluate", model, source, "--json", "--quiet", cwd=place).stdout)

@@ -12,9 +12,10 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.metrics import balanced_accuracy_score
+from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
+from fracdnn.estimators.reliability import calibration_error
 from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
@@ -123,6 +124,14 @@ def test_training_tells_what_its_scores_compare_with(limit, folder):
             baseline = summary["baseline"]
             assert summary["test"]["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, predicted))
             assert baseline["accuracy"] == pytest.approx((true == baseline["class"]).mean())
+            probabilities, classes = model.predict_proba(held_out), model.estimator.classes_
+            found, n = summary["test"], iris().height
+            assert found["log_loss"] == pytest.approx(log_loss(true, probabilities, labels=classes))
+            assert found["ECE"] == pytest.approx(calibration_error(true, probabilities, classes))
+            shares = [(n / 3 - (true == name).sum()) / (n - len(true)) for name in true]
+            assert baseline["log_loss"] == pytest.approx(-np.log(shares).mean())
+            assert f"log-loss on the test rows: {found['log_loss']:.4g}; always the shares of the classes: " in text
+            assert f"expected calibration error (ECE) on the test rows: {found['ECE']:.4g}\n" in text
             assert f"always the most frequent class, '{baseline['class']}': accuracy" in text
         else:
             true, everything = held_out[target].cast(float).to_numpy(), diabetes()[target]
@@ -149,7 +158,8 @@ def test_evaluation_of_classes(folder):
         "rows: 150",
         "accuracy: ",
         "balanced accuracy: ",
-        "log-loss",
+        "log-loss: ",
+        "expected calibration error (ECE): ",
         "precision",
         "recall",
         "confusion",
@@ -222,6 +232,34 @@ def test_missing_values_are_filled_in(folder, tmp_path):
     assert run("predict", folder / "iris" / "model.fracdnn", "holes.csv", cwd=tmp_path).stdout.count("\n") == 151
 
 
+def test_files_that_are_not_utf_8_are_read_by_their_encoding(tmp_path):
+    """By every command, in memory and streamed, with names and categories as they are."""
+    table = iris().rename({"sepal length": "Länge"}).with_columns(pl.col("soil").replace("clay", "Löß"))
+    found = {}
+    for name, limit in (("utf-8", "1TB"), ("latin-1", "1TB"), ("utf-8", "0"), ("utf-16", "0")):
+        (tmp_path / f"{name}.csv").write_bytes(table.write_csv().encode(name))
+        options = ["--encoding", name] if name != "utf-8" else []
+        place = ["--target", "species", "--run", name, "--memory-limit", limit, *QUICK]
+        done = run("train", f"{name}.csv", *place, *options, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found[name, limit] = [
+            run(command, f"{name}/model.fracdnn", f"{name}.csv", *options, cwd=tmp_path).stdout
+            for command in ("predict", "evaluate")
+        ]
+    assert found["latin-1", "1TB"] == found["utf-8", "1TB"]
+    assert found["utf-16", "0"] == found["utf-8", "0"]
+    assert "Löß" in run("info", "utf-16/model.fracdnn", cwd=tmp_path).stdout
+    done = run("predict", "latin-1/model.fracdnn", "latin-1.csv", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "latin-1.csv must be in UTF-8, got the byte 0xe4 in line 1; pass --encoding latin-1, which" in done.stderr
+    for options in ([], ["--data", "utf-16.csv"]):
+        command = ["report", "latin-1", *options, "--encoding", "utf-16", "--out", "r.html", "--quiet"]
+        assert run(*command, cwd=tmp_path).returncode == 0
+    (tmp_path / "s.toml").write_text('target = "species"\nencoding = "utf-16"\nmax_iter = 1\n', encoding="utf-8")
+    done = run("train", "utf-16.csv", "--config", "s.toml", "--out", "m", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_settings_from_a_file(tmp_path):
     write(iris(), tmp_path / "iris.csv")
     (tmp_path / "s.toml").write_text(
@@ -273,6 +311,7 @@ def test_the_report_of_a_run(folder):
         page = (folder / f"{name}.html").read_text(encoding="utf-8")
         assert page.startswith("<!DOCTYPE html>") or page.startswith("<!doctype html>")
         assert "held-out.csv" in page
+    assert "shuffled among 30 held-out samples" in (folder / "iris.html").read_text(encoding="utf-8")
     assert "species from 5 columns" in (folder / "iris.html").read_text(encoding="utf-8")
     done = run("report", "iris/model.fracdnn", "--data", "iris.csv", "--out", "all.html", cwd=folder)
     assert "150" in (folder / "all.html").read_text(encoding="utf-8")
@@ -308,7 +347,11 @@ BAD_TRAINING = [
     ),
     ("empty.csv", ["--target", "a"], "empty.csv must begin with the names of the columns, got an empty line"),
     ("heading.csv", ["--target", "a"], "heading.csv must hold at least one row below its heading, got none"),
-    ("latin.csv", ["--target", "a"], "latin.csv must be in UTF-8, got the byte 0xe9 in line 3; save it as UTF-8"),
+    (
+        "latin.csv",
+        ["--target", "a"],
+        "latin.csv must be in UTF-8, got the byte 0xe9 in line 3; pass --encoding latin-1",
+    ),
     ("ragged.csv", ["--target", "a"], "ragged.csv must be a table whose rows have as many cells as its heading"),
     ("one.csv", ["--target", "a"], "the target column 'a' must hold two classes at least, got only 'x'"),
     ("two.csv", ["--target", "a"], "target column 'a' must hold classes of several rows, got 2 of one row each; name"),
@@ -613,6 +656,7 @@ BAD_OPTIONS = [
     (["--target", "species", "--jobs", "0", "--search"], 2, "--jobs"),
     (["--target", "none"], 1, "must have the target column 'none'"),
     (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with classification"),
+    (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),
     (["--config", "types.toml"], 1, "must hold a float for test_fraction, got '0.3'"),
 ]
 

@@ -12,12 +12,13 @@ import pytest
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import confusion_matrix, r2_score
+from sklearn.metrics import confusion_matrix, log_loss, r2_score
 from sklearn.model_selection import train_test_split
 
 from fracdnn import FractionalClassifier, FractionalRegressor
 from fracdnn.caputo import memory_matrix
 from fracdnn.datasets import make_level_set, make_peaks
+from fracdnn.estimators.reliability import calibration_error
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.report.html import write_report
 from fracdnn.report.plots import class_style, log_axis, picked
@@ -122,6 +123,8 @@ class TestFile:
         assert f"{estimator.order_:.4g}" in page.text
         for heading in (
             "Confusion matrix",
+            "Confidence and accuracy",
+            "Importance of columns",
             "Decision regions",
             "Flow through the layers",
             "Memory",
@@ -140,7 +143,7 @@ class TestFile:
         from plotly.graph_objects import Figure
 
         plots = plots_of(cases[name][3])
-        assert len(plots) == 6
+        assert len(plots) == (7 if name == "peaks" else 8)
         for plot in plots.values():
             Figure(data=plot["data"], layout=plot["layout"])
 
@@ -152,6 +155,17 @@ class TestFile:
         estimator, X, y, path = cases["twenty"]
         heat = plots_of(path)["confusion"]["data"][0]
         assert heat["customdata"] == confusion_matrix(y, estimator.predict(X)).tolist()
+
+    def test_reliability_is_told_and_shown(self, cases):
+        estimator, X, y, path = cases["iris"]
+        probabilities = estimator.predict_proba(X)
+        text = Elements(page_of(path)).text
+        assert f"{log_loss(y, probabilities):.4f}" in text
+        assert f"{calibration_error(y, probabilities, estimator.classes_):.4f}" in text
+        dots = plots_of(path)["reliability"]["data"][1]
+        assert sum(dots["customdata"]) == len(y)
+        assert np.average(dots["x"], weights=dots["customdata"]) == pytest.approx(probabilities.max(1).mean(), rel=1e-4)
+        assert np.average(dots["y"], weights=dots["customdata"]) == pytest.approx(estimator.score(X, y), rel=1e-4)
 
     def test_regression_shows_score_and_values(self, cases):
         estimator, X, y, path = cases["peaks"]
@@ -255,7 +269,7 @@ class TestEdges:
         estimator.history_ = History()
         path = self.write(tmp_path, estimator, X, y)
         assert "ended before its first iteration" in page_of(path)
-        assert plots_of(path).keys() == {"confusion", "regions", "flow", "memory"}
+        assert plots_of(path).keys() == {"confusion", "reliability", "importance", "regions", "flow", "memory"}
 
     def test_losses_that_are_not_finite(self, tmp_path):
         X, y = make_blobs(30, 2, centers=2, random_state=0)
@@ -273,6 +287,7 @@ class TestEdges:
         counts = np.array(plots_of(path)["confusion"]["data"][0]["customdata"])
         assert counts.sum(axis=1).tolist() == [20, 20, 20]
         assert counts[:, 2].tolist() == [0, 0, 0]
+        assert "undefined" in Elements(page_of(path)).text  # the log-loss
 
     def test_several_outputs(self, tmp_path):
         X, y = make_peaks(50, random_state=0)

@@ -1,7 +1,14 @@
+"""Tables of text: headings, and encodings that are not UTF-8."""
+
+import gzip
+
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.tabular import reading
+from fracdnn.tabular.streaming import TableStream
 
 
 @pytest.mark.parametrize("part_bytes", [reading.PART_BYTES, 200])
@@ -14,3 +21,79 @@ def test_names_may_hold_line_ends(part_bytes, tmp_path, monkeypatch):
     assert table.columns == ['length\nin "mm"', "y"]
     assert table["y"].to_list() == [str(k % 3) for k in range(100)]
     assert pl.concat(reading.read_parts(str(tmp_path / "t.csv"), ["y"]))["y"].dtype == pl.Float64
+
+
+NAMES = {
+    "latin-1": "Größe",
+    "cp1252": "Preis €",
+    "utf-16": "größe",
+    "utf-16-le": "größe",
+    "utf-32": "größe",
+    "shift_jis": "大きさ",
+}
+
+
+@pytest.mark.parametrize("encoding", NAMES)
+@pytest.mark.parametrize("part_bytes", [reading.PART_BYTES, 50])
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz"])
+def test_other_encodings_give_the_table_of_utf_8(encoding, part_bytes, ending, tmp_path, monkeypatch):
+    """In parts too, cells with line ends among them; a stream has the whole file as a piece."""
+    monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
+    separator = "," if ending == "csv" else "\t"
+    rows = "".join(f'"{NAMES[encoding]}\n{k}"{separator}{k}\n' for k in range(40))
+    text = f"{NAMES[encoding]}{separator}y\n{rows}"
+    found = {}
+    for name in (encoding, "utf-8"):
+        content = text.encode(name)
+        path = tmp_path / f"{name}.{ending}"
+        path.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
+        found[name] = reading.read_table(str(path), name)
+        stream = TableStream.of(str(path), encoding=name)
+        assert_frame_equal(pl.concat(stream.chunks()), found[name])
+    assert len(stream.pieces) == (
+        1 if part_bytes > 1000 or ending != "csv" else len(list(reading.read_parts(str(path))))
+    )
+    assert_frame_equal(found[encoding], found["utf-8"])
+    assert found[encoding].columns == [NAMES[encoding], "y"]
+    assert found[encoding][NAMES[encoding]][39] == f"{NAMES[encoding]}\n39"
+
+
+@pytest.mark.parametrize(
+    ("content", "guess"),
+    [
+        ("a,b\ncafé,1\n".encode("latin-1"), "--encoding latin-1, which it looks like"),
+        ("a,b\n5 €,1\n".encode("cp1252"), "--encoding cp1252, which it looks like"),
+        ("a,b\ncafé,1\n".encode("utf-16"), "--encoding utf-16, which it looks like"),
+        ("a,b\ncafé,1\n".encode("utf-16-le"), "--encoding utf-16-le, which it looks like"),
+        ("a,b\ncafé,1\n".encode("utf-16-be"), "--encoding utf-16-be, which it looks like"),
+        ("a,b\ncafé,1\n".encode("utf-32"), "--encoding utf-32, which it looks like"),
+        (b"a,b\n\x81\x8d\xe9,1\n", "--encoding NAME, the one that it was saved in"),
+    ],
+)
+def test_what_is_not_utf_8_names_the_option_and_a_guess_that_is_right(content, guess, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    for read in (reading.read_table, lambda path: list(TableStream.of(path).chunks())):
+        with pytest.raises(TableError, match=f"t.csv must be in UTF-8, got .*; pass {guess}, or save it as UTF-8"):
+            read(str(path))
+    name = guess.split()[1].rstrip(",")
+    if name != "NAME":
+        assert reading.read_table(str(path), name)["a"][0] in ("café", "5 €")
+
+
+def test_encodings_that_do_not_fit_are_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("a,b\ncafé,1\n".encode("latin-1"))
+    for encoding, message in (
+        ("ascii", "must be in ascii, got bytes that are not .*; pass another --encoding, or leave it out for UTF-8"),
+        ("utf-16", "must be in utf-16"),
+    ):
+        with pytest.raises(TableError, match=message):
+            reading.read_table(str(path), encoding)
+    for encoding in ("latin-nine", "base64", "\0", "undefined"):
+        with pytest.raises(InvalidArgumentError, match="encoding must be one of text that Python knows, got"):
+            reading.read_table(str(path), encoding)
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "t.parquet")
+    for read in (reading.read_table, lambda path, name: TableStream.of(path, encoding=name)):
+        with pytest.raises(TableError, match=r"must be a \.csv or \.tsv file for --encoding, got a \.parquet file"):
+            read(str(tmp_path / "t.parquet"), "latin-1")

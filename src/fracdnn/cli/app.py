@@ -13,6 +13,8 @@ from fracdnn.cli.loading import loaded
 from fracdnn.cli.messages import guarded
 from fracdnn.version import __version__
 
+UTF_8 = "utf-8"
+
 app = typer.Typer(
     name="fracdnn",
     help="Deep networks with memory: layers as time steps of a fractional differential equation.",
@@ -29,8 +31,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no pr
 Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
 NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
 
+Run = Annotated[Path | None, typer.Option(help="A folder for model and held-out rows, for `fracdnn report`.")]
+Task = Annotated[str | None, typer.Option(help="auto, classification or regression; auto looks at the target.")]
+TestFraction = Annotated[float | None, typer.Option(help="Rows held out to test the model; 0.2 by default.")]
 MemoryLimit = Annotated[
     str | None, typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default.")
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(help="How a .csv or .tsv file is encoded, such as latin-1, cp1252 or utf-16; utf-8 by default."),
 ]
 Timeout = Annotated[
     float | None, typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.")
@@ -50,21 +59,16 @@ def root(
 def _train(
     data: Data,
     out: Annotated[Path | None, typer.Option(help="The model file to write.")] = None,
-    run: Annotated[
-        Path | None, typer.Option(help="A folder for model and held-out rows, for `fracdnn report`.")
-    ] = None,
+    run: Run = None,
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
-    task: Annotated[
-        str | None, typer.Option(help="auto, classification or regression; auto looks at the target.")
-    ] = None,
-    test_fraction: Annotated[
-        float | None, typer.Option(help="Rows held out to test the model; 0.2 by default.")
-    ] = None,
+    task: Task = None,
+    test_fraction: TestFraction = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
     search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
     memory_limit: MemoryLimit = None,
+    encoding: Encoding = None,
     timeout: Timeout = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,
@@ -95,6 +99,7 @@ def _train(
         "search": search,
         "jobs": jobs,
         "memory_limit": memory_limit,
+        "encoding": encoding,
         "timeout": timeout,
     }
     settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
@@ -160,6 +165,7 @@ def predict(
         list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
     ] = None,
     new_categories: NewCategories = "error",
+    encoding: Encoding = None,
     timeout: Timeout = None,
     quiet: Quiet = False,
 ) -> None:
@@ -173,7 +179,7 @@ def predict(
     zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """
     _check_new_categories(new_categories)
-    given = {"new_categories": new_categories, "timeout": timeout, "quiet": quiet}
+    given = {"new_categories": new_categories, "encoding": encoding or UTF_8, "timeout": timeout, "quiet": quiet}
     loaded("predict").predict(model, data, out, keep=keep or [], **given)
 
 
@@ -183,16 +189,17 @@ def evaluate(
     model: Model,
     data: Data,
     new_categories: NewCategories = "error",
+    encoding: Encoding = None,
     timeout: Timeout = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare predictions with the target column of a table: accuracy, classes, confusion matrix; R² and errors.
+    """Compare predictions with the target column of a table: accuracy, log-loss, calibration, classes; R² and errors.
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
     _check_new_categories(new_categories)
-    given = {"new_categories": new_categories, "timeout": timeout, "quiet": quiet}
+    given = {"new_categories": new_categories, "encoding": encoding or UTF_8, "timeout": timeout, "quiet": quiet}
     loaded("predict").evaluate(model, data, as_json=as_json, **given)
 
 
@@ -212,16 +219,17 @@ def report(
     run: Annotated[Path, typer.Argument(help="A folder that `train --run` wrote, or a model file with --data.")],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     data: Annotated[str | None, typer.Option(help="Rows to show, with their target; else those held out.")] = None,
+    encoding: Encoding = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write one HTML page that opens offline: curves, gradients, confusion, memory, regions, the flow of the data.
+    """Write one HTML page that opens offline: scores, calibration, importances, curves, memory, regions, flow.
 
     Examples:
     fracdnn report run --out report.html
 
     fracdnn report model.fracdnn --data test.csv --out report.html
     """
-    loaded("predict").report(run, out, data=data, quiet=quiet)
+    loaded("predict").report(run, out, data=data, encoding=encoding or UTF_8, quiet=quiet)
 
 
 def _check_new_categories(value: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from rich.table import Table
 
+from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.model import TableModel
 from fracdnn.tabular.summaries import Moments
 from fracdnn.training.together import Ranks
@@ -28,14 +29,15 @@ def new_scores(model: TableModel) -> "Scores":
 
 
 class ClassScores:
-    """Accuracy, the mean of it over classes ("balanced"), the log-loss where all true classes are known ones, and
-    `counts` [true, predicted].
+    """Accuracy, the mean of it over classes ("balanced"), the log-loss where all true classes are known ones, the
+    expected calibration error ("ECE"), and `counts` [true, predicted].
     """
 
     def __init__(self, estimator: Any) -> None:
         self._estimator, self._classes = estimator, estimator.classes_
         self.rows, self.counts = 0, np.zeros((len(self._classes),) * 2, dtype=np.int64)
         self._summed: float | None = 0.0
+        self._reliability = Reliability.of(np.empty((0, 1)), np.empty(0))
 
     def add(self, X: np.ndarray, y: np.ndarray) -> None:
         from sklearn.metrics import confusion_matrix, log_loss
@@ -46,9 +48,10 @@ class ClassScores:
             self._summed += float(log_loss(y, probabilities, labels=self._classes, normalize=False))
         else:
             self._summed = None
+        predicted = self._classes[probabilities.argmax(1)]
         self.rows += len(y)
+        self._reliability = self._reliability.merged(Reliability.of(probabilities, predicted == y))
         if is_known.any():
-            predicted = self._classes[probabilities.argmax(1)]
             self.counts += confusion_matrix(y[is_known], predicted[is_known], labels=self._classes)
 
     def add_up(self, ranks: Ranks) -> None:
@@ -57,6 +60,7 @@ class ClassScores:
         sums = ranks.sum(torch.tensor([self.rows, summed], dtype=torch.float64), _WHAT)
         self.rows, self._summed = int(sums[0]), None if sums[1].isnan() else float(sums[1])
         self.counts = ranks.sum(torch.from_numpy(self.counts), _WHAT).numpy()
+        self._reliability = self._reliability.over(ranks, _WHAT)
 
     def found(self) -> dict[str, float | None]:
         found: dict[str, float | None] = {"accuracy": int(self.counts.trace()) / self.rows}
@@ -65,12 +69,20 @@ class ClassScores:
         found["balanced_accuracy"] = float(columns["recall"][known].mean()) if known.any() else None
         if self._summed is not None:
             found["log_loss"] = self._summed / self.rows
-        return found
+        return found | {"ECE": self._reliability.error}
 
     def baseline(self, tested: "ClassScores") -> dict[str, Any]:
-        """What always the most frequent class of these rows reaches on those that are tested."""
-        most = int(self.counts.sum(1).argmax())
-        return {"class": plain(self._classes[most]), "accuracy": int(tested.counts[most].sum()) / tested.rows}
+        """What always the most frequent class of these rows, or always their shares, reach on those that are tested.
+
+        All classes are among these rows.
+        """
+        here, there = self.counts.sum(1), tested.counts.sum(1)
+        most = int(here.argmax())
+        return {
+            "class": plain(self._classes[most]),
+            "accuracy": int(there[most]) / tested.rows,
+            "log_loss": -float((there * np.log(here / here.sum())).sum()) / tested.rows,
+        }
 
 
 class ValueScores:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from fracdnn.cli.messages import fail
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.tabular.encodings import checked_encoding
 from fracdnn.tabular.preparation import nearest
 
 # The command's own options, and what a TOML file may hold for them.
@@ -22,6 +24,7 @@ OWN_KINDS: dict[str, tuple[type, ...]] = {
     "jobs": (int,),
     "memory_limit": (str, int, float),
     "timeout": (float, int),
+    "encoding": (str,),
 }
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
@@ -120,6 +123,13 @@ def _number_or_none(text: str) -> Any:
         return int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a whole number nor 'none'") from None
+
+
+def check_encoding(name: str) -> None:
+    try:
+        checked_encoding(name)
+    except InvalidArgumentError as error:
+        raise typer.BadParameter(str(error), param_hint="--encoding") from None
 
 
 def read_config(path: Path, names: list[str]) -> dict[str, Any]:

@@ -28,10 +28,12 @@ from fracdnn.cli.metrics import (
     plain,
     shown,
 )
+from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.exceptions import TableError
 from fracdnn.files import write_whole
 from fracdnn.tabular import TableModel, load
+from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
 from fracdnn.tabular.preparation import check_columns, listed
 from fracdnn.tabular.reading import read_table
@@ -54,16 +56,25 @@ def table_model(path: Path) -> TableModel:
 
 
 def predict(
-    path: Path, source: str, out: str, *, keep: list[str], new_categories: str, timeout: float | None, quiet: bool
+    path: Path,
+    source: str,
+    out: str,
+    *,
+    keep: list[str],
+    new_categories: str,
+    encoding: str,
+    timeout: float | None,
+    quiet: bool,
 ) -> None:
     """One process, or those that torchrun started: each reads its share of the table, the first one writes."""
+    check_encoding(encoding)
     with process_group(timeout) as ranks, ranks.interrupts_noted():
         model = _model_of_all(ranks, path, source)
         with ranks.together("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
-        ranks.check_same(options=repr((out, keep, new_categories)))
-        made = in_order(ranks, _predictions(ranks, model, source, keep, new_categories))
+        ranks.check_same(options=repr((out, keep, new_categories, encoding)))
+        made = in_order(ranks, _predictions(ranks, model, source, keep, new_categories, encoding))
         with ranks.together("writing predictions"), closing(made) as parts:
             if not ranks.is_first:
                 for _ in parts:
@@ -94,7 +105,7 @@ def _print(parts: "Iterator[pl.DataFrame]") -> None:
 
 
 def _predictions(
-    ranks: Ranks, model: TableModel, source: str, keep: list[str], new_categories: str
+    ranks: Ranks, model: TableModel, source: str, keep: list[str], new_categories: str, encoding: str
 ) -> "Iterator[pl.DataFrame | None]":
     """For each round the predictions of what is here."""
     import polars as pl
@@ -104,7 +115,7 @@ def _predictions(
         if name in made:
             raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
     numbers = [name for name in model.preparation.number_names if name not in keep]
-    for parts in parts_here(ranks, source, numbers, lambda frame: frame):
+    for parts in parts_here(ranks, source, numbers, lambda frame: frame, encoding):
         with ranks.together("predicting"):
             found = [_predicted(model, part, keep, new_categories, first_row) for part, first_row in parts]
             frame = pl.concat(found) if found else None
@@ -164,19 +175,20 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
 
 
 def evaluate(
-    path: Path, source: str, *, new_categories: str, timeout: float | None, as_json: bool, quiet: bool
+    path: Path, source: str, *, new_categories: str, encoding: str, timeout: float | None, as_json: bool, quiet: bool
 ) -> None:
     """One process, or those that torchrun started, each with its share of the table; the first one talks."""
+    check_encoding(encoding)
     with process_group(timeout) as ranks, ranks.interrupts_noted():
         model = _model_of_all(ranks, path, source)
-        ranks.check_same(options=new_categories)
-        scores = _scored(ranks, model, source, new_categories, quiet)
+        ranks.check_same(options=repr((new_categories, encoding)))
+        scores = _scored(ranks, model, source, new_categories, encoding, quiet)
         if ranks.is_first:
             _tell_scores(model, scores, as_json)
 
 
 def _scored(
-    ranks: Ranks, model: TableModel, source: str, new_categories: str, quiet: bool
+    ranks: Ranks, model: TableModel, source: str, new_categories: str, encoding: str, quiet: bool
 ) -> ClassScores | ValueScores:
     scores, n_missing = new_scores(model), 0
 
@@ -187,7 +199,7 @@ def _scored(
         n_missing += part.height - int(known.sum())
         return part.filter(known)
 
-    for parts in parts_here(ranks, source, [], with_target):
+    for parts in parts_here(ranks, source, [], with_target, encoding):
         with ranks.together("predicting"):
             for part, first_row in parts:
                 if part.height:
@@ -210,6 +222,7 @@ def _tell_scores(model: TableModel, scores: ClassScores | ValueScores, as_json: 
         document["by_class"] = {name: plain(column) for name, column in by_class(scores.counts).items()}
         document["confusion"] = plain(scores.counts)
         words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
+        words["ECE"] = "expected calibration error (ECE)"
         lines = [f"{shown_as}: {document[name]:.4f}" for name, shown_as in words.items()]
     else:
         lines = [f"{name}: {shown(value)}" for name, value in scores.found().items()]
@@ -280,15 +293,16 @@ def info(path: Path, *, as_json: bool) -> None:
     Console(markup=False).print(table)
 
 
-def report(run: Path, out: Path, *, data: str | None, quiet: bool) -> None:
+def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool) -> None:
     from fracdnn.report.html import write_report
 
+    check_encoding(encoding)
     path = run / "model.fracdnn" if run.is_dir() else run
     source = data if data is not None else str(run / "held-out.csv") if run.is_dir() else None
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
     model = table_model(path)
-    features, values, _ = split_target(read_table(source), model.target)
+    features, values, _ = split_target(read_table(source, encoding if data else UTF_8), model.target)
     y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
     X = model.features(features, new_categories="ignore")
     # A copy with names, for the page; the estimator itself was fitted to bare numbers.
@@ -298,5 +312,5 @@ def report(run: Path, out: Path, *, data: str | None, quiet: bool) -> None:
     details |= {f"trained with {name}": number for name, number in model.details.get("versions", {}).items()}
     title = f"{model.target} from {len(model.preparation.columns)} columns"
     with written(out):
-        write_report(out, estimator, X, y, title=title, details=details)
+        write_report(out, estimator, X, y, title=title, details=details, columns=model.preparation.features_of_columns)
     say(f"report: {out}", quiet)

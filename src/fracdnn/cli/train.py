@@ -16,12 +16,14 @@ from fracdnn.cli import streamed
 from fracdnn.cli.checkpoints import choose_checkpoint, say_resumed
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores, shown
+from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
 from fracdnn.cli.remarks import on_ids, on_rows
 from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
+from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation, check_columns, listed
@@ -49,6 +51,7 @@ class Settings:
     search: bool = False
     jobs: int = 1
     memory_limit: str | float | None = None
+    encoding: str = UTF_8
     timeout: float = TIMEOUT
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -126,7 +129,7 @@ def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
-    table, y, task = _examined(read_table(source), settings, quiet)
+    table, y, task = _examined(read_table(source, settings.encoding), settings, quiet)
     features = table.drop(settings.drop)
     train_rows, test_rows = _split(y, task, settings)
     learned, tested = features[train_rows], features[test_rows]
@@ -232,6 +235,7 @@ def _check_settings(settings: Settings) -> None:
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
     check_timeout(settings.timeout)
+    check_encoding(settings.encoding)
     device = str(settings.parameters.get("device", "auto"))
     if device != "auto":
         try:
@@ -357,6 +361,10 @@ def _compared(summary: dict[str, Any]) -> str:
     part, baseline = "test" if summary["test"] else "training", summary["baseline"]
     if summary["task"] == "classification":
         balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
-        return f"{balanced}; always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+        most = f"always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+        loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
+        shares = f"always the shares of the classes: {shown(baseline['log_loss'])}"
+        error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
+        return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
     error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"
     return f"{error}; always the mean, {shown(baseline['mean'])}: {shown(baseline['RMSE'])}"

@@ -4,15 +4,28 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
+from fracdnn.estimators.reliability import BINS
 from fracdnn.files import write_whole
 from fracdnn.report.flow import flow_plot
+from fracdnn.report.importance import importance_plot
 from fracdnn.report.planes import region_plot
-from fracdnn.report.plots import Plot, confusion_plot, gradient_plot, memory_plot, prediction_plot, training_plot
+from fracdnn.report.plots import (
+    Plot,
+    confusion_plot,
+    gradient_plot,
+    memory_plot,
+    prediction_plot,
+    reliability_plot,
+    training_plot,
+)
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.version import versions
 
@@ -20,15 +33,23 @@ _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
 
 
 def write_report(
-    path: str | os.PathLike, estimator: Any, X: Any, y: Any, *, title: str, details: dict[str, str] | None = None
+    path: str | os.PathLike,
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    title: str,
+    details: dict[str, str] | None = None,
+    columns: Mapping[str, Sequence[int]] | None = None,
 ) -> Path:
     """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
-    a table. The file, about 5 to 7 MB, holds its scripts and data, asks for nothing from the network, and is whole or
-    absent. Scatter plots show at most 2,000 samples; the figures at the top count all.
+    a table; `columns` says which features (numbers from 0 on) were made of a column, such as a category's: their
+    importance is that of the column. The file, about 5 to 7 MB, holds its scripts and data, asks for nothing from the
+    network, and is whole or absent. Scatter plots show at most 2,000 samples; the figures at the top count all.
     """
-    page = _page(subject_of(estimator, X, y), title, details or {})
+    page = _page(subject_of(estimator, X, y, columns), title, details or {})
     return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
@@ -55,8 +76,9 @@ def _page(subject: Subject, title: str, details: dict[str, str]) -> str:
 
 def _plots(subject: Subject) -> list[Plot]:
     history = subject.estimator.history_
-    answers = confusion_plot(subject) if subject.classifies else prediction_plot(subject)
-    shape = [answers, region_plot(subject), flow_plot(subject), memory_plot(subject)]
+    classes = subject.classifies
+    answers = [confusion_plot(subject), reliability_plot(subject)] if classes else [prediction_plot(subject)]
+    shape = [*answers, importance_plot(subject), region_plot(subject), flow_plot(subject), memory_plot(subject)]
     return [*shape, training_plot(history), gradient_plot(history)]
 
 
@@ -72,12 +94,22 @@ def _tiles(subject: Subject) -> list[dict[str, str]]:
         _tile("Training", history.status or "unknown", f"{n_iterations:,} iteration{_s(n_iterations)}"),
     ]
     if subject.classifies:
-        guess = max((subject.codes == k).mean() for k in range(len(subject.labels)))
-        return [_tile("Accuracy", f"{subject.accuracy:.1%}", f"largest class alone: {guess:.1%}"), *shape]
+        return [*_class_tiles(subject), *shape]
     r2 = "undefined" if subject.r2 is None else f"{subject.r2:.4f}"
     deviation = float(subject.y.std(axis=0).mean())
     rmse = _tile("RMSE", f"{subject.rmse:.4g}", f"standard deviation of y: {deviation:.4g}")
     return [_tile("R²", r2, "1 is exact, 0 no better than the mean"), rmse, *shape]
+
+
+def _class_tiles(subject: Subject) -> list[dict[str, str]]:
+    shares = np.bincount(subject.codes) / subject.n
+    loss = "undefined" if subject.log_loss is None else f"{subject.log_loss:.4f}"
+    entropy = -float((shares[shares > 0] * np.log(shares[shares > 0])).sum())
+    return [
+        _tile("Accuracy", f"{subject.accuracy:.1%}", f"largest class alone: {shares.max():.1%}"),
+        _tile("Log-loss", loss, f"shares of the classes alone: {entropy:.4f}"),
+        _tile("Calibration error", f"{subject.reliability.error:.4f}", f"ECE of {BINS} bins; 0 is exact"),
+    ]
 
 
 def _tile(word: str, value: str, beside: str) -> dict[str, str]:

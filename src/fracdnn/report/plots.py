@@ -222,6 +222,34 @@ def confusion_plot(subject: Subject) -> Plot:
     )
 
 
+def reliability_plot(subject: Subject) -> Plot:
+    """How often predictions of some confidence are right, a dot for each bin that holds any, by size."""
+    found = subject.reliability
+    kept = found.counts > 0
+    counts, confidence, right = (each[kept] for each in (found.counts, found.confidence, found.hits))
+    size = 10 + 34 * np.sqrt(counts / counts.sum())
+    line = {"color": GREY, "dash": "dash", "width": 1.5}
+    diagonal = {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "line": line, "hoverinfo": "skip"}
+    dots = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": numbers(confidence / counts),
+        "y": numbers(right / counts),
+        "customdata": counts.astype(int).tolist(),
+        "line": {"color": BLUE},
+        "marker": {"size": numbers(size), "opacity": 0.8, "line": OUTLINE},
+        "cliponaxis": False,
+        "hovertemplate": "confidence %{x:.1%}<br>right %{y:.1%}<br>%{customdata} samples<extra></extra>",
+    }
+    ends = {"range": [0, 1.02], "tickformat": ".0%"}
+    caption = (
+        "Predictions in bins of a tenth by the probability of the predicted class, dots as large as they are many: on "
+        "the dashed line a model is right as often as it says, below it too sure, above it too cautious."
+    )
+    axes = {"xaxis": axis("confidence", **ends), "yaxis": axis("share that is right", **ends), "showlegend": False}
+    return Plot("reliability", "Confidence and accuracy", caption, [diagonal, dots], axes)
+
+
 def prediction_plot(subject: Subject) -> Plot:
     """Observed against predicted values, one colour an output, and the diagonal."""
     shown = subject.shown()

@@ -1,17 +1,20 @@
 """What a report is about: a fitted estimator, held-out samples, and its answers for them."""
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
+from sklearn.metrics import accuracy_score, log_loss, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.cells import checked_cells
+from fracdnn.estimators.encoding import Encoding
 from fracdnn.estimators.networks import n_layers_of, n_outputs_of
+from fracdnn.estimators.reliability import Reliability
 from fracdnn.estimators.samples import as_numpy, as_tensor
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
@@ -25,13 +28,15 @@ class Subject:
     """X [n, n_features] and y: labels [n] for a classifier, values [n, n_outputs] for a regressor.
 
     Features are the network's inputs: holes are filled, categories are inputs of their own. `estimator` takes these,
-    and has no feature names, so that it takes the arrays which a report makes; they are in `features`.
+    and has no feature names, so that it takes the arrays which a report makes; they are in `features`. `columns` says
+    which features were made of a column of the user's table.
     """
 
     estimator: Any
     X: np.ndarray
     y: np.ndarray
     features: list[str]
+    columns: dict[str, list[int]]
 
     @property
     def n(self) -> int:
@@ -53,6 +58,11 @@ class Subject:
     def predicted(self) -> np.ndarray:
         """Labels [n], or values [n, n_outputs]."""
         return self.answers(self.X)
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """Of a classifier, for each class of the training."""
+        return self.estimator.predict_proba(self.X)
 
     @cached_property
     def labels(self) -> list[Any]:
@@ -92,6 +102,18 @@ class Subject:
         return float(accuracy_score(self.codes, self.places(self.predicted)))
 
     @property
+    def log_loss(self) -> float | None:
+        """None where it has no meaning: for classes that the training has not seen, or one class alone."""
+        known = self.estimator.classes_
+        if len(self.labels) > len(known) or len(known) < 2:
+            return None
+        return float(log_loss(self.y, self.probabilities, labels=known))
+
+    @cached_property
+    def reliability(self) -> Reliability:
+        return Reliability.of(self.probabilities, self.predicted == self.y)
+
+    @property
     def r2(self) -> float | None:
         """None where it has no meaning: for one sample."""
         return float(r2_score(self.y, self.predicted)) if self.n > 1 else None
@@ -101,7 +123,7 @@ class Subject:
         return float(np.sqrt(np.mean((self.y - self.predicted) ** 2)))
 
 
-def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
+def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[int]] | None = None) -> Subject:
     if not isinstance(estimator, FractionalClassifier | FractionalRegressor):
         raise InvalidTypeError(
             f"estimator must be a FractionalClassifier or a FractionalRegressor, got {type(estimator).__name__}; "
@@ -117,7 +139,27 @@ def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
     nameless._take_numbers()
     plain = [f"feature {k}" for k in range(1, X.shape[1] + 1)]
     features = encoding.feature_names if named or not encoding.is_plain else plain
-    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features)
+    given = dict(_made_of(encoding, features) if columns is None else columns)
+    places = {name: [int(place) for place in found] for name, found in given.items()}
+    if sorted(place for found in places.values() for place in found) != list(range(len(features))):
+        raise InvalidArgumentError(
+            f"columns must name each of the {len(features)} features once, from 0 on, got {list(places.values())!s:.80}"
+            f"; leave it out where the estimator was given the table"
+        )
+    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features, places)
+
+
+def _made_of(encoding: Encoding, features: list[str]) -> dict[str, list[int]]:
+    """The features that were made of each column; those of one name together."""
+    found: dict[str, list[int]] = {}
+    if encoding.is_plain:
+        for place, name in enumerate(features):
+            found.setdefault(name, []).append(place)
+        return found
+    for name, column in zip(encoding.names, encoding.columns, strict=True):
+        first = sum(map(len, found.values()))
+        found.setdefault(name, []).extend(range(first, first + len(column.inputs(name))))
+    return {name: places for name, places in found.items() if places}
 
 
 def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +105,13 @@ class Preparation:
     def feature_names(self) -> list[str]:
         """A name for each feature: that of the column, for a category with its value."""
         return self.number_names + [f"{c.name}={value}" for c in self._categories for value in c.categories]
+
+    @property
+    def features_of_columns(self) -> dict[str, list[int]]:
+        """The places of the features that are made of each column."""
+        sizes = [(c.name, 1) for c in self._numbers] + [(c.name, len(c.categories)) for c in self._categories]
+        ends = list(accumulate((size for _, size in sizes), initial=0))
+        return {name: list(range(*ends[k : k + 2])) for k, (name, _) in enumerate(sizes)}
 
     def transform(self, table: "pl.DataFrame", *, new_categories: str = "error", first_row: int = 0) -> np.ndarray:
         """Features [n_rows, n_features] from columns in any order; others are not looked at.

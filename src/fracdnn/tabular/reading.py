@@ -1,14 +1,15 @@
 """Tables from files, folders of files and pipes, whole or in parts of bounded size.
 
 Files end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .xlsx; those of a folder are parts of one table, in the order of
-their names. Cells of text formats come as text; `preparation` makes numbers of them, and can then say which cell is not
-one.
+their names. Text is in UTF-8 unless another encoding is named. Cells of text formats come as text; `preparation`
+makes numbers of them, and can then say which cell is not one.
 """
 
 import gzip
 import re
 import sys
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -17,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
+from fracdnn.tabular.encodings import UTF_8, Recoded, checked_encoding, guessed_encoding
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,25 +31,26 @@ PART_BYTES = 8_000_000
 PART_ROWS = 65_536
 
 
-def read_table(source: str) -> "pl.DataFrame":
+def read_table(source: str, encoding: str = UTF_8) -> "pl.DataFrame":
     """The whole table; "-" is standard input, as CSV."""
     require("polars")
     import polars as pl
 
-    return pl.concat(list(read_parts(source)), how="vertical_relaxed")
+    return pl.concat(list(read_parts(source, encoding=encoding)), how="vertical_relaxed")
 
 
-def read_parts(source: str, numbers: Sequence[str] = ()) -> "Iterator[pl.DataFrame]":
+def read_parts(source: str, numbers: Sequence[str] = (), encoding: str = UTF_8) -> "Iterator[pl.DataFrame]":
     """The table in parts, at least one, each with all columns and at least one row.
 
     Columns named in `numbers` come as numbers where all their cells are; other columns of text formats as text.
     """
     require("polars")
-    files = files_of(source)
+    files, encoding = files_of(source), checked_encoding(encoding)
     first: pl.DataFrame | None = None
     for file in files:
         ending = ending_of(file)
-        parts = _text_parts(file, ending, numbers) if is_text(ending) else _binary_parts(file, ending)
+        check_is_encoded(file, ending, encoding)
+        parts = _text_parts(file, ending, numbers, encoding) if is_text(ending) else _binary_parts(file, ending)
         empty = True
         for part in parts:
             if part.height:
@@ -76,6 +79,14 @@ def files_of(source: str) -> list[str]:
 
 def is_text(ending: str) -> bool:
     return ending.startswith((".csv", ".tsv"))
+
+
+def check_is_encoded(file: str, ending: str, encoding: str) -> None:
+    """Only text has an encoding that can be named."""
+    if encoding != UTF_8 and not is_text(ending):
+        raise TableError(
+            f"{file} must be a .csv or .tsv file for --encoding, got a {ending} file; leave --encoding out"
+        )
 
 
 def check_alike(file: str, schema: "pl.Schema", first_file: str, first: "pl.Schema", *, types: bool) -> None:
@@ -135,8 +146,8 @@ def readable(source: str, ending: str) -> Iterator[None]:
         ) from None
 
 
-def _text_parts(source: str, ending: str, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
-    with _opened(source, ending) as stream:
+def _text_parts(source: str, ending: str, numbers: Sequence[str], encoding: str) -> "Iterator[pl.DataFrame]":
+    with _recoded(_opened(source, ending), encoding) as stream:
         blocks = _blocks(stream, source)
         heading, separator, rest = _headed(next(blocks, b""), source, ending)
         yield text_frame(heading, rest, separator, source, numbers)
@@ -145,7 +156,7 @@ def _text_parts(source: str, ending: str, numbers: Sequence[str]) -> "Iterator[p
 
 
 def text_borders(source: str, ending: str) -> tuple[bytes, str, list[int]]:
-    """The heading of a text file, its separator, and places between rows, from the first row's to the end.
+    """The heading of a text file in UTF-8, its separator, and places between rows, from the first row's to the end.
 
     The file is read once, in bounded memory.
     """
@@ -161,6 +172,8 @@ def text_borders(source: str, ending: str) -> tuple[bytes, str, list[int]]:
 def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
     """The heading, the separator, and what of the first block comes below."""
     heading, rest = _divided(first.removeprefix(b"\xef\xbb\xbf"))
+    if b"\0" in heading or first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise _not_utf_8(first, source, "a byte of another encoding in line 1")
     if not heading.strip():
         raise TableError(f"{_name(source)} must begin with the names of the columns, got an empty line; check the file")
     return heading, "\t" if ending.startswith(".tsv") else _separator(heading), rest
@@ -172,7 +185,11 @@ def _opened(source: str, ending: str) -> IO[bytes]:
     return gzip.open(source, "rb") if ending.endswith(".gz") else Path(source).open("rb")  # type: ignore[return-value]
 
 
-def _blocks(stream: IO[bytes], source: str) -> Iterator[bytes]:
+def _recoded(stream: IO[bytes], encoding: str) -> IO[bytes] | Recoded:
+    return stream if encoding == UTF_8 else Recoded(stream, encoding)
+
+
+def _blocks(stream: IO[bytes] | Recoded, source: str) -> Iterator[bytes]:
     """Blocks that end at the end of a row: a line end outside quotes."""
     left = b""
     while block := _read(stream, source):
@@ -187,11 +204,17 @@ def _blocks(stream: IO[bytes], source: str) -> Iterator[bytes]:
         yield left
 
 
-def _read(stream: IO[bytes], source: str) -> bytes:
+def _read(stream: IO[bytes] | Recoded, source: str) -> bytes:
     try:
         return stream.read(PART_BYTES)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TableError(f"{source} must be a whole gzip file, got one that is not ({error}); save it again") from None
+    except UnicodeError as error:
+        encoding, reason = getattr(stream, "encoding", UTF_8), getattr(error, "reason", error)
+        raise TableError(
+            f"{_name(source)} must be in {encoding}, got bytes that are not ({reason}); "
+            f"pass another --encoding, or leave it out for UTF-8"
+        ) from None
 
 
 def _row_end(block: bytes) -> int:
@@ -243,19 +266,22 @@ def text_frame(heading: bytes, rows: bytes, separator: str, source: str, numbers
     except pl.exceptions.NoDataError:
         raise TableError(f"{_name(source)} must hold a table, got nothing; check the file") from None
     except pl.exceptions.PolarsError as error:
-        raise TableError(_reason(content, source, error)) from None
+        raise _unreadable(content, source, error) from None
 
 
-def _reason(content: bytes, source: str, error: Exception) -> str:
+def _unreadable(content: bytes, source: str, error: Exception) -> TableError:
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as place:
         line = content.count(b"\n", 0, place.start) + 1
-        return (
-            f"{_name(source)} must be in UTF-8, got the byte 0x{content[place.start]:02x} in line {line}; "
-            f"save it as UTF-8, or convert it: iconv -f latin1 -t utf-8 FILE"
-        )
-    return (
+        return _not_utf_8(content, source, f"the byte 0x{content[place.start]:02x} in line {line}")
+    return TableError(
         f"{_name(source)} must be a table whose rows have as many cells as its heading "
         f"({str(error).splitlines()[0]}); correct the file"
     )
+
+
+def _not_utf_8(content: bytes, source: str, got: str) -> TableError:
+    guess = guessed_encoding(content)
+    remedy = f"--encoding {guess}, which it looks like" if guess else "--encoding NAME, the one that it was saved in"
+    return TableError(f"{_name(source)} must be in UTF-8, got {got}; pass {remedy}, or save it as UTF-8")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fracdnn.exceptions import RankError
+from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.reading import read_parts
 from fracdnn.tabular.streaming import TableStream, read_piece
 from fracdnn.tabular.summaries import as_ipc, from_ipc
@@ -22,14 +23,18 @@ _WRITING = "writing what the others made"
 
 
 def parts_here(
-    ranks: Ranks, source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]"
+    ranks: Ranks,
+    source: str,
+    numbers: list[str],
+    kept: "Callable[[pl.DataFrame], pl.DataFrame]",
+    encoding: str = UTF_8,
 ) -> "Iterator[list[Part]]":
     """For each round the parts that are here, none or more; of them, and of the rows counted, what `kept` leaves.
 
     All ranks have as many rounds. One process takes the table as it comes, from a pipe, too.
     """
     before = 0
-    for frames in _rounds(ranks, source, numbers, kept):
+    for frames in _rounds(ranks, source, numbers, kept, encoding):
         heights = ranks.each(sum(frame.height for frame in frames), "the number of rows")
         first = before + sum(heights[: ranks.rank])
         places = list(accumulate((frame.height for frame in frames), initial=first))
@@ -58,13 +63,13 @@ def in_order(ranks: Ranks, made: "Iterator[pl.DataFrame | None]") -> "Generator[
 
 
 def _rounds(
-    ranks: Ranks, source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]"
+    ranks: Ranks, source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str
 ) -> "Iterator[list[pl.DataFrame]]":
     if ranks.is_alone:
-        yield from ([kept(frame)] for frame in read_parts(source, numbers))
+        yield from ([kept(frame)] for frame in read_parts(source, numbers, encoding))
         return
     with ranks.together("looking at the table"):
-        stream = TableStream.of(source)
+        stream = TableStream.of(source, encoding=encoding)
     ranks.check_same(table=repr(stream.spans))
     pieces = stream.pieces
     for begin in range(0, len(pieces), ranks.count):

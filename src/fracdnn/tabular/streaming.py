@@ -1,7 +1,8 @@
 """Tables larger than memory: read piece by piece, in any order, as often as a training needs them.
 
 A piece is a range of rows of a Parquet file (whose row groups and pages outside it Polars skips), a range of bytes of a
-text file, or a whole file where no place in it can be found without reading what is before (.gz, .xlsx).
+text file, or a whole file where no place in it can be found without reading what is before (.gz, .xlsx, text that is
+not in UTF-8).
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
+from fracdnn.tabular.encodings import UTF_8, checked_encoding
 from fracdnn.tabular.reading import (
     PART_ROWS,
     check_alike,
+    check_is_encoded,
     ending_of,
     files_of,
     read_parts,
@@ -43,6 +46,7 @@ class File:
     state: tuple[int, ...]
     heading: bytes = b""
     separator: str = ","
+    encoding: str = UTF_8
 
     def check_unchanged(self) -> None:
         if _state(self.path) != self.state:
@@ -70,15 +74,16 @@ class TableStream:
     pieces: tuple[Piece, ...]
 
     @classmethod
-    def of(cls, source: str, *, piece_rows: int = PART_ROWS) -> "TableStream":
+    def of(cls, source: str, *, piece_rows: int = PART_ROWS, encoding: str = UTF_8) -> "TableStream":
         """A file or a folder of parts, which must have the same columns; a pipe has no pieces to come back to."""
         require("polars")
         check_count(piece_rows, "piece_rows", minimum=1)
+        encoding = checked_encoding(encoding)
         if source == "-":
             raise TableError("a streamed table must be a file or a folder, got standard input; save it to a file first")
         pieces: list[Piece] = []
         for path in files_of(source):
-            found = list(_pieces(path, piece_rows))
+            found = list(_pieces(path, piece_rows, encoding))
             file, first = found[0].file, pieces[0].file if pieces else found[0].file
             check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
             pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
@@ -140,7 +145,7 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
 
     file = piece.file
     if piece.end is None:
-        yield from read_parts(file.path, numbers)
+        yield from read_parts(file.path, numbers, file.encoding)
     elif file.ending == ".parquet":
         with readable(file.path, file.ending):
             rows = pl.scan_parquet(file.path, glob=False).slice(piece.begin, piece.end - piece.begin)
@@ -157,11 +162,12 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
             yield found
 
 
-def _pieces(path: str, piece_rows: int) -> Iterator[Piece]:
+def _pieces(path: str, piece_rows: int, encoding: str) -> Iterator[Piece]:
     """The pieces of a file, one at least: a file without rows is an error."""
     import polars as pl
 
     ending, state = ending_of(path), _state(path)
+    check_is_encoded(path, ending, encoding)
     if ending == ".parquet":
         with readable(path, ending):
             scan = pl.scan_parquet(path, glob=False)
@@ -169,12 +175,13 @@ def _pieces(path: str, piece_rows: int) -> Iterator[Piece]:
         file = File(path, ending, schema, n_rows, state)
         step = max(1, min(piece_rows, MOST_CELLS // max(1, len(schema))))
         borders = [*range(0, n_rows, step), n_rows]
-    elif ending in (".csv", ".tsv"):
+    elif ending in (".csv", ".tsv") and encoding == UTF_8:
         heading, separator, borders = text_borders(path, ending)
         schema = text_frame(heading, b"", separator, path).schema
         file = File(path, ending, schema, None, state, heading, separator)
     else:
-        file = File(path, ending, next(read_parts(path)).schema, None, state)
+        schema = next(read_parts(path, encoding=encoding)).schema
+        file = File(path, ending, schema, None, state, encoding=encoding)
         yield Piece(0, file)
         return
     spans = [(begin, end) for begin, end in pairwise(borders) if begin < end]

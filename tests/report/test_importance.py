@@ -1,0 +1,88 @@
+"""Permutation importance: that of scikit-learn over the columns of a table, capped, and what stands in its place."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.inspection import permutation_importance
+from sklearn.metrics import log_loss, r2_score
+
+from fracdnn import FractionalClassifier, FractionalRegressor
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.report.importance import REPEATS, importance_plot, importances
+from fracdnn.report.subject import subject_of
+from fracdnn.tabular.model import TableModel
+from fracdnn.tabular.preparation import Preparation
+
+
+def table(n=300, seed=0):
+    """Two columns that matter, one of them of categories, and two that do not."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["red", "green", "blue", "grey"], n)
+    found = {
+        "noise": rng.standard_normal(n),
+        "kind": kind,
+        "size": rng.standard_normal(n),
+        "code": rng.choice(["u", "v"], n),
+    }
+    return pl.DataFrame(found), 2.0 * np.isin(kind, ["red", "blue"]) + found["size"]
+
+
+@pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])
+def test_columns_of_categories_are_shuffled_as_a_whole(kind):
+    """The same as scikit-learn gives for the table itself, with the same seed."""
+    columns, score = table()
+    y = np.where(score > 1, "high", "low") if kind is FractionalClassifier else score
+    preparation, _ = Preparation.of(columns)
+    model = TableModel(kind(max_iter=15, random_state=0).fit(preparation.transform(columns), y), preparation, "y", {})
+    places = preparation.features_of_columns
+    assert places == {"noise": [0], "size": [1], "kind": [2, 3, 4, 5], "code": [6, 7]}
+    subject = subject_of(model.estimator, preparation.transform(columns), y, places)
+    mean, deviation = importances(subject, np.arange(len(y)))
+
+    def scored(_, frame, y):
+        if kind is FractionalClassifier:
+            return -log_loss(y, model.predict_proba(frame), labels=model.estimator.classes_)
+        return r2_score(y, model.predict(frame))
+
+    frame = pd.DataFrame({name: columns[name].to_list() for name in places})
+    expected = permutation_importance(model.estimator, frame, y, scoring=scored, n_repeats=REPEATS, random_state=0)
+    np.testing.assert_allclose(mean, expected.importances_mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(deviation, expected.importances_std, rtol=1e-9, atol=1e-12)
+    bars = importance_plot(subject).data[0]
+    assert set(bars["text"][:2]) == {"kind", "size"}
+    assert bars["x"] == sorted(bars["x"], reverse=True)
+    assert bars["x"][1] > 10 * abs(bars["x"][2])
+
+
+def fitted(n=300, d=3, kind=FractionalClassifier):
+    X = np.random.default_rng(0).standard_normal((n, d))
+    y = (X[:, 0] > 0).astype(int)
+    return kind(max_iter=2, random_state=0).fit(X, y), X, y
+
+
+def test_the_samples_are_capped_and_the_caption_says_how_many():
+    estimator, X, y = fitted(2500, 25)
+    plot = importance_plot(subject_of(estimator, X, y))
+    assert "shuffled among 1,600 of 2,500 held-out samples" in plot.caption
+    assert "Shown are the 20 most important of 25." in plot.caption
+    assert len(plot.data[0]["x"]) == 20
+    few = importance_plot(subject_of(estimator, X[:50], y[:50]))
+    assert "shuffled among 50 held-out samples" in few.caption
+
+
+def test_what_cannot_be_shown_says_why():
+    estimator, X, y = fitted(d=401)
+    assert importance_plot(subject_of(estimator, X, y)).note == "401 columns are too many to shuffle each of them."
+    regressor, X, y = fitted(kind=FractionalRegressor)
+    assert "no R²" in importance_plot(subject_of(regressor, X, np.ones(len(y)))).note
+    estimator, X, y = fitted()
+    assert "No sample has a class" in importance_plot(subject_of(estimator, X, y + 7)).note
+    some = importance_plot(subject_of(estimator, X, np.where(np.arange(len(y)) < 100, y, 7)))
+    assert "shuffled among 100 of 300 held-out samples" in some.caption
+
+
+@pytest.mark.parametrize("columns", [{"a": [0, 1]}, {"a": [0, 1], "b": [1, 2]}, {"a": [0, 1, 3]}])
+def test_columns_must_name_each_feature_once(columns):
+    with pytest.raises(InvalidArgumentError, match="columns must name each of the 3 features once, from 0 on, got"):
+        subject_of(*fitted(), columns)
