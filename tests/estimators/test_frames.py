@@ -93,7 +93,8 @@ def test_pandas_and_polars_give_what_encoding_by_hand_gives(kind, dtype):
 def test_arrays_and_lists_of_objects_are_columns_too(kind):
     expected = answers(small(kind).fit(TABLE, y), TABLE)
     objects = TABLE.astype(object).to_numpy()
-    for X in (objects, TABLE.astype(object).where(TABLE.notna(), pd.NA).to_numpy(), objects.tolist()):
+    holes = [TABLE.astype(object).where(TABLE.notna(), hole).to_numpy() for hole in (pd.NA, pd.NaT, Decimal("nan"))]
+    for X in (objects, *holes, objects.tolist()):
         estimator = small(kind).fit(X, y)
         np.testing.assert_array_equal(answers(estimator, X), expected)
         assert estimator.encoding_.feature_names[:3] == ["x0", "x0 is missing", "x1=blue"]
@@ -219,6 +220,7 @@ def test_numbers_for_categories_and_text_for_numbers():
         (pd.Series([1j, 2]), "complex128"),
         (pd.Series([{"a": 1}, "b"]), "dict"),
         (pd.Series([b"a", b"b"]), "bytes"),
+        (pl.Series([b"a", b"b"]), "Binary"),
     ],
 )
 def test_other_columns_are_refused_with_a_remedy(values, got):
@@ -233,6 +235,10 @@ def test_other_columns_are_refused_with_a_remedy(values, got):
         InvalidTypeError, match="column 'x0' of X must hold numbers, text, categories or booleans, got dict"
     ):
         small().fit(np.array([[{"a": 1}], ["b"]], dtype=object), [0, 1])
+    cells = np.array([[None], ["b"]], dtype=object)
+    cells[0, 0] = np.zeros(2)
+    with pytest.raises(InvalidTypeError, match=r"column 'x0' of X must hold .*, got ndarray; leave the column out"):
+        small().fit(cells, [0, 1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

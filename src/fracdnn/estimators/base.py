@@ -94,7 +94,7 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
 
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
-        regressor's `predict` ([n, n_outputs]) gives.
+        regressor's `predict` ([n, n_outputs]) gives. A model of columns with categories or holes is refused.
         """
         module = Deployed(self._fitted_network(), self.standardization_, self._answer)
         check_exportable(self.encoding_)

@@ -159,7 +159,10 @@ def _refused(name: str, got: Any) -> InvalidTypeError:
 
 
 def _missing(cell: Any) -> bool:
-    return cell is None or cell is getattr(sys.modules.get("pandas"), "NA", None) or bool(cell != cell)
+    pandas = sys.modules.get("pandas")
+    if cell is None or (pandas is not None and (cell is pandas.NA or cell is pandas.NaT)):
+        return True
+    return isinstance(cell, Real | Decimal) and bool(cell != cell)
 
 
 def _is_plain(cell: Any) -> bool:

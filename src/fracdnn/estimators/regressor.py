@@ -16,7 +16,10 @@ from fracdnn.training.together import Ranks, ranks_here
 
 @documented(target_scale_=("Standardization", "Mean and scale of each output."))
 class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator):
-    """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs."""
+    """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs.
+
+    X may be an array or a frame of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
+    """
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
