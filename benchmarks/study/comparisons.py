@@ -1,5 +1,6 @@
 """The records of one half and kind of table as arrays, [tables, models], means over seeds."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,25 +17,33 @@ ERRORS = {"auc": lambda value: 1 - value, "accuracy": lambda value: 1 - value, "
 
 @dataclass(frozen=True)
 class Comparison:
-    """Models that ran on every table, on the seeds that all of them ran; `left_out` says how far the others came."""
+    """Models that ran on every table with every seed; `left_out` says how far the others came."""
 
     tables: list[str]
     models: list[str]
     seeds: list[int]
     records: dict[Run, Record] = field(repr=False)
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Iterable[Record], half: str, kind: str, models: Sequence[str]) -> "Comparison":
-        """Kind is "classes" or "numbers". Tables are all that any of the models ran on."""
+    def of(
+        cls, records: Iterable[Record], half: str, kind: str, models: Sequence[str], *, by_most: bool = False
+    ) -> "Comparison":
+        """Kind is "classes" or "numbers"; tables are all that any of the models ran on.
+
+        `by_most` takes the seeds that most models have and leaves out those without one of them, rather than all
+        models with the seeds that all of them have.
+        """
         chosen = {run_of(each): each for each in records if each["model"] in models and _is(each["table"], half, kind)}
         tables = sorted({run.table for run in chosen}, key=str.lower)
-        seeds = {model: _whole_seeds(chosen, model, tables) for model in models}
-        there = [model for model in models if seeds[model]]
-        ran = {model: len({run.table for run in chosen if run.model == model}) for model in models}
-        common = set.intersection(*(seeds[model] for model in there)) if there else set()
-        left_out = {model: ran[model] for model in models if model not in there}
-        return cls(tables, there, sorted(common), chosen, left_out)
+        whole = {model: _whole_seeds(chosen, model, tables) for model in models}
+        there = [model for model in models if whole[model]]
+        counts = Counter(seed for model in there for seed in whole[model])
+        needed = len(there) // 2 + 1 if by_most else len(there)
+        seeds = {seed for seed, count in counts.items() if count >= needed}
+        there = [model for model in there if seeds <= whole[model]]
+        left_out = {model: _how_far(chosen, model) for model in models if model not in there}
+        return cls(tables, there, sorted(seeds), chosen, left_out)
 
     def __bool__(self) -> bool:
         return len(self.models) > 1 and bool(self.seeds)
@@ -81,3 +90,8 @@ def _whole_seeds(records: dict[Run, Record], model: str, tables: list[str]) -> s
     """Seeds on which a model ran on every table."""
     seeds = {run.seed for run in records if run.model == model}
     return {seed for seed in seeds if all(Run(seed, table, model) in records for table in tables)}
+
+
+def _how_far(records: dict[Run, Record], model: str) -> str:
+    runs = [run for run in records if run.model == model]
+    return f"{len({run.table for run in runs})} tables, {len({run.seed for run in runs})} seeds" if runs else "none"

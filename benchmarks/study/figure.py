@@ -16,7 +16,7 @@ PANELS = (("classes", "log_loss", "log-loss"), ("classes", "auc", "AUC"), ("numb
 
 def figure(records: list[Record], half: str = "report") -> Any | None:
     """A panel a measure; None where nothing ran."""
-    found = {kind: Comparison.of(records, half, kind, COMPARED) for kind in KINDS}
+    found = {kind: Comparison.of(records, half, kind, COMPARED, by_most=True) for kind in KINDS}
     panels = [(found[kind], name, title) for kind, name, title in PANELS if found[kind]]
     if not panels:
         return None

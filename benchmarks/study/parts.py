@@ -39,11 +39,15 @@ class Results:
     def part(self, name: str, *words: str) -> str:
         return PARTS[name](self, *words)
 
-    def _comparison(self, half: str, kind: str, models: tuple[str, ...]) -> Comparison:
-        return Comparison.of(self.records, half, kind, models)
+    def _comparison(self, half: str, kind: str, models: tuple[str, ...], by_most: bool = False) -> Comparison:
+        return Comparison.of(self.records, half, kind, models, by_most=by_most)
 
     def compared(self, half: str, kind: str) -> Comparison:
-        return self.comparison(half, kind, tuple(COMPARED))
+        return self.comparison(half, kind, tuple(COMPARED), by_most=True)
+
+    def networks(self, half: str, kind: str) -> Comparison:
+        """By the seeds that all have: some networks take so long that they have few."""
+        return self.comparison(half, kind, tuple(NEURAL))
 
 
 def size(results: Results, half: str) -> str:
@@ -55,8 +59,8 @@ def size(results: Results, half: str) -> str:
             lines.append(f"- {kind}: {NOT_RUN.lower()}")
             continue
         seeds = ", ".join(map(str, found.seeds))
-        without = "".join(f"; {name} ran on {count} and is left out" for name, count in found.left_out.items())
-        lines.append(f"- {kind}: {len(found.tables)} tables, {len(found.models)} models, seeds {seeds}{without}")
+        counts = f"{len(found.tables)} tables, {len(found.models)} models, seeds {seeds}"
+        lines.append(f"- {kind}: {counts}.{_left_out_told(found)}")
     return "\n".join(lines)
 
 
@@ -77,28 +81,33 @@ def rank_table(results: Results, half: str, kind: str) -> str:
         cells[title] = [number(value) for value in found.time_ratios(name, TIME_UNIT)] if there else []
     order = np.argsort(next(iter(columns.values())))
     rows = [[found.models[k], *(values[k] if values else "-" for values in cells.values())] for k in order]
-    return f"{markdown(['model', *cells], rows)}\n\n{_difference_told(found.models, found.tables)}"
+    return f"{markdown(['model', *cells], rows)}\n\n{_difference_told(found)}"
 
 
-def _difference_told(models: Sequence[str], tables: Sequence[str]) -> str:
-    reach = critical_difference(len(models), len(tables))
-    return f"Mean ranks of {len(models)} models on {len(tables)} tables differ significantly from {reach:.2f} on."
+def _difference_told(found: Comparison) -> str:
+    models, tables = len(found.models), len(found.tables)
+    reach = critical_difference(models, tables)
+    return f"Mean ranks of {models} models on {tables} tables differ significantly where they are {reach:.2f} apart."
+
+
+def _left_out_told(found: Comparison) -> str:
+    if not found.left_out:
+        return ""
+    return f" Left out, having run too little: {'; '.join(f'{m} ({far})' for m, far in found.left_out.items())}."
 
 
 def neural(results: Results, half: str, kind: str) -> str:
-    found = results.compared(half, kind)
-    names = [name for name in NEURAL if name in found.models]
-    if not found or len(names) < 2:
-        return NOT_RUN
-    return _ranks_alone(found, names, kind)
+    found = results.networks(half, kind)
+    return _ranks_alone(found, kind) if found else NOT_RUN
 
 
-def _ranks_alone(found: Comparison, names: Sequence[str], kind: str) -> str:
-    """Mean ranks of these models among themselves."""
-    means = {title: ranks(found.errors(name, names)).mean(0) for name, title in MEASURES[kind].items()}
+def _ranks_alone(found: Comparison, kind: str) -> str:
+    means = {title: ranks(found.errors(name)).mean(0) for name, title in MEASURES[kind].items()}
     order = np.argsort(next(iter(means.values())))
-    rows = [[names[k], *(f"{values[k]:.2f}" for values in means.values())] for k in order]
-    return f"{markdown(['model', *means], rows)}\n\n{_difference_told(names, found.tables)}"
+    rows = [[found.models[k], *(f"{values[k]:.2f}" for values in means.values())] for k in order]
+    seeds = ", ".join(map(str, found.seeds))
+    told = f"{_difference_told(found)} Seeds: {seeds}."
+    return f"{markdown(['model', *means], rows)}\n\n{told}{_left_out_told(found)}"
 
 
 def against(results: Results, half: str, kind: str) -> str:
@@ -121,22 +130,21 @@ def aims(results: Results, half: str) -> str:
     """What was asked of the default, and whether it is so."""
     rows = []
     for kind in KINDS:
-        found = results.compared(half, kind)
-        if found and OURS in found.models:
-            rows += _aims_of(found, kind)
+        found, networks = results.compared(half, kind), results.networks(half, kind)
+        if found and networks and OURS in found.models:
+            rows += _aims_of(found, networks, kind)
     headings = ["asked of the default", "measured", ""]
     return markdown(headings, rows) if rows else NOT_RUN
 
 
-def _aims_of(found: Comparison, kind: str) -> list[list[str]]:
+def _aims_of(found: Comparison, networks: Comparison, kind: str) -> list[list[str]]:
     rows = []
-    networks = [name for name in NEURAL if name in found.models]
     for name, title in MEASURES[kind].items():
         if name == "accuracy":
             continue
-        means = ranks(found.errors(name, networks)).mean(0)
-        place = 1 + int((means < means[networks.index(OURS)]).sum())
-        asked = f"first of {len(networks)} networks by mean rank of {title}"
+        means = ranks(networks.errors(name)).mean(0)
+        place = 1 + int((means < means[networks.models.index(OURS)]).sum())
+        asked = f"first of {len(networks.models)} networks by mean rank of {title}"
         rows.append([asked, f"place {place}", _verdict(place == 1)])
         if BEST_TREES in found.models:
             wins, p = found.against(name, OURS)[BEST_TREES]
@@ -179,12 +187,12 @@ def _value(value: float, name: str) -> str:
 def memory(results: Results, half: str, kind: str) -> str:
     """The default's order, a learnt one and order 1 among themselves, all else default."""
     found = results.comparison(half, kind, VARIANTS)
-    return _ranks_alone(found, found.models, kind) if found else NOT_RUN
+    return _ranks_alone(found, kind) if found else NOT_RUN
 
 
 def tuned(results: Results, half: str, kind: str) -> str:
     found = results.comparison(half, kind, tuple(TUNED))
-    return _ranks_alone(found, found.models, kind) if found else NOT_RUN
+    return _ranks_alone(found, kind) if found else NOT_RUN
 
 
 def order(results: Results, half: str, kind: str) -> str:
