@@ -16,7 +16,7 @@ from benchmarks.runner import run_case
 
 ROOT = Path(__file__).parents[1]
 STUDIES = {
-    "study": "eight classifiers on fourteen real tables (docs/study.md), 50 CPU minutes: python -m benchmarks.study",
+    "study": "default models on real tables (docs/study.md), hours: python -m benchmarks.study",
     "adaptive": "adaptive grids on six problems (docs/solver.md): python -m benchmarks.adaptive",
     "defaults": "our defaults against scikit-learn's MLP (docs/estimators.md): python -m benchmarks.defaults",
 }

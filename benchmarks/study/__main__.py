@@ -1,0 +1,123 @@
+"""Run the study: `python -m benchmarks.study [--half HALF] [--models …] [--seeds …] [--tables …] [--jobs N] …`.
+
+Each run is written at once; the same command goes on where it was ended.
+"""
+
+import argparse
+import sys
+from collections.abc import Container
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from benchmarks.study.models import MODELS
+from benchmarks.study.records import append_record, kept_records, run_of
+from benchmarks.study.runner import results
+from benchmarks.study.runs import Record, Run, begun_record, failed, measured
+from benchmarks.study.tables import missing_packages, tables
+from benchmarks.study.tuning import TUNED, Search
+
+HALVES = ("development", "report")
+CONSOLE = Console(stderr=True)
+EVERY_MODEL = {**MODELS, **{name: tuning.model for name, tuning in TUNED.items()}}
+
+
+def main(argv: list[str] | None = None) -> int:
+    told = _arguments().parse_args(argv)
+    chosen, models = _tables(told), _models(told.models or list(TUNED if told.tuned else MODELS))
+    if told.list:
+        _list(chosen)
+        return 0
+    _check("model", told.anew, EVERY_MODEL)
+    runs = [Run(seed, table, model) for seed in told.seeds for table in chosen for model in models]
+    records = kept_records(told.out, {run for run in runs if run.model in told.anew})
+    waiting = [run for run in runs if run not in records]
+    CONSOLE.print(f"{len(runs) - len(waiting)} of {len(runs)} runs are in {told.out}", highlight=False)
+    try:
+        _run(waiting, told.out, told.jobs, Search(told.configurations, told.folds))
+    except KeyboardInterrupt:
+        CONSOLE.print("interrupted; what is done is kept, and the same command goes on (without --anew)")
+        return 130
+    return 0
+
+
+def _run(waiting: list[Run], path: Path, processes: int, search: Search) -> None:
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        "left",
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=CONSOLE) as progress:
+        bar = progress.add_task("", total=len(waiting))
+        for run, record in results(partial(measured, search=search), waiting, processes, _died):
+            append_record(path, record)
+            progress.update(bar, advance=1, description=_told(record))
+            if record["status"] == "failed":
+                progress.console.print(f"{run.model} on {run.table}, seed {run.seed}: {record['error']}", style="red")
+
+
+def _died(run: Run, why: str) -> Record:
+    return failed(begun_record(run), why)
+
+
+def _told(record: Record) -> str:
+    run = run_of(record)
+    return f"{run.table}, {run.model}, seed {run.seed}: {record.get('fit_seconds', 0):.1f} s"
+
+
+def _tables(told: argparse.Namespace) -> list[str]:
+    for package in missing_packages():
+        CONSOLE.print(f"{package} is not installed: its tables are left out")
+    known = tables()
+    _check("table", told.tables, known)
+    return [name for name, table in known.items() if (name in told.tables if told.tables else table.half == told.half)]
+
+
+def _models(names: list[str]) -> list[str]:
+    _check("model", names, EVERY_MODEL)
+    for name in names:
+        if not EVERY_MODEL[name].is_installed:
+            CONSOLE.print(f"{EVERY_MODEL[name].module} is not installed: {name} is left out")
+    return [name for name in names if EVERY_MODEL[name].is_installed]
+
+
+def _check(what: str, names: list[str], known: Container[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SystemExit(f"no {what} is called {', '.join(unknown)}; --list names all")
+
+
+def _list(chosen: list[str]) -> None:
+    known = tables()
+    for name in chosen:
+        table = known[name]
+        print(f"{name} ({'classes' if table.of_classes else 'numbers'}, {table.half}, family {table.family})")
+    print(f"\nModels: {'; '.join(EVERY_MODEL)}")
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--half", choices=HALVES, default="development", help="development unless told")
+    add("--models", nargs="+", default=[], metavar="MODEL", help="all with default settings unless told")
+    add("--tuned", action="store_true", help="the tuned models, unless --models names others")
+    add("--configurations", type=int, default=Search.configurations, help="settings that a tuned one tries (30)")
+    add("--folds", type=int, default=Search.folds, help="inner folds of these; 1, a hold-out, unless told")
+    add("--seeds", nargs="+", type=int, default=[0], help="splits, 0 unless told")
+    add("--tables", nargs="+", default=[], metavar="TABLE", help="these, of either half")
+    add("--jobs", type=int, default=2, help="processes of one thread each, 2 unless told")
+    add("--out", type=Path, default=Path("study.jsonl"), help="where each run is a line")
+    add("--anew", nargs="+", default=[], metavar="MODEL", help="forget what these did in --out, and run them again")
+    add("--list", action="store_true", help="say which tables and models there are, and run nothing")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""What is compared: default settings, one thread, each built from a seed and the names of the categorical columns."""
+
+import ast
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
+import fracdnn
+
+# Sources that no fit of an estimator runs.
+NOT_NUMERICAL = {"cli", "datasets", "experiments", "report", "tabular"}
+Builder = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """`classes` and `numbers` build an estimator from a seed, the categorical columns and further settings."""
+
+    classes: Builder
+    numbers: Builder
+    module: str = "sklearn"
+    is_neural: bool = False
+
+    def build(self, of_classes: bool, seed: int, categories: list[str], **settings: Any) -> Any:
+        return (self.classes if of_classes else self.numbers)(seed, categories, **settings)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.module == "fracdnn"
+
+    @property
+    def is_installed(self) -> bool:
+        return find_spec(self.module) is not None
+
+    def made_with(self) -> str:
+        """The version; of ours, a hash of the sources that a fit runs."""
+        return f"fracdnn {sources_hash()}" if self.is_ours else version_of(self.module)
+
+
+@cache
+def version_of(module: str) -> str:
+    """Of the package that a module came with, which may be called otherwise."""
+    package = metadata.packages_distributions()[module][0]
+    return f"{package} {metadata.version(package)}"
+
+
+@cache
+def sources_hash(folder: Path = Path(fracdnn.__file__).parent) -> str:
+    """Of what the numerical sources say, comments and docstrings left out."""
+    digest = sha256()
+    for path in sorted(folder.rglob("*.py")):
+        place = path.relative_to(folder)
+        if place.parts[0] not in NOT_NUMERICAL:
+            digest.update(f"{place.as_posix()}\n{_without_words(path.read_text(encoding='utf-8'))}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def _without_words(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+def as_numbers(*, scaled: bool) -> Any:
+    """Medians for holes and a column for each category (a hole is one): for models that take numbers alone."""
+    steps = [SimpleImputer(strategy="median"), *([StandardScaler()] if scaled else [])]
+    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer(
+        (make_pipeline(*steps), make_column_selector(dtype_include="number")),
+        (one_hot, make_column_selector(dtype_include="category")),
+    )
+
+
+def _sklearn(kind: type, *, scaled: bool, seeded: bool = True, **fixed: Any) -> Builder:
+    def build(seed: int, categories: list[str], **settings: Any) -> Any:
+        seeds = {"random_state": seed} if seeded else {}
+        return make_pipeline(as_numbers(scaled=scaled), kind(**seeds, **fixed, **settings))
+
+    return build
+
+
+def _scaled_target(builder: Builder) -> Builder:
+    """For a network that does not scale its target itself: without this it would fail on prices."""
+    return lambda *told, **settings: TransformedTargetRegressor(
+        builder(*told, **settings), transformer=StandardScaler()
+    )
+
+
+def _histograms(kind: type) -> Builder:
+    return lambda seed, categories, **settings: kind(categorical_features="from_dtype", random_state=seed, **settings)
+
+
+def _ours(name: str, **fixed: Any) -> Builder:
+    def build(seed: int, categories: list[str], **settings: Any) -> Any:
+        model = getattr(fracdnn, name)(random_state=seed, **fixed, **settings)
+        # Until the estimators take frames with categories and holes themselves; then: return model.
+        return make_pipeline(as_numbers(scaled=False), model)
+
+    return build
+
+
+def _catboost(name: str) -> Builder:
+    def build(seed: int, categories: list[str], **settings: Any) -> Any:
+        import catboost
+
+        fixed = {"thread_count": 1, "verbose": False, "allow_writing_files": False}
+        model = getattr(catboost, name)(cat_features=categories, random_seed=seed, **fixed, **settings)
+        return make_pipeline(FunctionTransformer(categories_as_text), model)
+
+    return build
+
+
+def categories_as_text(X: Any) -> Any:
+    """CatBoost takes no holes in categories; they become one more."""
+    names = list(X.select_dtypes("category"))
+    return X.assign(**{name: X[name].astype(object).where(X[name].notna(), "(missing)") for name in names})
+
+
+def _lightgbm(name: str) -> Builder:
+    def build(seed: int, categories: list[str], **settings: Any) -> Any:
+        import lightgbm
+
+        return getattr(lightgbm, name)(random_state=seed, n_jobs=1, verbosity=-1, **settings)
+
+    return build
+
+
+def _xgboost(name: str) -> Builder:
+    def build(seed: int, categories: list[str], **settings: Any) -> Any:
+        import xgboost
+
+        return getattr(xgboost, name)(random_state=seed, n_jobs=1, enable_categorical=True, **settings)
+
+    return build
+
+
+def _pytabkit(name: str) -> Builder:
+    def build(seed: int, categories: list[str], **settings: Any) -> Any:
+        from pytabkit.models.sklearn import sklearn_interfaces
+
+        logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+        fixed = {"device": "cpu", "n_threads": 1, "verbosity": 0}
+        model = getattr(sklearn_interfaces, name)(random_state=seed, **fixed, **settings)
+        # It takes categories with holes, but numbers without.
+        filled = make_column_transformer(
+            (SimpleImputer(strategy="median"), make_column_selector(dtype_include="number")),
+            remainder="passthrough",
+            verbose_feature_names_out=False,
+        )
+        return make_pipeline(filled.set_output(transform="pandas"), model)
+
+    return build
+
+
+def _fractional(**fixed: Any) -> Model:
+    builders = (_ours(f"Fractional{kind}", **fixed) for kind in ("Classifier", "Regressor"))
+    return Model(*builders, "fracdnn", is_neural=True)
+
+
+def _of_pytabkit(name: str) -> Model:
+    builders = (_pytabkit(f"{name}_{kind}") for kind in ("Classifier", "Regressor"))
+    return Model(*builders, "pytabkit", is_neural=True)
+
+
+MODELS = {
+    "fractional": _fractional(),
+    "fractional, learnt order": _fractional(learn_order=True),
+    "fractional, order 1": _fractional(order=1.0),
+    "RealMLP-TD": _of_pytabkit("RealMLP_TD"),
+    "RealMLP-TD-S": _of_pytabkit("RealMLP_TD_S"),
+    "TabM": _of_pytabkit("TabM_D"),
+    "MLP": Model(
+        _sklearn(MLPClassifier, scaled=True), _scaled_target(_sklearn(MLPRegressor, scaled=True)), is_neural=True
+    ),
+    "CatBoost": Model(_catboost("CatBoostClassifier"), _catboost("CatBoostRegressor"), "catboost"),
+    "LightGBM": Model(_lightgbm("LGBMClassifier"), _lightgbm("LGBMRegressor"), "lightgbm"),
+    "XGBoost": Model(_xgboost("XGBClassifier"), _xgboost("XGBRegressor"), "xgboost"),
+    "HistGradientBoosting": Model(
+        _histograms(HistGradientBoostingClassifier), _histograms(HistGradientBoostingRegressor)
+    ),
+    "random forest": Model(
+        _sklearn(RandomForestClassifier, scaled=False), _sklearn(RandomForestRegressor, scaled=False)
+    ),
+    "linear": Model(_sklearn(LogisticRegression, scaled=True), _sklearn(Ridge, scaled=True)),
+}
