@@ -4,8 +4,8 @@ from fracdnn.extras import require
 
 require("sklearn")
 
-from fracdnn.estimators.base import raise_interrupts  # noqa: E402
 from fracdnn.estimators.classifier import FractionalClassifier  # noqa: E402
+from fracdnn.estimators.fitting import raise_interrupts  # noqa: E402
 from fracdnn.estimators.regressor import FractionalRegressor  # noqa: E402
 
 __all__ = ["FractionalClassifier", "FractionalRegressor", "raise_interrupts"]

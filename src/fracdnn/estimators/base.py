@@ -1,69 +1,34 @@
-"""What classifier and regressor share: parameters, validation, training."""
+"""What classifier and regressor share beside their training: validation, predictions, files."""
 
-import math
 import os
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.cells import Cells, checked_cells
 from fracdnn.estimators.curves import Curves
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
-from fracdnn.estimators.inputs import Inputs
+from fracdnn.estimators.fitting import Fitting
 from fracdnn.estimators.model_file import parameters_document, parameters_of
-from fracdnn.estimators.networks import network_document, network_of, order_of
-from fracdnn.estimators.parameters import DTYPES, SharedParameters
-from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, merge_repeated
-from fracdnn.exceptions import FileContentError, NotFiniteError
+from fracdnn.estimators.networks import checked_temperature, mean_of, network_document, network_of, order_of
+from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each
+from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.optim import Status
-from fracdnn.training import (
-    AdamTraining,
-    Checkpoints,
-    EarlyStopping,
-    FullBatchTraining,
-    History,
-    Objective,
-    Record,
-    Regularization,
-    Standardization,
-    Task,
-    Training,
-    shown_progress,
-)
-from fracdnn.training.digest import digest
-from fracdnn.training.history import layer_gradient_norms
-from fracdnn.training.loops import adam_epoch, new_adam
+from fracdnn.training import History, Objective
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
-_interrupts_raised: ContextVar[bool] = ContextVar("_interrupts_raised", default=False)
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
 
 
-@contextmanager
-def raise_interrupts() -> Iterator[None]:
-    """In here Ctrl-C ends whatever calls `fit`, such as a search; elsewhere it ends a fit, whose model is kept."""
-    token = _interrupts_raised.set(True)
-    try:
-        yield
-    finally:
-        _interrupts_raised.reset(token)
-
-
-class FractionalEstimator(Curves, Inputs, SharedParameters):
+class FractionalEstimator(Curves, Fitting):
     """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
 
     def __sklearn_tags__(self) -> Any:
@@ -73,7 +38,7 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
         return tags
 
     def trajectory(self, X: Any) -> np.ndarray:
-        """The flow of the samples through the layers: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
+        """The flow of the samples through the layers of `network_`: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
         return self._run(X, self._fitted_network().trajectory, rows=1)
 
     def save(self, path: str | os.PathLike) -> Path:
@@ -96,7 +61,8 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
         regressor's `predict` ([n, n_outputs]) gives. A model of columns with categories or holes is refused.
         """
-        module = Deployed(self._fitted_network(), self.standardization_, self._answer)
+        check_is_fitted(self)
+        module = Deployed(self.members_, self.standardization_, self.shaping_, self._answer)
         check_exportable(self.encoding_)
         return write_program(path, module, self._dtype())
 
@@ -119,6 +85,8 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
             "estimator": type(self).__name__,
             "parameters": parameters_document(self.get_params(deep=False)),
             "network": network_document(network),
+            "members": [network_document(member) for member in self.members_[1:]],
+            "temperature": self.temperature_,
             **self._features_document(),
             "history": self.history_.to_dict(),
             "loss": self.loss_,
@@ -132,14 +100,17 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
         """The inverse of `_to_document`; an error of some kind where the document does not fit together."""
         estimator = cls(**parameters_of(document["parameters"]))
         estimator._validate_params()
-        network = network_of(document["network"])
-        estimator.network_ = network.to(estimator._device())
+        networks = [network_of(each) for each in (document["network"], *document.get("members", []))]
+        if any(other.architecture != networks[0].architecture for other in networks):
+            raise ValueError("members of other sizes than the first")
+        estimator.members_ = [network.to(estimator._device()) for network in networks]
+        estimator.temperature_ = checked_temperature(document.get("temperature"))
         estimator._take_features(document)
         estimator.history_ = History.from_dict(document["history"])
         estimator.n_iter_ = len(estimator.history_.records)
         estimator.loss_ = float(document["loss"])
         estimator._smoothing = Objective(label_smoothing=float(document["smoothing"])).label_smoothing
-        estimator.order_ = order_of(network)
+        estimator.order_ = float(np.mean([order_of(network) for network in networks]))
         estimator._take_answer_document(document)
         return estimator
 
@@ -148,8 +119,13 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
         return self.network_
 
     def _answers(self, X: Any) -> np.ndarray:
-        network = self._fitted_network()
-        return self._run(X, lambda x: self._answer(network(x).to("cpu", torch.float64)))
+        """The mean of what the members answer."""
+        check_is_fitted(self)
+
+        def answer(x: torch.Tensor) -> torch.Tensor:
+            return mean_of(self._answer(network(x).to("cpu", torch.float64)) for network in self.members_)
+
+        return self._run(X, answer)
 
     @torch.no_grad()
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
@@ -158,9 +134,6 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
         parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, len(cells), ROWS_AT_A_TIME))
         pieces = (as_tensor(self.encoding_(cells.rows(part))) for part in parts)
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()
-
-    def _standardised(self, X: torch.Tensor) -> torch.Tensor:
-        return self.standardization_(X).to(self._device())
 
     def _validated(
         self, X: Any, y: Any, ranks: Ranks, check: Callable[[np.ndarray], None] | None = None, **options: Any
@@ -186,163 +159,9 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
         )
         return cells, y
 
-    def _train(
-        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
-    ) -> None:
-        task = self._task(X, target, n_outputs, loss, weight, ranks, new=not self._goes_on())
-        self._train_task(task, self._training())
-
-    def _train_task(self, task: Any, training: Training) -> None:
-        """Train, show how far it is, warn where it ended badly, and keep what there is to tell."""
-        self.__dict__.pop("_adam", None)  # its moments belong to other weights
-        with shown_progress(self.max_iter) if self.verbose and task.ranks.is_first else nullcontext() as watch:
-            task.watch = watch
-            history = training.fit(task)
-        if history.status == Status.NOT_FINITE:
-            warnings.warn(
-                "training stopped at a point that is not finite; scale the data, or use a smaller step_size or order",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        if history.status == "interrupted":
-            warnings.warn(
-                f"training interrupted by the user after {len(history.records)} iterations; the model is usable",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        if history.status == "time limit":
-            warnings.warn(
-                f"training reached max_time={self.max_time:g} s after {len(history.records)} of at most "
-                f"{self.max_iter} iterations; the model is usable, and more time may improve it",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        self._tell(history, task)
-
-    def _train_on(
-        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
-    ) -> None:
-        """One epoch of Adam on these samples; the first call fixes the scaling, as later samples are not known yet."""
-        new = not hasattr(self, "network_")
-        task = self._task(X, target, n_outputs, loss, weight, ranks, new=new)
-        if new or not hasattr(self, "_adam"):
-            self._adam = new_adam(self.network_, float(self.learning_rate))
-            self.history_ = History(status="partial")
-        mean_loss, accuracy = adam_epoch(task, self._adam, int(self.batch_size))
-        gradients = layer_gradient_norms(self.network_)
-        number = len(self.history_.records) + 1
-        norm = float(np.linalg.norm(gradients))
-        self.history_.records.append(Record(number, mean_loss, norm, gradients, accuracy=accuracy))
-        self._tell(self.history_, task)
-
-    def _tell(self, history: History, task: Task) -> None:
-        self.history_ = history
-        self.n_iter_ = len(history.records)
-        self.loss_ = history.records[-1].loss if history.records else _loss_at_start(task)
-        # In float64 an answer does not depend on the rows beside it, as in float32 the last digits do.
-        self.network_.to(torch.float64)
-        self.order_ = order_of(self.network_)
-
-    def _task(
-        self,
-        X: np.ndarray,
-        target: np.ndarray,
-        n_outputs: int,
-        loss: str,
-        weight: np.ndarray,
-        ranks: Ranks,
-        *,
-        new: bool,
-    ) -> Task:
-        """The samples, merged and standardised, and the network, a new one or that of before."""
-        generator = self._generator(ranks)
-        # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
-        given = [as_tensor(each) for each in (X, target, weight)]
-        identity = None if self.checkpoint is None else digest(ranks, given, places=None)
-        X, target, weight, rows = merge_repeated(X, self._scaled(target), weight, ranks)
-        x, weights = as_tensor(X), as_tensor(weight)
-        self._smoothing = self._label_smoothing()
-        if new:
-            self.standardization_ = Standardization.of(x, weights, ranks)
-            self.network_ = self._new_network(X.shape[1], n_outputs, generator)
-        alpha = float(self.alpha)
-        return Task(
-            self.network_.to(self._dtype()),
-            Objective(loss, Regularization(class_map=alpha, decay=alpha), self._smoothing),
-            self._standardised(x).to(self._dtype()),
-            self._target(target).to(self._device()),
-            weights.to(self._device(), self._dtype()),
-            generator,
-            rows=rows,
-            identity=identity,
-            ranks=ranks,
-        )
-
     def _parameters_text(self) -> str:
         """What several processes must be set to alike."""
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
-
-    def _generator(self, ranks: Ranks) -> torch.Generator:
-        """The seed is the first rank's: where `random_state` is None, others draw other ones."""
-        seed = torch.tensor([check_random_state(self.random_state).randint(2**31 - 1)])
-        return torch.Generator().manual_seed(int(ranks.from_rank(0, seed, "the seed")))
-
-    def _network_options(self) -> dict[str, Any]:
-        """What of a network the parameters say."""
-        return {
-            "n_layers": int(self.n_layers),
-            "order": float(self.order),
-            "width": None if self.width is None else int(self.width),
-            "step_size": float(self.step_size),
-            "activation": self.activation,
-            "bias": self.bias,
-            "learn_order": bool(self.learn_order),
-        }
-
-    def _new_network(self, n_features: int, n_outputs: int, generator: torch.Generator) -> FractionalNetwork:
-        options = self._network_options()
-        return FractionalNetwork(n_features, n_outputs, activate_opening=True, generator=generator, **options).to(
-            self._device()
-        )
-
-    def _label_smoothing(self) -> float:
-        return float(getattr(self, "label_smoothing", 0.0))
-
-    def _goes_on(self) -> bool:
-        """Whether a fit starts from the network of the one before, which must be such as the parameters say."""
-        if not self.warm_start or not hasattr(self, "network_"):
-            return False
-        for name, value in self._network_options().items():
-            if self.network_.options[name] != value:
-                raise ValueError(
-                    f"{name} must be {self.network_.options[name]!r} as in the fit before with warm_start=True, "
-                    f"got {value!r}; set warm_start=False to start anew"
-                )
-        return True
-
-    def _training(self) -> Training:
-        # Plain numbers: a search may hand in NumPy's, which JSON does not know.
-        stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
-        path = self.checkpoint
-        checkpoints = None if path is None else Checkpoints(os.fspath(path), int(self.checkpoint_every), self.resume)
-        options: Any = {
-            "early_stopping": stopping if self.early_stopping else None,
-            "checkpoints": checkpoints,
-            "keep_interrupted": not _interrupts_raised.get(),
-            "max_time": None if self.max_time is None else float(self.max_time),
-        }
-        if self.solver == "adam":
-            return AdamTraining(float(self.learning_rate), int(self.batch_size), int(self.max_iter), **options)
-        return FullBatchTraining(self.solver, int(self.max_iter), float(self.tolerance), **options)
-
-    def _target(self, target: np.ndarray) -> torch.Tensor:
-        """Class indices as they are, values in the network's dtype."""
-        found = as_tensor(target)
-        return found.to(self._dtype()) if found.is_floating_point() else found
-
-    @abstractmethod
-    def _scaled(self, target: np.ndarray) -> np.ndarray:
-        """Targets as the network learns them."""
 
     def _weights(self, sample_weight: Any, X: Cells, ranks: Ranks) -> np.ndarray:
         with ranks.together("checking sample_weight"):
@@ -350,18 +169,3 @@ class FractionalEstimator(Curves, Inputs, SharedParameters):
             if not ranks.is_alone and (not len(X) or (given is not None and not np.any(given))):
                 return np.zeros(len(X))  # other ranks may have samples, or some with a weight
             return _check_sample_weight(given, X.numbers, dtype=np.float64, ensure_non_negative=True)
-
-    def _dtype(self) -> torch.dtype:
-        return DTYPES[self.dtype]
-
-    def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
-
-
-def _loss_at_start(task: Task) -> float:
-    try:
-        return float(task.loss().detach())
-    except NotFiniteError:
-        return math.inf

@@ -19,7 +19,10 @@ from fracdnn.estimators.samples import classes_of_all
 from fracdnn.training.together import Ranks, ranks_here
 
 
-@documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
+@documented(
+    classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."),
+    temperature_=("float | None", "What logits are divided by, from held-out samples; None without `calibrate`."),
+)
 @with_parameters
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     """Softmax cross-entropy of a `FractionalNetwork` on standardised features.
@@ -85,8 +88,14 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
             return np.log(self.predict_proba(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """The logits; for two classes their difference, positive for the second."""
-        logits = self._run(X, self._fitted_network()).astype(np.float64)
+        """The logits; for two classes their difference, positive for the second. Of several members, the logarithms
+        of the probabilities.
+        """
+        network = self._fitted_network()
+        if len(self.members_) > 1:
+            logits = self.predict_log_proba(X)
+        else:
+            logits = self._run(X, network).astype(np.float64) / (self.temperature_ or 1.0)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict(self, X: Any) -> np.ndarray:
@@ -124,6 +133,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         return target
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
+        if self.temperature_ is not None:
+            return torch.softmax(output / self.temperature_, dim=1)
         # A network trained on smoothed labels tells smoothed probabilities, (1 − ε) p + ε / n_classes. Where it told
         # less than the smoothing alone, a class is still not impossible.
         smoothing = self._smoothing

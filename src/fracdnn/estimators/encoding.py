@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fracdnn.estimators.cells import Cells
-from fracdnn.estimators.samples import as_tensor, heaviest
+from fracdnn.estimators.samples import heaviest, rows_of_all
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training.together import Alone, Ranks
 
@@ -112,7 +112,7 @@ class Encoding:
         found[1] = torch.from_numpy(np.isnan(cells.numbers).any(0))
         texts, holes = ranks.largest(found, "the kinds of the columns").bool().tolist()
         columns: list[Numbers | Categories] = []
-        numbers, weights = _of_all(cells.numbers, ranks), _of_all(weight, ranks)
+        numbers, weights = rows_of_all(cells.numbers, ranks), rows_of_all(weight, ranks)
         for j, (is_text, hole) in enumerate(zip(texts, holes, strict=True)):
             if is_text:
                 columns.append(_categories(cells, j, weight, hole, ranks))
@@ -206,10 +206,3 @@ def _median(values: np.ndarray, weight: np.ndarray) -> float | None:
         places = np.searchsorted(up_to, half, side="left"), np.searchsorted(up_to, half, side="right")
         low, high = (values[order[min(place, n - 1)]] for place in places)
     return float(low / 2 + high / 2)
-
-
-def _of_all(values: np.ndarray, ranks: Ranks) -> np.ndarray:
-    """The rows of all ranks."""
-    if ranks.is_alone:
-        return values
-    return torch.cat([ranks.from_rank(r, as_tensor(values), "the samples") for r in range(ranks.count)]).numpy()

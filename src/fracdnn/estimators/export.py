@@ -3,7 +3,7 @@
 import copy
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -11,6 +11,8 @@ from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.estimators.encoding import Encoding
+from fracdnn.estimators.networks import mean_of
+from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
@@ -20,34 +22,60 @@ from fracdnn.training import Standardization
 
 
 class Deployed(nn.Module):
-    """From features to answers in one module, in float64: scale, run the network, then `answer` (must be traceable).
+    """From features to answers in one module, in float64: scale, run the members, then the mean of `answer` (must be
+    traceable).
 
     The memory's weights are constants here, since the order is what it is.
     """
 
     mean: torch.Tensor
     deviation: torch.Tensor
-    history: torch.Tensor
+    column: torch.Tensor
+    low: torch.Tensor
+    width: torch.Tensor
 
     def __init__(
         self,
-        network: FractionalNetwork,
+        members: Sequence[FractionalNetwork],
         standardization: Standardization,
+        shaping: Shaping,
         answer: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         super().__init__()
+        self.members = nn.ModuleList(_Member(network) for network in members)
+        for name, value in (vars(standardization) | vars(shaping)).items():
+            if isinstance(value, torch.Tensor):
+                self.register_buffer(name, value)
+        self._clip, self._answer = shaping.clip, answer
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        inputs = features.to(torch.float64)
+        shaping = Shaping(self._clip, self.column, self.low, self.width)
+        y = shaping(inputs, (inputs - self.mean) / self.deviation)
+        return mean_of(self._answer(member(y)) for member in self.members)
+
+    def use(self, activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]) -> None:
+        """Take these in place of torch's."""
+        for member in self.members:
+            assert isinstance(member, _Member)
+            member.activations = activations
+
+
+class _Member(nn.Module):
+    """A network written out."""
+
+    history: torch.Tensor
+
+    def __init__(self, network: FractionalNetwork) -> None:
+        super().__init__()
         self.network = copy.deepcopy(network).cpu().eval()
-        self.register_buffer("mean", standardization.mean)
-        self.register_buffer("deviation", standardization.deviation)
         order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
         self.register_buffer("history", memory_matrix(order, network.architecture.n_layers))
         self._factor = float(l1_step_factor(order, step_size))
-        self._answer = answer
-        self.activations = ACTIVATIONS
+        self.activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = ACTIVATIONS
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
         architecture, weights = self.network.architecture, self.network.weights()
-        y = (features.to(torch.float64) - self.mean) / self.deviation
         if weights.opening_weight is not None:
             activation = self.activations[architecture.opening_activation]
             y = activation(affine(y, weights.opening_weight, weights.opening_bias))
@@ -56,7 +84,7 @@ class Deployed(nn.Module):
             change = activation(affine(y, K, None if weights.b is None else weights.b[j]))
             y = torch.tensordot(self.history[j, : j + 1], states, dims=1) + self._factor * change
             states = torch.cat([states, y.unsqueeze(0)])
-        return self._answer(nn.functional.linear(y, weights.W))
+        return nn.functional.linear(y, weights.W)
 
 
 def check_exportable(encoding: Encoding) -> None:
@@ -80,7 +108,7 @@ def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype)
     if path.suffix == ".pt2":
         program = _program(module, example)
         return write_whole(path, lambda temporary: torch.export.save(program, temporary))
-    module.activations = {**ACTIVATIONS, "gelu": _single_gelu}
+    module.use({**ACTIVATIONS, "gelu": _single_gelu})
     return _write_onnx(path, _program(module, example))
 
 

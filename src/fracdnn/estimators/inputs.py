@@ -7,6 +7,7 @@ import numpy as np
 
 from fracdnn.estimators.cells import Cells
 from fracdnn.estimators.encoding import Encoding
+from fracdnn.estimators.shaping import Shaping
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Standardization
 from fracdnn.training.together import Ranks
@@ -18,6 +19,7 @@ class Inputs:
     network_: FractionalNetwork
     encoding_: Encoding
     standardization_: Standardization
+    shaping_: Shaping
     n_features_in_: int
     feature_names_in_: np.ndarray
 
@@ -44,13 +46,18 @@ class Inputs:
         names = getattr(self, "feature_names_in_", None)
         return {
             "standardization": vars(self.standardization_),
+            "shaping": vars(self.shaping_),
             "encoding": self.encoding_.to_document(),
             "features": {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]},
         }
 
     def _take_features(self, document: dict[str, Any]) -> None:
         n, names = document["features"]["n"], document["features"]["names"]
-        n_inputs, columns = self.network_.architecture.n_features, document.get("encoding")
+        columns, shaping = document.get("encoding"), document.get("shaping")
+        n_inputs = len(document["standardization"]["mean"])
+        self.shaping_ = Shaping.none() if shaping is None else Shaping.of_document(shaping, n_inputs)
+        if self.network_.architecture.n_features != n_inputs + self.shaping_.n_added:
+            raise ValueError("other features than the network's")
         self.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
         if n != (n_inputs if columns is None else len(columns)):
             raise ValueError("other features than the network's")

@@ -1,5 +1,7 @@
 """What estimators, model files and reports know of a network's inside, in one place."""
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -18,6 +20,19 @@ def n_outputs_of(network: FractionalNetwork) -> int:
 
 def n_layers_of(network: FractionalNetwork) -> int:
     return network.architecture.n_layers
+
+
+def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Of one as it is."""
+    found = list(answers)
+    return found[0] if len(found) == 1 else reduce(torch.add, found) / len(found)
+
+
+def checked_temperature(value: Any) -> float | None:
+    """A ValueError unless a file's temperature is one."""
+    if value is not None and not (isinstance(value, float) and 0 < value < float("inf")):
+        raise ValueError(f"a temperature of {value!r:.40}")
+    return value
 
 
 def network_document(network: FractionalNetwork) -> dict[str, Any]:

@@ -20,6 +20,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 COUNT = Interval(Integral, 1, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
+AUTO = StrOptions({"auto"})
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 
 Estimator = TypeVar("Estimator")
@@ -79,16 +80,34 @@ class SharedParameters(BaseEstimator):
         meaning="Bias of a layer: a number, a number for each unit, or none.",
     )
     learn_order: bool = parameter(default=False, allowed=["boolean"], meaning="Learn the order too, from `order` on.")
-    alpha: float = parameter(default=3e-3, allowed=[NOT_NEGATIVE], meaning="Decay of all matrices.")
+    n_members: int | str = parameter(
+        default="auto",
+        allowed=[COUNT, AUTO],
+        meaning="Networks whose answers are averaged, each trained without another part of the samples; "
+        '"auto" is 8 below 5,000 rows, 5 below 20,000, 2 below 100,000, then 1.',
+    )
+    clip: float | None = parameter(
+        default=3.0,
+        allowed=[None, POSITIVE],
+        meaning="Scaled features are bent smoothly so that they stay below this; None leaves them as they are.",
+    )
+    n_bins: int | str = parameter(
+        default="auto",
+        allowed=[Interval(Integral, 0, None, closed="left"), AUTO],
+        meaning="Bins between quantiles in which the network sees each number a second time; "
+        '"auto" is 8, or 0 for more than 128 features.',
+    )
+    alpha: float = parameter(default=3e-4, allowed=[NOT_NEGATIVE], meaning="Decay of all matrices.")
     solver: str = parameter(
         default="adam",
         allowed=[StrOptions({"lbfgs", "bfgs", "adam"})],
         meaning='Mini-batches with "adam"; all samples at once with the others.',
     )
-    max_iter: int = parameter(
-        default=60,
-        allowed=[COUNT],
-        meaning='Epochs of "adam", else most iterations; reaching it is no failure and warns of nothing.',
+    max_iter: int | str = parameter(
+        default="auto",
+        allowed=[COUNT, AUTO],
+        meaning='Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
+        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
     )
     max_time: float | None = parameter(
         default=None,
@@ -103,19 +122,30 @@ class SharedParameters(BaseEstimator):
         allowed=[POSITIVE],
         meaning='Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.',
     )
-    batch_size: int = parameter(default=200, allowed=[COUNT], meaning='Samples in a mini-batch of "adam".')
-    early_stopping: bool = parameter(
-        default=False,
-        allowed=["boolean"],
-        meaning="Stop when the loss of held-out samples no longer improves, and keep the best network.",
+    batch_size: int | str = parameter(
+        default="auto",
+        allowed=[COUNT, AUTO],
+        meaning='Samples in a mini-batch of "adam"; "auto" is an eighth of them as a power of 2 from 32 to 256, and '
+        "1,024 from 65,536 rows on.",
+    )
+    early_stopping: bool | str = parameter(
+        default="auto",
+        allowed=["boolean", AUTO],
+        meaning="Stop when the loss of held-out samples no longer improves, and keep the best network; each of several "
+        'members holds out a part of its own. "auto" does so from 10 rows on.',
     )
     validation_fraction: float = parameter(
         default=0.1,
         allowed=[Interval(Real, 0, 1, closed="neither")],
-        meaning="Share of the samples that `early_stopping` holds out.",
+        meaning="Share of the samples that `early_stopping` holds out where there is one member.",
+    )
+    calibrate: bool = parameter(
+        default=True,
+        allowed=["boolean"],
+        meaning="Divide a classifier's logits by a temperature that suits the samples `early_stopping` held out.",
     )
     n_iter_no_change: int = parameter(
-        default=10, allowed=[COUNT], meaning="Epochs or iterations without improvement before `early_stopping` stops."
+        default=30, allowed=[COUNT], meaning="Epochs or iterations without improvement before `early_stopping` stops."
     )
     checkpoint: str | os.PathLike | None = parameter(
         default=None, allowed=[None, str, os.PathLike], meaning="File that the state of the training is written to."

@@ -114,3 +114,10 @@ def classes_of_all(y: np.ndarray, ranks: Ranks) -> np.ndarray:
         got = "labels of both kinds" if found else "no samples on all ranks"
         raise ValueError(f"y must hold text on all ranks or numbers on all, got {got}; pass labels of one kind")
     return np.unique(np.concatenate(found))
+
+
+def rows_of_all(values: np.ndarray, ranks: Ranks) -> np.ndarray:
+    """The rows of all ranks."""
+    if ranks.is_alone:
+        return values
+    return torch.cat([ranks.from_rank(r, as_tensor(values), "the samples") for r in range(ranks.count)]).numpy()

@@ -1,10 +1,10 @@
-"""An estimator fitted to samples that come in pieces, as they are too many for memory.
+"""An estimator fitted to samples that come in pieces, as they are too many for memory: one network, without bins.
 
 On several processes each passes the same: all samples, of which it reads its part.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,16 @@ import torch
 
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
+from fracdnn.estimators.recipe import settled
 from fracdnn.estimators.regressor import FractionalRegressor
+from fracdnn.estimators.shaping import Shaping
 from fracdnn.training import (
     AdamTraining,
     Objective,
-    Regularization,
     Standardization,
     StreamedAdamTraining,
     StreamedTask,
+    Training,
 )
 from fracdnn.training.samples import Chunk, Samples
 from fracdnn.training.together import ranks_here
@@ -66,21 +68,29 @@ def _fit(
     scales = [standardization, *([estimator.target_scale_] if isinstance(estimator, FractionalRegressor) else [])]
     numbers = [part.tolist() for scale in scales for part in vars(scale).values()]
     ranks.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
-    generator = estimator._generator(ranks)
+    generator = torch.Generator().manual_seed(estimator._seed(ranks))
     estimator.n_features_in_, estimator.standardization_ = n_features, standardization
     estimator._take_numbers()
-    estimator.network_ = estimator._new_network(n_features, n_outputs, generator).to(estimator._dtype())
-    estimator._smoothing, alpha = estimator._label_smoothing(), float(estimator.alpha)
-    objective = Objective(loss, Regularization(class_map=alpha, decay=alpha), estimator._smoothing)
+    estimator.shaping_ = Shaping.none(None if estimator.clip is None else float(estimator.clip))
+    network = estimator._new_network(n_features, n_outputs, generator).to(estimator._dtype())
+    estimator._smoothing = estimator._label_smoothing()
+    objective = estimator._objective(loss)
 
-    def task(part: Samples, held_out: StreamedTask | None = None) -> StreamedTask:
+    def task(part: Samples, objective: Objective, held_out: StreamedTask | None = None) -> StreamedTask:
         scaled = _Scaled(part, estimator, weights)
-        return StreamedTask(estimator.network_, objective, scaled, generator, validation=held_out, ranks=ranks)
+        return StreamedTask(network, objective, scaled, generator, validation=held_out, ranks=ranks)
 
-    training = estimator._training()
-    if isinstance(training, AdamTraining):
-        training = StreamedAdamTraining(**{each.name: getattr(training, each.name) for each in fields(training)})
-    estimator._train_task(task(samples, None if validation is None else task(validation)), training)
+    recipe = settled(estimator, sum(samples.sizes), n_features)
+    recipe = replace(recipe, n_members=1, holds_out=validation is not None)
+
+    def training(member: int, max_time: float | None) -> Training:
+        found = estimator._training(recipe, member, max_time)
+        if not isinstance(found, AdamTraining):
+            return found
+        return StreamedAdamTraining(**{each.name: getattr(found, each.name) for each in fields(found)})
+
+    held_out = None if validation is None else task(validation, objective.unsmoothed())
+    estimator._train_tasks([task(samples, objective, held_out)], training, recipe.max_iter)
 
 
 @dataclass(frozen=True)

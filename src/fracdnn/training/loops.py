@@ -64,8 +64,10 @@ class Training(ABC):
             with task.ranks.interrupts_noted():
                 run.check_patience()
                 run.history.status = self._train(run)
+                run.end()
         except NoImprovementError:
             run.history.status = "no improvement"
+            run.end()
         except OutOfTimeError:
             run.history.status = "time limit"
         except KeyboardInterrupt:

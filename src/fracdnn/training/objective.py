@@ -1,6 +1,6 @@
 """What is minimised: a loss of the outputs plus the regularisation. The definition; `evaluation` says how it is run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -36,6 +36,10 @@ class Objective:
             raise InvalidArgumentError(
                 f"label_smoothing must lie in [0, 1), got {self.label_smoothing}; 0 takes the labels as they are"
             )
+
+    def unsmoothed(self) -> "Objective":
+        """With the labels as they are: what held-out samples are judged by."""
+        return replace(self, label_smoothing=0.0)
 
     def __call__(
         self, network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None

@@ -8,8 +8,11 @@ from fracdnn.training.history import Record
 
 
 @contextmanager
-def shown_progress(total: int) -> Iterator[Callable[[Record], None]]:
-    """Show loss, accuracy, gradient norm, line-search trials and the time left; yields what a task's `watch` takes."""
+def shown_progress(total: int) -> Iterator[Callable[..., None]]:
+    """Show loss, accuracy, gradient norm, line-search trials and the time left; yields what a task's `watch` takes.
+
+    Of several trainings in a row, `before` is how many iterations the ones before may have taken.
+    """
     require("rich")
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,7 +22,11 @@ def shown_progress(total: int) -> Iterator[Callable[[Record], None]]:
     columns = (BarColumn(bar_width=8), MofNCompleteColumn(), figures, TimeRemainingColumn(compact=True))
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("training", total=total, figures="")
-        yield lambda record: progress.update(bar, completed=record.iteration, figures=_figures(record))
+
+        def watch(record: Record, before: int = 0) -> None:
+            progress.update(bar, completed=before + record.iteration, figures=_figures(record))
+
+        yield watch
 
 
 def _figures(record: Record) -> str:

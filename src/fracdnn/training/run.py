@@ -4,7 +4,7 @@ import copy
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,23 @@ class Checkpoints:
 
     A run that is killed and resumed ends at the same bits as one that was not. Where there is no file yet, `resume`
     starts from the beginning. A file of other data, another network or other settings is refused.
+
+    With `at_end` the last record is written too, so that a training that came to its end is not begun again.
     """
 
     path: str | Path
     every: int = 50
     resume: bool = False
+    at_end: bool = False
 
     def __post_init__(self) -> None:
         check_count(self.every, "every", minimum=1)
+
+    def of_member(self, number: int) -> "Checkpoints":
+        """Those of one of several networks, which are trained one after the other: a file for each."""
+        path = Path(self.path)
+        name = path.name if number == 0 else f"{path.name}.{number + 1}"
+        return replace(self, path=path.with_name(name), at_end=True)
 
 
 class NoImprovementError(Exception):
@@ -75,6 +84,7 @@ class Run:
         ends: float | None = None,
     ) -> None:
         self._ends = ends
+        self._position: Callable[[], State] | None = None
         self.history = History()
         self.position: State = {}
         self._early_stopping = early_stopping
@@ -115,11 +125,19 @@ class Run:
             is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
             if is_due and self._ranks.is_first:
                 self._write(position())
+            self._position = None if is_due else position
             if self.task.watch is not None:
                 self.task.watch(record)
         self.check_patience()
         if is_over:
             raise OutOfTimeError
+
+    def end(self) -> None:
+        """The training came to its end: note where, if that is asked for and the last record was not written."""
+        if self._checkpoints is not None and self._checkpoints.at_end and self._position is not None:
+            with self._ranks.together("writing the last checkpoint"):
+                if self._ranks.is_first:
+                    self._write(self._position())
 
     def mark(self, number: int, position: Callable[[], State]) -> None:
         """Between records: a checkpoint where so many steps towards the next one are worth it."""
@@ -149,6 +167,10 @@ class Run:
         return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
 
     def _taken_held_out(self, held_out: torch.Tensor | None) -> torch.Tensor | None:
+        """The rows that a checkpoint says are held out."""
+        wanted = self._whole.held_out
+        if wanted is not None and not (held_out is not None and torch.equal(held_out, wanted)):
+            raise ValueError("other samples held out")
         if (held_out is None) != (self._early_stopping is None or self._whole.validation is not None):
             raise ValueError("samples held out without early stopping, or none with it")
         if held_out is not None:
@@ -163,6 +185,8 @@ class Run:
         if self._early_stopping is None or self._whole.validation is not None:
             return None
         n = self._whole.n
+        if self._whole.held_out is not None:
+            return self._whole.held_out
         held_out = max(1, int(self._early_stopping.fraction * n))
         if held_out == n:
             raise InvalidArgumentError(
@@ -177,7 +201,8 @@ class Run:
             kept[self._held_out] = False
             device = self._whole.x.device
             self.task = self._whole.part(kept.nonzero().squeeze(1).to(device))
-            self._validation = self._whole.part(self._held_out.to(device))
+            validation = self._whole.part(self._held_out.to(device))
+            self._validation = replace(validation, objective=validation.objective.unsmoothed())
 
     def _validate(self) -> float | None:
         if self._validation is None:

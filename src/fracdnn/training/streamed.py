@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ class StreamedTask:
     generator: torch.Generator = field(default_factory=torch.Generator)
     watch: Callable[[Record], None] | None = None
     validation: "StreamedTask | None" = None
+    held_out: ClassVar[None] = None  # nobody knows rows by numbers
     ranks: Ranks = field(default_factory=ranks_here, repr=False)
     # Of the last `backward`: weight of the samples in the right class, and of all. Nobody holds all outputs.
     output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)

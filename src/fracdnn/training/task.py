@@ -21,7 +21,8 @@ class Task:
     """A network, what to minimise, and the data: x [n, n_features], target, and a weight for each sample or none.
 
     `generator` draws mini-batches; `watch` is told of each record as it comes and may raise KeyboardInterrupt to end
-    the training there. `validation` is what early stopping looks at; where it is None, a part of the samples.
+    the training there. `validation` is what early stopping looks at; where it is None, a part of the samples:
+    `held_out` by their numbers, or a random one.
 
     On several processes each `Task` holds its own part of the samples, in any number, and what is computed of it is
     that of all: `rows` tells which they are, in the order of ranks where it is None. `identity` names the samples in
@@ -36,6 +37,7 @@ class Task:
     generator: torch.Generator = field(default_factory=torch.Generator)
     watch: Callable[[Record], None] | None = None
     validation: "Task | None" = None
+    held_out: torch.Tensor | None = None
     rows: Rows | None = None
     identity: str | None = None
     ranks: Ranks = field(default_factory=ranks_here, repr=False)

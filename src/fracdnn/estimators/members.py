@@ -1,0 +1,52 @@
+"""Several networks for one answer: which rows each is not trained on, and how sure they may be together."""
+
+from collections.abc import Sequence
+
+import torch
+
+from fracdnn.training import Task
+from fracdnn.training.together import Ranks
+
+# Factors of the logits that are tried, evenly in the logarithm; one far from 1 needs rows that speak for it.
+_FACTORS = torch.linspace(-1.5, 1.5, 121, dtype=torch.float64)
+_PENALTY = 1.0
+
+
+def parts(task: Task, n_parts: int, generator: torch.Generator) -> list[torch.Tensor]:
+    """The row numbers of random parts of nearly the same size, over which each class is spread evenly."""
+    order = torch.randperm(task.n, generator=generator)
+    if task.objective.loss == "cross_entropy":
+        order = order[torch.sort(task.all_targets()[order], stable=True).indices]
+    return [order[k::n_parts] for k in range(n_parts)]
+
+
+@torch.no_grad()
+def temperature_of(held_out: Sequence[Task], ranks: Ranks) -> float:
+    """By what to divide logits so that their probabilities have the least log-loss on samples held out of training.
+
+    Each task has its own network and the samples that this one was not trained on. The tempered log-loss of a handful
+    of samples says little, so that one sample's worth of (log T)² is added.
+    """
+    losses, weights = torch.zeros(len(_FACTORS), dtype=torch.float64), 0.0
+    with ranks.together("calibrating"):
+        for task in held_out:
+            logits, target = task.network(task.x).to("cpu", torch.float64), task.target.cpu()
+            weight = torch.ones(len(target)) if task.weight is None else task.weight.cpu()
+            weight = weight.to(torch.float64)
+            for place, factor in enumerate(_FACTORS.exp()):
+                each = torch.nn.functional.cross_entropy(logits * factor, target, reduction="none")
+                losses[place] += weight @ each
+            weights += float(weight.sum())
+    found = ranks.sum(torch.cat([losses, torch.tensor([weights], dtype=torch.float64)]), "the held-out losses")
+    n = sum(task.n for task in held_out)
+    losses = found[:-1] / found[-1] * n + _PENALTY * _FACTORS**2
+    return float(torch.exp(-_lowest(losses)))
+
+
+def _lowest(losses: torch.Tensor) -> torch.Tensor:
+    """Where the parabola through the least one and its neighbours has its lowest point."""
+    place = int(losses.argmin().clamp(1, len(losses) - 2))
+    before, here, after = losses[place - 1], losses[place], losses[place + 1]
+    bend = before - 2 * here + after
+    shift = 0.5 * (before - after) / bend if bend > 0 else torch.zeros(())
+    return _FACTORS[place] + shift.clamp(-1, 1) * (_FACTORS[1] - _FACTORS[0])

@@ -1,0 +1,55 @@
+"""What "auto" means: members, epochs, batches, bins and what is held out, by the size of the table.
+
+Found on the development half of the study; docs/estimators.md says how.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+# Members for tables with fewer rows than this; above the last one there is a single network.
+MEMBERS = ((10, 1), (5_000, 8), (20_000, 5), (100_000, 2))
+# With fewer rows nothing can be held out.
+FEWEST_TO_HOLD_OUT = 10
+# So many times the rows of a large table pass a member in all, but not fewer than LEAST_EPOCHS times each.
+MOST_EPOCHS, LEAST_EPOCHS, ROWS_PASSED = 100, 10, 1_000_000
+FULL_BATCH_ITERATIONS = 60
+STEPS_AN_EPOCH, SMALLEST_BATCH, LARGEST_BATCH = 8, 32, 256
+LARGE_TABLE, BATCH_OF_LARGE = 65_536, 1024
+# Tables with more inputs get no bins: they would be nine times as wide.
+BINS, MOST_INPUTS_WITH_BINS = 8, 128
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings with nothing left open."""
+
+    n_members: int
+    max_iter: int
+    batch_size: int
+    n_bins: int
+    holds_out: bool
+
+
+def settled(estimator: Any, n: int, n_inputs: int) -> Recipe:
+    """The estimator's settings for `n` different rows of `n_inputs` numbers."""
+    given = {name: getattr(estimator, name) for name in ("n_members", "max_iter", "batch_size", "n_bins")}
+    by_rule = {
+        "n_members": next((count for rows, count in MEMBERS if n < rows), 1),
+        "max_iter": _epochs(n) if estimator.solver == "adam" else FULL_BATCH_ITERATIONS,
+        "batch_size": _batch(n),
+        "n_bins": BINS if n_inputs <= MOST_INPUTS_WITH_BINS else 0,
+    }
+    chosen = {name: by_rule[name] if value == "auto" else int(value) for name, value in given.items()}
+    holds_out = n >= FEWEST_TO_HOLD_OUT if estimator.early_stopping == "auto" else bool(estimator.early_stopping)
+    return Recipe(**chosen, holds_out=holds_out)
+
+
+def _epochs(n: int) -> int:
+    return min(MOST_EPOCHS, max(LEAST_EPOCHS, ROWS_PASSED // max(n, 1)))
+
+
+def _batch(n: int) -> int:
+    """The power of 2 next above an eighth of the rows, within bounds; large tables take larger ones."""
+    if n >= LARGE_TABLE:
+        return BATCH_OF_LARGE
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << max(0, -(-n // STEPS_AN_EPOCH) - 1).bit_length()))

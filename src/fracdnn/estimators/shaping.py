@@ -1,0 +1,90 @@
+"""Between the scaled inputs and the network: outliers bent in, and each number a second time, in bins."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+FEWEST_BINS = 3
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """Scaled inputs z become z / √(1 + (z / clip)²), which stays within ±clip, and beside them stand the bins.
+
+    A bin of an input x is (x − low) / width, cut off at 0 and 1, less ½: over an input's bins, a network sees where
+    among the quantiles x lies. `column`, `low` and `width` [n_bins_in_all] say which input a bin belongs to and where
+    it is. Without a clip, inputs stay as they are.
+    """
+
+    clip: float | None
+    column: torch.Tensor
+    low: torch.Tensor
+    width: torch.Tensor
+
+    @classmethod
+    def none(cls, clip: float | None = None) -> "Shaping":
+        """Without bins."""
+        empty = torch.zeros(0, dtype=torch.float64)
+        return cls(clip, torch.zeros(0, dtype=torch.int64), empty, empty)
+
+    @classmethod
+    def of(cls, inputs: np.ndarray, weight: np.ndarray, n_bins: int, clip: float | None) -> "Shaping":
+        """Bins between quantiles of the rows, where each stands as often as its weight says.
+
+        Inputs of few different values, such as categories, have none.
+        """
+        found: list[tuple[int, np.ndarray]] = []
+        for place in range(inputs.shape[1]) if n_bins else ():
+            edges = _quantiles(inputs[:, place], weight, n_bins)
+            if len(edges) > FEWEST_BINS:
+                found.append((place, edges))
+        if not found:
+            return cls.none(clip)
+        column = np.concatenate([np.full(len(edges) - 1, place) for place, edges in found])
+        low = np.concatenate([edges[:-1] for _, edges in found])
+        width = np.concatenate([np.diff(edges) for _, edges in found])
+        return cls(clip, torch.from_numpy(column), torch.from_numpy(low), torch.from_numpy(width))
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any], n_inputs: int) -> "Shaping":
+        """The inverse of `vars`; a ValueError unless it is one of so many inputs."""
+        found = cls(**document)
+        shapes = {part.shape for part in (found.column, found.low, found.width)}
+        kinds = (found.column.dtype, found.low.dtype, found.width.dtype)
+        if len(shapes) != 1 or found.column.dim() != 1 or kinds != (torch.int64, torch.float64, torch.float64):
+            raise ValueError("bins that are none")
+        if len(found.column) and not 0 <= int(found.column.min()) <= int(found.column.max()) < n_inputs:
+            raise ValueError(f"bins of other inputs than the {n_inputs}")
+        if not bool(torch.isfinite(found.low).all()) or not bool((found.width > 0).all()):
+            raise ValueError("bins whose edges are not finite, or not in order")
+        if found.clip is not None and not (isinstance(found.clip, float) and 0 < found.clip < float("inf")):
+            raise ValueError(f"a clip of {found.clip!r:.40}")
+        return found
+
+    @property
+    def n_added(self) -> int:
+        """How many features there are beside the inputs."""
+        return len(self.column)
+
+    def __call__(self, inputs: torch.Tensor, scaled: torch.Tensor) -> torch.Tensor:
+        """The network's features, of inputs and the same scaled."""
+        if self.clip is not None:
+            scaled = scaled / (1.0 + (scaled / self.clip) ** 2).sqrt()
+        if not self.n_added:
+            return scaled
+        bins = ((inputs[:, self.column] - self.low) / self.width).clamp(0.0, 1.0) - 0.5
+        return torch.cat([scaled, bins], dim=1)
+
+
+def _quantiles(values: np.ndarray, weight: np.ndarray, n_bins: int) -> np.ndarray:
+    """The different ones among the values below which 0, 1/n_bins, … 1 of the weight lies."""
+    order = np.argsort(values, kind="stable")
+    up_to = np.cumsum(weight[order])
+    places = np.searchsorted(up_to, np.arange(n_bins + 1) / n_bins * up_to[-1], side="left")
+    edges = np.unique(values[order[np.minimum(places, len(values) - 1)]])
+    # Of values next to each other or far apart, a width may vanish or overflow.
+    with np.errstate(over="ignore"):
+        widths = np.diff(edges)
+    return edges if np.isfinite(widths).all() and (widths > np.finfo(np.float64).tiny).all() else edges[:0]
