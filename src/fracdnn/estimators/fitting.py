@@ -44,6 +44,7 @@ from fracdnn.training import (
 from fracdnn.training.digest import digest
 from fracdnn.training.history import layer_gradient_norms
 from fracdnn.training.loops import adam_epoch, new_adam
+from fracdnn.training.side_by_side import can_go_side_by_side, fit_side_by_side
 from fracdnn.training.together import Ranks
 
 # How a training ends from outside.
@@ -90,7 +91,11 @@ class Fitting(Inputs, SharedParameters):
             tasks.append(replace(task, network=network.to(self._dtype()), generator=generator))
         for each, rows in zip(tasks, held_out, strict=True):
             each.held_out = rows
-        self._train_tasks(tasks, partial(self._training, recipe), recipe.max_iter)
+        together = self._training(recipe, max_time=None if self.max_time is None else float(self.max_time))
+        if can_go_side_by_side(tasks, together):
+            self._train_side_by_side(tasks, together, recipe.max_iter)
+        else:
+            self._train_tasks(tasks, partial(self._of_member, recipe), recipe.max_iter)
 
     def _held_out(self, task: Task, recipe: Recipe, n_members: int, seed: int) -> list[torch.Tensor | None]:
         """The rows that each member is not trained on: a part of its own, or of a single one a share."""
@@ -104,6 +109,20 @@ class Fitting(Inputs, SharedParameters):
                 f"got {task.n} different samples in all; pass more samples, fewer members or early_stopping=False"
             )
         return list(found[:n_members])
+
+    def _train_side_by_side(self, tasks: list[Task], training: Any, max_iter: int) -> None:
+        """Train all members at once; the bar shows the first."""
+        self.__dict__.pop("_adam", None)
+        with shown_progress(max_iter) if self.verbose else nullcontext() as tasks[0].watch:
+            histories = fit_side_by_side(training, tasks)
+        self._keep(tasks, histories, next((h.status for h in histories if h.status in _CUT_SHORT), ""))
+
+    def _keep(self, tasks: list[Any], histories: list[History], ended: str) -> None:
+        """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short."""
+        self.members_ = [task.network for task in tasks]
+        self.temperature_ = self._temperature(tasks)
+        self._warn(histories, ended)
+        self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
     def _train_tasks(self, tasks: list[Any], training: Callable[[int, float | None], Training], max_iter: int) -> None:
         """Train the members while there is time, show how far they are, and keep what there is to tell.
@@ -125,11 +144,7 @@ class Fitting(Inputs, SharedParameters):
                     ended = histories[-1].status
                     break
         kept = [task for task, history in zip(tasks, histories, strict=False) if history.status not in _CUT_SHORT]
-        kept = kept or [first]
-        self.members_ = [task.network for task in kept]
-        self.temperature_ = self._temperature(kept)
-        self._warn(histories, ended)
-        self._tell(replace(histories[0], status=ended or histories[0].status), first)
+        self._keep(kept or [first], histories, ended)
 
     def _temperature(self, tasks: list[Any]) -> float | None:
         """How sure the members may be, where they classify and held samples out."""
@@ -158,7 +173,7 @@ class Fitting(Inputs, SharedParameters):
             )
         else:
             return
-        warnings.warn(text, ConvergenceWarning, stacklevel=6)
+        warnings.warn(text, ConvergenceWarning, stacklevel=7)
 
     def _train_on(
         self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
@@ -268,13 +283,12 @@ class Fitting(Inputs, SharedParameters):
                 )
         return True
 
-    def _training(self, recipe: Recipe, member: int = 0, max_time: float | None = None) -> Training:
+    def _training(self, recipe: Recipe, max_time: float | None = None) -> Training:
         # Plain numbers: a search may hand in NumPy's, which JSON does not know.
         stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
         checkpoints = None
         if self.checkpoint is not None:
-            whole = Checkpoints(os.fspath(self.checkpoint), int(self.checkpoint_every), self.resume)
-            checkpoints = whole if recipe.n_members == 1 else whole.of_member(member)
+            checkpoints = Checkpoints(os.fspath(self.checkpoint), int(self.checkpoint_every), self.resume)
         options: Any = {
             "early_stopping": stopping if recipe.holds_out else None,
             "checkpoints": checkpoints,
@@ -284,6 +298,13 @@ class Fitting(Inputs, SharedParameters):
         if self.solver == "adam":
             return AdamTraining(float(self.learning_rate), recipe.batch_size, recipe.max_iter, **options)
         return FullBatchTraining(self.solver, recipe.max_iter, float(self.tolerance), **options)
+
+    def _of_member(self, recipe: Recipe, member: int, max_time: float | None) -> Training:
+        """The training of one of several that are trained one after the other."""
+        whole = self._training(recipe, max_time)
+        if recipe.n_members == 1 or whole.checkpoints is None:
+            return whole
+        return replace(whole, checkpoints=whole.checkpoints.of_member(member))
 
     def _target(self, target: np.ndarray) -> torch.Tensor:
         """Class indices as they are, values in the network's dtype."""

@@ -70,7 +70,7 @@ class SharedParameters(BaseEstimator):
     )
     step_size: float = parameter(default=0.5, allowed=[POSITIVE], meaning="Time from a layer to the next.")
     activation: str = parameter(
-        default="gelu",
+        default="silu",
         allowed=[StrOptions(set(ACTIVATIONS))],
         meaning="Nonlinearity of the opening map and the layers.",
     )

@@ -9,17 +9,34 @@ from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.networks import n_outputs_of
-from fracdnn.estimators.samples import as_tensor, merge_repeated
+from fracdnn.estimators.parameters import POSITIVE, parameter, with_parameters
+from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
+from fracdnn.estimators.shaping import quantiles
 from fracdnn.training import Standardization
 from fracdnn.training.together import Ranks, ranks_here
 
+# The interquartile range of a normal distribution, in standard deviations.
+_QUARTILES = 1.349
 
-@documented(target_scale_=("Standardization", "Mean and scale of each output."))
+
+@documented(
+    target_scale_=("Standardization", "Mean and scale of each output."),
+    target_limits_=("ndarray of shape (2, n_outputs)", "What targets were taken to lie between."),
+)
+@with_parameters
 class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator):
-    """Squared error of a `FractionalNetwork` on standardised features and targets, one or several outputs.
+    """Squared error of a `FractionalNetwork` on scaled features and targets, one or several outputs.
 
-    X may be an array or a frame of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
+    It predicts the mean, as the squared error does, but of targets within `outlier_limit`. X may be an array or a frame
+    of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
     """
+
+    outlier_limit: float | None = parameter(
+        default=30.0,
+        allowed=[None, POSITIVE],
+        meaning="Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
+        "lay there, so that a few of them do not own the loss; None takes all as they are.",
+    )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
@@ -65,20 +82,42 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> None:
         _, merged, weights, _ = merge_repeated(X, values, weight, ranks)
-        self.target_scale_ = Standardization.of(as_tensor(merged), as_tensor(weights), ranks)
+        self.target_limits_ = self._limits(rows_of_all(merged, ranks), rows_of_all(weights, ranks))
+        self.target_scale_ = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights), ranks)
+
+    def _limits(self, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The least and the largest value of each output that are taken as they are; all of them where half agree."""
+        limits = np.repeat([[-np.inf], [np.inf]], values.shape[1], axis=1)
+        if self.outlier_limit is None:
+            return limits
+        for place in range(values.shape[1]):
+            low, middle, high = quantiles(values[:, place], weight, np.array([0.25, 0.5, 0.75]))
+            with np.errstate(over="ignore"):
+                reach = float(self.outlier_limit) * (high - low) / _QUARTILES
+                if np.isfinite(reach) and reach > 0:
+                    limits[:, place] = middle - reach, middle + reach
+        return limits
 
     def _scaled(self, target: np.ndarray) -> np.ndarray:
-        return self.target_scale_(as_tensor(target)).numpy()
+        return self.target_scale_(as_tensor(target.clip(*self.target_limits_))).numpy()
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         return self.target_scale_.undo(output)
 
     def _answer_document(self) -> dict[str, Any]:
-        return {"target": {"flat": self._flat, "scale": vars(self.target_scale_)}}
+        limits = torch.from_numpy(self.target_limits_.copy())
+        return {"target": {"flat": self._flat, "scale": vars(self.target_scale_), "limits": limits}}
 
     def _take_answer_document(self, document: dict[str, Any]) -> None:
         self._flat = bool(document["target"]["flat"])
         n_outputs = n_outputs_of(self.network_)
         self.target_scale_ = Standardization.of_document(document["target"]["scale"], n_outputs)
+        limits = document["target"].get("limits")  # which earlier files do not have
+        everything = np.repeat([[-np.inf], [np.inf]], n_outputs, axis=1)
+        self.target_limits_ = everything if limits is None else limits.numpy().copy()
+        if self.target_limits_.shape != (2, n_outputs) or not bool(
+            (self.target_limits_[0] < self.target_limits_[1]).all()
+        ):
+            raise ValueError("limits of other targets than the network's")
         if self._flat and n_outputs > 1:
             raise ValueError("a scaling of other targets than the network's")

@@ -37,7 +37,7 @@ class Shaping:
         """
         found: list[tuple[int, np.ndarray]] = []
         for place in range(inputs.shape[1]) if n_bins else ():
-            edges = _quantiles(inputs[:, place], weight, n_bins)
+            edges = _edges(inputs[:, place], weight, n_bins)
             if len(edges) > FEWEST_BINS:
                 found.append((place, edges))
         if not found:
@@ -78,12 +78,17 @@ class Shaping:
         return torch.cat([scaled, bins], dim=1)
 
 
-def _quantiles(values: np.ndarray, weight: np.ndarray, n_bins: int) -> np.ndarray:
-    """The different ones among the values below which 0, 1/n_bins, … 1 of the weight lies."""
+def quantiles(values: np.ndarray, weight: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """The least values that these shares of the weight do not exceed, where each stands as often as its weight says."""
     order = np.argsort(values, kind="stable")
     up_to = np.cumsum(weight[order])
-    places = np.searchsorted(up_to, np.arange(n_bins + 1) / n_bins * up_to[-1], side="left")
-    edges = np.unique(values[order[np.minimum(places, len(values) - 1)]])
+    places = np.searchsorted(up_to, shares * up_to[-1], side="left")
+    return values[order[np.minimum(places, len(values) - 1)]]
+
+
+def _edges(values: np.ndarray, weight: np.ndarray, n_bins: int) -> np.ndarray:
+    """Of bins that hold the same weight each, as far as the values are different."""
+    edges = np.unique(quantiles(values, weight, np.arange(n_bins + 1) / n_bins))
     # Of values next to each other or far apart, a width may vanish or overflow.
     with np.errstate(over="ignore"):
         widths = np.diff(edges)

@@ -52,6 +52,7 @@ def fit_regressor(
     """Fit to features [n, n_features] and values [n, 1], both in float64."""
     estimator._validate_params()
     estimator.target_scale_, estimator._flat = target_scale, True
+    estimator.target_limits_ = np.array([[-np.inf], [np.inf]])
     _fit(estimator, samples, validation, 1, "squared_error", standardization, None)
 
 
@@ -84,7 +85,7 @@ def _fit(
     recipe = replace(recipe, n_members=1, holds_out=validation is not None)
 
     def training(member: int, max_time: float | None) -> Training:
-        found = estimator._training(recipe, member, max_time)
+        found = estimator._of_member(recipe, member, max_time)
         if not isinstance(found, AdamTraining):
             return found
         return StreamedAdamTraining(**{each.name: getattr(found, each.name) for each in fields(found)})

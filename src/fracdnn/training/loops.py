@@ -53,9 +53,7 @@ class Training(ABC):
         if self.max_time is not None:
             check_positive(self.max_time, "max_time")
         ends = None if self.max_time is None else time.monotonic() + self.max_time
-        settings = {"way": type(self).__name__, **asdict(self)}
-        for name in ("checkpoints", "keep_interrupted", "max_time", self._limit):
-            settings.pop(name, None)
+        settings = self.settings()
         with task.ranks.together("checking the labels"):
             task.check_labels()
         limits = (getattr(self, self._limit, None), self.max_time)
@@ -77,6 +75,15 @@ class Training(ABC):
         finally:
             run.keep_best()
         return run.history
+
+    def settings(self) -> dict[str, Any]:
+        """What a checkpoint must have been written with to go on from it."""
+        found = {"way": type(self).__name__, **asdict(self)}
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in ("checkpoints", "keep_interrupted", "max_time", self._limit)
+        }
 
     @abstractmethod
     def _train(self, run: Run) -> str:

@@ -110,13 +110,17 @@ class Run:
         gradient_norm: float | None = None,
         line_search_trials: int = 0,
         accuracy: float | None = None,
+        score: float | None = None,
     ) -> None:
-        """Add a record for the point where the network and its gradients stand; `position` is how to go on from it."""
+        """Add a record for the point where the network and its gradients stand; `position` is how to go on from it.
+
+        `score` is the loss of the held-out samples, where that is known.
+        """
         network = self.task.network
         if gradient_norm is None:
             gradients = [p.grad for p in network.parameters() if p.grad is not None]
             gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
-        number, score = len(self.history.records) + 1, self._validate()
+        number, score = len(self.history.records) + 1, self._validate(score)
         layers = layer_gradient_norms(network)
         record = Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
         self.history.records.append(record)
@@ -204,11 +208,17 @@ class Run:
             validation = self._whole.part(self._held_out.to(device))
             self._validation = replace(validation, objective=validation.objective.unsmoothed())
 
-    def _validate(self) -> float | None:
+    @property
+    def validation(self) -> Task | None:
+        """The samples that are held out, with the labels as they are."""
+        return self._validation
+
+    def _validate(self, score: float | None) -> float | None:
         if self._validation is None:
             return None
-        with torch.no_grad():
-            score = float(self._validation.data_loss())
+        if score is None:
+            with torch.no_grad():
+                score = float(self._validation.data_loss())
         self._waited += 1
         if score < self._best_score:
             self._best_score, self._waited = score, 0
@@ -217,7 +227,11 @@ class Run:
 
     def _write(self, position: State) -> None:
         assert self._checkpoints is not None
-        document = {
+        write_document(self._checkpoints.path, "checkpoint", self.document(position))
+
+    def document(self, position: State) -> State:
+        """The whole state of the training, to go on from."""
+        return {
             "identity": self._identity,
             "position": position,
             "history": self.history.to_dict(),
@@ -228,7 +242,6 @@ class Run:
             "best_score": self._best_score,
             "waited": self._waited,
         }
-        write_document(self._checkpoints.path, "checkpoint", document)
 
     def _saved(self) -> State | None:
         if self._checkpoints is None or not self._checkpoints.resume:
@@ -241,6 +254,12 @@ class Run:
         if content is None:
             return None
         document = read_document(path, "checkpoint", content)
+        self._check_identity(document)
+        return document
+
+    def _check_identity(self, document: State) -> None:
+        """Refuse the state of another training."""
+        path = self._checkpoints.path if self._checkpoints is not None else None
         with self.restoring():
             for name, value in self._identity.items():
                 if document["identity"].get(name) != value:
@@ -248,7 +267,6 @@ class Run:
                         f"{path} must be a checkpoint of this training, got one with other {name}; "
                         f"go on with what it was begun with, or remove the file to start anew"
                     )
-        return document
 
     def _from_first(self, content: bytes | None) -> bytes | None:
         """The first rank's: others may have no such file."""
