@@ -19,10 +19,7 @@ from fracdnn.estimators.samples import classes_of_all
 from fracdnn.training.together import Ranks, ranks_here
 
 
-@documented(
-    classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."),
-    temperature_=("float | None", "What logits are divided by, from held-out samples; None without `calibrate`."),
-)
+@documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
 @with_parameters
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     """Softmax cross-entropy of a `FractionalNetwork` on standardised features.
