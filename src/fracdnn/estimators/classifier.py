@@ -27,9 +27,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     X may be an array or a frame of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
     """
 
-    alpha: float = 1e-3
     label_smoothing: float = parameter(
-        default=0.1,
+        default=0.05,
         allowed=[Interval(Real, 0, 1, closed="left")],
         meaning="Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
     )
