@@ -2,6 +2,7 @@
 
 import inspect
 import tomllib
+from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +50,8 @@ def estimator_parameters() -> dict[str, inspect.Parameter]:
 
 
 def _annotation(name: str, constraints: list[Any]) -> Any:
+    from fracdnn.estimators.parameters import AUTO
+
     kind = _kind(constraints)
     flag = f"--{name.replace('_', '-')}"
     options: dict[str, Any] = {
@@ -58,8 +61,10 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
     }
     if kind is bool:
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", **options)]
-    if None in constraints and kind is int:
-        return Annotated[Any, typer.Option(flag, parser=_number_or_none, metavar="INTEGER|none", **options)]
+    words = [word for word, rule in (("none", None), ("auto", AUTO)) if rule in constraints]
+    if words and kind in (int, float):
+        shown = "|".join(["INTEGER" if kind is int else "FLOAT", *words])
+        return Annotated[Any, typer.Option(flag, parser=_number_or(kind, words), metavar=shown, **options)]
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
@@ -86,6 +91,10 @@ def _help(name: str, constraints: list[Any]) -> str:
 def _rule(constraint: Any) -> str:
     from sklearn.utils._param_validation import Interval, StrOptions
 
+    from fracdnn.estimators.parameters import AUTO
+
+    if constraint == AUTO:  # of which the meaning tells
+        return ""
     if isinstance(constraint, StrOptions):
         return f"One of {', '.join(sorted(constraint.options))}"
     if not isinstance(constraint, Interval):
@@ -116,13 +125,19 @@ def _shown(default: Any) -> str:
     return "none" if default is None else str(default)
 
 
-def _number_or_none(text: str) -> Any:
-    if text.lower() == "none":
-        return "none"
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a whole number nor 'none'") from None
+def _number_or(kind: type, words: list[str]) -> Callable[[str], Any]:
+    """What parses a number or one of the words, which stay as they are."""
+
+    def parsed(text: str) -> Any:
+        if text.lower() in words:
+            return text.lower()
+        try:
+            return kind(text)
+        except ValueError:
+            what = "whole number" if kind is int else "number"
+            raise typer.BadParameter(f"{text!r} is neither a {what} nor {' or '.join(map(repr, words))}") from None
+
+    return parsed
 
 
 def check_encoding(name: str) -> None:

@@ -262,6 +262,8 @@ def info(path: Path, *, as_json: bool) -> None:
         "classes": plain(estimator.classes_) if model.is_classifier else None,
         "columns": model.preparation.to_document(),
         "network": {**estimator.network_.options, "order": estimator.order_},
+        "members": len(estimator.members_),
+        "temperature": estimator.temperature_,
         "training": {"iterations": estimator.n_iter_, "loss": estimator.loss_, "status": estimator.history_.status},
         "details": model.details,
     }
@@ -272,9 +274,12 @@ def info(path: Path, *, as_json: bool) -> None:
     lines = {
         "model": f"{document['estimator']} for {model.target!r}",
         "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}",
+        "members": str(len(estimator.members_)),
         "order": f"{estimator.order_:g}" + (" (learned)" if learned else ""),
         "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",
     }
+    if estimator.temperature_ is not None:
+        lines["temperature"] = f"{estimator.temperature_:.4g}"
     if model.is_classifier:
         lines["classes"] = listed([str(name) for name in estimator.classes_])
     for part in ("training", "test"):

@@ -53,17 +53,31 @@ def examined(source: str, settings: Any, ranks: Ranks) -> ExaminedTable:
     drawn = ranks.from_rank(0, torch.tensor(secrets.randbits(32)), "the seed of what is held out")
     division = Division(
         test=settings.test_fraction,
-        validation=float(parameters["validation_fraction"]) if parameters["early_stopping"] else 0.0,
+        validation=float(parameters["validation_fraction"]) if _holds_out(parameters["early_stopping"]) else 0.0,
         seed=int(drawn) if seed is None else int(seed),
     )
     names = {"task": settings.task, "drop": settings.drop, "categorical": settings.categorical}
     return examine(stream, settings.target, division=division, ranks=ranks, **names)
 
 
+def _holds_out(early_stopping: bool | str) -> bool:
+    """Only where it is asked for: "auto" trains on all rows of a streamed table."""
+    return early_stopping != "auto" and bool(early_stopping)
+
+
+def say_one_network(parameters: dict[str, Any], quiet: bool) -> None:
+    """Of what is given for several members or bins, that a streamed table has none."""
+    for name, least in (("n_members", 1), ("n_bins", 0)):
+        given = parameters.get(name, "auto")
+        if given != "auto" and given > least:
+            flag = f"--{name.replace('_', '-')} {given}"
+            say(f"{flag} is not used: a streamed table trains one network, without bins", quiet)
+
+
 def fit(estimator: Any, table: ExaminedTable) -> None:
     samples = table.samples("training")
     validation = table.samples("validation") if table.n_rows("validation") else None
-    if estimator.early_stopping and validation is None:
+    if _holds_out(estimator.early_stopping) and validation is None:
         fail("--early-stopping must leave rows to stop by, got none; pass a larger --validation-fraction")
     target = table.target
     if target.classes is not None:

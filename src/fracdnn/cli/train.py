@@ -13,7 +13,7 @@ import torch
 import typer
 
 from fracdnn.cli import streamed
-from fracdnn.cli.checkpoints import choose_checkpoint, say_resumed
+from fracdnn.cli.checkpoints import choose_checkpoint, files_of, say_resumed, space_checkpoints
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores, shown
 from fracdnn.cli.options import check_encoding
@@ -54,6 +54,7 @@ class Settings:
     encoding: str = UTF_8
     timeout: float = TIMEOUT
     parameters: dict[str, Any] = field(default_factory=dict)
+    spaces_checkpoints: bool = False
 
 
 @dataclass
@@ -85,6 +86,7 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     _check_settings(settings)
     checkpoint = choose_checkpoint(settings.parameters, out, run)
+    settings.spaces_checkpoints = run is not None and "checkpoint_every" not in settings.parameters
     with process_group(settings.timeout) as ranks:
         with ranks.together("looking at the table"):
             is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
@@ -97,7 +99,8 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
             if ranks.is_first:
                 paths = _finish(learned, source, out, run, as_json)
         if checkpoint is not None and not learned.interrupted and ranks.is_first:
-            checkpoint.unlink(missing_ok=True)
+            for file in files_of(checkpoint):
+                file.unlink(missing_ok=True)
     if learned.interrupted:
         _say_interrupted(learned.model.estimator, paths, quiet)
     if learned.interrupted or learned.search_cut_short:
@@ -122,8 +125,9 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
 
 def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None:
     kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
-    what = f"the model is the best so far (iteration {estimator.n_iter_}): {paths.get('model', '')}{kept}"
-    is_there = estimator.checkpoint is not None and Path(estimator.checkpoint).exists()
+    members = f", {len(estimator.members_)} members" if len(estimator.members_) > 1 else ""
+    what = f"the model is the best so far (iteration {estimator.n_iter_}{members}): {paths.get('model', '')}{kept}"
+    is_there = estimator.checkpoint is not None and files_of(Path(estimator.checkpoint))
     then = f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
     say(f"training was interrupted; {what}; {then}", quiet)
 
@@ -151,7 +155,7 @@ def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[
 def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
     with ranks.together("reading and preparing the table"):
         table = _prepared(source, settings, quiet)
-        estimator = _estimator(table.task, settings, quiet)
+        estimator = _estimator(table.task, settings, len(table.train_rows), table.X.shape[1], quiet)
     if not ranks.is_alone:
         ranks.check_same(table=_digest(table))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
@@ -182,7 +186,8 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     n_features = len(preparation.feature_names)
     say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)
     with ranks.together("looking at the settings"):
-        estimator = _estimator(target.task, settings, quiet)
+        estimator = _estimator(target.task, settings, n_learned, n_features, quiet)
+        streamed.say_one_network(settings.parameters, quiet)
     interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks, quiet)
     model = TableModel(estimator, preparation, settings.target, {})
     found = streamed.scores_of(model, table, ranks, "training", "validation")
@@ -306,13 +311,16 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
     return sorted(kept.tolist()), sorted(held_out.tolist())
 
 
-def _estimator(task: str, settings: Settings, quiet: bool) -> Any:
+def _estimator(task: str, settings: Settings, n_rows: int, n_features: int, quiet: bool) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
     for name in ("class_weight", "label_smoothing"):
         if task == "regression" and parameters.pop(name, None) is not None:
             fail(f"{name} must go with classification, got a regression; leave it out")
-    return kind(**parameters, verbose=not quiet)
+    estimator = kind(**parameters, verbose=not quiet)
+    if settings.spaces_checkpoints:
+        space_checkpoints(estimator, n_rows, n_features)
+    return estimator
 
 
 def _search(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, quiet: bool) -> Search:

@@ -19,10 +19,7 @@ from fracdnn.estimators.samples import classes_of_all
 from fracdnn.training.together import Ranks, ranks_here
 
 
-@documented(
-    classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."),
-    temperature_=("float | None", "What logits are divided by, from held-out samples; None without `calibrate`."),
-)
+@documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
 @with_parameters
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     """Softmax cross-entropy of a `FractionalNetwork` on standardised features.
@@ -30,9 +27,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     X may be an array or a frame of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
     """
 
-    alpha: float = 1e-3
     label_smoothing: float = parameter(
-        default=0.1,
+        default=0.05,
         allowed=[Interval(Real, 0, 1, closed="left")],
         meaning="Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
     )

@@ -1,6 +1,7 @@
 """The estimators' docstrings: parameters from their declarations, and what a fit leaves, in numpydoc's sections."""
 
 import inspect
+import textwrap
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -11,10 +12,19 @@ Estimator = TypeVar("Estimator")
 
 # What both estimators have after a fit: type and meaning.
 FITTED = {
-    "network_": ("FractionalNetwork", "The trained network, in float64."),
-    "order_": ("float", "The order of the network, learned or as it was given."),
+    "network_": (
+        "FractionalNetwork",
+        "The first of `members_`, in float64; `history_`, `loss_` and curves are of its training.",
+    ),
+    "members_": ("list of FractionalNetwork", "The trained networks, whose answers are averaged."),
+    "temperature_": (
+        "float | None",
+        "What a classifier's logits are divided by, from held-out samples; None without `calibrate` or such samples.",
+    ),
+    "order_": ("float", "The order of the networks as it was given, or the mean of those they learned."),
     "encoding_": ("Encoding", "How columns become inputs of the network; `feature_names` are the names of these."),
     "standardization_": ("Standardization", "Mean and scale of each input."),
+    "shaping_": ("Shaping", "How scaled inputs are clipped, and the bins beside them."),
     "history_": ("History", "A record for each epoch or iteration; `status` says why the training ended."),
     "n_iter_": ("int", "Epochs or iterations that were run."),
     "loss_": ("float", "The last loss, with the decay."),
@@ -44,7 +54,8 @@ def documented(**fitted: tuple[str, str]) -> Callable[[type[Estimator]], type[Es
 
 
 def _section(title: str, rows: dict[str, tuple[str, str]]) -> str:
-    lines = [f"{name} : {kind}\n    {meaning}" for name, (kind, meaning) in rows.items()]
+    indented = textwrap.TextWrapper(120, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    lines = [f"{name} : {kind}\n{indented.fill(meaning)}" for name, (kind, meaning) in rows.items()]
     return "\n".join([title, "-" * len(title), *lines])
 
 
