@@ -22,7 +22,7 @@ from fracdnn.training.together import Ranks, ranks_here
 @documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
 @with_parameters
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
-    """Softmax cross-entropy of a `FractionalNetwork` on standardised features.
+    """Softmax cross-entropy of a `FractionalNetwork` on scaled features; the mean of several, calibrated.
 
     X may be an array or a frame of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
     """
