@@ -53,6 +53,6 @@ def say_resumed(estimator: Any, quiet: bool) -> None:
     last = files[-1]
     document = read_document(last, "checkpoint")
     with checked(last, "checkpoint"):
-        done = len(document["history"]["records"])
+        done = max(len(each["history"]["records"]) for each in document.get("members", [document]))
     member = "" if last == path else f" of member {last.suffix[1:]}"
     say(f"--resume goes on after iteration {done}{member}: {last}", quiet)
