@@ -9,6 +9,7 @@ from sklearn.neural_network import MLPClassifier
 
 import fracdnn
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from tests.plain import PLAIN
 
 X, y = load_iris(return_X_y=True)
 KINDS = [FractionalClassifier, FractionalRegressor]
@@ -16,7 +17,7 @@ NAMES = ["loss_curve_", "best_loss_", "validation_scores_", "best_validation_sco
 
 
 def small(kind=FractionalClassifier, **options):
-    return kind(**{"n_layers": 2, "width": 8, "max_iter": 12, "random_state": 0, **options})
+    return kind(**{**PLAIN, "n_layers": 2, "width": 8, "max_iter": 12, "random_state": 0, **options})
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

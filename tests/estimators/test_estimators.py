@@ -12,13 +12,16 @@ from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.samples import merge_repeated
 from fracdnn.training.together import Alone
+from tests.plain import PLAIN
 
 IRIS = load_iris(return_X_y=True)
 
 
 def contract():
-    """The checks of both estimators; one trains for thousands of iterations, on what is tested here as well."""
-    for estimator in (FractionalClassifier(), FractionalRegressor()):
+    """The checks of both estimators, one of them with members; one trains for thousands of iterations, on what is
+    tested here as well.
+    """
+    for estimator in (FractionalClassifier(n_members=2, max_iter=30), FractionalRegressor(n_members=1, max_iter=60)):
         for each, check in estimator_checks_generator(estimator, mark="skip"):
             name = f"{type(estimator).__name__}-{check.func.__name__}-{check.keywords}"
             marks = [pytest.mark.slow] if check.func.__name__ == "check_class_weight_classifiers" else []
@@ -32,11 +35,13 @@ def test_the_contract_of_scikit_learn(estimator, check):
 
 
 def small(kind=FractionalClassifier, **options):
-    return kind(**{"solver": "lbfgs", "n_layers": 3, "width": 8, "max_iter": 40, "random_state": 0, **options})
+    return kind(**{**PLAIN, "solver": "lbfgs", "n_layers": 3, "width": 8, "max_iter": 40, "random_state": 0, **options})
 
 
 def test_iris_by_cross_validation_in_a_pipeline():
-    scores = cross_val_score(make_pipeline(StandardScaler(), FractionalClassifier(random_state=0)), *IRIS, cv=5)
+    scores = cross_val_score(
+        make_pipeline(StandardScaler(), FractionalClassifier(n_members=2, random_state=0)), *IRIS, cv=5
+    )
     assert scores.mean() > 0.94
 
 
@@ -111,13 +116,17 @@ def test_warm_start_goes_on():
 
 def test_regression_with_one_and_several_outputs():
     X, y = make_peaks(400, random_state=0)
-    regressor = FractionalRegressor(alpha=1e-4, random_state=0).fit(X, y)
+    options = {**PLAIN, "alpha": 1e-4, "max_iter": 60, "random_state": 0}
+    regressor = FractionalRegressor(**options).fit(X, y)
     assert regressor.score(X, y) > 0.95
     assert regressor.predict(X).shape == (400,)
-    both = FractionalRegressor(alpha=1e-4, random_state=0).fit(X, np.stack([y, 100 - 5 * y], 1))
+    both = FractionalRegressor(**options).fit(X, np.stack([y, 100 - 5 * y], 1))
     assert both.predict(X).shape == (400, 2)
     assert both.score(X, np.stack([y, 100 - 5 * y], 1)) > 0.95
-    assert cross_val_score(FractionalRegressor(random_state=0), *load_diabetes(return_X_y=True), cv=3).mean() > 0.2
+    assert (
+        cross_val_score(FractionalRegressor(n_members=2, random_state=0), *load_diabetes(return_X_y=True), cv=3).mean()
+        > 0.2
+    )
 
 
 def test_history_and_clone():

@@ -9,13 +9,14 @@ from sklearn.datasets import load_diabetes, load_iris
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn.operators import ACTIVATIONS
+from tests.plain import PLAIN
 
 IRIS = load_iris(return_X_y=True)
 
 
 def fitted(**options):
     return FractionalClassifier(
-        **{"solver": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
+        **{**PLAIN, "solver": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
     ).fit(*IRIS)
 
 
@@ -61,7 +62,9 @@ def test_every_activation(activation, tmp_path):
 
 def test_regressors_give_values_in_the_targets_units(tmp_path):
     X, y = load_diabetes(return_X_y=True)
-    regressor = FractionalRegressor(n_layers=3, width=6, max_iter=20, random_state=0, dtype="float64").fit(X, y)
+    regressor = FractionalRegressor(n_layers=3, width=6, max_iter=20, random_state=0, dtype="float64", n_members=2).fit(
+        X, y
+    )
     found = run_onnx(regressor.export(tmp_path / "diabetes.onnx"), X, np.float64)
     np.testing.assert_allclose(found[:, 0], regressor.predict(X), rtol=1e-6)
 

@@ -20,13 +20,14 @@ from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.cells import Cells
 from fracdnn.estimators.encoding import MOST_CATEGORIES, Categories, Encoding, Numbers
 from fracdnn.exceptions import FileContentError, InvalidArgumentError, InvalidTypeError
+from tests.plain import PLAIN
 
 KINDS = [FractionalClassifier, FractionalRegressor]
 N = 120
 
 
 def small(kind=FractionalClassifier, **options):
-    return kind(**{"solver": "lbfgs", "n_layers": 2, "width": 6, "max_iter": 15, "random_state": 0, **options})
+    return kind(**{**PLAIN, "solver": "lbfgs", "n_layers": 2, "width": 6, "max_iter": 15, "random_state": 0, **options})
 
 
 def columns(holes=True, seed=0):

@@ -18,13 +18,14 @@ import fracdnn
 from fracdnn.container import _digest, read_document, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidTypeError
+from tests.plain import PLAIN
 
 X, y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 
 
 def fitted(**options):
-    options = {"solver": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
+    options = {**PLAIN, "solver": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
     return FractionalClassifier(**options).fit(X, NAMES[y])
 
 
@@ -63,7 +64,7 @@ def test_a_loaded_classifier_is_the_saved_one(options, tmp_path):
 
 @pytest.mark.parametrize("values", [y + 10, y + 10.0, y == 1, NAMES[y].astype(object)], ids=lambda v: str(v.dtype))
 def test_labels_of_every_kind_come_back(values, tmp_path):
-    before = FractionalClassifier(n_layers=2, width=3, max_iter=3, random_state=0).fit(X, values)
+    before = FractionalClassifier(**PLAIN, n_layers=2, width=3, max_iter=3, random_state=0).fit(X, values)
     after = FractionalClassifier.load(before.save(tmp_path / "model.fracdnn"))
     assert after.classes_.dtype == before.classes_.dtype
     np.testing.assert_array_equal(after.predict(X), before.predict(X))
@@ -72,7 +73,8 @@ def test_labels_of_every_kind_come_back(values, tmp_path):
 @pytest.mark.parametrize("columns", [0, [0, 1]])
 def test_a_loaded_regressor_is_the_saved_one(columns, tmp_path):
     table = pd.DataFrame(X, columns=["a", "b", "c", "d"])
-    before = FractionalRegressor(n_layers=2, width=5, max_iter=10, random_state=0).fit(table[["c", "d"]], X[:, columns])
+    before = FractionalRegressor(n_members=3, n_layers=2, width=5, max_iter=10, random_state=0)
+    before.fit(table[["c", "d"]], X[:, columns])
     after = fracdnn.load(before.save(tmp_path / "model.fracdnn"))
     np.testing.assert_array_equal(after.predict(table[["c", "d"]]), before.predict(table[["c", "d"]]))
     assert after.feature_names_in_.tolist() == ["c", "d"]
@@ -247,7 +249,7 @@ TARGET_FORGERIES = [
 
 @pytest.mark.parametrize("forge", TARGET_FORGERIES)
 def test_targets_that_lie_build_nothing(forge, tmp_path):
-    regressor = FractionalRegressor(n_layers=2, width=3, max_iter=3, random_state=0).fit(X, X[:, :2])
+    regressor = FractionalRegressor(**PLAIN, n_layers=2, width=3, max_iter=3, random_state=0).fit(X, X[:, :2])
     document = read_document(regressor.save(tmp_path / "model.fracdnn"), "model")
     forge(document)
     write_document(tmp_path / "model.fracdnn", "model", document)

@@ -28,7 +28,7 @@ def accuracy(estimator, X, y):
 if __name__ == "__main__":
     X, y = load_iris(return_X_y=True)
     scoring = {"threads": threads, "accuracy": accuracy}
-    model, space = FractionalClassifier(max_iter=5, random_state=0), {"order": [0.3, 1.0]}
+    model, space = FractionalClassifier(max_iter=5, n_members=2, random_state=0), {"order": [0.3, 1.0]}
     one, two = (
         GridSearchCV(model, space, cv=2, n_jobs=jobs, scoring=scoring, refit="accuracy").fit(X, y) for jobs in (1, 2)
     )
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     assert torch.get_num_threads() > 1 or joblib.cpu_count() == 1
     found = [max(each.cv_results_["mean_test_threads"]) for each in (one, two)]
     print(found[0] <= joblib.cpu_count(), 2 * found[1] <= max(joblib.cpu_count(), 2))
-    made = [FractionalClassifier(max_iter=5, random_state=0, order=order) for order in (0.3, 1.0)]
+    made = [FractionalClassifier(max_iter=5, n_members=2, random_state=0, order=order) for order in (0.3, 1.0)]
     models = joblib.Parallel(n_jobs=2)(joblib.delayed(each.fit)(X, y) for each in made)
     for each, own in zip(models, made):
         # In float32, a sum's last digit may depend on the number of threads.
