@@ -35,9 +35,9 @@ from fracdnn.files import write_whole
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
-from fracdnn.tabular.preparation import check_columns, listed
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.rounds import in_order, parts_here
+from fracdnn.tabular.words import check_columns, listed
 from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:

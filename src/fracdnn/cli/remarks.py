@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fracdnn.tabular.preparation import listed, quoted
+from fracdnn.tabular.words import listed, quoted
 
 FEW_ROWS = 20
 

@@ -26,8 +26,9 @@ from fracdnn.exceptions import TableError
 from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, check_columns, listed
+from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.words import check_columns, listed
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fracdnn.tabular.preparation import (
-    MOST_CATEGORIES,
+from fracdnn.tabular.cells import (
     Strays,
     as_categories,
     check_commas,
@@ -19,9 +18,10 @@ from fracdnn.tabular.preparation import (
     is_ambiguous,
     missing_as_null,
     parsed,
-    quoted,
 )
+from fracdnn.tabular.preparation import MOST_CATEGORIES
 from fracdnn.tabular.summaries import Moments, Quantiles
+from fracdnn.tabular.words import quoted
 
 if TYPE_CHECKING:
     import polars as pl

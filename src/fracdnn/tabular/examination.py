@@ -10,13 +10,15 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import TableError
+from fracdnn.tabular.cells import parsed
 from fracdnn.tabular.columns import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.tabular.model import check_target_name, target_column
-from fracdnn.tabular.preparation import Preparation, check_columns, parsed, quoted
+from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.statistics import TableStatistics
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
 from fracdnn.tabular.tree import Tree, shared
+from fracdnn.tabular.words import check_columns, quoted
 from fracdnn.training import Samples, Standardization
 from fracdnn.training.samples import Chunk
 from fracdnn.training.together import Alone, Ranks

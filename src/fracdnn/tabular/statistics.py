@@ -13,18 +13,11 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import TableError
+from fracdnn.tabular.cells import are_numbers, skips_text
 from fracdnn.tabular.columns import Cell, ColumnSummary, Numbers, is_usable
-from fracdnn.tabular.preparation import (
-    MOST_CATEGORIES,
-    Column,
-    Preparation,
-    are_numbers,
-    prepared,
-    quoted,
-    skips_text,
-    too_many_categories,
-)
+from fracdnn.tabular.preparation import MOST_CATEGORIES, Column, Preparation, prepared, too_many_categories
 from fracdnn.tabular.summaries import Moments
+from fracdnn.tabular.words import quoted
 from fracdnn.training import Standardization
 
 if TYPE_CHECKING:
