@@ -131,3 +131,10 @@ def has_no_text(dtype: "pl.DataType") -> bool:
     import polars as pl
 
     return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
+
+
+def is_usable(dtype: "pl.DataType") -> bool:
+    """Whether a column of the type may be numbers, categories or dates."""
+    import polars as pl
+
+    return not (dtype == pl.Time or has_no_text(dtype))
