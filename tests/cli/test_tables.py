@@ -658,8 +658,7 @@ def test_what_is_few_is_said_before_training(tmp_path):
         assert "warning: 2 of 21 classes have one row to learn from" in told
         assert "warning: 21 classes in 40 rows; for a value, pass --task regression" in told
         assert "warning" not in after
-        if limit != "0":
-            assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
+        assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
 
 
 def test_parquet_of_all_kinds(tmp_path):

@@ -18,7 +18,7 @@ from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores, shown
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
-from fracdnn.cli.remarks import on_ids, on_rows
+from fracdnn.cli.remarks import ids_among, on_ids, on_rows
 from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -139,7 +139,8 @@ def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
-    for remark in on_ids(preparation.number_names, X[train_rows, : len(preparation.number_names)]):
+    numbers = preparation.number_names
+    for remark in on_ids(ids_among(numbers, X[train_rows, : len(numbers)]), len(train_rows)):
         say(remark, quiet)
     return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
 
@@ -178,7 +179,8 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings, quiet)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
     counts = target.counts if target.classes is not None else None
-    for note in (*table.notes, *on_rows(n_learned, n_test, settings.test_fraction, counts)):
+    remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
+    for note in (*table.notes, *remarks):
         say(note, quiet)
     n_features = len(preparation.feature_names)
     say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)

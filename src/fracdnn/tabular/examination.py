@@ -48,13 +48,16 @@ class Division:
 
 @dataclass(frozen=True)
 class ExaminedTable:
-    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows."""
+    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows, `ids` columns that may
+    be ids.
+    """
 
     stream: TableStream
     division: Division
     target: Target
     preparation: Preparation
     notes: list[str]
+    ids: list[str]
     standardization: Standardization
     sizes: np.ndarray
     n_without_target: int
@@ -149,6 +152,7 @@ def examine(
         found,
         preparation,
         notes,
+        statistics.ids(),
         statistics.standardization(preparation),
         sizes,
         int(counts[:, len(ROLES)].sum()),

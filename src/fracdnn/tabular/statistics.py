@@ -63,6 +63,12 @@ class TableStatistics:
         deviation = np.concatenate([*(each.deviation for each in number), spread, *(each.deviation for each in dates)])
         return Standardization.of_moments(torch.from_numpy(mean), torch.from_numpy(deviation))
 
+    def ids(self) -> list[str]:
+        """Columns with a different whole number in each row to learn from, as far as that is known: they rise or fall
+        from row to row, or there are no more of them than `Quantiles` keeps.
+        """
+        return [name for name, column in self._columns.items() if column.is_numbers and column.is_id]
+
     def digest(self) -> str:
         """The same for the same table; another one has other sums."""
         digest = hashlib.sha256()
@@ -99,6 +105,14 @@ class _ColumnStatistics:
         if self.is_numbers or dates is None or not dates.moments.count[0]:
             return False
         return are_numbers(self.summary.cells - dates.learned_strays, self.summary.cells)
+
+    @property
+    def is_id(self) -> bool:
+        """Of a column of numbers."""
+        course, quantiles, rows = self.numbers.course, self.numbers.quantiles, self.summary.rows
+        if not course.is_whole or self.numbers.moments.count[0] < rows:
+            return False
+        return course.rises or course.falls or (not quantiles.rank_error and len(quantiles.values) == rows)
 
     def strays(self, kind: str) -> Strays:
         return (self.dates if kind == "date" else self.numbers).strays
