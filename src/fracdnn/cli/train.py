@@ -97,8 +97,11 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         with ranks.together("writing the model"):
             if ranks.is_first:
                 paths = _finish(learned, source, out, run, as_json)
-        if checkpoint is not None and not learned.interrupted and ranks.is_first:
+        is_out_of_time = learned.model.estimator.history_.status == "time limit"
+        if checkpoint is not None and not (learned.interrupted or is_out_of_time) and ranks.is_first:
             checkpoint.unlink(missing_ok=True)
+    if is_out_of_time:
+        say(f"the time is over; {_then(learned.model.estimator)}", quiet)
     if learned.interrupted:
         _say_interrupted(learned.model.estimator, paths, quiet)
     if learned.interrupted or learned.search_cut_short:
@@ -124,9 +127,12 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
 def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None:
     kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
     what = f"the model is the best so far (iteration {estimator.n_iter_}): {paths.get('model', '')}{kept}"
+    say(f"training was interrupted; {what}; {_then(estimator)}", quiet)
+
+
+def _then(estimator: Any) -> str:
     is_there = estimator.checkpoint is not None and Path(estimator.checkpoint).exists()
-    then = f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
-    say(f"training was interrupted; {what}; {then}", quiet)
+    return f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
