@@ -1,16 +1,14 @@
 """Ctrl-C at a moment of a command's own work.
 
-A moment is a number, the tick of a progress bar or of a search's status at which the signal comes, the name of a file
-that is written and about to be put in its place, or what several processes wait for; of these, the last one gets the
-signal, and only it. The signal is a real one and the process is a real one; only the
-moment is no matter of time.
+A moment is a number, the tick of a progress bar at which the signal comes, the name of a file that is written and about
+to be put in its place, or what several processes wait for; of these, the last one gets the signal, and only it. The
+signal is a real one and the process is a real one; only the moment is no matter of time.
 """
 
 import signal
 from pathlib import Path
 
 from rich.progress import Progress
-from rich.status import Status
 
 from fracdnn.training.together import Together
 
@@ -48,6 +46,5 @@ def interrupt_at(moment):
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     Progress.update, Progress.advance = counted(Progress.update), counted(Progress.advance)
-    Status.update = counted(Status.update)
     Path.replace = watched(Path.replace)
     Together._wait = awaited(Together._wait)

@@ -80,3 +80,24 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     done = run(*command, "--resume", "--checkpoint", "none", cwd=tmp_path)
     assert "--resume finds nothing to go on from: --checkpoint is none" in done.stderr
     assert not (tmp_path / "run" / "model.ckpt").exists()
+
+
+@pytest.mark.parametrize("limit", ["1TB", "0"])
+def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
+    """To the same digits as one that had the time; without checkpoints, the command says that it cannot."""
+    write_iris(tmp_path)
+    command = ["train", "iris.csv", "--target", "species", "--max-iter", "9", "--memory-limit", limit]
+    done = run(*command, "--run", "run", "--max-time", "1e-6", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "training reached max_time=1e-06 s after 1 of at most 9 iterations" in done.stderr
+    assert done.stderr.endswith("fracdnn: the time is over; --resume goes on from run/model.ckpt\n")
+    assert json.loads(done.stdout)["status"] == "time limit"
+    done = run(*command, "--run", "run", "--resume", "--json", cwd=tmp_path)
+    assert "--resume goes on after iteration 1: run/model.ckpt" in done.stderr
+    assert json.loads(done.stdout)["iterations"] == 9
+    assert not (tmp_path / "run" / "model.ckpt").exists()
+    resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
+    assert run(*command, "--out", "whole.fracdnn", cwd=tmp_path).returncode == 0
+    assert run("predict", "whole.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
+    done = run(*command, "--out", "m.fracdnn", "--max-time", "1e-6", cwd=tmp_path)
+    assert "the time is over; there is no checkpoint to --resume from" in done.stderr

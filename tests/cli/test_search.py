@@ -36,6 +36,8 @@ def test_processes_do_not_change_what_is_found(folder):
     assert one.stdout == two.stdout
     assert one.stderr == two.stderr
     trials = json.loads(one.stdout)["search"]
+    best = max(sum(trial["scores"]) / 5 for trial in trials)
+    assert f"90/90 fits, best accuracy {best:.4f} of 18 settings" in one.stderr
     settings = [{name: value for name, value in trial.items() if name != "scores"} for trial in trials]
     names = [name for name in SPACE if name != "order"]
     own = {name: fracdnn.FractionalClassifier().get_params()[name] for name in names}
@@ -61,10 +63,11 @@ def test_rows_in_the_order_of_the_target_are_shuffled(folder):
 
 
 def test_ctrl_c_keeps_what_is_done(folder):
-    """After three settings of 18, with fits under way in other processes."""
-    done = searched("iris.csv", "species", "--max-iter", "20", "--jobs", "2", "--json", folder=folder, moment="4")
+    """In the first fit of the fourth setting of 18, with others under way in other processes."""
+    done = searched("iris.csv", "species", "--max-iter", "20", "--jobs", "2", "--json", folder=folder, moment="19")
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
+    assert "15/90 fits, best accuracy" in done.stderr
     assert "the search was interrupted after 3 of 18 settings; the best of them is trained now" in done.stderr
     document = json.loads(done.stdout)
     assert len(document["search"]) == 3

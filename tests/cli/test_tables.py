@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -599,6 +600,35 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize("limit", ["1TB", "0"])
+def test_dates_become_features(limit, tmp_path):
+    """Of a season and a trend; from text and from a type the same, also for rows that come later."""
+    n = 600
+    days = [date(2022, 1, 1) + timedelta(k) for k in range(n)]
+    values = [
+        4 * np.sin(2 * np.pi * (day.month - 1) / 12) + (day.isoweekday() > 5) + k / 300 for k, day in enumerate(days)
+    ]
+    table = pl.DataFrame({"day": days, "y": values})
+    write(table, tmp_path / "t.parquet")
+    write(table.with_columns(pl.col("day").cast(str)), tmp_path / "t.csv")
+    command = ["--target", "y", "--memory-limit", limit, "--max-iter", "60"]
+    found = []
+    for ending in ("csv", "parquet"):
+        done = run("train", f"t.{ending}", *command, "--run", ending, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "column 'day' holds dates; learned from are days since 2022-01-0" in done.stderr
+        assert json.loads(done.stdout)["test"]["R2"] > 0.8
+        assert "month, weekday" in run("info", f"{ending}/model.fracdnn", cwd=tmp_path).stdout
+        assert run("report", ending, "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+        found += [
+            run("predict", f"{ending}/model.fracdnn", f"t.{new}", cwd=tmp_path).stdout for new in ("csv", "parquet")
+        ]
+    assert found[0] == found[1] == found[2] == found[3]
+    done = run("predict", "csv/model.fracdnn", "-", cwd=tmp_path, stdin="day\n2024-01-01\nsoon\n\n")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+
+
 def test_rare_classes_are_learned(tmp_path):
     table = iris()
     rare = table[:1].with_columns(pl.lit("rare").alias("species"))
@@ -628,8 +658,7 @@ def test_what_is_few_is_said_before_training(tmp_path):
         assert "warning: 2 of 21 classes have one row to learn from" in told
         assert "warning: 21 classes in 40 rows; for a value, pass --task regression" in told
         assert "warning" not in after
-        if limit != "0":
-            assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
+        assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
 
 
 def test_parquet_of_all_kinds(tmp_path):

@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+import typer
 
 import fracdnn
+from fracdnn.cli.reproduce import reproduce_parts
 from fracdnn.experiments.depth_independence import DepthIndependence, prolong
 from fracdnn.experiments.flow import separability
 from fracdnn.experiments.page import filled
@@ -64,6 +66,27 @@ def test_parts_by_name_without_the_perfume_table(tmp_path):
     run = fracdnn_command("reproduce", *names, "--quick", "--out", tmp_path, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     check_files(tmp_path, names)
+
+
+def test_without_the_perfume_table_other_parts_run_and_the_end_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    """Nothing in the cache, and a network that nobody answers on."""
+    monkeypatch.setenv("FRACDNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    needing = [name for name, part in PARTS.items() if part.needs_perfume]
+    out = tmp_path / "results"
+    with pytest.raises(typer.Exit) as ended:
+        reproduce_parts([needing[0], "mittag-leffler", needing[1]], out, quick=True, perfume_path=None)
+    assert ended.value.exit_code == 1
+    check_files(out, ["mittag-leffler"])
+    told = capsys.readouterr()
+    assert f"numbers and figures: {out}" in told.out
+    first, last = told.err.splitlines()[0], told.err.splitlines()[-1]
+    assert first == "fracdnn: the perfume table cannot be fetched; other parts run without it"
+    assert last.startswith(f"fracdnn: {needing[0]}, {needing[1]} could not run without the perfume table: ")
+    assert last.endswith("(or --perfume PATH)")
+    with pytest.raises(typer.Exit):
+        reproduce_parts(needing[:1], tmp_path / "none", quick=True, perfume_path=None)
+    assert not list((tmp_path / "none").iterdir())
 
 
 def test_what_the_user_can_mend(tmp_path):

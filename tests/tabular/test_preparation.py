@@ -5,7 +5,8 @@ import pytest
 
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import split_target, target_values, task_of
-from fracdnn.tabular.preparation import Column, Preparation, nearest
+from fracdnn.tabular.preparation import Column, Preparation
+from fracdnn.tabular.words import nearest
 
 
 @pytest.mark.parametrize("cell", [b"\xff", [1, 2], {"a": 1}, timedelta(1)], ids=lambda cell: type(cell).__name__)

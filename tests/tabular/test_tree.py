@@ -58,6 +58,7 @@ def sent(summary):
     return type(summary).from_document(read_document("a message", "summary", content)["summary"])
 
 
+DAYS = ["2024-05-31", "soon", "2024-06-01 12:30", None]
 LABELS = {
     "text": pl.Series(["a", "é\n,", "tensor at", "a"]),
     "numbers": pl.Series([0.1, 5e-324, -math.inf, 0.1]),
@@ -85,7 +86,7 @@ def test_a_target_can_be_sent(kind):
 
 @pytest.mark.parametrize(
     "cells",
-    [["1,5", "bad", "inf", None], ["a", "tensor at", None, "a"], [f"s{k}" for k in range(300)], [None, None], []],
+    [["1,5", "bad", "inf", None], ["a", "tensor at", None, "a"], [f"s{k}" for k in range(300)], [None, None], [], DAYS],
 )
 def test_a_column_can_be_sent(cells):
     column, n = pl.Series("a", cells, dtype=pl.String), len(cells)

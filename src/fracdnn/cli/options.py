@@ -12,7 +12,7 @@ import typer
 from fracdnn.cli.messages import fail
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.tabular.encodings import checked_encoding
-from fracdnn.tabular.preparation import nearest
+from fracdnn.tabular.words import nearest
 
 # The command's own options, and what a TOML file may hold for them.
 OWN_KINDS: dict[str, tuple[type, ...]] = {

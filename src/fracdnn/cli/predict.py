@@ -35,9 +35,10 @@ from fracdnn.files import write_whole
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
-from fracdnn.tabular.preparation import check_columns, listed
+from fracdnn.tabular.preparation import Column
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.rounds import in_order, parts_here
+from fracdnn.tabular.words import check_columns, listed
 from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:
@@ -293,9 +294,14 @@ def info(path: Path, *, as_json: bool) -> None:
     for heading in ("column", "kind", "values"):
         table.add_column(heading)
     for column in model.preparation.columns:
-        values = listed(column.categories, most=8) if column.kind == "category" else f"median {column.median:g}"
-        table.add_row(column.name, column.kind, values)
+        table.add_row(column.name, column.kind, _column_values(column))
     Console(markup=False).print(table)
+
+
+def _column_values(column: Column) -> str:
+    if column.kind == "category":
+        return listed(column.categories, most=8)
+    return f"since {column.first}: {', '.join(column.parts)}" if column.kind == "date" else f"median {column.median:g}"
 
 
 def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool) -> None:

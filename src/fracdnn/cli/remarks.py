@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fracdnn.tabular.preparation import listed, quoted
+from fracdnn.tabular.words import listed, quoted
 
 FEW_ROWS = 20
 
@@ -27,15 +27,17 @@ def on_rows(n_learned: int, n_test: int, test_fraction: float, class_counts: np.
     return found
 
 
-def on_ids(names: Sequence[str], numbers: np.ndarray) -> list[str]:
-    """Of columns of numbers [n, k]: those that look like ids, a different whole number in each row."""
-    if len(numbers) < FEW_ROWS:
-        return []
-    ids = [name for name, column in zip(names, numbers.T, strict=True) if _is_id(column)]
-    if not ids:
+def on_ids(ids: Sequence[str], n_learned: int) -> list[str]:
+    """Of columns that look like ids."""
+    if not ids or n_learned < FEW_ROWS:
         return []
     drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])
     return [f"{listed(ids)} holds a different whole number in each row; if that is an id, leave it out: {drop}"]
+
+
+def ids_among(names: Sequence[str], numbers: np.ndarray) -> list[str]:
+    """Of columns of numbers [n, k]: those with a different whole number in each row."""
+    return [name for name, column in zip(names, numbers.T, strict=True) if _is_id(column)]
 
 
 def _is_id(column: np.ndarray) -> bool:

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from fracdnn.cli.messages import fail, written
+from fracdnn.cli.messages import fail, say, written
 from fracdnn.datasets import Perfume, load_perfume
-from fracdnn.exceptions import FracdnnError, MissingExtraError
+from fracdnn.exceptions import DownloadError, FracdnnError, MissingExtraError
 from fracdnn.experiments.part import Numbers, Part
 from fracdnn.experiments.parts import PARTS
 from fracdnn.experiments.results import write_figures, write_result
@@ -25,8 +25,12 @@ def reproduce_parts(names: list[str], out: Path, *, quick: bool, perfume_path: P
     chosen = _chosen(names)
     with written(out):
         out.mkdir(parents=True, exist_ok=True)
-    perfume = _perfume(perfume_path) if any(part.needs_perfume for part in chosen) else None
-    found = _run(chosen, out, quick=quick, perfume=perfume)
+    perfume, missing, left_out = None, "", [part for part in chosen if part.needs_perfume]
+    if left_out:
+        perfume, missing = _perfume(perfume_path, is_needed=left_out == chosen)
+    if perfume is not None:
+        left_out = []
+    found = _run([part for part in chosen if part not in left_out], out, quick=quick, perfume=perfume)
     table = RichTable(title="The paper, and here" + (" (--quick: not the paper's setting)" if quick else ""))
     for heading in ("part", "what", "paper", "here"):
         table.add_column(heading)
@@ -36,6 +40,12 @@ def reproduce_parts(names: list[str], out: Path, *, quick: bool, perfume_path: P
         table.add_section()
     Console().print(table)
     typer.echo(f"numbers and figures: {out}")
+    if left_out:
+        fail(f"{_names(left_out)} could not run without the perfume table: {missing}")
+
+
+def _names(parts: list[Part]) -> str:
+    return ", ".join(part.name for part in parts)
 
 
 def _chosen(names: list[str]) -> list[Part]:
@@ -47,13 +57,18 @@ def _chosen(names: list[str]) -> list[Part]:
     return [PARTS[name] for name in dict.fromkeys(names)]
 
 
-def _perfume(path: Path | None) -> Perfume:
+def _perfume(path: Path | None, *, is_needed: bool) -> tuple[Perfume | None, str]:
+    """The table, or why it could not be fetched, if others can do without; a path that is wrong ends all at once."""
     try:
-        return load_perfume(path)
+        return load_perfume(path), ""
     except MissingExtraError:
         raise
     except FracdnnError as error:
-        fail(f"{error} (or --perfume PATH)")
+        why = f"{error} (or --perfume PATH)"
+        if is_needed or not isinstance(error, DownloadError):
+            fail(why)
+        say("the perfume table cannot be fetched; other parts run without it")
+        return None, why
 
 
 def _run(parts: list[Part], out: Path, *, quick: bool, perfume: Perfume | None) -> list[tuple[Part, Numbers]]:

@@ -7,8 +7,8 @@ import numpy as np
 
 from fracdnn.cli.messages import written
 from fracdnn.files import write_whole
+from fracdnn.tabular.cells import has_no_text, parsed
 from fracdnn.tabular.model import TableModel
-from fracdnn.tabular.preparation import has_no_text, parsed
 
 if TYPE_CHECKING:
     import polars as pl

@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
@@ -68,12 +70,13 @@ def search(
     candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
     trials: list[Trial] = []
     interrupted = False
+    score = "accuracy" if is_classifier(estimator) else "R2"
+    say(f"trying {len(settings)} settings, {len(folds)} folds each", quiet)
     try:
-        with Console(stderr=True, quiet=quiet).status("") as status:
-            status.update(f"trying {len(settings)} settings, {len(folds)} folds each")
-            for trial in _tried(candidate, settings, X, y, folds, jobs):
+        with _bar(len(settings) * len(folds), quiet) as show:
+            for trial in _tried(candidate, settings, X, y, folds, jobs, lambda: show(1, _best(trials, score))):
                 trials.append(trial)
-                status.update(f"trying {len(settings)} settings, {len(folds)} folds each: {len(trials)} done")
+                show(0, _best(trials, score))
     except KeyboardInterrupt:
         if not trials:
             raise
@@ -81,7 +84,7 @@ def search(
     trials.sort(key=lambda trial: -trial.mean)  # the earlier one where two are alike
     if trials[0].mean == -math.inf:
         fail("--search must reach one finite score, got none; scale the target, or pass a smaller --learning-rate")
-    Console(stderr=True, quiet=quiet).print(_table(trials, "accuracy" if is_classifier(estimator) else "R2"))
+    Console(stderr=True, quiet=quiet).print(_table(trials, score))
     if interrupted:
         done = f"{len(trials)} of {len(settings)} settings"
         say(f"the search was interrupted after {done}; the best of them is trained now", quiet)
@@ -114,14 +117,39 @@ def _folds(estimator: Any, X: np.ndarray, y: np.ndarray, seed: Any, quiet: bool)
     return folds
 
 
+def _best(trials: list[Trial], score: str) -> str:
+    return f", best {score} {max(trial.mean for trial in trials):.4f} of {len(trials)} settings" if trials else ""
+
+
+@contextmanager
+def _bar(total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
+    """A bar for so many fits on standard error; yields what is told how many more are done, and the best so far."""
+    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("fits{task.fields[found]}"))
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(*columns, TimeRemainingColumn(compact=True), console=console) as progress:
+        bar = progress.add_task("search", total=total, found="")
+
+        yield lambda fits, found: progress.update(bar, advance=fits, found=found)
+
+
 def _tried(
-    candidate: Any, settings: list[Setting], X: np.ndarray, y: np.ndarray, folds: Sequence[Any], jobs: int
+    candidate: Any,
+    settings: list[Setting],
+    X: np.ndarray,
+    y: np.ndarray,
+    folds: Sequence[Any],
+    jobs: int,
+    advance: Callable[[], None],
 ) -> Iterator[Trial]:
     """Each setting as soon as its folds are done, in their order."""
     work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
     scores = Parallel(n_jobs=jobs, return_as="generator")(work)
     for setting in settings:
-        yield Trial(setting, [next(scores) for _ in folds])
+        found = []
+        for _ in folds:
+            found.append(next(scores))
+            advance()
+        yield Trial(setting, found)
 
 
 def _score(

@@ -12,10 +12,10 @@ from fracdnn.cli.metrics import Scores, new_scores
 from fracdnn.cli.ranks import processes_here
 from fracdnn.estimators import FractionalClassifier
 from fracdnn.estimators.streamed import fit_classifier, fit_regressor
+from fracdnn.tabular.cells import has_no_text
 from fracdnn.tabular.examination import Division, ExaminedTable, examine
 from fracdnn.tabular.memory import bytes_of, free_bytes, needed_bytes, shown_bytes
 from fracdnn.tabular.model import TableModel
-from fracdnn.tabular.preparation import has_no_text
 from fracdnn.tabular.streaming import TableStream
 from fracdnn.training.together import Ranks
 

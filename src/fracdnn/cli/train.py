@@ -18,7 +18,7 @@ from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores, shown
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
-from fracdnn.cli.remarks import on_ids, on_rows
+from fracdnn.cli.remarks import ids_among, on_ids, on_rows
 from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -26,8 +26,9 @@ from fracdnn.exceptions import TableError
 from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation, check_columns, listed
+from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.words import check_columns, listed
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
@@ -98,9 +99,12 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         with ranks.together("writing the model"):
             if ranks.is_first:
                 paths = _finish(learned, source, out, run, as_json)
-        if checkpoint is not None and not learned.interrupted and ranks.is_first:
+        is_out_of_time = learned.model.estimator.history_.status == "time limit"
+        if checkpoint is not None and not (learned.interrupted or is_out_of_time) and ranks.is_first:
             for file in files_of(checkpoint):
                 file.unlink(missing_ok=True)
+    if is_out_of_time:
+        say(f"the time is over; {_then(learned.model.estimator)}", quiet)
     if learned.interrupted:
         _say_interrupted(learned.model.estimator, paths, quiet)
     if learned.interrupted or learned.search_cut_short:
@@ -127,9 +131,12 @@ def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None
     kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
     members = f", {len(estimator.members_)} members" if len(estimator.members_) > 1 else ""
     what = f"the model is the best so far (iteration {estimator.n_iter_}{members}): {paths.get('model', '')}{kept}"
+    say(f"training was interrupted; {what}; {_then(estimator)}", quiet)
+
+
+def _then(estimator: Any) -> str:
     is_there = estimator.checkpoint is not None and files_of(Path(estimator.checkpoint))
-    then = f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
-    say(f"training was interrupted; {what}; {then}", quiet)
+    return f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
@@ -142,7 +149,8 @@ def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
-    for remark in on_ids(preparation.number_names, X[train_rows, : len(preparation.number_names)]):
+    numbers = preparation.number_names
+    for remark in on_ids(ids_among(numbers, X[train_rows, : len(numbers)]), len(train_rows)):
         say(remark, quiet)
     return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
 
@@ -181,7 +189,8 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings, quiet)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
     counts = target.counts if target.classes is not None else None
-    for note in (*table.notes, *on_rows(n_learned, n_test, settings.test_fraction, counts)):
+    remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
+    for note in (*table.notes, *remarks):
         say(note, quiet)
     n_features = len(preparation.feature_names)
     say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)

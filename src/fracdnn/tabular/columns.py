@@ -1,7 +1,7 @@
 """What one pass keeps of a column of a table, in bounded memory; summaries of parts merge into one.
 
 A column may be numbers, which only the whole table can tell, and categories while they are few: where they are not in
-one part, they are in no other either, and nothing of them is kept.
+one part, they are in no other either, and nothing of them is kept. Nor of dates, where a part has more other cells.
 """
 
 from collections import Counter
@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fracdnn.tabular.preparation import (
-    MOST_CATEGORIES,
+from fracdnn.tabular.cells import (
     Strays,
     as_categories,
     check_commas,
-    has_no_text,
     is_ambiguous,
+    is_usable,
     missing_as_null,
     parsed,
-    quoted,
 )
+from fracdnn.tabular.dates import date_strays, may_be_dates, parts_of, seconds_in
+from fracdnn.tabular.preparation import MOST_CATEGORIES
 from fracdnn.tabular.summaries import Moments, Quantiles
+from fracdnn.tabular.words import quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,13 +75,41 @@ class Commas:
 
 
 @dataclass(frozen=True)
+class Course:
+    """Whether numbers are whole, and whether each is larger than the one before, or each smaller; the ends, if any."""
+
+    is_whole: bool
+    rises: bool
+    falls: bool
+    ends: tuple[float, ...]
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> "Course":
+        steps = np.diff(numbers)
+        ends = (float(numbers[0]), float(numbers[-1])) if len(numbers) else ()
+        return cls(bool((numbers == np.round(numbers)).all()), bool((steps > 0).all()), bool((steps < 0).all()), ends)
+
+    def merged(self, other: "Course") -> "Course":
+        if not (self.ends and other.ends):
+            return self if self.ends else other
+        rises, falls = self.ends[1] < other.ends[0], self.ends[1] > other.ends[0]
+        return Course(
+            self.is_whole and other.is_whole,
+            self.rises and other.rises and rises,
+            self.falls and other.falls and falls,
+            (self.ends[0], other.ends[1]),
+        )
+
+
+@dataclass(frozen=True)
 class Numbers:
-    """The numbers of a column, how many cells to learn from are none, and of all rows those that are none, the first of
-    them, and the first that is not finite.
+    """The numbers of a column and their course, how many cells to learn from are none, and of all rows those that are
+    none, the first of them, and the first that is not finite.
     """
 
     moments: Moments
     quantiles: Quantiles
+    course: Course
     commas: Commas
     learned_strays: int
     strays: Strays
@@ -91,6 +120,7 @@ class Numbers:
         return Numbers(
             self.moments.merged(other.moments),
             self.quantiles.merged(other.quantiles),
+            self.course.merged(other.course),
             self.commas.merged(other.commas),
             self.learned_strays + other.learned_strays,
             self.strays.merged(other.strays),
@@ -103,10 +133,66 @@ class Numbers:
         return cls(
             Moments.from_document(document["moments"]),
             Quantiles.from_document(document["quantiles"]),
+            Course(**{**document["course"], "ends": tuple(document["course"]["ends"])}),
             Commas(**document["commas"]),
             document["learned_strays"],
-            Strays(document["strays"]["count"], tuple(document["strays"]["examples"])),
+            _strays(document["strays"]),
             *(document[name] and Cell(**document[name]) for name in ("bad", "infinite")),
+        )
+
+
+@dataclass(frozen=True)
+class Dates:
+    """The dates of a column by their `PARTS` (see `dates`): moments, with days since the first one's begin so that no
+    digits are lost; quantiles of days, both ends of each part, how many cells to learn from are none, and of all
+    rows those that are none.
+    """
+
+    moments: Moments
+    quantiles: Quantiles
+    least: np.ndarray
+    most: np.ndarray
+    learned_strays: int
+    strays: Strays
+
+    @classmethod
+    def of(cls, column: "pl.Series", learned: "pl.Series") -> "Dates | None":
+        strays = date_strays(column)
+        if 2 * len(strays) > column.count():
+            return None
+        kept = column.filter(learned)
+        values = parts_of(seconds_in(kept).drop_nulls())
+        ends = values.min(0, initial=np.inf), values.max(0, initial=-np.inf)
+        quantiles = Quantiles.of(values[:, 0])
+        values[:, 0] -= np.floor(ends[0][0])
+        return cls(Moments.of(values), quantiles, *ends, len(date_strays(kept)), Strays.of(strays))
+
+    def merged(self, other: "Dates") -> "Dates":
+        least = np.minimum(self.least, other.least)
+        return Dates(
+            self._moments_since(least[0]).merged(other._moments_since(least[0])),
+            self.quantiles.merged(other.quantiles),
+            least,
+            np.maximum(self.most, other.most),
+            self.learned_strays + other.learned_strays,
+            self.strays.merged(other.strays),
+        )
+
+    def _moments_since(self, first: float) -> Moments:
+        if not self.moments.count[0]:
+            return self.moments
+        mean = self.moments.mean + np.array([np.floor(self.least[0]) - np.floor(first), 0, 0, 0])
+        return Moments(self.moments.count, mean, self.moments.deviation)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "Dates":
+        return cls(
+            Moments.from_document(document["moments"]),
+            Quantiles.from_document(document["quantiles"]),
+            document["least"].numpy(),
+            document["most"].numpy(),
+            document["learned_strays"],
+            _strays(document["strays"]),
         )
 
 
@@ -117,22 +203,25 @@ class ColumnSummary:
     rows: int
     cells: int
     numbers: Numbers | None
+    dates: Dates | None
     categories: tuple[tuple[str, int], ...] | None
 
     def merged(self, other: "ColumnSummary") -> "ColumnSummary":
         numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
+        dates = self.dates and other.dates and self.dates.merged(other.dates)
         categories = None
         if self.categories is not None and other.categories is not None:
             categories = _few(Counter(dict(self.categories)) + Counter(dict(other.categories)))
-        return ColumnSummary(self.rows + other.rows, self.cells + other.cells, numbers, categories)
+        return ColumnSummary(self.rows + other.rows, self.cells + other.cells, numbers, dates, categories)
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "ColumnSummary":
-        numbers, categories = document["numbers"], document["categories"]
+        numbers, dates, categories = (document[name] for name in ("numbers", "dates", "categories"))
         return cls(
             document["rows"],
             document["cells"],
             numbers and Numbers.from_document(numbers),
+            dates and Dates.from_document(dates),
             None if categories is None else tuple((text, n) for text, n in categories),
         )
 
@@ -144,20 +233,23 @@ class ColumnReader:
         import polars as pl
 
         self._may_be_numbers = not categorical and may_be_numbers(dtype)
-        self._may_be_categories = is_usable(dtype) and not (self._may_be_numbers and dtype != pl.String)
+        self._may_be_dates = not categorical and may_be_dates(dtype)
+        is_other = dtype != pl.String and (self._may_be_numbers or self._may_be_dates)
+        self._may_be_categories = is_usable(dtype) and not is_other
 
     def summary(self, column: "pl.Series", learned: "pl.Series", places: Places) -> ColumnSummary:
         """Of one more part; `learned` [n] says which rows to learn from, the others are only checked."""
         column = missing_as_null(column)
         kept = column.filter(learned)
         numbers = _numbers(column, learned, places) if self._may_be_numbers else None
+        dates = Dates.of(column, learned) if self._may_be_dates else None
         categories = _categories(kept) if self._may_be_categories else None
-        self._may_be_categories = categories is not None
-        return ColumnSummary(len(kept), len(kept) - kept.null_count(), numbers, categories)
+        self._may_be_dates, self._may_be_categories = dates is not None, categories is not None
+        return ColumnSummary(len(kept), len(kept) - kept.null_count(), numbers, dates, categories)
 
 
-def is_usable(dtype: "pl.DataType") -> bool:
-    return not (dtype.is_temporal() or has_no_text(dtype))
+def _strays(document: dict[str, Any]) -> Strays:
+    return Strays(document["count"], tuple(document["examples"]))
 
 
 def may_be_numbers(dtype: "pl.DataType") -> bool:
@@ -181,7 +273,8 @@ def _numbers(column: "pl.Series", learned: "pl.Series", places: Places) -> Numbe
     numbers = numbers[np.isfinite(numbers)]
     commas = Commas.of(column.filter(learned & ~bad))
     counts = int((bad & learned).sum()), Strays.of(strays)
-    return Numbers(Moments.of(numbers[:, None]), Quantiles.of(numbers), commas, *counts, bad_cell, infinite)
+    found = Moments.of(numbers[:, None]), Quantiles.of(numbers), Course.of(numbers)
+    return Numbers(*found, commas, *counts, bad_cell, infinite)
 
 
 def _categories(kept: "pl.Series") -> tuple[tuple[str, int], ...] | None:

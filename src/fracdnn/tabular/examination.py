@@ -10,13 +10,15 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import TableError
+from fracdnn.tabular.cells import parsed
 from fracdnn.tabular.columns import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.tabular.model import check_target_name, target_column
-from fracdnn.tabular.preparation import Preparation, check_columns, parsed, quoted
+from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.statistics import TableStatistics
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
 from fracdnn.tabular.tree import Tree, shared
+from fracdnn.tabular.words import check_columns, quoted
 from fracdnn.training import Samples, Standardization
 from fracdnn.training.samples import Chunk
 from fracdnn.training.together import Alone, Ranks
@@ -46,13 +48,16 @@ class Division:
 
 @dataclass(frozen=True)
 class ExaminedTable:
-    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows."""
+    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows, `ids` columns that may
+    be ids.
+    """
 
     stream: TableStream
     division: Division
     target: Target
     preparation: Preparation
     notes: list[str]
+    ids: list[str]
     standardization: Standardization
     sizes: np.ndarray
     n_without_target: int
@@ -147,6 +152,7 @@ def examine(
         found,
         preparation,
         notes,
+        statistics.ids(),
         statistics.standardization(preparation),
         sizes,
         int(counts[:, len(ROLES)].sum()),

@@ -14,7 +14,9 @@ from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.known import estimator_of
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
-from fracdnn.tabular.preparation import Preparation, has_no_text, listed, missing_as_null, nearest, numbers_in, quoted
+from fracdnn.tabular.cells import has_no_text, missing_as_null, numbers_in
+from fracdnn.tabular.preparation import Preparation
+from fracdnn.tabular.words import listed, nearest, quoted
 
 if TYPE_CHECKING:
     import polars as pl

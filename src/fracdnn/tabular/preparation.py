@@ -1,13 +1,12 @@
-"""From columns to numbers: missing values filled in, categories as one-hot columns, by scikit-learn's transformers.
+"""From columns to numbers: missing values filled in, categories as one-hot columns, by scikit-learn's transformers, and
+dates as `dates` has them.
 
 What is learned from the training table is little (a median or the categories of each column) and is kept as plain
 values: the transformers are made again by fitting them to one row that holds just these.
 """
 
-import difflib
 import math
-import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -15,21 +14,41 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.reading import MISSING
+from fracdnn.tabular.cells import (
+    NOTHING,
+    Strays,
+    are_numbers,
+    as_categories,
+    is_usable,
+    missing_as_null,
+    numbers_among,
+    numbers_in,
+    skips_text,
+    strays_in,
+)
+from fracdnn.tabular.dates import (
+    DAY,
+    PARTS,
+    date_features,
+    date_of,
+    date_strays,
+    days_of,
+    may_be_dates,
+    parts_of,
+    seconds_in,
+)
+from fracdnn.tabular.words import check_columns, listed, nearest, quoted
 
 if TYPE_CHECKING:
     import polars as pl
 
-# The category that stands for an empty cell.
-NOTHING = "(missing)"
 MOST_CATEGORIES = 100
-# Where so many cells to learn from are numbers, and such a share of them, the others are taken as missing.
-LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: numbers, with their median, or categories, in alphabetical order.
+    """A column of the table: numbers, with their median, categories, in alphabetical order, or dates, with the `first`
+    of them, their median in days since then and the `parts` that are features.
 
     Of numbers with `skips_text`, cells such as "<0.5" or "n.d." are missing; of others they are an error.
     """
@@ -39,17 +58,39 @@ class Column:
     median: float | None = None
     categories: tuple[str, ...] = ()
     skips_text: bool = False
+    first: str = ""
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def of_dates(cls, name: str, least: float, median: float, varies: np.ndarray) -> "Column":
+        """The first date and the median in days since 1970, and which of `PARTS` vary."""
+        first = date_of(least)
+        parts = tuple(part for part, does in zip(PARTS, varies, strict=True) if does or part == "days")
+        return cls(name, "date", median=median - days_of(first), first=first, parts=parts)
+
+    @property
+    def feature_names(self) -> list[str]:
+        if self.kind == "number":
+            return [self.name]
+        return [f"{self.name}={value}" for value in self.categories] + [f"{self.name} ({part})" for part in self.parts]
 
     def check(self) -> None:
         """A ValueError unless it is what `Preparation.of` makes, which a file does not promise."""
-        if self.kind == "number":
+        if self.kind in ("number", "date"):
             good = isinstance(self.median, float | int) and math.isfinite(self.median) and not self.categories
+            good = good and (self._has_dates() if self.kind == "date" else not (self.first or self.parts))
         else:
             texts = all(isinstance(value, str) for value in self.categories)
             good = self.kind == "category" and bool(self.categories) and texts and self._is_sorted()
-            good = good and not self.skips_text
+            good = good and not (self.skips_text or self.first or self.parts)
         if not (good and isinstance(self.name, str) and isinstance(self.skips_text, bool)):
             raise ValueError(f"a column {self.name!r} that is none")
+
+    def _has_dates(self) -> bool:
+        assert self.median is not None
+        parts = tuple(part for part in PARTS if part in self.parts)
+        last = days_of(self.first) + self.median
+        return self.parts == parts != () and self.median >= 0 and last <= days_of("9999-12-31") and not self.skips_text
 
     def _is_sorted(self) -> bool:
         return list(self.categories) == sorted(set(self.categories))
@@ -62,26 +103,28 @@ class Preparation:
         self.columns = tuple(columns)
         self._numbers = [c for c in self.columns if c.kind == "number"]
         self._categories = [c for c in self.columns if c.kind == "category"]
+        self._dates = [c for c in self.columns if c.kind == "date"]
         self._fit()
 
     @classmethod
     def of(
         cls, table: "pl.DataFrame", *, categorical: Sequence[str] = (), tested: "pl.DataFrame | None" = None
     ) -> tuple["Preparation", list[str]]:
-        """What the table's columns are, and a sentence for each that is left out or has cells that are.
+        """What the table's columns are, and a sentence for each that is left out, has cells that are, or holds dates.
 
-        Of rows that are only `tested`, cells that are no numbers are looked at, and nothing else.
+        Of rows that are only `tested`, cells that are no numbers or dates are looked at, and nothing else.
         """
         tested = table.clear() if tested is None else tested
         found = {name: _column(table[name], tested[name], name in categorical) for name in table.columns}
-        skipping = [c.name for c in found.values() if isinstance(c, Column) and c.skips_text]
-        strays = {name: strays_in(table[name]).append(strays_in(tested[name])) for name in skipping}
+        skipping = {name: date_strays if c.kind == "date" else strays_in for name, c in _skipping(found)}
+        strays = {name: find(table[name]).append(find(tested[name])) for name, find in skipping.items()}
         return prepared(found, {name: Strays.of(cells) for name, cells in strays.items()})
 
     @classmethod
     def from_document(cls, document: list[dict[str, Any]]) -> "Preparation":
         """The inverse of `to_document`; a ValueError where that could not have written it."""
-        columns = [Column(**{**each, "categories": tuple(each["categories"])}) for each in document]
+        plain = [{**each, **{k: tuple(each[k]) for k in ("categories", "parts") if k in each}} for each in document]
+        columns = [Column(**each) for each in plain]
         if not columns or len({column.name for column in columns}) < len(columns):
             raise ValueError("no columns, or two of one name")
         for column in columns:
@@ -89,9 +132,9 @@ class Preparation:
         return cls(columns)
 
     def to_document(self) -> list[dict[str, Any]]:
-        """Plain values; `skips_text` where it is so, as earlier versions do not know it."""
-        documents = [asdict(column) for column in self.columns]
-        return [{k: v for k, v in each.items() if k != "skips_text" or v} for each in documents]
+        """Plain values; what earlier versions do not know, where it is so."""
+        newer = ("skips_text", "first", "parts")
+        return [{k: v for k, v in asdict(column).items() if k not in newer or v} for column in self.columns]
 
     @property
     def names(self) -> list[str]:
@@ -103,15 +146,19 @@ class Preparation:
 
     @property
     def feature_names(self) -> list[str]:
-        """A name for each feature: that of the column, for a category with its value."""
-        return self.number_names + [f"{c.name}={value}" for c in self._categories for value in c.categories]
+        """A name for each feature: that of the column, with the value of a category or the part of a date."""
+        return [name for column in self._in_order for name in column.feature_names]
+
+    @property
+    def _in_order(self) -> list[Column]:
+        """The columns in the order of their features."""
+        return [*self._numbers, *self._categories, *self._dates]
 
     @property
     def features_of_columns(self) -> dict[str, list[int]]:
         """The places of the features that are made of each column."""
-        sizes = [(c.name, 1) for c in self._numbers] + [(c.name, len(c.categories)) for c in self._categories]
-        ends = list(accumulate((size for _, size in sizes), initial=0))
-        return {name: list(range(*ends[k : k + 2])) for k, (name, _) in enumerate(sizes)}
+        ends = list(accumulate((len(column.feature_names) for column in self._in_order), initial=0))
+        return {column.name: list(range(*ends[k : k + 2])) for k, column in enumerate(self._in_order)}
 
     def transform(self, table: "pl.DataFrame", *, new_categories: str = "error", first_row: int = 0) -> np.ndarray:
         """Features [n_rows, n_features] from columns in any order; others are not looked at.
@@ -130,6 +177,7 @@ class Preparation:
                 for column, text in zip(self._categories, texts, strict=True):
                     _check_known(column, text, first_row)
             parts.append(self._encoder.transform(np.column_stack([text.to_numpy() for text in texts]).astype(object)))
+        parts += [date_features(table[c.name], c.first, c.median or 0.0, c.parts) for c in self._dates]
         return np.hstack(parts)
 
     def _fit(self) -> None:
@@ -153,156 +201,39 @@ def prepared(found: Mapping[str, Column | str], strays: "Mapping[str, Strays]") 
     if not columns:
         reasons = "; ".join(notes) or "there is none beside the target"
         raise TableError(f"the table must have a column to learn from, got none: {reasons}")
-    return Preparation(columns), notes + [_stray_note(name, cells) for name, cells in strays.items()]
+    notes += [_date_note(column) for column in columns if column.kind == "date"]
+    words = {column.name: "date" if column.kind == "date" else "number" for column in columns}
+    notes += [_stray_note(name, words[name], cells) for name, cells in strays.items() if cells.count]
+    return Preparation(columns), notes
 
 
-@dataclass(frozen=True)
-class Strays:
-    """Cells that are no numbers in a column of numbers: how many, and the first different ones by the alphabet."""
-
-    count: int = 0
-    examples: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, cells: "pl.Series") -> "Strays":
-        return cls(len(cells), tuple(cells.unique().sort().head(3).to_list()))
-
-    def merged(self, other: "Strays") -> "Strays":
-        return Strays(self.count + other.count, tuple(sorted({*self.examples, *other.examples})[:3]))
+def _skipping(found: Mapping[str, Column | str]) -> Iterator[tuple[str, Column]]:
+    """Columns in which cells may be taken as missing that are not."""
+    for name, column in found.items():
+        if isinstance(column, Column) and (column.skips_text or column.kind == "date"):
+            yield name, column
 
 
-def _stray_note(name: str, strays: Strays) -> str:
-    cells = "a cell that is no number is" if strays.count == 1 else f"{strays.count:,} cells that are no numbers are"
+def _date_note(column: Column) -> str:
+    parts = " and ".join(filter(None, [", ".join(column.parts[:-1]), column.parts[-1]]))
+    parts = parts.replace("days", f"days since {column.first}")
+    return f"column {quoted(column.name)} holds dates; learned from are {parts}"
+
+
+def _stray_note(name: str, word: str, strays: Strays) -> str:
+    one, more = f"a cell that is no {word} is", f"{strays.count:,} cells that are no {word}s are"
+    cells = one if strays.count == 1 else more
     return (
         f"warning: column {quoted(name)}: {cells} taken as missing, such as {listed(strays.examples)}; "
         f"--categorical makes it one of categories"
     )
 
 
-def are_numbers(numbers: int, cells: int) -> bool:
-    """Whether a column of so many cells to learn from, so many of which are numbers, is one of numbers."""
-    return numbers == cells or skips_text(numbers, cells)
-
-
-def skips_text(numbers: int, cells: int) -> bool:
-    return numbers >= LEAST_NUMBERS and numbers >= LEAST_SHARE * cells
-
-
-def strays_in(column: "pl.Series") -> "pl.Series":
-    """The cells that hold something, but no number."""
-    import polars as pl
-
-    column = missing_as_null(column)
-    if column.dtype != pl.String:
-        return pl.Series(column.name, [], dtype=pl.String)
-    return column.filter(column.is_not_null() & parsed(column).is_null())
-
-
-def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
-    """Every wanted column must be there; the message names the nearest of those that are."""
-    missing = [name for name in wanted if name not in columns]
-    if missing:
-        lines = [f"the table must have the column {nearest(name, columns)}" for name in missing[:3]]
-        more = f" (and {len(missing) - 3} more)" if len(missing) > 3 else ""
-        raise TableError("; ".join(lines) + more + f"; it has {listed(columns)}")
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The name quoted, with the nearest of those that there are, as it is written there."""
-    folded: dict[str, str] = {}
-    for each in names:
-        folded.setdefault(each.strip().casefold(), each)
-    wanted = name.strip().casefold()
-    close = difflib.get_close_matches(name, names, n=1)
-    if wanted in folded:
-        close = [folded[wanted]]
-    elif not close:
-        parts = [each for each in folded if len(wanted) > 1 and wanted in each]
-        close = [folded[each] for each in difflib.get_close_matches(wanted, folded, n=1) or parts[:1]]
-    return quoted(name) + (f" (did you mean {quoted(close[0])}?)" if close else "")
-
-
-def quoted(text: str) -> str:
-    """A name or a cell as a message shows it: of a long one, both ends."""
-    shortened = reprlib.Repr()
-    shortened.maxstring = 80
-    return shortened.repr(text)
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    shown = ", ".join(quoted(name) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def missing_as_null(column: "pl.Series") -> "pl.Series":
-    """Text without blanks around it, the words for a missing value as nulls; other columns as they are."""
-    import polars as pl
-
-    if column.dtype != pl.String:
-        return column
-    stripped = column.str.strip_chars()
-    return stripped.set(stripped.is_in(MISSING), None)
-
-
-def numbers_in(column: "pl.Series") -> "pl.Series | None":
-    """The column as float64 with nulls, or None if some cell is not a number; a comma may stand for the point."""
-    import polars as pl
-
-    column = missing_as_null(column)
-    if column.dtype == pl.Null:
-        return column.cast(pl.Float64)
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return column.cast(pl.Float64)
-    if column.dtype != pl.String:
-        return None
-    values = column.cast(pl.Float64, strict=False)
-    if values.null_count() == column.null_count():
-        return values
-    values = parsed(column)
-    return None if values.null_count() > column.null_count() else _with_clear_commas(column, values)
-
-
-def numbers_among(column: "pl.Series") -> "pl.Series":
-    """The numbers of a column of text, with nulls for other cells."""
-    column = missing_as_null(column)
-    return _with_clear_commas(column, parsed(column))
-
-
-def _with_clear_commas(column: "pl.Series", values: "pl.Series") -> "pl.Series":
-    with_comma = column.filter(column.str.contains(",", literal=True) & values.is_not_null())
-    if len(with_comma):
-        check_commas(column.name, with_comma[0], bool(is_ambiguous(with_comma).all()))
-    return values
-
-
-def parsed(column: "pl.Series") -> "pl.Series":
-    """The column as float64, with nulls also for cells that are no numbers; a comma may stand for the point."""
-    import polars as pl
-
-    column = missing_as_null(column)
-    if column.dtype == pl.String:
-        column = column.str.replace(",", ".", literal=True)
-    return column.cast(pl.Float64, strict=False)
-
-
-def is_ambiguous(with_comma: "pl.Series") -> "pl.Series":
-    """Whether a comma may separate thousands as well as decimals."""
-    return with_comma.str.contains(r"^[+-]?\d{1,3},\d{3}$")
-
-
-def check_commas(name: str, cell: str, all_ambiguous: bool) -> None:
-    if all_ambiguous:
-        raise TableError(
-            f"column {quoted(name)} must be clear about its commas, got {quoted(cell)}, which may be a "
-            f"thousand times more or less; write numbers with a decimal point and without separators"
-        )
-
-
 def _column(column: "pl.Series", tested: "pl.Series", categorical: bool) -> "Column | str":
     """What the column is, or why it cannot be used."""
     if missing_as_null(column).null_count() == len(column):
         return "it is empty"
-    if column.dtype.is_temporal() or has_no_text(column.dtype):
+    if not is_usable(column.dtype):
         return f"its type {column.dtype} is neither a number nor a category"
     values = None if categorical else _numbers_to_learn_from(column)
     if values is not None:
@@ -312,6 +243,10 @@ def _column(column: "pl.Series", tested: "pl.Series", categorical: bool) -> "Col
         cells = missing_as_null(column).count()
         skips = skips_text(values.count(), cells) and (values.count() < cells or len(strays_in(tested)) > 0)
         return Column(column.name, "number", median=float(finite.median()), skips_text=skips)  # type: ignore[arg-type]
+    dates = None if categorical or not may_be_dates(column.dtype) else seconds_in(column).drop_nulls()
+    if dates is not None and len(dates) and are_numbers(len(dates), missing_as_null(column).count()):
+        days: Any = dates / DAY
+        return Column.of_dates(column.name, days.min(), days.median(), np.ptp(parts_of(dates), axis=0) > 0)
     texts = as_categories(column)
     known = tuple(sorted(texts.unique().to_list()))
     return too_many_categories(len(known), len(column)) or Column(column.name, "category", categories=known)
@@ -354,25 +289,6 @@ def _as_numbers(column: "pl.Series", skips: bool, first_row: int) -> np.ndarray:
             f"correct the cell, or leave it empty if it is not known"
         )
     return found
-
-
-def as_categories(column: "pl.Series") -> "pl.Series":
-    """The column as text, with a word for empty cells."""
-    import polars as pl
-
-    if has_no_text(column.dtype):
-        raise TableError(
-            f"column {quoted(column.name)} must hold categories, got cells of type {column.dtype}; save them as text"
-        )
-    text = missing_as_null(column if column.dtype == pl.String else column.cast(pl.String))
-    return text.fill_null(NOTHING)
-
-
-def has_no_text(dtype: "pl.DataType") -> bool:
-    """Whether cells of the type are neither text nor can be written as it: lists, structs, bytes, durations."""
-    import polars as pl
-
-    return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
 
 
 def _check_known(column: Column, texts: "pl.Series", first_row: int) -> None:

@@ -13,18 +13,12 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.columns import Cell, ColumnSummary, Numbers, is_usable
-from fracdnn.tabular.preparation import (
-    MOST_CATEGORIES,
-    Column,
-    Preparation,
-    are_numbers,
-    prepared,
-    quoted,
-    skips_text,
-    too_many_categories,
-)
+from fracdnn.tabular.cells import Strays, are_numbers, is_usable, skips_text
+from fracdnn.tabular.columns import Cell, ColumnSummary, Dates, Numbers
+from fracdnn.tabular.dates import PARTS, date_features
+from fracdnn.tabular.preparation import MOST_CATEGORIES, Column, Preparation, prepared, too_many_categories
 from fracdnn.tabular.summaries import Moments
+from fracdnn.tabular.words import quoted
 from fracdnn.training import Standardization
 
 if TYPE_CHECKING:
@@ -45,9 +39,9 @@ class TableStatistics:
         """As `Preparation.of`: what the columns are, and a sentence for each that is left out or has cells that are."""
         found = {name: column.found() for name, column in self._columns.items()}
         strays = {
-            name: self._columns[name].numbers.strays
+            name: self._columns[name].strays(column.kind)
             for name, column in found.items()
-            if isinstance(column, Column) and column.skips_text
+            if isinstance(column, Column) and (column.skips_text or column.kind == "date")
         }
         preparation, notes = prepared(found, strays)
         for column in preparation.columns:
@@ -57,25 +51,31 @@ class TableStatistics:
 
     def standardization(self, preparation: Preparation) -> Standardization:
         """Mean and deviation of the features that the preparation makes of the rows to learn from."""
-        number = [self._columns[c.name].moments_filled(c.median) for c in preparation.columns if c.median is not None]
+        columns = preparation.columns
+        number = [self._columns[c.name].moments_filled(c) for c in columns if c.kind == "number"]
+        dates = [self._columns[c.name].date_moments_filled(c) for c in columns if c.kind == "date"]
         shares = [
-            share
-            for c in preparation.columns
-            if c.kind == "category"
-            for share in self._columns[c.name].shares(c.categories)
+            share for c in columns if c.kind == "category" for share in self._columns[c.name].shares(c.categories)
         ]
         share = np.array(shares)
-        mean = np.concatenate([*(each.mean for each in number), share])
-        deviation = np.concatenate([*(each.deviation for each in number), np.sqrt(share * (1.0 - share))])
+        spread = np.sqrt(share * (1.0 - share))
+        mean = np.concatenate([*(each.mean for each in number), share, *(each.mean for each in dates)])
+        deviation = np.concatenate([*(each.deviation for each in number), spread, *(each.deviation for each in dates)])
         return Standardization.of_moments(torch.from_numpy(mean), torch.from_numpy(deviation))
+
+    def ids(self) -> list[str]:
+        """Columns with a different whole number in each row to learn from, as far as that is known: they rise or fall
+        from row to row, or there are no more of them than `Quantiles` keeps.
+        """
+        return [name for name, column in self._columns.items() if column.is_numbers and column.is_id]
 
     def digest(self) -> str:
         """The same for the same table; another one has other sums."""
         digest = hashlib.sha256()
         for column in self._columns.values():
             digest.update(repr((column.name, column.summary.categories)).encode())
-            if column.is_numbers:
-                moments = column.numbers.moments
+            if column.is_numbers or column.is_dates:
+                moments = (column.numbers if column.is_numbers else column.dates).moments
                 for part in (moments.count, moments.mean, moments.deviation):
                     digest.update(part.tobytes())
         return digest.hexdigest()
@@ -92,6 +92,30 @@ class _ColumnStatistics:
         """Of a column that may be one of numbers."""
         assert self.summary.numbers is not None
         return self.summary.numbers
+
+    @property
+    def dates(self) -> Dates:
+        """Of a column that may be one of dates."""
+        assert self.summary.dates is not None
+        return self.summary.dates
+
+    @property
+    def is_dates(self) -> bool:
+        dates = self.summary.dates
+        if self.is_numbers or dates is None or not dates.moments.count[0]:
+            return False
+        return are_numbers(self.summary.cells - dates.learned_strays, self.summary.cells)
+
+    @property
+    def is_id(self) -> bool:
+        """Of a column of numbers."""
+        course, quantiles, rows = self.numbers.course, self.numbers.quantiles, self.summary.rows
+        if not course.is_whole or self.numbers.moments.count[0] < rows:
+            return False
+        return course.rises or course.falls or (not quantiles.rank_error and len(quantiles.values) == rows)
+
+    def strays(self, kind: str) -> Strays:
+        return (self.dates if kind == "date" else self.numbers).strays
 
     @property
     def is_numbers(self) -> bool:
@@ -115,6 +139,9 @@ class _ColumnStatistics:
                 return "it holds no finite number"
             skips = self.numbers.strays.count > 0 and skips_text(self._n_numbers, summary.cells)
             return Column(self.name, "number", median=self.numbers.quantiles.median(), skips_text=skips)
+        if self.is_dates:
+            dates = self.dates
+            return Column.of_dates(self.name, dates.least[0], dates.quantiles.median(), dates.most > dates.least)
         if summary.categories is None:
             return too_many_categories(MOST_CATEGORIES + 1, summary.rows, more=True)
         known = tuple(text for text, _ in summary.categories)
@@ -129,11 +156,22 @@ class _ColumnStatistics:
                     f"correct the cell, or leave it empty if it is not known"
                 )
 
-    def moments_filled(self, median: float) -> Moments:
+    def moments_filled(self, column: Column) -> Moments:
         """With the median in place of each missing number."""
-        moments = self.numbers.moments
-        missing = np.array([self.summary.rows - moments.count[0]])
-        return moments.merged(Moments(missing, np.array([median]), np.zeros(1)))
+        return self._filled(self.numbers.moments, np.array([column.median]))
+
+    def date_moments_filled(self, column: Column) -> Moments:
+        """Of the features that are made of dates."""
+        import polars as pl
+
+        found, places = self.dates.moments, [PARTS.index(part) for part in column.parts]
+        moments = Moments(found.count[places], found.mean[places], found.deviation[places])
+        nothing = pl.Series(self.name, [None], dtype=pl.String)
+        return self._filled(moments, date_features(nothing, column.first, column.median or 0.0, column.parts)[0])
+
+    def _filled(self, moments: Moments, values: np.ndarray) -> Moments:
+        """With these values in place of each missing one."""
+        return moments.merged(Moments(self.summary.rows - moments.count, values, np.zeros(len(values))))
 
     def shares(self, categories: Sequence[str]) -> list[float]:
         counts = dict(self.summary.categories or ())

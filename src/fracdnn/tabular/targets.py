@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import TableError
+from fracdnn.tabular.cells import parsed
 from fracdnn.tabular.columns import Commas, may_be_numbers
 from fracdnn.tabular.model import check_classes, no_finite_numbers, target_values, task_of
-from fracdnn.tabular.preparation import parsed, quoted
 from fracdnn.tabular.summaries import Moments, from_ipc
+from fracdnn.tabular.words import quoted
 from fracdnn.training import Standardization
 
 if TYPE_CHECKING:

@@ -116,20 +116,12 @@ class Run:
 
         `score` is the loss of the held-out samples, where that is known.
         """
-        network = self.task.network
-        if gradient_norm is None:
-            gradients = [p.grad for p in network.parameters() if p.grad is not None]
-            gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
-        number, score = len(self.history.records) + 1, self._validate(score)
-        layers = layer_gradient_norms(network)
-        record = Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
+        record = self._record(loss, gradient_norm, line_search_trials, accuracy, self._validate(score))
         self.history.records.append(record)
         is_over = self._is_over()
-        with self._ranks.together(f"record {number}"):
-            is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
-            if is_due and self._ranks.is_first:
-                self._write(position())
-            self._position = None if is_due else position
+        with self._ranks.together(f"record {record.iteration}"):
+            is_written = self._write_if_due(record.iteration, position, is_over)
+            self._position = None if is_written else position
             if self.task.watch is not None:
                 self.task.watch(record)
         self.check_patience()
@@ -143,12 +135,37 @@ class Run:
                 if self._ranks.is_first:
                     self._write(self._position())
 
-    def mark(self, number: int, position: Callable[[], State]) -> None:
-        """Between records: a checkpoint where so many steps towards the next one are worth it."""
-        if self._checkpoints is not None and number % self._checkpoints.every == 0:
-            with self._ranks.together("writing a checkpoint"):
-                if self._ranks.is_first:
-                    self._write(position())
+    def mark(self, number: int, loss: float, position: Callable[[], State], *, accuracy: float | None = None) -> None:
+        """Between records: a checkpoint where so many steps towards the next one are worth it, and where the time is
+        over, the end. Then what there is of the next record is the last one; a resumed run makes it anew.
+        """
+        is_over = self._is_over()
+        with self._ranks.together("writing a checkpoint"):
+            self._write_if_due(number, position, is_over)
+        if is_over:
+            self.history.records.append(self._record(loss, None, 0, accuracy, None))
+            raise OutOfTimeError
+
+    def _record(
+        self,
+        loss: float,
+        gradient_norm: float | None,
+        line_search_trials: int,
+        accuracy: float | None,
+        score: float | None,
+    ) -> Record:
+        network = self.task.network
+        if gradient_norm is None:
+            gradients = [p.grad for p in network.parameters() if p.grad is not None]
+            gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
+        number, layers = len(self.history.records) + 1, layer_gradient_norms(network)
+        return Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
+
+    def _write_if_due(self, number: int, position: Callable[[], State], is_over: bool) -> bool:
+        is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
+        if is_due and self._ranks.is_first:
+            self._write(position())
+        return is_due
 
     def check_patience(self) -> None:
         """End the loop where the held-out part has not improved for long enough, also before a resumed run."""

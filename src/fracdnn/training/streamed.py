@@ -148,8 +148,8 @@ class StreamedAdamTraining(Training):
     """Adam on samples in pieces, a record an epoch: `AdamTraining` whose samples are shuffled within windows.
 
     A window has `window` samples, rounded up to whole mini-batches (None: as many as 64 MB hold); pieces come in a
-    random order. So seed, epoch and window say which samples come next, and a checkpoint is also written after every
-    `every` windows.
+    random order. So seed, epoch and window say which samples come next, a checkpoint is also written after every
+    `every` windows, and `max_time` ends within an epoch, after a window.
 
     Several processes read the pieces of a window in turn: where it has fewer of them, some have nothing to do. A larger
     `window` gives each its part.
@@ -202,7 +202,7 @@ class StreamedAdamTraining(Training):
             loss, accuracy = found
             state.add(window, loss, accuracy)
             if state.window < n_windows:
-                run.mark(state.window, lambda: _position(epoch, optimizer, state))
+                run.mark(state.window, state.loss, lambda: _position(epoch, optimizer, state), accuracy=state.accuracy)
         run.note(state.loss, lambda: _position(epoch + 1, optimizer, _Epoch()), accuracy=state.accuracy)
         return True
 

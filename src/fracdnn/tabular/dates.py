@@ -1,0 +1,87 @@
+"""Dates as numbers: days, and where they vary month, weekday (Monday is 1) and hour; other cells are missing.
+
+A date is one of Polars's types or text as ISO 8601 has it: 2024-05-31, 2024-05-31 17:45, 2024-05-31T17:45:30.5+02:00.
+The clock is that of the cell's own zone, to the second.
+"""
+
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fracdnn.exceptions import TableError
+from fracdnn.tabular.cells import missing_as_null
+from fracdnn.tabular.words import quoted
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PARTS = ("days", "month", "weekday", "hour")
+DAY = 86_400
+_ISO = r"^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2})?(?:[.,]\d+)?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?$"
+_EPOCH = date(1970, 1, 1)
+# In seconds since 1970: what Python's dates, and so model files, can name.
+_LEAST, _MOST = (round((end - datetime(1970, 1, 1)).total_seconds()) for end in (datetime.min, datetime.max))
+
+
+def may_be_dates(dtype: "pl.DataType") -> bool:
+    import polars as pl
+
+    return dtype in (pl.Date, pl.Datetime, pl.String)
+
+
+def seconds_in(column: "pl.Series") -> "pl.Series":
+    """Whole seconds since 1970, with nulls for cells that are no dates."""
+    import polars as pl
+
+    if column.dtype == pl.String:
+        cells = missing_as_null(column)
+        day, clock, seconds = (cells.str.extract(_ISO, group) for group in (1, 2, 3))
+        whole = day + " " + clock.fill_null("00:00") + seconds.fill_null(":00")
+        moments = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
+    elif column.dtype in (pl.Date, pl.Datetime, pl.Null):
+        moments = column.cast(pl.Datetime) if column.dtype != pl.Datetime else column.dt.replace_time_zone(None)
+    else:
+        raise TableError(
+            f"column {quoted(column.name)} must hold dates such as 2024-05-31, got cells of type {column.dtype}; "
+            f"save them as dates or as text"
+        )
+    found = moments.dt.epoch("s")
+    return found.set(~found.is_between(_LEAST, _MOST - 1), None)
+
+
+def date_strays(column: "pl.Series") -> "pl.Series":
+    """The cells that hold something, but no date."""
+    import polars as pl
+
+    if column.dtype != pl.String:
+        return pl.Series(column.name, [], dtype=pl.String)
+    cells = missing_as_null(column)
+    return cells.filter(cells.is_not_null() & seconds_in(column).is_null())
+
+
+def parts_of(seconds: "pl.Series") -> np.ndarray:
+    """Of each date its `PARTS` [n, 4], days since 1970; NaN for nulls."""
+    import polars as pl
+
+    moments = pl.from_epoch(seconds, time_unit="s")
+    columns = (seconds / DAY, moments.dt.month(), moments.dt.weekday(), moments.dt.hour())
+    return np.column_stack([each.cast(pl.Float64).fill_null(float("nan")).to_numpy() for each in columns])
+
+
+def date_features(column: "pl.Series", first: str, median: float, parts: tuple[str, ...]) -> np.ndarray:
+    """The `parts` of dates [n, len(parts)], days since the `first` one; a missing one is `median` days after that."""
+    begin = days_of(first)
+    values = parts_of(seconds_in(column).fill_null(round((begin + median) * DAY)))
+    values[:, 0] -= begin
+    return values[:, [PARTS.index(part) for part in parts]]
+
+
+def days_of(first: str) -> int:
+    """Since 1970."""
+    return (date.fromisoformat(first) - _EPOCH).days
+
+
+def date_of(days: float) -> str:
+    """The inverse of `days_of`, of the day's begin."""
+    return (_EPOCH + timedelta(days=int(np.floor(days)))).isoformat()
