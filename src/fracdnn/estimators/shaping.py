@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 FEWEST_BINS = 3
+_FAR = 1e150
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Shaping:
             raise ValueError("bins that are none")
         if len(found.column) and not 0 <= int(found.column.min()) <= int(found.column.max()) < n_inputs:
             raise ValueError(f"bins of other inputs than the {n_inputs}")
-        if not bool(torch.isfinite(found.low).all()) or not bool((found.width > 0).all()):
+        finite = torch.isfinite(found.low) & torch.isfinite(found.width)
+        if not bool((finite & (found.width > 0)).all()):
             raise ValueError("bins whose edges are not finite, or not in order")
         if found.clip is not None and not (isinstance(found.clip, float) and 0 < found.clip < float("inf")):
             raise ValueError(f"a clip of {found.clip!r:.40}")
@@ -71,6 +73,7 @@ class Shaping:
     def __call__(self, inputs: torch.Tensor, scaled: torch.Tensor) -> torch.Tensor:
         """The network's features, of inputs and the same scaled."""
         if self.clip is not None:
+            scaled = scaled.clamp(-_FAR * self.clip, _FAR * self.clip)  # the square overflows farther out
             scaled = scaled / (1.0 + (scaled / self.clip) ** 2).sqrt()
         if not self.n_added:
             return scaled
