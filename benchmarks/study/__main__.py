@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.study.models import MODELS
+from benchmarks.study.models import MODELS, RECIPE
 from benchmarks.study.records import append_record, kept_records, run_of
 from benchmarks.study.runner import results
 from benchmarks.study.runs import Record, Run, begun_record, failed, measured
@@ -20,13 +20,14 @@ from benchmarks.study.tables import missing_packages, tables
 from benchmarks.study.tuning import TUNED, Search
 
 HALVES = ("development", "report")
+OURS = "fractional"
 CONSOLE = Console(stderr=True)
-EVERY_MODEL = {**MODELS, **{name: tuning.model for name, tuning in TUNED.items()}}
+EVERY_MODEL = {**MODELS, **RECIPE, **{name: tuning.model for name, tuning in TUNED.items()}}
 
 
 def main(argv: list[str] | None = None) -> int:
     told = _arguments().parse_args(argv)
-    chosen, models = _tables(told), _models(told.models or list(TUNED if told.tuned else MODELS))
+    chosen, models = _tables(told), _models(told.models or _by_default(told))
     if told.list:
         _list(chosen)
         return 0
@@ -41,6 +42,10 @@ def main(argv: list[str] | None = None) -> int:
         CONSOLE.print("interrupted; what is done is kept, and the same command goes on (without --anew)")
         return 130
     return 0
+
+
+def _by_default(told: argparse.Namespace) -> list[str]:
+    return list(TUNED) if told.tuned else [OURS, *RECIPE] if told.recipe else list(MODELS)
 
 
 def _run(waiting: list[Run], path: Path, processes: int, search: Search) -> None:
@@ -108,6 +113,7 @@ def _arguments() -> argparse.ArgumentParser:
     add("--half", choices=HALVES, default="development", help="development unless told")
     add("--models", nargs="+", default=[], metavar="MODEL", help="all with default settings unless told")
     add("--tuned", action="store_true", help="the tuned models, unless --models names others")
+    add("--recipe", action="store_true", help="our default with parts of its recipe taken away, likewise")
     add("--configurations", type=int, default=Search.configurations, help="settings that a tuned one tries (30)")
     add("--folds", type=int, default=Search.folds, help="inner folds of these; 1, a hold-out, unless told")
     add("--seeds", nargs="+", type=int, default=[0], help="splits, 0 unless told")

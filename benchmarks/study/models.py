@@ -208,3 +208,17 @@ MODELS = {
     ),
     "linear": Model(_sklearn(LogisticRegression, scaled=True), _sklearn(Ridge, scaled=True)),
 }
+# The recipe of the defaults with one part of it taken away or changed, for the development half.
+RECIPE = {
+    "one network": _fractional(n_members=1),
+    "no calibration": _fractional(calibrate=False),
+    "no bins": _fractional(n_bins=0),
+    "no clip": _fractional(clip=None),
+    "less decay": _fractional(alpha=3e-5),
+    "more decay": _fractional(alpha=3e-3),
+    "GELU": _fractional(activation="gelu"),
+    "step 1": _fractional(step_size=1.0),
+    "one layer": _fractional(n_layers=1),
+    "six layers": _fractional(n_layers=6),
+    "width 128": _fractional(width=128),
+}

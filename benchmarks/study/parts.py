@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.measures import markdown, number
 from benchmarks.study.comparisons import Comparison
 from benchmarks.study.measures import LEVEL, bootstrap_interval, critical_difference, improvability, ranks
-from benchmarks.study.models import MODELS
+from benchmarks.study.models import MODELS, RECIPE
 from benchmarks.study.records import run_of
 from benchmarks.study.runs import Record
 from benchmarks.study.tuning import TUNED
@@ -190,6 +190,25 @@ def memory(results: Results, half: str, kind: str) -> str:
     return _ranks_alone(found, kind) if found else NOT_RUN
 
 
+def recipe(results: Results, half: str, kind: str) -> str:
+    """What each change of the recipe does to log-loss or RMSE: the mean of the logarithm of the ratio."""
+    found = results.comparison(half, kind, (OURS, *RECIPE), by_most=True)
+    if not found or OURS not in found.models:
+        return NOT_RUN
+    name, title = next(iter(MEASURES[kind].items()))
+    seconds, rows = found.values("fit_seconds"), []
+    for place, model in enumerate(found.models[1:], 1):
+        ratios = np.log(found.errors(name, [model])[:, 0] / found.errors(name, [OURS])[:, 0])
+        low, high = bootstrap_interval(ratios)
+        cells = [f"{ratios.mean():+.1%}", f"{low:+.1%} to {high:+.1%}", f"{np.median(ratios):+.1%}"]
+        time = np.nanmedian(
+            found.values("fit_seconds")[:, found.models.index(model)] / found.values("fit_seconds")[:, 0]
+        )
+        rows.append([model, *cells, f"{int((ratios > 0).sum())} of {len(ratios)}", number(time)])
+    headings = ["changed", f"{title}, mean", "95 % interval", "median", "worse on", "fit time"]
+    return markdown(headings, rows)
+
+
 def tuned(results: Results, half: str, kind: str) -> str:
     found = results.comparison(half, kind, tuple(TUNED))
     return _ranks_alone(found, kind) if found else NOT_RUN
@@ -257,6 +276,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "aims": aims,
     "values": values,
     "memory": memory,
+    "recipe": recipe,
     "tuned": tuned,
     "order": order,
     "failures": failures,
