@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 STUDIES = {
     "study": "default models on real tables (docs/study.md), hours: python -m benchmarks.study",
     "adaptive": "adaptive grids on six problems (docs/solver.md): python -m benchmarks.adaptive",
-    "defaults": "our defaults against scikit-learn's MLP (docs/estimators.md): python -m benchmarks.defaults",
 }
 
 

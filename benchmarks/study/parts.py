@@ -201,10 +201,8 @@ def recipe(results: Results, half: str, kind: str) -> str:
         ratios = np.log(found.errors(name, [model])[:, 0] / found.errors(name, [OURS])[:, 0])
         low, high = bootstrap_interval(ratios)
         cells = [f"{ratios.mean():+.1%}", f"{low:+.1%} to {high:+.1%}", f"{np.median(ratios):+.1%}"]
-        time = np.nanmedian(
-            found.values("fit_seconds")[:, found.models.index(model)] / found.values("fit_seconds")[:, 0]
-        )
-        rows.append([model, *cells, f"{int((ratios > 0).sum())} of {len(ratios)}", number(time)])
+        time = number(np.nanmedian(seconds[:, place] / seconds[:, 0]))
+        rows.append([model, *cells, f"{int((ratios > 0).sum())} of {len(ratios)}", time])
     headings = ["changed", f"{title}, mean", "95 % interval", "median", "worse on", "fit time"]
     return markdown(headings, rows)
 
