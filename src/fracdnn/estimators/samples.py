@@ -62,8 +62,9 @@ def merge_repeated(
     kept = weight > 0
     X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
     both = np.column_stack([X, target.reshape(len(target), *target.shape[1:] or (1,)).astype(np.float64)])
-    _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    X, target, weight = X[first], target[first], np.bincount(which.reshape(-1), weights=weight, minlength=len(first))
+    # By keys, which takes a quarter of the time that rows do.
+    _, first, which = np.unique(_sorting_keys(both), return_index=True, return_inverse=True)
+    X, target, weight = X[first], target[first], np.bincount(which, weights=weight, minlength=len(first))
     if ranks.is_alone:
         return X, target, weight, Rows(len(X))
     mine, weight, rows = _merge_over_ranks(both[first], weight, ranks)
