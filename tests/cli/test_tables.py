@@ -20,6 +20,7 @@ from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
+from tests.plain import PLAIN_OPTIONS
 
 QUICK = ["--max-iter", "15", "--n-members", "1", "--quiet"]
 
@@ -71,7 +72,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet", "xlsx"])
 def test_every_format_is_trained_on_and_predicted(ending, tmp_path):
     write(iris(), tmp_path / f"iris.{ending}")
-    done = run("train", f"iris.{ending}", "--target", "species", "--out", "m.fracdnn", "--max-iter", "60", cwd=tmp_path)
+    command = ["train", f"iris.{ending}", "--target", "species", "--out", "m.fracdnn", "--max-iter", "60"]
+    done = run(*command, *PLAIN_OPTIONS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "classification: 'species' holds 3 classes (--task overrides)" in done.stderr
     assert "column 'sample' is left out: it is text with 120 different values in 120 rows" in done.stderr
