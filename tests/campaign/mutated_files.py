@@ -79,7 +79,7 @@ def training_task():
 
 def ready(folder):
     """Good files by name, with what they give: predictions, or the parameters that a resumed training ends at."""
-    tiny = {"n_layers": 2, "width": 2, "max_iter": 2, "random_state": 0}
+    tiny = {"n_members": 2, "n_layers": 2, "width": 2, "max_iter": 2, "random_state": 0}
     names = pd.DataFrame(X, columns=["a", "b"])
     weights = {"red": 1.0, "green": 2.0}
     preparation, _ = Preparation.of(TABLE)

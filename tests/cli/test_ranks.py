@@ -17,9 +17,10 @@ from torch.distributed.run import parse_args as torchrun_options
 
 import fracdnn
 from tests.cli.commands import run, run_ranks
+from tests.plain import PLAIN_OPTIONS
 from tests.tabular.tables import mixed, write, write_parts
 
-SMALL = ["--width", "8", "--max-iter", "20", "--dtype", "float64"]
+SMALL = ["--width", "8", "--max-iter", "20", "--dtype", "float64", *PLAIN_OPTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def trained_by_torchrun(place, out, iterations, kills, chosen):
     """Train, with a worker killed so often, each time when a new checkpoint is there and a random time later."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     options = ["--target", "y", "--out", out, "--max-iter", str(iterations), "--width", "8", "--batch-size", "1000"]
-    options += ["--checkpoint-every", "5", "--resume", "--quiet"]
+    options += ["--checkpoint-every", "5", "--resume", "--quiet", *PLAIN_OPTIONS]
     command = [*TORCHRUN, "train", "classes.csv", *options]
     with subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as job:
         checkpoint, killed = out.with_suffix(".ckpt"), 0

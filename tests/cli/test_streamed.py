@@ -10,9 +10,10 @@ import pytest
 
 import fracdnn
 from tests.cli.commands import run, run_program
+from tests.plain import PLAIN_OPTIONS
 from tests.tabular.tables import mixed, write, write_parts
 
-SMALL = ["--width", "8", "--max-iter", "20"]
+SMALL = ["--width", "8", "--max-iter", "20", *PLAIN_OPTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +232,20 @@ def test_options_that_cannot_be(options, code, message, place, tmp_path):
     done = run("train", "classes.csv", "--target", "y", "--out", tmp_path / "m", *options, cwd=place)
     assert done.returncode == code
     assert message in " ".join(done.stderr.split())
+
+
+def test_a_streamed_table_trains_one_network_on_all_rows_and_says_what_is_not_used(place, tmp_path):
+    options = ["--target", "y", "--memory-limit", "0", "--max-iter", "2", "--width", "4"]
+    given = ["--n-members", "3", "--n-bins", "4"]
+    for more in ([], given, ["--n-members", "1", "--n-bins", "0"]):
+        done = run("train", "classes.csv", *options, *more, "--out", tmp_path / "m.fracdnn", cwd=place)
+        assert done.returncode == 0, done.stderr
+        for flag in ("--n-members 3", "--n-bins 4"):
+            told = f"{flag} is not used: a streamed table trains one network, without bins" in done.stderr
+            assert told == (more == given)
+        fitted = fracdnn.load(tmp_path / "m.fracdnn").estimator
+        assert (len(fitted.members_), fitted.temperature_, fitted.shaping_.n_added) == (1, None, 0)
+        assert fitted.validation_scores_ is None
+    done = run("train", "classes.csv", *options, "--early-stopping", "--out", tmp_path / "m.fracdnn", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert len(fracdnn.load(tmp_path / "m.fracdnn").estimator.validation_scores_) == 2

@@ -21,8 +21,9 @@ from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
+from tests.plain import PLAIN_OPTIONS
 
-QUICK = ["--max-iter", "15", "--quiet"]
+QUICK = ["--max-iter", "15", "--n-members", "1", "--quiet"]
 
 
 def iris():
@@ -72,7 +73,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet", "xlsx"])
 def test_every_format_is_trained_on_and_predicted(ending, tmp_path):
     write(iris(), tmp_path / f"iris.{ending}")
-    done = run("train", f"iris.{ending}", "--target", "species", "--out", "m.fracdnn", "--max-iter", "60", cwd=tmp_path)
+    command = ["train", f"iris.{ending}", "--target", "species", "--out", "m.fracdnn", "--max-iter", "60"]
+    done = run(*command, *PLAIN_OPTIONS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "classification: 'species' holds 3 classes (--task overrides)" in done.stderr
     assert "column 'sample' is left out: it is text with 120 different values in 120 rows" in done.stderr
@@ -186,6 +188,10 @@ def test_info_says_what_the_model_expects(folder):
     ):
         assert words in text
     document = json.loads(run("info", "iris/model.fracdnn", "--json", cwd=folder).stdout)
+    assert document["members"] == 8
+    assert document["temperature"] > 0
+    assert "members: 8\n" in text
+    assert f"temperature: {document['temperature']:.4g}\n" in text
     assert [c["name"] for c in document["columns"]][-1] == "soil"
     assert document["network"]["n_layers"] == 3
     assert document["details"]["summary"]["rows"] == {"training": 120, "test": 30}
@@ -282,6 +288,18 @@ def test_settings_from_a_file(tmp_path):
         assert not (tmp_path / "m2").exists()
 
 
+def test_words_among_numbers(tmp_path):
+    write(iris(), tmp_path / "iris.csv")
+    words = ["--max-iter", "3", "--batch-size", "auto", "--n-members", "auto", "--n-bins", "AUTO", "--clip", "none"]
+    command = ["train", "iris.csv", "--target", "species", "--out", "m.fracdnn", "--quiet", *words]
+    done = run(*command, "--max-time", "none", "--validation-fraction", "0.2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    estimator = fracdnn.load(tmp_path / "m.fracdnn").estimator
+    given = [getattr(estimator, name) for name in ("batch_size", "n_members", "n_bins", "clip", "max_time", "max_iter")]
+    assert given == ["auto", "auto", "auto", None, None, 3]
+    assert estimator.early_stopping == "auto"
+
+
 def test_options_are_those_of_the_estimator(tmp_path):
     text = run("train", "--help", cwd=tmp_path).stdout
     for name in fracdnn.FractionalClassifier().get_params():
@@ -294,7 +312,8 @@ def test_options_are_those_of_the_estimator(tmp_path):
     for line in (
         "Above 0, at most 1; 0.5 by default.",
         "One of adam, bfgs, lbfgs; adam by default.",
-        "0.001 (classification) or 0.003 (regression) by default.",
+        "At least 0; 0.0003 by default.",
+        "At least 1; auto by default.",
     ):
         assert line in words
     assert "in the range" not in words
@@ -437,7 +456,9 @@ def test_models_that_are_none(folder, tmp_path):
     done = run("predict", "iris.csv", "iris.csv", cwd=folder)
     assert done.returncode == 1
     assert "iris.csv must be a fracdnn model" in done.stderr
-    fracdnn.FractionalClassifier(max_iter=1).fit(*load_iris(return_X_y=True)).save(tmp_path / "bare.fracdnn")
+    fracdnn.FractionalClassifier(max_iter=1, n_members=1).fit(*load_iris(return_X_y=True)).save(
+        tmp_path / "bare.fracdnn"
+    )
     done = run("info", tmp_path / "bare.fracdnn", cwd=folder)
     assert done.returncode == 1
     assert "must be a model of a table, got one that Python code has saved" in done.stderr
@@ -683,6 +704,10 @@ def test_parquet_of_all_kinds(tmp_path):
 BAD_OPTIONS = [
     (["--target", "species", "--device", "foo"], 2, "--device"),
     (["--target", "species", "--jobs", "0", "--search"], 2, "--jobs"),
+    (["--target", "species", "--max-iter", "many"], 2, "'many' is neither a whole number nor 'auto'"),
+    (["--target", "species", "--width", "auto"], 2, "'auto' is neither a whole number nor 'none'"),
+    (["--target", "species", "--clip", "auto"], 2, "'auto' is neither a number nor 'none'"),
+    (["--target", "species", "--n-members", "0"], 2, "n_members"),
     (["--target", "none"], 1, "must have the target column 'none'"),
     (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with classification"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),

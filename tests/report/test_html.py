@@ -62,7 +62,7 @@ def plots_of(path):
 
 
 def quick(kind=FractionalClassifier, **options):
-    return kind(**{"n_layers": 3, "max_iter": 8, "random_state": 0, **options})
+    return kind(**{"n_members": 2, "n_layers": 3, "max_iter": 8, "random_state": 0, **options})
 
 
 def iris():

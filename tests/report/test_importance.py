@@ -34,7 +34,9 @@ def test_columns_of_categories_are_shuffled_as_a_whole(kind):
     columns, score = table()
     y = np.where(score > 1, "high", "low") if kind is FractionalClassifier else score
     preparation, _ = Preparation.of(columns)
-    model = TableModel(kind(max_iter=15, random_state=0).fit(preparation.transform(columns), y), preparation, "y", {})
+    model = TableModel(
+        kind(max_iter=15, n_members=1, random_state=0).fit(preparation.transform(columns), y), preparation, "y", {}
+    )
     places = preparation.features_of_columns
     assert places == {"noise": [0], "size": [1], "kind": [2, 3, 4, 5], "code": [6, 7]}
     subject = subject_of(model.estimator, preparation.transform(columns), y, places)
@@ -58,7 +60,7 @@ def test_columns_of_categories_are_shuffled_as_a_whole(kind):
 def fitted(n=300, d=3, kind=FractionalClassifier):
     X = np.random.default_rng(0).standard_normal((n, d))
     y = (X[:, 0] > 0).astype(int)
-    return kind(max_iter=2, random_state=0).fit(X, y), X, y
+    return kind(max_iter=2, n_members=1, random_state=0).fit(X, y), X, y
 
 
 def test_the_samples_are_capped_and_the_caption_says_how_many():

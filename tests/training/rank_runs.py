@@ -23,6 +23,7 @@ from fracdnn.training import (
     MiniBatchTraining,
     Objective,
 )
+from tests.plain import PLAIN
 from tests.training.rank_groups import borders, level_set_part, run_group
 
 N = 90
@@ -88,8 +89,9 @@ def estimated(rank, count):
     weight = np.random.default_rng(0).uniform(0.5, 2.0, N)
     names = np.array(["blue", "yellow"])[labels]
     options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64"}
-    classifier = FractionalClassifier(max_iter=4, batch_size=16, class_weight="balanced", **options)
-    regressor = FractionalRegressor(solver="lbfgs", max_iter=10, early_stopping=True, **options)
+    classifier = FractionalClassifier(max_iter=4, batch_size=16, class_weight="balanced", n_members=2, **options)
+    one = {"n_members": 1, "n_bins": 0, "clip": None}
+    regressor = FractionalRegressor(solver="lbfgs", max_iter=10, early_stopping=True, **one, **options)
     found = {}
     for name, estimator, target in (("classifier", classifier, names), ("regressor", regressor, X @ X.T[:, :2])):
         estimator.fit(X[mine], target[mine], weight[mine])
@@ -112,7 +114,7 @@ def framed(rank, count):
     frame.loc[[N - 1], "colour"] = None
     begin, end = borders(N, rank, count, SHARES[count])
     mine, weight = frame.iloc[begin:end], rng.integers(0, 4, N)[begin:end]
-    options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "max_iter": 4}
+    options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "max_iter": 4, "n_members": 2}
     y = (np.arange(N) % 5)[begin:end]
     found = {}
     for estimator in (FractionalClassifier(**options), FractionalRegressor(**options)):
@@ -158,7 +160,7 @@ def other_settings(rank, count):
         "random_state": {"random_state": rank},
         "solver": {"solver": "lbfgs" if odd else "adam"},
     }.items():
-        estimator = FractionalClassifier(max_iter=2, **options)
+        estimator = FractionalClassifier(max_iter=2, n_members=1, **options)
         found[name] = failure(lambda estimator=estimator: estimator.fit(X, y))
     X[0, 0] = np.inf if odd else 0.0
     found["infinity in X"] = failure(lambda: FractionalClassifier(random_state=0).fit(X, y))
@@ -257,6 +259,7 @@ def resumed_estimator(path, max_iter):
         X, _ = make_level_set(N, random_state=0)
         begin, end = borders(N, rank, count, SHARES[count])
         options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "solver": "bfgs", "tolerance": 0.0}
+        options |= PLAIN
         estimator = FractionalRegressor(max_iter=max_iter, checkpoint=path, checkpoint_every=1, resume=True, **options)
         estimator.fit(X[begin:end], (X[:, 0] * X[:, 1])[begin:end], np.linspace(1, 2, N)[begin:end])
         return parameters(estimator.network_), estimator.history_.to_dict()

@@ -19,6 +19,7 @@ from fracdnn.training import (
     StreamedAdamTraining,
     StreamedTask,
 )
+from tests.plain import PLAIN
 from tests.training.pieces import Pieces
 from tests.training.rank_groups import level_set_part, run_group
 from tests.training.rank_runs import HARD, failure, fitted, parameters
@@ -69,7 +70,7 @@ def table():
 
 def fit_regression(max_iter=10, **options):
     _, values, scale, target_scale = table()
-    given = {"solver": "bfgs", "tolerance": 0.0, "random_state": 3, "dtype": "float64", **options}
+    given = {**PLAIN, "solver": "bfgs", "tolerance": 0.0, "random_state": 3, "dtype": "float64", **options}
     estimator = FractionalRegressor(n_layers=2, width=4, max_iter=max_iter, **given)
     fit_regressor(estimator, values, target_scale, scale, values if estimator.early_stopping else None)
     return parameters(estimator.network_), estimator.history_.to_dict()

@@ -278,7 +278,8 @@ def test_chunks_by_partial_fit_reach_the_same():
     for begin in (0, 32, 64):
         part = slice(begin, begin + 32)
         estimator.partial_fit(X[part], y[part])
-        tasks.append(estimator._task(X[part], y[part], 2, "cross_entropy", np.ones(32), Alone(), new=False))
+        given = X[part], y[part], 2, "cross_entropy", np.ones(32), Alone(), estimator._seed(Alone())
+        tasks.append(estimator._task(*given, new=False)[0])
     x, target, weight = (torch.cat([getattr(task, name) for task in tasks]) for name in ("x", "target", "weight"))
     in_order = next(k for k in range(99) if np.random.default_rng([k, 1]).permutation(3).tolist() == [0, 1, 2])
     samples, generator = Pieces(x, target, weight, [32, 32, 32]), torch.Generator().manual_seed(in_order)

@@ -38,11 +38,12 @@ _LEFT_OUT = ("verbose",)
 
 
 def estimator_parameters() -> dict[str, inspect.Parameter]:
-    """A parameter of the command for each parameter of the classifier, None where it is not given."""
-    from fracdnn.estimators import FractionalClassifier
+    """A parameter of the command for each parameter of the estimators, None where it is not given."""
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 
     found = {}
-    for name, constraints in FractionalClassifier._parameter_constraints.items():
+    every = FractionalClassifier._parameter_constraints | FractionalRegressor._parameter_constraints
+    for name, constraints in every.items():
         if name not in _LEFT_OUT:
             annotation = _annotation(name, constraints)
             found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -80,11 +81,12 @@ def _kind(constraints: list[Any]) -> type:
 
 
 def _help(name: str, constraints: list[Any]) -> str:
-    """What it is for, what is allowed, and the default, of a regression too where that is another one."""
-    from fracdnn.estimators import FractionalClassifier
+    """What it is for, what is allowed, and the default."""
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 
     rules = [rule for rule in map(_rule, constraints) if rule]
-    meaning = FractionalClassifier._parameter_meanings[name].replace("`", "")
+    meanings = FractionalRegressor._parameter_meanings | FractionalClassifier._parameter_meanings
+    meaning = meanings[name].replace("`", "")
     return f"{meaning} {f'{rules[0]}; ' if rules else ''}{_default(name)} by default."
 
 
@@ -109,14 +111,8 @@ def _default(name: str) -> str:
 
     if name in DEFAULTS:
         return DEFAULTS[name]
-    of_classes, of_values = (
-        inspect.signature(kind).parameters.get(name) for kind in (FractionalClassifier, FractionalRegressor)
-    )
-    assert of_classes is not None
-    shown = _shown(of_classes.default)
-    if of_values is None or of_values.default == of_classes.default:
-        return shown
-    return f"{shown} (classification) or {_shown(of_values.default)} (regression)"
+    kinds = (inspect.signature(kind).parameters for kind in (FractionalClassifier, FractionalRegressor))
+    return _shown(next(kind[name].default for kind in kinds if name in kind))
 
 
 def _shown(default: Any) -> str:

@@ -68,6 +68,8 @@ def search(
     settings = drawn_settings(estimator, fixed, seed)
     folds = _folds(estimator, X, y, seed, quiet)
     candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
+    if candidate.n_members == "auto":  # one tells which setting is better; the chosen one has all members
+        candidate.set_params(n_members=1)
     trials: list[Trial] = []
     interrupted = False
     score = "accuracy" if is_classifier(estimator) else "R2"

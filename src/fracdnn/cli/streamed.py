@@ -48,7 +48,7 @@ def examined(source: str, settings: Any, ranks: Ranks) -> ExaminedTable:
                 "leave it out, or raise --memory-limit"
             )
         stream = TableStream.of(source, encoding=settings.encoding)
-    parameters = FractionalClassifier(**settings.parameters).get_params()
+    parameters = FractionalClassifier().get_params() | settings.parameters
     seed = settings.parameters.get("random_state", 0)
     drawn = ranks.from_rank(0, torch.tensor(secrets.randbits(32)), "the seed of what is held out")
     division = Division(

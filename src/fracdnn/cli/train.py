@@ -323,9 +323,10 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
 def _estimator(task: str, settings: Settings, n_rows: int, n_features: int, quiet: bool) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
-    for name in ("class_weight", "label_smoothing"):
-        if task == "regression" and parameters.pop(name, None) is not None:
-            fail(f"{name} must go with classification, got a regression; leave it out")
+    for name in set(parameters) - set(kind._parameter_constraints):
+        if parameters.pop(name) is not None:
+            other = "classification" if task == "regression" else "regression"
+            fail(f"{name} must go with a {other}, got a {task}; leave it out")
     estimator = kind(**parameters, verbose=not quiet)
     if settings.spaces_checkpoints:
         space_checkpoints(estimator, n_rows, n_features)

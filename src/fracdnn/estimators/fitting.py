@@ -111,9 +111,12 @@ class Fitting(Inputs, SharedParameters):
         return list(found[:n_members])
 
     def _train_side_by_side(self, tasks: list[Task], training: Any, max_iter: int) -> None:
-        """Train all members at once; the bar shows the first."""
+        """Train all members at once; the bar shows the first of those that are still trained."""
         self.__dict__.pop("_adam", None)
-        with shown_progress(max_iter) if self.verbose else nullcontext() as tasks[0].watch:
+        with shown_progress(max_iter) if self.verbose else nullcontext() as watch:
+            news = watch and _News(watch)
+            for task in tasks:
+                task.watch = news
             histories = fit_side_by_side(training, tasks)
         self._keep(tasks, histories, next((h.status for h in histories if h.status in _CUT_SHORT), ""))
 
@@ -134,8 +137,8 @@ class Fitting(Inputs, SharedParameters):
         shown = self.verbose and first.ranks.is_first
         with shown_progress(len(tasks) * max_iter) if shown else nullcontext() as watch:
             for number, task in enumerate(tasks):
-                left = self._time_left(began, task.ranks)
-                if number and left is not None and left <= 0:
+                left = self._time_left(began, task.ranks) if number else self.max_time
+                if left is not None and left <= 0:
                     ended = "time limit"
                     break
                 task.watch = watch and partial(watch, before=number * max_iter)
@@ -325,6 +328,18 @@ class Fitting(Inputs, SharedParameters):
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
+
+
+class _News:
+    """Shows a record only where it is later than all before: those of several members come one after the other."""
+
+    def __init__(self, show: Callable[[Record], None]) -> None:
+        self._show, self._latest = show, 0
+
+    def __call__(self, record: Record) -> None:
+        if record.iteration > self._latest:
+            self._latest = record.iteration
+            self._show(record)
 
 
 def _loss_at_start(task: Task) -> float:
