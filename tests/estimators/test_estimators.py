@@ -142,3 +142,22 @@ def test_they_are_at_the_front_door():
     assert fracdnn.FractionalRegressor is FractionalRegressor
     with pytest.raises(AttributeError, match="module 'fracdnn' has no attribute 'Nothing'"):
         fracdnn.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("outputs", [0, 1, 2])
+def test_repeated_samples_are_merged_as_rows_sort(outputs):
+    """As np.unique sorts rows: negative numbers, both zeros, subnormal and very large ones among them."""
+    rng = np.random.default_rng(outputs)
+    numbers = np.array([-1e308, -2.5, -1.0, -5e-324, -0.0, 0.0, 5e-324, 1e-9, 1.0, 256.0, 1e308])
+    X = numbers[rng.integers(0, len(numbers), (400, 2))]
+    y = rng.integers(0, 2, 400) if not outputs else numbers[rng.integers(0, 3, (400, outputs))]
+    weight = rng.random(400)
+    found, target, weights, rows = merge_repeated(X, y, weight, Alone())
+    both = np.column_stack([X, y.astype(float)])
+    expected, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    assert 50 < len(expected) < 400
+    np.testing.assert_array_equal(np.column_stack([found, target.astype(float)]), expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(X[first]))  # the first of those that are alike
+    ratio = weights / np.bincount(which.reshape(-1), weights=weight)
+    np.testing.assert_allclose(ratio, ratio[0])
+    assert rows.n == len(expected)

@@ -56,8 +56,9 @@ def merge_repeated(
     kept = weight > 0
     X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(heaviest)[1]))
     both = np.column_stack([X, target.reshape(len(target), *target.shape[1:] or (1,)).astype(np.float64)])
-    _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    X, target, weight = X[first], target[first], np.bincount(which.reshape(-1), weights=weight, minlength=len(first))
+    # By keys, which takes a quarter of the time that rows do.
+    _, first, which = np.unique(_sorting_keys(both), return_index=True, return_inverse=True)
+    X, target, weight = X[first], target[first], np.bincount(which, weights=weight, minlength=len(first))
     if ranks.is_alone:
         return X, target, weight, Rows(len(X))
     mine, weight, rows = _merge_over_ranks(both[first], weight, ranks)
@@ -89,10 +90,9 @@ def _merge_over_ranks(both: np.ndarray, weight: np.ndarray, ranks: Ranks) -> tup
 
 def _sorting_keys(rows: np.ndarray) -> np.ndarray:
     """Rows of finite numbers as bytes that sort as the rows do, number by number."""
-    bits = (np.ascontiguousarray(rows) + 0.0).view(np.uint64)  # with one zero in place of two
-    sign = np.uint64(1 << 63)
-    bits = np.where(bits & sign, ~bits, bits | sign).astype(">u8")
-    return bits.view(f"S{8 * rows.shape[1]}").reshape(-1)
+    bits = (np.ascontiguousarray(rows) + 0.0).view(np.int64)  # with one zero in place of two
+    bits ^= (bits >> 63) | np.iinfo(np.int64).min  # the sign of all, and the other bits of negative numbers
+    return bits.astype(">i8").view(f"S{8 * rows.shape[1]}").reshape(-1)
 
 
 def classes_of_all(y: np.ndarray, ranks: Ranks) -> np.ndarray:
