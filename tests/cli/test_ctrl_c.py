@@ -34,7 +34,7 @@ def test_training_keeps_the_best_model_and_goes_on(tmp_path):
     """At the 25th of a million iterations, five after a checkpoint: the model is usable, and `--resume` goes on."""
     write_iris(tmp_path)
     command = ["train", "iris.csv", "--target", "species", "--out", "early.fracdnn", "--solver", "lbfgs"]
-    options = ["--tolerance", "0", "--checkpoint-every", "20", "--max-iter"]
+    options = ["--tol", "0", "--checkpoint-every", "20", "--max-iter"]
     done = run(*command, *options, "1000000", cwd=tmp_path, moment="25")
     assert done.returncode == 130, done.stderr
     assert "training was interrupted; the model is the best so far" in done.stderr

@@ -234,7 +234,7 @@ class FractionalEstimator(Curves, SharedParameters):
         new = not hasattr(self, "network_")
         task = self._task(X, target, n_outputs, loss, weight, ranks, new=new)
         if new or not hasattr(self, "_adam"):
-            self._adam = new_adam(self.network_, float(self.learning_rate))
+            self._adam = new_adam(self.network_, float(self.learning_rate_init))
             self.history_ = History(status="partial")
         mean_loss, accuracy = adam_epoch(task, self._adam, int(self.batch_size))
         gradients = layer_gradient_norms(self.network_)
@@ -340,8 +340,8 @@ class FractionalEstimator(Curves, SharedParameters):
             "max_time": None if self.max_time is None else float(self.max_time),
         }
         if self.solver == "adam":
-            return AdamTraining(float(self.learning_rate), int(self.batch_size), int(self.max_iter), **options)
-        return FullBatchTraining(self.solver, int(self.max_iter), float(self.tolerance), **options)
+            return AdamTraining(float(self.learning_rate_init), int(self.batch_size), int(self.max_iter), **options)
+        return FullBatchTraining(self.solver, int(self.max_iter), float(self.tol), **options)
 
     def _target(self, target: np.ndarray) -> torch.Tensor:
         """Class indices as they are, values in the network's dtype."""
