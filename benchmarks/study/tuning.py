@@ -55,7 +55,7 @@ def draw_ours(rng: np.random.Generator) -> Settings:
         "n_layers": int(rng.choice([2, 3, 4, 6, 8])),
         "width": int(rng.choice([32, 64, 128, 256])),
         "step_size": _log_uniform(rng, 0.1, 1.0),
-        "learning_rate": _log_uniform(rng, 2e-3, 3e-2),
+        "learning_rate_init": _log_uniform(rng, 2e-3, 3e-2),
         "alpha": _log_uniform(rng, 1e-5, 1e-1),
     }
 

@@ -36,7 +36,7 @@ def train_by_command(folder, name):
         str(folder / f"{name}.fracdnn"),
     ]
     sys.argv += ["--quiet", "--resume", "--checkpoint-every", "3", "--max-iter", "150", "--solver", "lbfgs"]
-    sys.argv += ["--tolerance", "0", "--width", "6", "--activation", "tanh"]
+    sys.argv += ["--tol", "0", "--width", "6", "--activation", "tanh"]
     try:
         command()
     except SystemExit as done:

@@ -45,7 +45,7 @@ def test_training_keeps_the_best_model_and_goes_on(tmp_path):
         "lbfgs",
         *PLAIN_OPTIONS,
     ]
-    options = ["--tolerance", "0", "--checkpoint-every", "20", "--max-iter"]
+    options = ["--tol", "0", "--checkpoint-every", "20", "--max-iter"]
     done = run(*command, *options, "1000000", cwd=tmp_path, moment="25")
     assert done.returncode == 130, done.stderr
     assert "training was interrupted; the model is the best so far" in done.stderr
@@ -119,7 +119,7 @@ def test_members_that_are_trained_one_after_the_other_are_resumed(tmp_path):
     """In the fifth of the second one's ten iterations; each has a checkpoint of its own."""
     write_iris(tmp_path)
     command = ["train", "iris.csv", "--target", "species", "--solver", "lbfgs", "--n-members", "2", "--max-iter", "10"]
-    command += ["--tolerance", "0", "--checkpoint-every", "2", "--n-iter-no-change", "40", "--json"]
+    command += ["--tol", "0", "--checkpoint-every", "2", "--n-iter-no-change", "40", "--json"]
     done = run(*command, "--run", "run", cwd=tmp_path, moment="15")
     assert done.returncode == 130, done.stderr
     assert (tmp_path / "run" / "model.ckpt.2").exists()

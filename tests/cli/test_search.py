@@ -55,7 +55,7 @@ def test_processes_do_not_change_what_is_found(folder):
 
 def test_rows_in_the_order_of_the_target_are_shuffled(folder):
     """Else each fold would be predicted from values beside its own, with R² far below 0."""
-    options = ["--n-layers", "2", "--width", "16", "--learning-rate", "0.01", "--order", "0.5", "--max-iter", "20"]
+    options = ["--n-layers", "2", "--width", "16", "--learning-rate-init", "0.01", "--order", "0.5", "--max-iter", "20"]
     done = searched("diabetes.csv", "y", *options, "--json", folder=folder)
     trials = json.loads(done.stdout)["search"]
     assert sorted(trial["alpha"] for trial in trials) == [1e-4, 3e-4, 1e-3, 1e-2]
@@ -89,7 +89,7 @@ def test_settings_are_drawn_by_the_seed_and_each_once(solver):
     first, again, other = (drawn_settings(estimator, ["width"], seed) for seed in (0, 0, 1))
     assert first == again != other
     assert first[0] == other[0] == {name: estimator.get_params()[name] for name in first[0]}
-    assert ("learning_rate" in first[0]) == (solver == "adam")
+    assert ("learning_rate_init" in first[0]) == (solver == "adam")
     assert len(first) == len({tuple(setting.items()) for setting in first}) == N_SETTINGS
 
 
@@ -99,7 +99,7 @@ def test_a_setting_that_came_to_nothing_is_the_worst():
     assert broken.to_dict() == {"order": 0.5, "scores": [0.9, None]}
 
 
-GIVEN = ["--order", "0.5", "--n-layers", "2", "--width", "4", "--learning-rate", "0.1", "--alpha", "0.1"]
+GIVEN = ["--order", "0.5", "--n-layers", "2", "--width", "4", "--learning-rate-init", "0.1", "--alpha", "0.1"]
 
 
 def small_table(folder, labels):
@@ -118,7 +118,7 @@ def small_table(folder, labels):
         (
             "abab",
             GIVEN,
-            "--search must be left something to try, got all of --order, --n-layers, --width, --learning-rate, "
+            "--search must be left something to try, got all of --order, --n-layers, --width, --learning-rate-init, "
             "--alpha; leave one of them out",
         ),
     ],

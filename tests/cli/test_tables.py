@@ -709,7 +709,7 @@ BAD_OPTIONS = [
     (["--target", "species", "--clip", "auto"], 2, "'auto' is neither a number nor 'none'"),
     (["--target", "species", "--n-members", "0"], 2, "n_members"),
     (["--target", "none"], 1, "must have the target column 'none'"),
-    (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with classification"),
+    (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with a classification"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),
     (["--config", "types.toml"], 1, "must hold a float for test_fraction, got '0.3'"),
 ]

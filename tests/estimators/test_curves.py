@@ -69,7 +69,7 @@ def test_they_are_those_of_the_last_fit_and_there_is_none_before(kind):
 def test_logarithms_of_probabilities():
     fitted = small().fit(X, y)
     np.testing.assert_array_equal(fitted.predict_log_proba(X), np.log(fitted.predict_proba(X)))
-    certain = small(label_smoothing=0.0, alpha=0.0, learning_rate=1.0).fit(X, y)
+    certain = small(label_smoothing=0.0, alpha=0.0, learning_rate_init=1.0).fit(X, y)
     far = np.vstack([X, 1e6 * X])
     impossible = certain.predict_proba(far) == 0
     assert impossible.any()

@@ -49,7 +49,7 @@ def test_iris_by_cross_validation_in_a_pipeline():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_solvers_dtypes_and_repeatability(solver, dtype):
     X, y = make_level_set(200, random_state=0)
-    options = {"solver": solver, "dtype": dtype, "learning_rate": 0.02}
+    options = {"solver": solver, "dtype": dtype, "learning_rate_init": 0.02}
     first, second = (small(**options).fit(X, y).predict_proba(X) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert (small(**options).fit(X, y).predict(X) == y).mean() > 0.9

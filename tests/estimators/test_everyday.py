@@ -153,7 +153,7 @@ def test_little_data_is_fitted(kind):
 
 
 def test_partial_fit_learns_from_parts():
-    options = {"learning_rate": 0.01, "batch_size": 16}
+    options = {"learning_rate_init": 0.01, "batch_size": 16}
     classifier = small(**options)
     shuffled = np.random.default_rng(0).permutation(150)
     for _ in range(15):
@@ -173,7 +173,7 @@ def test_partial_fit_over_pieces_reaches_what_streaming_and_memory_do():
     points = random.normal(size=(4000, 5))
     labels = (points[:, 0] * points[:, 1] + points[:, 2] > 0).astype(int)
     known, rest = (torch.from_numpy(points[:2000]), torch.from_numpy(labels[:2000])), (points[2000:], labels[2000:])
-    options = {"width": 8, "n_layers": 5, "batch_size": 100, "learning_rate": 0.01, "random_state": 0, **PLAIN}
+    options = {"width": 8, "n_layers": 5, "batch_size": 100, "learning_rate_init": 0.01, "random_state": 0, **PLAIN}
     whole = FractionalClassifier(max_iter=12, **options).fit(points[:2000], labels[:2000])
     streamed = FractionalClassifier(max_iter=12, **options)
     counts = np.bincount(labels[:2000])
@@ -187,7 +187,7 @@ def test_partial_fit_over_pieces_reaches_what_streaming_and_memory_do():
 
 
 def test_partial_fit_goes_on_from_a_fit():
-    classifier = small(learning_rate=0.01, max_iter=3).partial_fit(X, y, classes=[0, 1, 2])
+    classifier = small(learning_rate_init=0.01, max_iter=3).partial_fit(X, y, classes=[0, 1, 2])
     fitted = classifier.fit(X, y).predict_proba(X)
     assert not np.array_equal(classifier.partial_fit(X, y).predict_proba(X), fitted)
 
@@ -223,7 +223,7 @@ def test_huge_values_are_scaled():
 
 
 def test_numbers_of_numpy_are_parameters(tmp_path):
-    options = {"batch_size": np.int64(50), "learning_rate": np.float32(0.01), "alpha": np.float32(1e-3)}
+    options = {"batch_size": np.int64(50), "learning_rate_init": np.float32(0.01), "alpha": np.float32(1e-3)}
     weights = dict(zip(np.unique(y), [1.0, 2.0, 1.0], strict=True))
     classifier = small(
         **options,
@@ -255,7 +255,7 @@ def test_partial_fit_says_what_it_needs():
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 def test_early_stopping(solver):
     noise = np.random.default_rng(0).integers(0, 2, 150)  # nothing to learn
-    options = {"solver": solver, "max_iter": 500, "learning_rate": 0.02, "alpha": 0.0, "early_stopping": True}
+    options = {"solver": solver, "max_iter": 500, "learning_rate_init": 0.02, "alpha": 0.0, "early_stopping": True}
     classifier = small(**options, n_iter_no_change=4, validation_fraction=0.3).fit(X, noise)
     assert classifier.history_.status == "no improvement"
     scores = classifier.history_.column("validation_score")
@@ -265,7 +265,7 @@ def test_early_stopping(solver):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("solver", ["lbfgs", "bfgs", "adam"])
 def test_a_time_limit_leaves_a_usable_model(kind, solver, tmp_path):
-    options = {"solver": solver, "max_iter": 10**6, "tolerance": 0.0}
+    options = {"solver": solver, "max_iter": 10**6, "tol": 0.0}
     limited = small(kind, **options, max_time=np.float32(1e-6))
     with pytest.warns(ConvergenceWarning, match=r"training reached max_time=1e-06 s after 1 iterations; the model is"):
         limited.fit(X, y)
@@ -365,7 +365,7 @@ from sklearn.datasets import load_digits
 from fracdnn import FractionalClassifier
 X, y = load_digits(return_X_y=True)
 options = dict(n_members=1, early_stopping=False, solver="lbfgs")
-options |= dict(max_iter=100000, tolerance=0.0, checkpoint=sys.argv[1], checkpoint_every=10)
+options |= dict(max_iter=100000, tol=0.0, checkpoint=sys.argv[1], checkpoint_every=10)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     model = FractionalClassifier(**options, random_state=0).fit(X, y)

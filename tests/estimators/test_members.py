@@ -248,7 +248,7 @@ def test_partial_fit_goes_on_with_the_first_member_alone(kind):
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_a_time_limit_holds_for_all_members_together(kind, solver):
     data = (X, y) if kind is FractionalClassifier else load_diabetes(return_X_y=True)
-    endless = {"max_iter": 10**7, "n_iter_no_change": 10**7, "tolerance": 0.0}
+    endless = {"max_iter": 10**7, "n_iter_no_change": 10**7, "tol": 0.0}
     fitted = small(kind, solver=solver, max_time=0.5, **endless)
     with pytest.warns(ConvergenceWarning, match=r"training reached max_time=0\.5 s after \d+ iterations; the model is"):
         fitted.fit(*data)

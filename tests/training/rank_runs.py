@@ -258,7 +258,7 @@ def resumed_estimator(path, max_iter):
     def work(rank, count):
         X, _ = make_level_set(N, random_state=0)
         begin, end = borders(N, rank, count, SHARES[count])
-        options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "solver": "bfgs", "tolerance": 0.0}
+        options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "solver": "bfgs", "tol": 0.0}
         options |= PLAIN
         estimator = FractionalRegressor(max_iter=max_iter, checkpoint=path, checkpoint_every=1, resume=True, **options)
         estimator.fit(X[begin:end], (X[:, 0] * X[:, 1])[begin:end], np.linspace(1, 2, N)[begin:end])

@@ -70,7 +70,7 @@ def table():
 
 def fit_regression(max_iter=10, **options):
     _, values, scale, target_scale = table()
-    given = {**PLAIN, "solver": "bfgs", "tolerance": 0.0, "random_state": 3, "dtype": "float64", **options}
+    given = {**PLAIN, "solver": "bfgs", "tol": 0.0, "random_state": 3, "dtype": "float64", **options}
     estimator = FractionalRegressor(n_layers=2, width=4, max_iter=max_iter, **given)
     fit_regressor(estimator, values, target_scale, scale, values if estimator.early_stopping else None)
     return parameters(estimator.network_), estimator.history_.to_dict()

@@ -271,7 +271,7 @@ def test_chunks_by_partial_fit_reach_the_same():
     """With the same scaling, order and batches, parameters are equal to the bit."""
     streamed, _ = problem(dtype=torch.float32)
     X, y = streamed.samples.x[:96].double().numpy(), streamed.samples.target[:96].numpy()
-    estimator = FractionalClassifier(width=5, random_state=3, batch_size=12, learning_rate=0.01)
+    estimator = FractionalClassifier(width=5, random_state=3, batch_size=12, learning_rate_init=0.01)
     estimator.partial_fit(X, y, classes=[0, 1])
     del estimator._adam
     network, tasks = copy.deepcopy(estimator.network_).to(torch.float32), []

@@ -25,7 +25,7 @@ SPACE: dict[str, list[Any]] = {
     "order": [0.1, 0.3, 0.5, 0.7, 0.9, 1.0],
     "n_layers": [2, 3, 4, 8],
     "width": [32, 64, 128],
-    "learning_rate": [3e-3, 1e-2, 3e-2],
+    "learning_rate_init": [3e-3, 1e-2, 3e-2],
     "alpha": [1e-4, 1e-3, 1e-2],
 }
 N_SETTINGS, FOLDS = 18, 5
@@ -85,7 +85,7 @@ def search(
         interrupted = True
     trials.sort(key=lambda trial: -trial.mean)  # the earlier one where two are alike
     if trials[0].mean == -math.inf:
-        fail("--search must reach one finite score, got none; scale the target, or pass a smaller --learning-rate")
+        fail("--search must reach one finite score, got none; scale the target, or pass a smaller --learning-rate-init")
     Console(stderr=True, quiet=quiet).print(_table(trials, score))
     if interrupted:
         done = f"{len(trials)} of {len(settings)} settings"
@@ -95,7 +95,7 @@ def search(
 
 def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Setting]:
     """The estimator's own setting, then others of the space, each once."""
-    unused = () if estimator.solver == "adam" else ("learning_rate",)
+    unused = () if estimator.solver == "adam" else ("learning_rate_init",)
     space = {name: values for name, values in SPACE.items() if name not in (*fixed, *unused)}
     if not space:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in SPACE)

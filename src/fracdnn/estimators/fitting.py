@@ -186,7 +186,7 @@ class Fitting(Inputs, SharedParameters):
         task, recipe = self._task(X, target, n_outputs, loss, weight, ranks, self._seed(ranks), new=new)
         self.network_ = task.network  # without other members: these samples are new to it alone
         if new or not hasattr(self, "_adam"):
-            self._adam = new_adam(self.network_, float(self.learning_rate))
+            self._adam = new_adam(self.network_, float(self.learning_rate_init))
             self.history_ = History(status="partial")
         mean_loss, accuracy = adam_epoch(task, self._adam, recipe.batch_size)
         gradients = layer_gradient_norms(self.network_)
@@ -299,8 +299,8 @@ class Fitting(Inputs, SharedParameters):
             "max_time": max_time,
         }
         if self.solver == "adam":
-            return AdamTraining(float(self.learning_rate), recipe.batch_size, recipe.max_iter, **options)
-        return FullBatchTraining(self.solver, recipe.max_iter, float(self.tolerance), **options)
+            return AdamTraining(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
+        return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
 
     def _of_member(self, recipe: Recipe, member: int, max_time: float | None) -> Training:
         """The training of one of several that are trained one after the other."""

@@ -14,6 +14,8 @@ import numpy as np
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 from fracdnn.exceptions import InvalidTypeError
 
+# Parameters that have another name in earlier files.
+_NOW = {"tolerance": "tol", "learning_rate": "learning_rate_init"}
 _LABEL_KINDS = "biufUO"
 # Characters that a dtype of text may hold beyond the longest label: the dtype is the file's word, and memory is taken
 # for all of it.
@@ -51,8 +53,10 @@ def parameters_document(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters_of(document: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `parameters_document`; parameters of a machine are refused."""
-    parameters = dict(document)
+    """The inverse of `parameters_document`, of earlier versions too; parameters of a machine are refused."""
+    parameters = {_NOW.get(name, name): value for name, value in document.items()}
+    if len(parameters) < len(document):
+        raise ValueError("a parameter by its name of before and of now")
     if parameters.keys() & set(LOCAL_PARAMETERS):
         raise ValueError(f"parameters of a machine: {sorted(parameters.keys() & set(LOCAL_PARAMETERS))}")
     weights = parameters.get("class_weight")

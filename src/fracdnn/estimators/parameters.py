@@ -114,10 +114,10 @@ class SharedParameters(BaseEstimator):
         allowed=[None, POSITIVE],
         meaning="Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
     )
-    tolerance: float = parameter(
+    tol: float = parameter(
         default=1e-5, allowed=[NOT_NEGATIVE], meaning='Norm of the gradient at which "lbfgs" and "bfgs" end.'
     )
-    learning_rate: float = parameter(
+    learning_rate_init: float = parameter(
         default=1e-2,
         allowed=[POSITIVE],
         meaning='Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.',

@@ -96,10 +96,9 @@ def _merge_over_ranks(both: np.ndarray, weight: np.ndarray, ranks: Ranks) -> tup
 
 def _sorting_keys(rows: np.ndarray) -> np.ndarray:
     """Rows of finite numbers as bytes that sort as the rows do, number by number."""
-    bits = (np.ascontiguousarray(rows) + 0.0).view(np.uint64)  # with one zero in place of two
-    sign = np.uint64(1 << 63)
-    bits = np.where(bits & sign, ~bits, bits | sign).astype(">u8")
-    return bits.view(f"S{8 * rows.shape[1]}").reshape(-1)
+    bits = (np.ascontiguousarray(rows) + 0.0).view(np.int64)  # with one zero in place of two
+    bits ^= (bits >> 63) | np.iinfo(np.int64).min  # the sign of all, and the other bits of negative numbers
+    return bits.astype(">i8").view(f"S{8 * rows.shape[1]}").reshape(-1)
 
 
 def classes_of_all(y: np.ndarray, ranks: Ranks) -> np.ndarray:
