@@ -239,7 +239,7 @@ def test_only_keeps_the_results_of_other_groups(tmp_path, squares):
 def test_list_and_unknown_groups(capsys):
     assert main(["--list", "--quick"]) == 0
     listed = capsys.readouterr().out
-    for name in ("paper-size", "perfume", "solver", "study", "defaults"):
+    for name in ("paper-size", "perfume", "solver", "study", "adaptive"):
         assert f"\n{name}: " in f"\n{listed}"
     assert main(["--only", "dpeth"]) == 2
     assert "no group is called dpeth; choose from paper-size" in capsys.readouterr().err

@@ -21,6 +21,8 @@ def same(ours, theirs):
         return torch.equal(ours, theirs)
     if isinstance(ours, dict):
         return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name]) for name in ours)
+    if isinstance(ours, list):
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
     return ours == theirs
 
 

@@ -95,7 +95,7 @@ class SharedParameters(BaseEstimator):
         default="auto",
         allowed=[Interval(Integral, 0, None, closed="left"), AUTO],
         meaning="Bins between quantiles in which the network sees each number a second time; "
-        '"auto" is 8, or 0 for more than 128 features.',
+        '"auto" is 8, or 0 for more than 128 features and for `width=None`.',
     )
     alpha: float = parameter(default=3e-4, allowed=[NOT_NEGATIVE], meaning="Decay of all matrices.")
     solver: str = parameter(

@@ -15,7 +15,7 @@ MOST_EPOCHS, LEAST_EPOCHS, ROWS_PASSED = 100, 10, 1_000_000
 FULL_BATCH_ITERATIONS = 60
 STEPS_AN_EPOCH, SMALLEST_BATCH, LARGEST_BATCH = 8, 32, 256
 LARGE_TABLE, BATCH_OF_LARGE = 65_536, 1024
-# Tables with more inputs get no bins: they would be nine times as wide.
+# Tables with more inputs get no bins: they would be nine times as wide. Nor do networks as wide as their features.
 BINS, MOST_INPUTS_WITH_BINS = 8, 128
 
 
@@ -37,7 +37,7 @@ def settled(estimator: Any, n: int, n_inputs: int) -> Recipe:
         "n_members": next((count for rows, count in MEMBERS if n < rows), 1),
         "max_iter": _epochs(n) if estimator.solver == "adam" else FULL_BATCH_ITERATIONS,
         "batch_size": _batch(n),
-        "n_bins": BINS if n_inputs <= MOST_INPUTS_WITH_BINS else 0,
+        "n_bins": BINS if n_inputs <= MOST_INPUTS_WITH_BINS and estimator.width is not None else 0,
     }
     chosen = {name: by_rule[name] if value == "auto" else int(value) for name, value in given.items()}
     holds_out = n >= FEWEST_TO_HOLD_OUT if estimator.early_stopping == "auto" else bool(estimator.early_stopping)

@@ -17,6 +17,8 @@ from fracdnn.training.together import Ranks, ranks_here
 
 # The interquartile range of a normal distribution, in standard deviations.
 _QUARTILES = 1.349
+# The deviation of a constant target, in its size: far above rounding, far below what anybody looks at.
+_CONSTANT = 1e-9
 
 
 @documented(
@@ -82,8 +84,13 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> None:
         _, merged, weights, _ = merge_repeated(X, values, weight, ranks)
-        self.target_limits_ = self._limits(rows_of_all(merged, ranks), rows_of_all(weights, ranks))
-        self.target_scale_ = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights), ranks)
+        every = rows_of_all(merged, ranks)
+        self.target_limits_ = self._limits(every, rows_of_all(weights, ranks))
+        scale = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights), ranks)
+        # What never differs is told as it was, whatever the network says.
+        constant = torch.from_numpy((every == every[:1]).all(0))
+        least = _CONSTANT * torch.where(scale.mean == 0, 1.0, scale.mean.abs())
+        self.target_scale_ = Standardization(scale.mean, torch.where(constant, least, scale.deviation))
 
     def _limits(self, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """The least and the largest value of each output that are taken as they are; all of them where half agree."""

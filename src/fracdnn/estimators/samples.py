@@ -64,7 +64,9 @@ def merge_repeated(
     both = np.column_stack([X, target.reshape(len(target), *target.shape[1:] or (1,)).astype(np.float64)])
     # By keys, which takes a quarter of the time that rows do.
     _, first, which = np.unique(_sorting_keys(both), return_index=True, return_inverse=True)
-    X, target, weight = X[first], target[first], np.bincount(which, weights=weight, minlength=len(first))
+    # Of no samples, NumPy counts in integers.
+    total = np.bincount(which, weights=weight, minlength=len(first)).astype(np.float64)
+    X, target, weight = X[first], target[first], total
     if ranks.is_alone:
         return X, target, weight, Rows(len(X))
     mine, weight, rows = _merge_over_ranks(both[first], weight, ranks)

@@ -82,6 +82,7 @@ class _Group:
         self._ends = None if training.max_time is None else time.monotonic() + training.max_time
         self._epoch = 0
         self._moments: dict[int, list[State]] = {}
+        self._gradients: Sequence[torch.Tensor] = ()  # of the last step that each network took
         self._active = [run for run in self.runs if not self._has_ended(run)]
         with checked(self._path, "checkpoint") if saved else nullcontext():
             for place, each in enumerate(saved or []):
@@ -253,6 +254,7 @@ class _Group:
         flat = cross_entropy(outputs.flatten(0, 1), target.flatten(), reduction="none", label_smoothing=smoothing)
         return flat.view(target.shape)
 
+    @torch.enable_grad()
     def _step(
         self, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, rates: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -275,6 +277,10 @@ class _Group:
                     gradient.add_(parameter, alpha=factor)
                     loss += 0.5 * factor * parameter.flatten(1).square().sum(1)
             self._move(gradients, rates)
+            still = rates == 0
+            for gradient, last in zip(gradients, self._gradients if still.any() else (), strict=False):
+                gradient[still] = last[still]
+            self._gradients = gradients
             stack.set_gradients(gradients)
         return loss, right
 
