@@ -6,6 +6,8 @@ import numpy as np
 from scipy.stats import rankdata, studentized_range, wilcoxon
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
+from fracdnn.estimators.reliability import calibration_error
+
 # Below it a probability counts as this much: what is 0 in float32 would cost some models all.
 LEAST_PROBABILITY = float(np.finfo(np.float32).eps)
 LEVEL = 0.05
@@ -20,7 +22,7 @@ def measures_of_classes(y: np.ndarray, probabilities: np.ndarray) -> dict[str, f
         "log_loss": log_loss(y, clipped, labels=labels),
         "auc": roc_auc_score(y, scores, multi_class="ovr", labels=labels),
         "accuracy": (probabilities.argmax(1) == y).mean(),
-        "ece": calibration_error(y, clipped),
+        "ece": calibration_error(y, clipped, labels),
     }
 
 
@@ -34,14 +36,6 @@ def clipped_probabilities(probabilities: np.ndarray) -> np.ndarray:
         raise ValueError("predicted probabilities that are not finite")
     clipped = np.clip(probabilities, LEAST_PROBABILITY, 1)
     return clipped / clipped.sum(1, keepdims=True)
-
-
-def calibration_error(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Confidence against accuracy, in ten bins of confidence, weighted by their size."""
-    confidence, hits = probabilities.max(1), probabilities.argmax(1) == y
-    bins = np.minimum((confidence * 10).astype(int), 9)
-    gaps = [abs(hits[bins == b].mean() - confidence[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
-    return float(sum(gaps))
 
 
 # Below, `errors` are [tables, models], less is better and what failed is infinite.

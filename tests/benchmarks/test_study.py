@@ -17,7 +17,6 @@ from benchmarks.study.comparisons import Comparison
 from benchmarks.study.figure import figure
 from benchmarks.study.measures import (
     bootstrap_interval,
-    calibration_error,
     critical_difference,
     holm,
     improvability,
@@ -48,6 +47,7 @@ from benchmarks.study.tables import load, prepared
 from benchmarks.study.tuning import TUNED, Search, Tuned, Tuning
 from sklearn.pipeline import Pipeline
 
+from fracdnn.estimators.reliability import calibration_error
 from tests.benchmarks.study_jobs import upper
 
 ROOT = Path(__file__).parents[2]
@@ -342,7 +342,7 @@ def test_measures_of_probabilities_by_hand():
     assert found["accuracy"] == 0.5
     # Bins: 0.9 (right), 0.6 twice (wrong), 0.8 (right).
     assert found["ece"] == pytest.approx((0.1 + 2 * 0.6 + 0.2) / 4)
-    assert calibration_error(np.array([1]), np.array([[0.0, 1.0]])) == 0
+    assert calibration_error(np.array([1]), np.array([[0.0, 1.0]]), np.arange(2)) == 0
     certain = measures_of_classes(np.array([0, 1]), np.array([[0.0, 1.0], [0.0, 1.0]]))
     assert certain["log_loss"] == pytest.approx(-np.log(np.finfo(np.float32).eps) / 2, rel=1e-6)
     with pytest.raises(ValueError, match="not finite"):
