@@ -5,7 +5,7 @@ Each run is written at once; the same command goes on where it was ended.
 
 import argparse
 import sys
-from collections.abc import Container
+from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.study.models import MODELS, RECIPE
 from benchmarks.study.records import append_record, kept_records, run_of
 from benchmarks.study.runner import results
-from benchmarks.study.runs import Record, Run, begun_record, failed, measured
-from benchmarks.study.tables import missing_packages, tables
+from benchmarks.study.runs import CPU, Record, Run, begun_record, failed, measured
+from benchmarks.study.tables import load, missing_packages, tables
 from benchmarks.study.tuning import TUNED, Search
 
 HALVES = ("development", "report")
@@ -27,7 +27,7 @@ EVERY_MODEL = {**MODELS, **RECIPE, **{name: tuning.model for name, tuning in TUN
 
 def main(argv: list[str] | None = None) -> int:
     told = _arguments().parse_args(argv)
-    chosen, models = _tables(told), _models(told.models or _by_default(told))
+    chosen, models = _tables(told), _models(told.models or _by_default(told), told.device)
     if told.list:
         _list(chosen)
         return 0
@@ -37,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     waiting = [run for run in runs if run not in records]
     CONSOLE.print(f"{len(runs) - len(waiting)} of {len(runs)} runs are in {told.out}", highlight=False)
     try:
-        _run(waiting, told.out, told.jobs, Search(told.configurations, told.folds))
+        work = partial(measured, search=Search(told.configurations, told.folds), device=told.device)
+        _run(waiting, told.out, told.jobs, work)
     except KeyboardInterrupt:
         CONSOLE.print("interrupted; what is done is kept, and the same command goes on (without --anew)")
         return 130
@@ -48,7 +49,7 @@ def _by_default(told: argparse.Namespace) -> list[str]:
     return list(TUNED) if told.tuned else [OURS, *RECIPE] if told.recipe else list(MODELS)
 
 
-def _run(waiting: list[Run], path: Path, processes: int, search: Search) -> None:
+def _run(waiting: list[Run], path: Path, processes: int, work: Callable[[Run], Record]) -> None:
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -59,7 +60,7 @@ def _run(waiting: list[Run], path: Path, processes: int, search: Search) -> None
     )
     with Progress(*columns, console=CONSOLE) as progress:
         bar = progress.add_task("", total=len(waiting))
-        for run, record in results(partial(measured, search=search), waiting, processes, _died):
+        for run, record in results(work, waiting, processes, _died):
             append_record(path, record)
             progress.update(bar, advance=1, description=_told(record))
             if record["status"] == "failed":
@@ -80,11 +81,17 @@ def _tables(told: argparse.Namespace) -> list[str]:
         CONSOLE.print(f"{package} is not installed: its tables are left out")
     known = tables()
     _check("table", told.tables, known)
-    return [name for name, table in known.items() if (name in told.tables if told.tables else table.half == told.half)]
+    chosen = [
+        name for name, table in known.items() if (name in told.tables if told.tables else table.half == told.half)
+    ]
+    return [name for name in chosen if told.most_rows is None or len(load(name).y) <= told.most_rows]
 
 
-def _models(names: list[str]) -> list[str]:
+def _models(names: list[str], device: str) -> list[str]:
     _check("model", names, EVERY_MODEL)
+    bound = [name for name in names if device != CPU and not EVERY_MODEL[name].takes_device]
+    if bound:
+        raise SystemExit(f"--device {device} is for networks of torch; {', '.join(bound)} can't run there")
     for name in names:
         if not EVERY_MODEL[name].is_installed:
             CONSOLE.print(f"{EVERY_MODEL[name].module} is not installed: {name} is left out")
@@ -118,6 +125,8 @@ def _arguments() -> argparse.ArgumentParser:
     add("--folds", type=int, default=Search.folds, help="inner folds of these; 1, a hold-out, unless told")
     add("--seeds", nargs="+", type=int, default=[0], help="splits, 0 unless told")
     add("--tables", nargs="+", default=[], metavar="TABLE", help="these, of either half")
+    add("--most-rows", type=int, metavar="N", help="tables of up to so many rows; for what tries many settings")
+    add("--device", default=CPU, help="where networks of torch run, cpu unless told; elsewhere no times are kept")
     add("--jobs", type=int, default=2, help="processes of one thread each, 2 unless told")
     add("--out", type=Path, default=Path("study.jsonl"), help="where each run is a line")
     add("--anew", nargs="+", default=[], metavar="MODEL", help="forget what these did in --out, and run them again")

@@ -48,6 +48,10 @@ class Model:
         return self.module == "fracdnn"
 
     @property
+    def takes_device(self) -> bool:
+        return self.module in ("fracdnn", "pytabkit")
+
+    @property
     def is_installed(self) -> bool:
         return find_spec(self.module) is not None
 
@@ -165,7 +169,7 @@ def _pytabkit(name: str) -> Builder:
 
         logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
         fixed = {"device": "cpu", "n_threads": 1, "verbosity": 0}
-        model = getattr(sklearn_interfaces, name)(random_state=seed, **fixed, **settings)
+        model = getattr(sklearn_interfaces, name)(random_state=seed, **fixed | settings)
         # It takes categories with holes, but numbers without.
         filled = make_column_transformer(
             (SimpleImputer(strategy="median"), make_column_selector(dtype_include="number")),

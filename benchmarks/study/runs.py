@@ -3,17 +3,20 @@
 import time
 import warnings
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
 from benchmarks.study.measures import measures_of_classes, measures_of_numbers
-from benchmarks.study.models import MODELS, Model
+from benchmarks.study.models import MODELS, RECIPE, Model
 from benchmarks.study.tables import Data, load
 from benchmarks.study.tuning import TUNED, Search, Tuned
 
 TEST_SHARE = 0.3
+CPU = "cpu"
+SECONDS = ("fit_seconds", "predict_seconds")
 Record = dict[str, Any]
 
 
@@ -28,18 +31,20 @@ class Run:
     @property
     def base(self) -> Model:
         """The model, tuned or not."""
-        return TUNED[self.model].model if self.model in TUNED else MODELS[self.model]
+        return TUNED[self.model].model if self.model in TUNED else {**MODELS, **RECIPE}[self.model]
 
 
-def measured(run: Run, search: Search = Search()) -> Record:  # noqa: B008
-    """The record of a run; one that fails says why."""
-    record = begun_record(run)
+def measured(run: Run, search: Search = Search(), device: str = CPU) -> Record:  # noqa: B008
+    """The record of a run; one that fails says why. Seconds are told of a CPU only, as others are not comparable."""
+    record = begun_record(run) | ({} if device == CPU else {"device": device})
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             data = load(run.table)
-            estimator = _built(run, data, search)
-            record.update(status="done", **fitted_and_measured(estimator, data, run.seed))
+            estimator = _built(run, data, search, device)
+            found = fitted_and_measured(estimator, data, run.seed)
+            kept = {name: value for name, value in found.items() if device == CPU or name not in SECONDS}
+            record.update(status="done", **kept)
     except Exception as error:  # whatever a rival raises is its result
         return failed(record, f"{type(error).__name__}: {error}")
     if isinstance(estimator, Tuned):
@@ -55,10 +60,10 @@ def failed(record: Record, why: str) -> Record:
     return {**record, "status": "failed", "error": " ".join(why.split())[:300]}
 
 
-def _built(run: Run, data: Data, search: Search) -> Any:
-    if run.model in TUNED:
-        return Tuned(TUNED[run.model], search, data.of_classes, run.seed, data.categories)
-    return run.base.build(data.of_classes, run.seed, data.categories)
+def _built(run: Run, data: Data, search: Search, device: str) -> Any:
+    there = {} if device == CPU else {"device": device}
+    build = partial(run.base.build, data.of_classes, run.seed, data.categories, **there)
+    return Tuned(build, TUNED[run.model].draw, search, data.of_classes, run.seed) if run.model in TUNED else build()
 
 
 def fitted_and_measured(estimator: Any, data: Data, seed: int) -> dict[str, float]:
@@ -70,7 +75,7 @@ def fitted_and_measured(estimator: Any, data: Data, seed: int) -> dict[str, floa
     fitted = time.process_time()
     X, y = data.X.iloc[test].reset_index(drop=True), data.y[test]
     found = estimator.predict_proba(X) if data.of_classes else estimator.predict(X)
-    seconds = {"fit_seconds": fitted - begun, "predict_seconds": time.process_time() - fitted}
+    seconds = dict(zip(SECONDS, (fitted - begun, time.process_time() - fitted), strict=True))
     measure = measures_of_classes if data.of_classes else measures_of_numbers
     measures = measure(y, np.asarray(found, dtype=np.float64))
     return {name: float(f"{value:.6g}") for name, value in {**measures, **seconds}.items()}

@@ -14,6 +14,7 @@ from benchmarks.study.measures import clipped_probabilities
 from benchmarks.study.models import MODELS, Model
 
 Settings = dict[str, Any]
+Draw = Callable[[np.random.Generator], Settings]
 HELD_OUT = 0.2
 
 
@@ -30,7 +31,7 @@ class Tuning:
     """A model of the study, and how its settings are drawn."""
 
     name: str
-    draw: Callable[[np.random.Generator], Settings]
+    draw: Draw
 
     @property
     def model(self) -> Model:
@@ -119,13 +120,12 @@ TUNED = {
 class Tuned(BaseEstimator):
     """Fitted with the best settings: `chosen_`, empty for the default. `refused_` counts those that a model refused."""
 
-    def __init__(self, tuning: Tuning, search: Search, of_classes: bool, seed: int, categories: list[str]) -> None:
-        self.tuning, self.search, self.of_classes, self.seed = tuning, search, of_classes, seed
-        self.categories = categories
+    def __init__(self, build: Callable[..., Any], draw: Draw, search: Search, of_classes: bool, seed: int) -> None:
+        self.build, self.draw, self.search, self.of_classes, self.seed = build, draw, search, of_classes, seed
 
     def fit(self, X: pd.DataFrame, y: np.ndarray) -> "Tuned":
         rng = np.random.default_rng(self.seed)
-        drawn = [{}, *(self.tuning.draw(rng) for _ in range(self.search.configurations - 1))]
+        drawn = [{}, *(self.draw(rng) for _ in range(self.search.configurations - 1))]
         errors, self.refused_, reason = [], 0, None
         for settings in drawn:
             try:
@@ -136,7 +136,7 @@ class Tuned(BaseEstimator):
         if not np.isfinite(errors).any() and reason is not None:
             raise reason
         self.chosen_ = drawn[int(np.argmin(errors))]
-        self.model_ = self._built(self.chosen_).fit(X, y)
+        self.model_ = self.build(**self.chosen_).fit(X, y)
         return self
 
     def predict(self, X: pd.DataFrame) -> np.ndarray:
@@ -144,9 +144,6 @@ class Tuned(BaseEstimator):
 
     def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
         return self.model_.predict_proba(X)
-
-    def _built(self, settings: Settings) -> Any:
-        return self.tuning.model.build(self.of_classes, self.seed, self.categories, **settings)
 
     def _folds(self, X: pd.DataFrame, y: np.ndarray) -> Any:
         options = {"random_state": self.seed}
@@ -157,7 +154,7 @@ class Tuned(BaseEstimator):
         return kind(self.search.folds, shuffle=True, **options).split(X, y)
 
     def _error(self, settings: Settings, X: pd.DataFrame, y: np.ndarray, train: Any, test: Any) -> float:
-        model = self._built(settings).fit(X.iloc[train].reset_index(drop=True), y[train])
+        model = self.build(**settings).fit(X.iloc[train].reset_index(drop=True), y[train])
         rest = X.iloc[test].reset_index(drop=True)
         if not self.of_classes:
             return root_mean_squared_error(y[test], np.asarray(model.predict(rest)).reshape(-1))

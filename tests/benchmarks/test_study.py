@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from benchmarks.study.page import main as make
 from benchmarks.study.parts import NOT_RUN, PARTS, Results
 from benchmarks.study.records import append_record, kept_records, read_records
 from benchmarks.study.runner import DIED, results
-from benchmarks.study.runs import Run, measured, split
+from benchmarks.study.runs import SECONDS, Run, measured, split
 from benchmarks.study.sources import (
     CLASSES,
     KEEL_BASES,
@@ -213,6 +214,30 @@ def refuse(seed, categories):
     raise ValueError("no table\nis good enough")
 
 
+def test_a_part_of_the_recipe_taken_away_is_a_run():
+    record = measured(Run(0, "diabetes", "one network"))
+    assert record["status"] == "done"
+    assert record["rmse"] != measured(Run(0, "diabetes", "fractional"))["rmse"]
+
+
+def test_times_are_of_a_cpu_only():
+    """Whatever is not called so is another device."""
+    here, there = (measured(Run(0, "diabetes", "one network"), device=device) for device in ("cpu", "cpu:0"))
+    assert not set(SECONDS) & set(there)
+    assert there["device"] == "cpu:0"
+    assert set(SECONDS) <= set(here)
+    assert there["rmse"] == here["rmse"]
+    with pytest.raises(SystemExit, match="--device cuda is for networks of torch; CatBoost, linear can't run there"):
+        command.main(["--device", "cuda", "--models", "fractional", "CatBoost", "linear", "--list"])
+
+
+def test_small_tables_are_chosen_by_their_rows(capsys):
+    command.main(["--list", "--tables", "digits", "diabetes", "--most-rows", "500"])
+    told = capsys.readouterr().out
+    assert "diabetes (" in told
+    assert "digits (" not in told
+
+
 def test_a_model_that_fails_is_recorded_and_ranked_last(monkeypatch):
     monkeypatch.setitem(MODELS, "refuses", Model(refuse, refuse))
     record = measured(Run(0, "digits", "refuses"))
@@ -275,9 +300,9 @@ def test_learnt_order_and_order_1_try_the_same_settings():
 def test_the_settings_with_the_least_error_are_chosen(folds):
     """Of ridges with little, much and refused decay, on held-out rows."""
     decays = iter([1e9, -1.0, 1e8])
-    tuning = Tuning("linear", lambda rng: {"alpha": next(decays)})
     data = load("diabetes")
-    tuned = Tuned(tuning, Search(4, folds), False, 0, []).fit(data.X, data.y)
+    build = partial(MODELS["linear"].build, False, 0, [])
+    tuned = Tuned(build, lambda rng: {"alpha": next(decays)}, Search(4, folds), False, 0).fit(data.X, data.y)
     assert (tuned.chosen_, tuned.refused_) == ({}, 1)
     default = MODELS["linear"].build(False, 0, []).fit(data.X, data.y)
     assert np.array_equal(tuned.predict(data.X), default.predict(data.X))

@@ -20,7 +20,16 @@ from fracdnn.training.stacked import StackedNetworks, can_stack
 DECAY = Regularization(class_map=1e-3, decay=2e-3)
 
 
-def tasks_of(n_tasks=3, n=61, loss="cross_entropy", dtype=torch.float64, held_out=True, **options):
+on_devices = pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+    ],
+)
+
+
+def tasks_of(n_tasks=3, n=61, loss="cross_entropy", dtype=torch.float64, held_out=True, device="cpu", **options):
     """Tasks on the same samples, each with a network, a generator and held-out rows of its own."""
     drawn = torch.Generator().manual_seed(7)
     x = torch.randn(n, 4, generator=drawn, dtype=dtype)
@@ -35,7 +44,8 @@ def tasks_of(n_tasks=3, n=61, loss="cross_entropy", dtype=torch.float64, held_ou
     for number in range(n_tasks):
         generator = torch.Generator().manual_seed(number)
         network = FractionalNetwork(4, n_outputs, activate_opening=True, generator=generator, **options).to(dtype)
-        task = Task(network, objective, x, target, weight, generator)
+        network, *data = (each.to(device) for each in (network, x, target, weight))
+        task = Task(network, objective, *data, generator)
         task.held_out = torch.arange(number, n, n_tasks + 1) if held_out else None
         tasks.append(task)
     return tasks
@@ -49,6 +59,7 @@ def outputs_of(tasks):
 STOPPING = EarlyStopping(0.2, patience=4)
 
 
+@on_devices
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
 @pytest.mark.parametrize(
     "options",
@@ -56,25 +67,27 @@ STOPPING = EarlyStopping(0.2, patience=4)
     ids=["half", "learnt", "one", "deep", "tanh"],
 )
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
-def test_same_as_alone(loss, options, dtype, close):
+def test_same_as_alone(loss, options, dtype, close, device):
     training = AdamTraining(0.02, batch_size=16, max_epochs=15, early_stopping=STOPPING)
-    together, alone = tasks_of(loss=loss, dtype=dtype, **options), tasks_of(loss=loss, dtype=dtype, **options)
+    together, alone = (tasks_of(loss=loss, dtype=dtype, device=device, **options) for _ in range(2))
     assert can_go_side_by_side(together, training)
     histories = fit_side_by_side(training, together)
     expected = [training.fit(task) for task in alone]
     torch.testing.assert_close(outputs_of(together), outputs_of(alone), rtol=close, atol=close)
     for found, wanted in zip(histories, expected, strict=True):
         assert found.status == wanted.status
+        assert found.captured == (device == "cuda")
         assert len(found.records) == len(wanted.records)
         for name in ("loss", "validation_score", "gradient_norm", "accuracy"):
             if wanted.column(name)[0] is not None:
                 np.testing.assert_allclose(found.column(name), wanted.column(name), rtol=50 * close, atol=50 * close)
 
 
-def test_networks_with_other_numbers_of_batches_stop_where_they_have_none():
+@on_devices
+def test_networks_with_other_numbers_of_batches_stop_where_they_have_none(device):
     # 48 of 61 rows are three batches of 16, 47 too, but 49 are four.
     training = AdamTraining(0.02, batch_size=16, max_epochs=5, early_stopping=STOPPING)
-    together, alone = tasks_of(2), tasks_of(2)
+    together, alone = (tasks_of(2, device=device) for _ in range(2))
     for first, second in (together, alone):
         first.held_out, second.held_out = torch.arange(13), torch.arange(12)
     histories = fit_side_by_side(training, together)
@@ -84,9 +97,10 @@ def test_networks_with_other_numbers_of_batches_stop_where_they_have_none():
         np.testing.assert_allclose(found.column("gradient_norm"), wanted.column("gradient_norm"), rtol=1e-10)
 
 
-def test_one_that_stops_early_leaves_the_others_as_they_are():
+@on_devices
+def test_one_that_stops_early_leaves_the_others_as_they_are(device):
     training = AdamTraining(0.05, batch_size=16, max_epochs=60, early_stopping=EarlyStopping(0.2, patience=2))
-    together, alone = tasks_of(4), tasks_of(4)
+    together, alone = (tasks_of(4, device=device) for _ in range(2))
     lengths = {len(history.records) for history in fit_side_by_side(training, together)}
     for task in alone:
         training.fit(task)
@@ -104,8 +118,9 @@ def test_networks_own_their_parameters_afterwards():
     assert torch.equal(outputs_of(tasks)[1], before[1])
 
 
-def test_a_network_that_leaves_what_is_finite_is_kept_as_it_was():
-    tasks = tasks_of(2, held_out=False)
+@on_devices
+def test_a_network_that_leaves_what_is_finite_is_kept_as_it_was(device):
+    tasks = tasks_of(2, held_out=False, device=device)
     with torch.no_grad():
         tasks[0].network.W.fill_(1e308)
     before = {name: value.clone() for name, value in tasks[0].network.state_dict().items()}

@@ -17,6 +17,7 @@ import torch
 
 from fracdnn.estimators.cells import Cells
 from fracdnn.estimators.samples import heaviest, rows_of_all
+from fracdnn.estimators.shaping import quantiles
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training.together import Alone, Ranks
 
@@ -200,9 +201,5 @@ def _median(values: np.ndarray, weight: np.ndarray) -> float | None:
         middle = [(n - 1) // 2, n // 2]
         low, high = np.partition(values, middle)[middle]
     else:
-        order = np.argsort(values)
-        up_to = np.cumsum(weight[order])
-        half = up_to[-1] / 2
-        places = np.searchsorted(up_to, half, side="left"), np.searchsorted(up_to, half, side="right")
-        low, high = (values[order[min(place, n - 1)]] for place in places)
+        low, high = (quantiles(values, weight, np.array(0.5), side) for side in ("left", "right"))
     return float(low / 2 + high / 2)

@@ -112,7 +112,6 @@ class Fitting(Inputs, SharedParameters):
 
     def _train_side_by_side(self, tasks: list[Task], training: Any, max_iter: int) -> None:
         """Train all members at once; the bar shows the first of those that are still trained."""
-        self.__dict__.pop("_adam", None)
         with shown_progress(max_iter) if self.verbose else nullcontext() as watch:
             news = watch and _News(watch)
             for task in tasks:
@@ -123,6 +122,7 @@ class Fitting(Inputs, SharedParameters):
     def _keep(self, tasks: list[Any], histories: list[History], ended: str) -> None:
         """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short."""
         self.members_ = [task.network for task in tasks]
+        self.__dict__.pop("_adam", None)  # its moments belong to other weights
         self.temperature_ = self._temperature(tasks)
         self._warn(histories, ended)
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
@@ -132,7 +132,6 @@ class Fitting(Inputs, SharedParameters):
 
         The first is kept wherever it ends; of the others, those that came to an end of their own.
         """
-        self.__dict__.pop("_adam", None)  # its moments belong to other weights
         first, histories, began, ended = tasks[0], [], time.monotonic(), ""
         shown = self.verbose and first.ranks.is_first
         with shown_progress(len(tasks) * max_iter) if shown else nullcontext() as watch:

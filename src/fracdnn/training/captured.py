@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import torch
 
@@ -19,6 +20,14 @@ from fracdnn.training.evaluation import is_plain
 from fracdnn.training.task import Task
 
 Work = Callable[[], tuple[torch.Tensor, ...]]
+
+
+class HasConstants(Protocol):
+    """What a graph reads beside its tensors, and must not lose."""
+
+    def constants(self) -> object: ...
+
+
 _one_at_a_time = threading.Lock()
 # Runs before a capture: libraries choose kernels and make room in the first ones.
 _RUNS_BEFORE = 3
@@ -49,7 +58,7 @@ class Repeated:
     room for others. Where a capture fails, for what reason ever, the work is done as it comes.
     """
 
-    def __init__(self, network: FractionalNetwork, device: torch.device) -> None:
+    def __init__(self, network: HasConstants, device: torch.device) -> None:
         self._network, self._device = network, device
         self._stream = torch.cuda.Stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None

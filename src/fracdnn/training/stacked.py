@@ -19,7 +19,8 @@ def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
     """Whether they are of one shape, and of a kind that is known here."""
     first = networks[0]
     alike = all(
-        type(each) is FractionalNetwork and each.options == first.options and not each.W.is_cuda for each in networks
+        type(each) is FractionalNetwork and each.options == first.options and each.W.device == first.W.device
+        for each in networks
     )
     a, memory = first.architecture, first.memory
     plain = a.has_opening and a.has_skip and a.operator == "dense" and a.bias == "vector" and first.adjoint == "exact"
@@ -41,6 +42,10 @@ class StackedNetworks:
         self._own = [list(one.values()) for one in each]
         self._tie()
         self._fixed = None if self.memory.learned_order is not None else self._history(self.memory.order)
+
+    def constants(self) -> object:
+        """What a call reads beside the parameters."""
+        return self._fixed
 
     def _tie(self) -> None:
         for place, own in enumerate(self._own):
