@@ -1,4 +1,4 @@
-"""What a user may want to know before a training begins: rows and classes that are few, numbers that look like ids."""
+"""What a user may want to know before a training begins: few rows or classes, numbers that look like ids, prices."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,8 @@ import numpy as np
 from fracdnn.tabular.words import listed, quoted
 
 FEW_ROWS = 20
+# A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.
+_SPAN, _PARTS, _LESS = 10.0, (0.05, 0.95), 0.5
 
 
 def on_rows(n_learned: int, n_test: int, test_fraction: float, class_counts: np.ndarray | None) -> list[str]:
@@ -25,6 +27,29 @@ def on_rows(n_learned: int, n_test: int, test_fraction: float, class_counts: np.
         if n > n_learned / 2:
             found.append(f"warning: {n:,} classes in {n_learned:,} rows; for a value, pass --task regression")
     return found
+
+
+def on_target(name: str, y: np.ndarray) -> list[str]:
+    """Of a target of numbers."""
+    if not is_like_a_price(y):
+        return []
+    return [
+        f"{quoted(name)} spans orders of magnitude, so that its largest values count most; where relative errors "
+        f"matter, add a column with its logarithm, and pass that as --target"
+    ]
+
+
+def is_like_a_price(y: np.ndarray) -> bool:
+    """Whether positive numbers spread over orders of magnitude, evenly in their logarithm."""
+    if len(y) < FEW_ROWS or not (y > 0).all():
+        return False
+    low, high = np.quantile(y, _PARTS)
+    return bool(high > _SPAN * low) and _lopsided(np.log(y)) < _LESS * _lopsided(y)
+
+
+def _lopsided(values: np.ndarray) -> float:
+    """How far the mean lies from the median, in deviations: at most 1."""
+    return float(abs(values.mean() - np.median(values)) / values.std())
 
 
 def on_ids(ids: Sequence[str], n_learned: int) -> list[str]:

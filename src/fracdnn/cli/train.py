@@ -18,7 +18,7 @@ from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores, shown
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
-from fracdnn.cli.remarks import ids_among, on_ids, on_rows
+from fracdnn.cli.remarks import ids_among, on_ids, on_rows, on_target
 from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -157,7 +157,8 @@ def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
 
 def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[str]:
     counts = np.unique(y, return_counts=True)[1] if task == "classification" else None
-    return on_rows(len(y), n_test, settings.test_fraction, counts)
+    about_target = on_target(settings.target, y) if counts is None else []
+    return on_rows(len(y), n_test, settings.test_fraction, counts) + about_target
 
 
 def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:

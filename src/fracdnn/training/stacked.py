@@ -41,11 +41,13 @@ class StackedNetworks:
             parameter.requires_grad_(True)
         self._own = [list(one.values()) for one in each]
         self._tie()
-        self._fixed = None if self.memory.learned_order is not None else self._history(self.memory.order)
+        device = networks[0].W.device  # a CUDA graph can hold no copying
+        self._step_size = self.memory.step_size.to(device)
+        self._fixed = None if self.memory.learned_order is not None else self._history(self.memory.order.to(device))
 
     def constants(self) -> object:
         """What a call reads beside the parameters."""
-        return self._fixed
+        return self._step_size, self._fixed
 
     def _tie(self) -> None:
         for place, own in enumerate(self._own):
@@ -90,5 +92,5 @@ class StackedNetworks:
             torch.stack([oldest[:, j], *(differences[:, j - k] for k in range(1, j + 1)), *[nothing] * (n - j - 1)], 1)
             for j in range(n)
         ]
-        factor = l1_step_factor(order, self.memory.step_size)
+        factor = l1_step_factor(order, self._step_size)
         return torch.stack(rows, 1), factor.reshape(-1, 1, 1)
