@@ -11,7 +11,7 @@ from benchmarks.study.comparisons import Comparison
 from benchmarks.study.measures import LEVEL, bootstrap_interval, critical_difference, improvability, ranks
 from benchmarks.study.models import MODELS, RECIPE
 from benchmarks.study.records import run_of
-from benchmarks.study.runs import Record
+from benchmarks.study.runs import CPU, Record
 from benchmarks.study.tuning import TUNED
 
 NOT_RUN = "Not run yet."
@@ -196,13 +196,12 @@ def recipe(results: Results, half: str, kind: str) -> str:
     if not found or OURS not in found.models:
         return NOT_RUN
     name, title = next(iter(MEASURES[kind].items()))
-    seconds, rows = found.values("fit_seconds"), []
+    times, rows = found.time_ratios("fit_seconds", OURS), []
     for place, model in enumerate(found.models[1:], 1):
         ratios = np.log(found.errors(name, [model])[:, 0] / found.errors(name, [OURS])[:, 0])
         low, high = bootstrap_interval(ratios)
         cells = [f"{ratios.mean():+.1%}", f"{low:+.1%} to {high:+.1%}", f"{np.median(ratios):+.1%}"]
-        time = number(np.nanmedian(seconds[:, place] / seconds[:, 0]))
-        rows.append([model, *cells, f"{int((ratios > 0).sum())} of {len(ratios)}", time])
+        rows.append([model, *cells, f"{int((ratios > 0).sum())} of {len(ratios)}", number(times[place])])
     headings = ["changed", f"{title}, mean", "95 % interval", "median", "worse on", "fit time"]
     return markdown(headings, rows)
 
@@ -249,15 +248,15 @@ def failures(results: Results) -> str:
 
 def made(results: Results) -> str:
     """What made the runs of each model; those of other sources of ours than today's are marked as old."""
-    counts = Counter((record["model"], record["made_with"]) for record in results.records)
+    counts = Counter((each["model"], each["made_with"], each.get("device", CPU)) for each in results.records)
     if not counts:
         return NOT_RUN
     current = f"fracdnn {results.sources}"
     rows = []
-    for (model, made_with), count in sorted(counts.items()):
+    for (model, made_with, device), count in sorted(counts.items()):
         old = made_with.startswith("fracdnn ") and made_with != current
-        rows.append([model, made_with, f"{count:,}", "old" if old else ""])
-    table = markdown(["model", "made with", "runs", ""], rows)
+        rows.append([model, made_with, device, f"{count:,}", "old" if old else ""])
+    table = markdown(["model", "made with", "on", "runs", ""], rows)
     return f"Sources of fracdnn when this page was made: {results.sources}.\n\n{table}"
 
 
