@@ -261,6 +261,26 @@ def test_the_classical_adjoint_converges_and_the_printed_one_does_not(order, adj
         assert all(slope < 0.05 for slope in slopes)
 
 
+@pytest.mark.parametrize("order", [0.1, 0.3, 0.5])
+def test_the_exact_adjoint_discretises_the_right_equation(order):
+    """Without K the multiplier is τ (T − t)^(γ − 1) / Γ(γ), to first order in the step; the paper's is 1.
+
+    Near order 1 a term of order 2 − γ is too close to show the first one's slope.
+    """
+    errors = []
+    for n_layers in (20, 40, 80, 160):
+        net = network(1, 1, n_layers=n_layers, order=order, step_size=1 / n_layers)
+        with torch.no_grad():
+            net.K.zero_()
+            net.W.fill_(1.0)
+        net(torch.zeros(1, 1, dtype=torch.float64)).sum().backward()
+        t = torch.arange(n_layers, dtype=torch.float64) / n_layers
+        wanted = (1 - t) ** (order - 1) / math.gamma(order) / n_layers
+        errors.append(float((net.b.grad[:, 0] / wanted - 1)[: n_layers // 2].abs().max()))
+    slopes = [math.log2(before / after) for before, after in itertools.pairwise(errors)]
+    assert all(abs(slope - 1.0) < 0.15 for slope in slopes)
+
+
 @pytest.mark.parametrize(
     "options",
     [
