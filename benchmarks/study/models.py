@@ -27,7 +27,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 import fracdnn
 
 # Sources that no fit of an estimator runs.
-NOT_NUMERICAL = {"cli", "datasets", "experiments", "report", "tabular"}
+NOT_NUMERICAL = {"cli", "datasets", "experiments", "playground", "report", "tabular"}
 Builder = Callable[..., Any]
 
 
