@@ -34,12 +34,12 @@ def level_set_task(n=300, seed=0, **options):
 TRAININGS = [
     FullBatchTraining(max_iter=40),
     FullBatchTraining("bfgs", max_iter=40),
-    FullBatchTraining("textbook-bfgs", max_iter=40),
     FullBatchTraining("steepest", max_iter=40),
     MiniBatchTraining(n_batches=4, iterations=10),
     AdamTraining(learning_rate=0.02, max_epochs=30),
     AdamTraining(learning_rate=0.02, max_epochs=30, early_stopping=EarlyStopping(0.2, patience=20)),
     FullBatchTraining(max_iter=40, early_stopping=EarlyStopping(0.2, patience=40)),
+    FullBatchTraining("textbook-bfgs", max_iter=40),
 ]
 
 
