@@ -12,8 +12,7 @@ from fracdnn.caputo import memory_weights
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective
 from fracdnn.training.history import layer_gradient_norms
-from tests.browser.chromium import browser, playwright, watched  # noqa: F401
-from tests.playground.served import served  # noqa: F401
+from tests.browser.chromium import watched
 
 STEPS, RATE, TOLERANCE = 50, 0.01, 1e-10
 
@@ -110,7 +109,7 @@ def printed_gradient(case, network, x, labels):
 
 
 @pytest.fixture(scope="module")
-def found(browser, served, tmp_path_factory):  # noqa: F811
+def found(browser, served, tmp_path_factory):
     """What Chromium computes, by case: it reads the fixtures from a file that is written here."""
     file = tmp_path_factory.mktemp("fixtures") / "cases.json"
     file.write_text(json.dumps({name: fixture_of(case) for name, case in CASES.items()}), encoding="utf-8")
@@ -154,5 +153,7 @@ def test_chromium_computes_what_the_library_does(name, found):
     if "printed" in expected:
         # It has no gradient of the order.
         expected["printed"].pop("rawOrder")
-        assert not np.allclose(expected["printed"]["K"], expected["gradient"]["K"], rtol=0.01) or CASES[name].n_layers < 3
+        assert (
+            not np.allclose(expected["printed"]["K"], expected["gradient"]["K"], rtol=0.01) or CASES[name].n_layers < 3
+        )
     compare(found[name], expected, name)

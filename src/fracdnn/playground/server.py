@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body:
             self.wfile.write(content)
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, *arguments: Any) -> None:
         """Say nothing: who looks at the terminal wants the address."""
 
 

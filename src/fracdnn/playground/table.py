@@ -26,7 +26,8 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
     table = read_table(source, encoding)
     if table.width != 3:
         raise TableError(
-            f"{source} must have three columns, two of numbers and one of classes, got {listed(table.columns)}; keep three"
+            f"{source} must have three columns, two of numbers and one of classes, got {listed(table.columns)}; "
+            f"keep three"
         )
     table = table.with_columns(missing_as_null(column) for column in table.iter_columns()).drop_nans().drop_nulls()
     if table.height < LEAST_ROWS:
@@ -38,7 +39,8 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
     n_classes = len(np.unique(labels))
     if not 2 <= n_classes <= MOST_CLASSES:
         raise TableError(
-            f"the class column {quoted(target)} must hold 2 to {MOST_CLASSES} classes, got {n_classes}; keep some of them"
+            f"the class column {quoted(target)} must hold 2 to {MOST_CLASSES} classes, got {n_classes}; "
+            f"keep some of them"
         )
     names = [name for name in table.columns if name != target]
     x = np.column_stack([_finite(table[name]) for name in names])

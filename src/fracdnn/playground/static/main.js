@@ -32,8 +32,8 @@ class Playground {
       this.table = checkedTable(document);
       if (!/[#&]data=/.test(location.hash)) this.settings.data = "own";
     }
-    this.build();
     this.tell("Ready: press Play.");
+    this.build();
     if (document !== null) this.tell(`Your table: ${this.table.labels.length} rows, ${this.table.classNames.length} classes.`);
   }
 

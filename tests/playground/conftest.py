@@ -1,10 +1,13 @@
-"""The playground on a port of its own, while a module's tests run."""
+"""The playground on a port of its own, while a module's tests run, and Chromium."""
 
 from threading import Thread
 
 import pytest
 
 from fracdnn.playground import Server
+from tests.browser.chromium import browser, playwright
+
+__all__ = ["browser", "playwright", "served"]
 
 
 @pytest.fixture(scope="module")
