@@ -270,6 +270,10 @@ class TestAddress:
         assert page.input_value("#layers") == "6"
         assert page.input_value("#activation") == "silu"
         assert page.is_checked("#data-circles")
+        page.focus(".skip")
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "boundary-title"
+        assert inside(page, "playground.settings") == settings
         page.evaluate("location.hash = 'layers=3&learn=1'")
         until(page, "document.getElementById('layers').value === '3'")
         assert page.is_checked("#learn")

@@ -101,6 +101,17 @@ def asked(server, path, method="GET", **headers):
     return found
 
 
+class TestFiles:
+    @pytest.mark.parametrize("path", sorted(STATIC.iterdir()), ids=lambda path: path.name)
+    def test_are_small_and_name_no_other_place(self, path):
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 400
+        if path.suffix == ".js":
+            assert max(map(len, text.splitlines())) <= 120
+        places = re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)
+        assert [place for place in places if place != "http://www.w3.org"] == []
+
+
 class TestServer:
     def test_serves_every_file(self, served):
         assert served.server_address[0] == "127.0.0.1"

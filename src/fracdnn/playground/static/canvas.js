@@ -50,7 +50,8 @@ export function mark(context, c, x, y, r) {
   } else {
     const [sides, turn] = [[3, -0.25], [4, 0], [3, 0.25]][c - 2];
     for (let i = 0; i <= sides; i++) {
-      const angle = 2 * Math.PI * (i / sides + turn), [px, py] = [x + 1.25 * r * Math.cos(angle), y + 1.25 * r * Math.sin(angle)];
+      const angle = 2 * Math.PI * (i / sides + turn);
+      const px = x + 1.25 * r * Math.cos(angle), py = y + 1.25 * r * Math.sin(angle);
       if (i === 0) context.moveTo(px, py);
       else context.lineTo(px, py);
     }
@@ -106,8 +107,8 @@ export function brief(value) {
 }
 
 /** A frame with horizontal lines at the ticks of the vertical axis; gives the maps to pixels. */
-export function frame({ context, width, height }, { x, y, log = false, xTicks, yTicks, xTitle }) {
-  const { muted, grid } = palette(), box = { left: 44, right: width - 8, top: 8, bottom: height - 32 };
+export function frame({ context, width, height }, { x, y, log = false, xTicks, yTicks, xTitle, top = 8 }) {
+  const { muted, grid } = palette(), box = { left: 44, right: width - 8, top, bottom: height - 32 };
   const up = log ? Math.log10 : (value) => value, [low, high] = y.map(up);
   const toX = (value) => box.left + ((value - x[0]) / (x[1] - x[0] || 1)) * (box.right - box.left);
   const toY = (value) => box.bottom - ((up(value) - low) / (high - low || 1)) * (box.bottom - box.top);
@@ -150,20 +151,19 @@ export function line(context, points, colour, { dash = [], width = 2 } = {}) {
   context.setLineDash([]);
 }
 
-/** Names of lines in the upper right corner, each with a piece of its line. */
-export function key(context, box, entries) {
+/** Names of lines, each behind a piece of its line, in rows at the top; gives where these end. */
+export function key({ context, width }, entries) {
   context.font = "11px system-ui, sans-serif";
-  context.textAlign = "right";
+  context.textAlign = "left";
   context.textBaseline = "middle";
-  const wide = Math.max(...entries.map(({ name }) => context.measureText(name).width));
-  context.fillStyle = palette().panel;
-  context.globalAlpha = 0.8;
-  context.fillRect(box.right - 34 - wide, box.top, wide + 34, 15 * entries.length + 2);
-  context.globalAlpha = 1;
-  entries.forEach(({ name, colour, dash }, i) => {
-    const y = box.top + 8 + 15 * i;
+  let [x, y] = [4, 8];
+  for (const { name, colour, dash } of entries) {
+    const wide = 26 + context.measureText(name).width;
+    if (x > 4 && x + wide > width) [x, y] = [4, y + 15];
+    line(context, [[x, y], [x + 20, y]], colour, { dash });
     context.fillStyle = palette().text;
-    context.fillText(name, box.right - 28, y);
-    line(context, [[box.right - 22, y], [box.right - 2, y]], colour, { dash });
-  });
+    context.fillText(name, x + 26, y);
+    x += wide + 14;
+  }
+  return y + 10;
 }

@@ -4,7 +4,12 @@ import { cleared, frame, key, line, palette, ticks } from "./canvas.js";
 import { memoryWeights } from "./fracdnn.js";
 
 const percent = (share) => `${share >= 0.0995 ? Math.round(100 * share) : Number((100 * share).toPrecision(2))} %`;
-const digits = (value) => (Math.abs(value) >= 1e4 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3))));
+const isPlotted = (value) => value > 0 && Number.isFinite(value);
+
+function digits(value) {
+  const size = Math.abs(value);
+  return size >= 1e4 || (size < 1e-3 && size > 0) ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+}
 
 /** 1, 2 and 5 times powers of ten between two ends; only powers where these are many. */
 function logTicks(least, most) {
@@ -50,7 +55,8 @@ export function memorySentence({ network }, layer) {
   if (n === 1) return "Layer 1 has only the input to remember.";
   const last = percent(weights[n - 1]), first = percent(weights[0]);
   const middle = n > 2 ? `, ${percent(1 - weights[n - 1] - weights[0])} of those between` : "";
-  return `Layer ${n} is ${last} of the state before it${middle} and ${first} of the first, plus its step (order ${order}).`;
+  const parts = `${last} of the state before it${middle} and ${first} of the first`;
+  return `Layer ${n} is ${parts}, plus its step (order ${order}).`;
 }
 
 /** Norms by layer, on a logarithmic scale: exact of every network, printed of the first. */
@@ -58,12 +64,16 @@ export function drawGradients(canvas, arms, printed, layer) {
   const drawing = cleared(canvas);
   if (!drawing) return;
   const colours = palette(), count = arms[0].network.nLayers;
-  const lines = arms.map((arm, i) => ({ name: i ? `exact, ${arm.name}` : "exact", values: arm.norms, colour: colours.arms[i], dash: [] }));
+  const lines = arms.map((arm, i) => {
+    const name = i ? `exact, ${arm.name}` : "exact";
+    return { name, values: arm.norms, colour: colours.arms[i], dash: [] };
+  });
   if (printed) lines.splice(1, 0, { name: "as printed", values: printed.norms, colour: colours.printed, dash: [6, 4] });
-  const all = lines.flatMap(({ values }) => [...values]).filter((value) => value > 0 && Number.isFinite(value));
+  const all = lines.flatMap(({ values }) => [...values]).filter(isPlotted);
   const most = Math.max(...all, 1e-12), least = Math.max(Math.min(...all, most / 10), most * 1e-9);
-  const y = [least / 1.3, most * (lines.length > 1 ? 6 : 2)], xTicks = count === 1 ? [1] : ticks(1, count, Math.min(6, count - 1)).filter(Number.isInteger);
-  const axes = { x: count === 1 ? [0.5, 1.5] : [1, count], y, log: true, xTicks, yTicks: logTicks(...y), xTitle: "layer" };
+  const x = count === 1 ? [0.5, 1.5] : [1, count], y = [least / 1.3, most * 1.3];
+  const xTicks = count === 1 ? [1] : ticks(1, count, Math.min(6, count - 1)).filter(Number.isInteger);
+  const axes = { x, y, log: true, xTicks, yTicks: logTicks(...y), xTitle: "layer", top: key(drawing, lines) };
   const { toX, toY, box } = frame(drawing, axes), { context } = drawing;
   if (layer >= 1) line(context, [[toX(layer), box.top], [toX(layer), box.bottom]], colours.grid, { width: 3 });
   for (const { values, colour, dash } of lines) {
@@ -71,14 +81,14 @@ export function drawGradients(canvas, arms, printed, layer) {
     line(context, places, colour, { dash });
     if (count === 1) line(context, [[toX(1) - 8, places[0][1]], [toX(1) + 8, places[0][1]]], colour, { dash });
   }
-  key(context, box, lines);
 }
 
 export function gradientsSentence(arm, printed) {
   const { norms } = arm, ratio = (values) => digits(values[0] / values[values.length - 1]);
   const exact = `The first layer's gradient is ${ratio(norms)} times the last one's`;
   if (!printed) return `${exact}. The paper prints its gradient for tanh networks only.`;
-  return `${exact}; as the paper prints it, ${ratio(printed.norms)} times. The cosine between the two is ${printed.cosine.toFixed(2)}.`;
+  const cosine = printed.cosine.toFixed(2);
+  return `${exact}; as the paper prints it, ${ratio(printed.norms)} times. The cosine between the two is ${cosine}.`;
 }
 
 export function drawLosses(canvas, arms) {
@@ -90,19 +100,22 @@ export function drawLosses(canvas, arms) {
     lines.push({ name: `training${name}`, field: "loss", arm, colour: colours.arms[i], dash: [] });
     lines.push({ name: `held out${name}`, field: "testLoss", arm, colour: colours.arms[i], dash: [3, 3] });
   });
-  const all = lines.flatMap(({ arm, field }) => arm.records.map((record) => record[field])).filter((value) => value > 0 && Number.isFinite(value));
+  const all = lines.flatMap(({ arm, field }) => arm.records.map((record) => record[field])).filter(isPlotted);
   const most = Math.max(...all, 1e-8), least = Math.max(Math.min(...all, most / 3), 1e-8);
-  const y = [least / 1.2, most * (lines.length > 2 ? 4 : 1.5)], steps = Math.max(arms[0].steps, 10);
-  const axes = { x: [0, steps], y, log: true, xTicks: ticks(0, steps, 5), yTicks: logTicks(...y), xTitle: "steps" };
-  const { toX, toY, box } = frame(drawing, axes);
+  const y = [least / 1.2, most * 1.2], steps = Math.max(arms[0].steps, 10), x = [0, steps];
+  const ends = { xTicks: ticks(0, steps, 5), yTicks: logTicks(...y), xTitle: "steps" };
+  const { toX, toY } = frame(drawing, { x, y, log: true, ...ends, top: key(drawing, lines) });
   for (const { arm, field, colour, dash } of lines) {
-    line(drawing.context, arm.records.map((record) => [toX(record.step), toY(Math.max(record[field], y[0]))]), colour, { dash });
+    const places = arm.records.map((record) => [toX(record.step), toY(Math.max(record[field], y[0]))]);
+    line(drawing.context, places, colour, { dash });
   }
-  key(drawing.context, box, lines);
 }
 
 export function lossesSentence(arms) {
-  const said = arms.map((arm) => `${arms.length > 1 ? `${arm.name}: ` : ""}training ${digits(arm.loss)}, held out ${digits(arm.testLoss)}`);
+  const said = arms.map((arm) => {
+    const name = arms.length > 1 ? `${arm.name}: ` : "";
+    return `${name}training ${digits(arm.loss)}, held out ${digits(arm.testLoss)}`;
+  });
   return `After ${arms[0].steps} steps, ${said.join("; ")} (cross-entropy, logarithmic).`;
 }
 

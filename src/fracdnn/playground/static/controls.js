@@ -22,9 +22,10 @@ export class Controls {
       input.addEventListener("input", () => change(name, valid(name, input.value)));
     }
     element("layer").addEventListener("input", (event) => change("layer", valid("layer", event.target.value)));
-    for (const name of SELECTS) element(name).addEventListener("change", (event) => change(name, valid(name, event.target.value)));
+    for (const name of [...SELECTS, "seed"]) {
+      element(name).addEventListener("change", (event) => change(name, valid(name, event.target.value)));
+    }
     for (const name of FLAGS) element(name).addEventListener("change", (event) => change(name, event.target.checked));
-    element("seed").addEventListener("change", (event) => change("seed", valid("seed", event.target.value)));
     element("new-seed").addEventListener("click", () => change("seed", Math.floor(10000 * Math.random())));
     element("file").addEventListener("change", (event) => event.target.files[0] && file(event.target.files[0]));
     document.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
@@ -36,7 +37,7 @@ export class Controls {
   _datasets(change) {
     this.thumbnails = {};
     for (const [name, { title }] of Object.entries(DATASETS)) {
-      const label = document.createElement("label"), input = document.createElement("input"), canvas = document.createElement("canvas");
+      const [label, input, canvas] = ["label", "input", "canvas"].map((kind) => document.createElement(kind));
       Object.assign(input, { type: "radio", name: "data", value: name, id: `data-${name}` });
       input.addEventListener("change", () => change("data", name));
       canvas.setAttribute("aria-hidden", "true");
@@ -50,7 +51,8 @@ export class Controls {
     for (const [name, canvas] of Object.entries(this.thumbnails)) {
       if (name === "own" && !table) continue;
       const classes = name === "clouds" ? 5 : Math.min(DATASETS[name].classes[1], 3);
-      drawThumbnail(canvas, prepared(name === "own" ? table : drawn(name, { n: 135, noise: 0.1, classes, seed: 3 }), 3));
+      const points = name === "own" ? table : drawn(name, { n: 135, noise: 0.1, classes, seed: 3 });
+      drawThumbnail(canvas, prepared(points, 3));
     }
   }
 

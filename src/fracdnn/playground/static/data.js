@@ -12,7 +12,8 @@ const PLACES = {
   },
   moons: (c, _, { uniform }) => {
     const angle = Math.PI * uniform();
-    return c ? [0.5 - 0.6 * Math.cos(angle), 0.25 - 0.6 * Math.sin(angle)] : [0.6 * Math.cos(angle) - 0.1, 0.6 * Math.sin(angle) - 0.1];
+    const x = 0.6 * Math.cos(angle), y = 0.6 * Math.sin(angle);
+    return c ? [0.5 - x, 0.25 - y] : [x - 0.1, y - 0.1];
   },
   circles: (c, classes, { uniform }) => {
     const angle = TURN * uniform(), radius = (c + 0.5) / classes + (0.3 / classes) * (uniform() - 0.5);

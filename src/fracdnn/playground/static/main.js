@@ -3,7 +3,7 @@
 import { Controls, element } from "./controls.js";
 import { dataOf } from "./data.js";
 import { hashOf, settingsFromHash, settled } from "./state.js";
-import { MOST_BYTES, TableError, checkedTable, tableFromCsv } from "./table.js";
+import { TableError, checkSize, checkedTable, tableFromCsv } from "./table.js";
 import { Grid, armsOf } from "./training.js";
 import { Views } from "./views.js";
 
@@ -19,10 +19,15 @@ class Playground {
     this.table = null;
     this.running = this.flowing = false;
     this.settings = settingsFromHash(location.hash);
-    this.controls = new Controls({ change: (name, value) => this.change(name, value), file: (file) => this.takeFile(file) });
+    this.controls = new Controls({
+      change: (name, value) => this.change(name, value),
+      file: (file) => this.takeFile(file),
+    });
     this.views = new Views();
     this._buttons();
-    addEventListener("hashchange", () => this.apply(settingsFromHash(location.hash)));
+    // A link within the page is no settings.
+    const isOurs = () => location.hash === "" || location.hash.includes("=");
+    addEventListener("hashchange", () => isOurs() && this.apply(settingsFromHash(location.hash)));
     addEventListener("resize", () => this.redraw());
   }
 
@@ -34,7 +39,8 @@ class Playground {
     }
     this.tell("Ready: press Play.");
     this.build();
-    if (document !== null) this.tell(`Your table: ${this.table.labels.length} rows, ${this.table.classNames.length} classes.`);
+    const { table } = this;
+    if (table) this.tell(`Your table: ${table.labels.length} rows, ${table.classNames.length} classes.`);
   }
 
   _buttons() {
@@ -55,15 +61,18 @@ class Playground {
   change(name, value) {
     const before = this.settings;
     this.apply(settled({ ...before, [name]: value }), name);
-    if (name === "learn" && value && before.order !== this.settings.order) this.tell(`An order of 1 cannot be learnt from; it starts at ${this.settings.order}.`);
+    const { order } = this.settings;
+    if (name !== "learn" || before.order === order) return;
+    this.tell(`An order of 1 cannot be learnt from; it starts at ${order}.`);
   }
 
   /** Take these settings; networks begin anew unless only what is seen changes. */
   apply(settings, name) {
     this.settings = settings;
     clearTimeout(this.hashTimer);
-    this.hashTimer = setTimeout(() => history.replaceState(null, "", `${location.pathname}${location.search}#${hashOf(settings)}`), HASH_AFTER);
-    if (name === "layer") this.flowing = false;
+    const address = `${location.pathname}${location.search}#${hashOf(settings)}`;
+    this.hashTimer = setTimeout(() => history.replaceState(null, "", address), HASH_AFTER);
+    if (name === "layer" && this.flowing) this.toggleFlow();
     if (!SEEN_ONLY.has(name)) return this.build();
     this.position = Math.min(settings.layer, settings.layers);
     this.controls.show(settings, this);
@@ -199,7 +208,7 @@ class Playground {
 
   async takeFile(file) {
     try {
-      if (file.size > MOST_BYTES) throw new TableError(`The file must be at most ${MOST_BYTES / 1e6} MB, but has ${(file.size / 1e6).toFixed(1)} MB; keep some of its rows.`);
+      checkSize(file.size);
       const table = tableFromCsv(await file.text());
       this.table = table;
       this.change("data", "own");

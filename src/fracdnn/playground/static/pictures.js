@@ -1,4 +1,4 @@
-/* The two large pictures of a network: its decision regions over the data, and the data on its way through the layers. */
+/* The two large pictures of a network: its decision regions, and the data on its way through the layers. */
 
 import { brief, cleared, drawPoints, mark, palette, ticks } from "./canvas.js";
 import { Plane } from "./plane.js";
@@ -117,12 +117,13 @@ export class FlowPicture {
 
   /** What W makes of the last state, on the plane: regions with straight borders. */
   _classify() {
-    const { side, logits, plane, arm } = this, { classes } = arm.data, { W } = arm.network.weights, size = arm.network.width;
+    const { side, logits, plane, arm } = this, { classes } = arm.data, { weights: { W }, width } = arm.network;
+    const { range, centre, axes } = plane;
     for (let i = 0; i < side * side; i++) {
-      const u = plane.range * ((2 * (i % side)) / (side - 1) - 1), v = plane.range * (1 - (2 * Math.floor(i / side)) / (side - 1));
+      const u = range * ((2 * (i % side)) / (side - 1) - 1), v = range * (1 - (2 * Math.floor(i / side)) / (side - 1));
       for (let c = 0; c < classes; c++) {
         let sum = 0;
-        for (let k = 0; k < size; k++) sum += W[c * size + k] * (plane.centre[k] + u * plane.axes[0][k] + v * plane.axes[1][k]);
+        for (let k = 0; k < width; k++) sum += W[c * width + k] * (centre[k] + u * axes[0][k] + v * axes[1][k]);
         logits[i * classes + c] = sum;
       }
     }

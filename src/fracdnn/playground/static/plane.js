@@ -27,7 +27,7 @@ export function eigen(matrix) {
 /** `next` (two vectors) turned or mirrored within its plane to be as close as possible to `before`. */
 function aligned(next, before) {
   const dot = (u, v) => u.reduce((sum, value, i) => sum + value * v[i], 0);
-  const [a, b, c, d] = [dot(next[0], before[0]), dot(next[0], before[1]), dot(next[1], before[0]), dot(next[1], before[1])];
+  const [[a, b], [c, d]] = next.map((axis) => before.map((old) => dot(axis, old)));
   const mirror = a * d - b * c < 0 ? -1 : 1, angle = Math.atan2(c * mirror - b, a + d * mirror);
   const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
   const mixed = (x, y) => next[0].map((value, i) => x * value + mirror * y * next[1][i]);
@@ -47,9 +47,7 @@ export class Plane {
   /** Follow the states [rows, width]: for width 2 only their range. */
   follow(states, rows) {
     const { width, centre } = this, stride = Math.max(1, Math.floor(rows / MOST_ROWS)) | 1;
-    if (width > 2) {
-      this._turn(states, rows, stride);
-    }
+    if (width > 2) this._turn(states, rows, stride);
     let most = 0;
     for (let row = 0; row < rows; row += stride) {
       for (const axis of this.axes) {
@@ -67,7 +65,9 @@ export class Plane {
     const { width, centre } = this, count = Math.ceil(rows / stride);
     const spread = Array.from({ length: width }, () => new Array(width).fill(0));
     centre.fill(0);
-    for (let row = 0; row < rows; row += stride) for (let i = 0; i < width; i++) centre[i] += states[row * width + i] / count;
+    for (let row = 0; row < rows; row += stride) {
+      for (let i = 0; i < width; i++) centre[i] += states[row * width + i] / count;
+    }
     for (let row = 0; row < rows; row += stride) {
       for (let i = 0; i < width; i++) {
         const value = states[row * width + i] - centre[i];

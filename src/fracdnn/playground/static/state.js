@@ -68,7 +68,8 @@ export function canPrint({ activation, learn }) {
 export function hashOf(settings) {
   const parts = new URLSearchParams();
   for (const [name, { initial, kind }] of Object.entries(SETTINGS)) {
-    if (settings[name] !== initial) parts.set(name, kind === "flag" ? String(Number(settings[name])) : String(settings[name]));
+    const value = kind === "flag" ? Number(settings[name]) : settings[name];
+    if (settings[name] !== initial) parts.set(name, String(value));
   }
   return parts.toString();
 }

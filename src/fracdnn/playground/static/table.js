@@ -1,8 +1,8 @@
 /* A table of the user's: two columns of numbers and one of classes, from CSV or from `fracdnn play TABLE`. */
 
-export const MOST_BYTES = 2_000_000;
-export const MOST_ROWS = 2000;
-export const MOST_CLASSES = 5;
+const MOST_BYTES = 2_000_000;
+// As in ../table.py.
+const MOST_ROWS = 2000, LEAST_ROWS = 10, MOST_CLASSES = 5;
 const MISSING = new Set(["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?"]);
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
@@ -11,7 +11,8 @@ export class TableError extends Error {}
 
 function separatorOf(heading) {
   const outside = heading.replace(/"[^"]*"/g, "");
-  return [",", ";", "\t", "|"].reduce((best, next) => (outside.split(next).length > outside.split(best).length ? next : best));
+  const count = (separator) => outside.split(separator).length;
+  return [",", ";", "\t", "|"].reduce((best, next) => (count(next) > count(best) ? next : best));
 }
 
 /** Rows of cells; quotes may hold separators, line ends and doubled quotes. */
@@ -56,7 +57,8 @@ function numberIn(cell) {
 function checkCommas(name, cells) {
   const commas = cells.filter((cell) => cell.includes(","));
   if (commas.length && commas.every((cell) => /^[+-]?\d{1,3},\d{3}$/.test(cell))) {
-    throw new TableError(`Column "${name}" must be clear about its commas, but holds ${commas[0]}; write numbers with a decimal point.`);
+    const rule = `Column "${name}" must be clear about its commas, but holds ${commas[0]}`;
+    throw new TableError(`${rule}; write numbers with a decimal point.`);
   }
 }
 
@@ -70,16 +72,27 @@ function classColumn(columns, rows) {
   return others[0] ?? 2;
 }
 
+/** A file of so many bytes is read, or refused. */
+export function checkSize(bytes) {
+  if (bytes <= MOST_BYTES) return;
+  const [most, size] = [MOST_BYTES / 1e6, (bytes / 1e6).toFixed(1)];
+  throw new TableError(`The file must be at most ${most} MB, but has ${size} MB; keep some of its rows.`);
+}
+
 /** The table in the text of a CSV file. */
 export function tableFromCsv(text) {
   if (text.includes("\0")) throw new TableError("The file must be text in UTF-8; save the table as CSV.");
   const [columns, ...all] = parsedCsv(text);
   if (columns === undefined) throw new TableError("The file must hold a table, but it is empty.");
   if (columns.length !== 3) {
-    throw new TableError(`The table must have three columns, two of numbers and one of classes, but has ${columns.length}; keep three.`);
+    const rule = "The table must have three columns, two of numbers and one of classes";
+    throw new TableError(`${rule}, but has ${columns.length}; keep three.`);
   }
   const uneven = all.findIndex((row) => row.length !== 3);
-  if (uneven >= 0) throw new TableError(`Every row must have three cells, but row ${uneven + 1} has ${all[uneven].length}; correct it.`);
+  if (uneven >= 0) {
+    const { length } = all[uneven];
+    throw new TableError(`Every row must have three cells, but row ${uneven + 1} has ${length}; correct it.`);
+  }
   const rows = all.filter((row) => !row.some((cell) => MISSING.has(cell)));
   const target = classColumn(columns, rows), features = [0, 1, 2].filter((c) => c !== target);
   for (const c of features) checkCommas(columns[c], rows.map((row) => row[c]));
@@ -91,14 +104,18 @@ export function tableFromCsv(text) {
 export function checkedTable(document) {
   const { columns, x, labels } = document ?? {};
   const shaped = Array.isArray(columns) && columns.length === 2 && Array.isArray(x) && Array.isArray(labels);
-  if (!shaped || x.length !== labels.length || !x.every((row) => Array.isArray(row) && row.length === 2 && row.every(Number.isFinite))) {
+  const isPlace = (row) => Array.isArray(row) && row.length === 2 && row.every(Number.isFinite);
+  if (!shaped || x.length !== labels.length || !x.every(isPlace)) {
     throw new TableError("The table must hold two finite numbers and a class in each row.");
   }
   const names = [...new Set(labels.map(String))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   if (names.length < 2 || names.length > MOST_CLASSES) {
-    throw new TableError(`The class column must hold 2 to ${MOST_CLASSES} classes, but holds ${names.length}; keep some of them.`);
+    const rule = `The class column must hold 2 to ${MOST_CLASSES} classes`;
+    throw new TableError(`${rule}, but holds ${names.length}; keep some of them.`);
   }
-  if (x.length < 10) throw new TableError(`The table must have 10 rows without empty cells at least, but has ${x.length}.`);
+  if (x.length < LEAST_ROWS) {
+    throw new TableError(`The table must have ${LEAST_ROWS} rows without empty cells at least, but has ${x.length}.`);
+  }
   const stride = Math.max(1, x.length / MOST_ROWS), kept = Math.min(x.length, MOST_ROWS);
   const rows = Array.from({ length: kept }, (_, i) => Math.floor(i * stride));
   return {

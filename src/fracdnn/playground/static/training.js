@@ -70,7 +70,7 @@ export class Arm {
     return layerNorms(this.pass.gradient, this.network.nLayers);
   }
 
-  /** Norms by layer of the printed gradient, and its cosine with the exact one over all K and b; null where there is none. */
+  /** Norms by layer of the printed gradient, and its cosine with the exact one over all K and b; null without one. */
   printedGradient() {
     const { network, pass } = this;
     if (!network.residual || network.activation !== "tanh") return null;
@@ -94,7 +94,8 @@ const shown = (order) => String(Number(order.toFixed(3)));
 export function armsOf(settings, data) {
   const { order, learn, layers, width, tau, activation, compare } = settings;
   // Of two features and width 2 the states are the points themselves, as in the paper; else a map opens the network.
-  const common = { nOutputs: data.classes, nLayers: layers, width: width === 2 ? null : width, activation, stepSize: tau };
+  const shape = { nOutputs: data.classes, nLayers: layers, width: width === 2 ? null : width };
+  const common = { ...shape, activation, stepSize: tau };
   const gradient = canPrint(settings) ? settings.gradient : "exact", training = { ...settings, gradient };
   const name = order === 1 ? "residual, order 1" : `order ${shown(order)}`;
   const arms = [new Arm(learn ? "learnt order" : name, { ...common, order, learnOrder: learn }, data, training)];

@@ -1,22 +1,24 @@
 /* Everything that shows the networks: pictures, charts, scores and numbers. */
 
 import { forgetPalette } from "./canvas.js";
-import { digits, drawGradients, drawLosses, drawMemory, gradientsSentence, lossesSentence, memorySentence, percent } from "./charts.js";
+import {
+  digits, drawGradients, drawLosses, drawMemory, gradientsSentence, lossesSentence, memorySentence, percent,
+} from "./charts.js";
 import { element } from "./controls.js";
 import { memoryWeights } from "./fracdnn.js";
 import { BoundaryPicture, FlowPicture, drawSign } from "./pictures.js";
 
-function figureOf(title, caption) {
+/** A canvas, which `_descriptions` puts into words, below the name of its network where there are several. */
+function figureOf(name) {
   const figure = document.createElement("figure"), canvas = document.createElement("canvas");
   canvas.setAttribute("role", "img");
-  if (caption) {
-    const line = document.createElement("figcaption");
-    line.textContent = caption;
-    figure.append(line);
+  if (name) {
+    const caption = document.createElement("figcaption");
+    caption.textContent = name;
+    figure.append(caption);
   }
-  canvas.setAttribute("aria-label", title);
   figure.append(canvas);
-  return { figure, canvas };
+  return figure;
 }
 
 function row(cells) {
@@ -33,15 +35,13 @@ function row(cells) {
 export class Views {
   /** Other networks or data: new canvases. */
   show(arms, grids, data) {
-    const several = arms.length > 1, made = { boundaries: [], flows: [] };
-    for (const [where, make] of [["boundaries", (canvas, i) => new BoundaryPicture(canvas, arms[i], grids[i])], ["flows", (canvas, i) => new FlowPicture(canvas, arms[i])]]) {
-      element(where).replaceChildren(...arms.map((arm, i) => {
-        const { figure, canvas } = figureOf("", several ? arm.name : "");
-        made[where].push(make(canvas, i));
-        return figure;
-      }));
-    }
-    Object.assign(this, made);
+    const canvases = (where) => {
+      const figures = arms.map((arm) => figureOf(arms.length > 1 ? arm.name : ""));
+      element(where).replaceChildren(...figures);
+      return figures.map((figure) => figure.querySelector("canvas"));
+    };
+    this.boundaries = canvases("boundaries").map((canvas, i) => new BoundaryPicture(canvas, arms[i], grids[i]));
+    this.flows = canvases("flows").map((canvas, i) => new FlowPicture(canvas, arms[i]));
     this._legend(data);
   }
 
@@ -78,7 +78,8 @@ export class Views {
   }
 
   _layerName(position, layers) {
-    const whole = Math.round(position), name = whole === 0 ? "input" : whole === layers ? `layer ${whole}, last` : `layer ${whole}`;
+    const whole = Math.round(position), last = whole === layers ? ", last" : "";
+    const name = whole ? `layer ${whole}${last}` : "input";
     element("layer-name").textContent = name;
     element("layer").value = whole;
     element("layer").setAttribute("aria-valuetext", name);
@@ -104,22 +105,28 @@ export class Views {
   _descriptions(arms, data, layer) {
     const points = `${data.train.n} training points of ${data.classes} classes`;
     arms.forEach((arm, i) => {
-      this.boundaries[i].canvas.setAttribute("aria-label", `Decision regions of ${arm.name} over ${points}; ${percent(arm.accuracy)} of held-out points are right.`);
+      const right = `${percent(arm.accuracy)} of held-out points are right`;
+      const regions = `Decision regions of ${arm.name} over ${points}; ${right}.`;
+      this.boundaries[i].canvas.setAttribute("aria-label", regions);
       this.flows[i].canvas.setAttribute("aria-label", `${points} at layer ${layer} of ${arm.name}.`);
     });
-    element("boundary-note").textContent = `${points}; the stronger the colour, the surer the network. A line parts the classes.`;
-    const { width } = arms[0].network, seen = this.flows[0].plane.share;
-    element("flow-note").textContent = width === 2
-      ? "The states themselves, each with its last three steps. In the last, straight lines part the classes."
-      : `The plane that shows most of the ${width} coordinates (${percent(seen)} of their spread), each point with its last three steps. In the last layer, straight lines part the classes.`;
+    const meaning = "the stronger the colour, the surer the network. A line parts the classes.";
+    element("boundary-note").textContent = `${points}; ${meaning}`;
+    const { width } = arms[0].network, share = percent(this.flows[0].plane.share);
+    const best = `The plane that shows most of ${width} coordinates (${share} of their spread)`;
+    const plane = width === 2 ? "The states themselves" : best;
+    const rest = "each point with its last three steps. In the last layer, straight lines part the classes.";
+    element("flow-note").textContent = `${plane}, ${rest}`;
   }
 
   _numbers(arm, printed, layer) {
     const n = Math.max(layer, 1), { nLayers, residual, order } = arm.network, { norms } = arm;
     const weights = residual ? memoryWeights(order, n) : [];
-    element("numbers-memory").textContent = `Share of its input in layer ${n}`;
-    document.querySelector("#numbers tbody").replaceChildren(...Array.from({ length: nLayers }, (_, j) =>
-      row([String(j + 1), j < n && weights.length ? percent(weights[j]) : "–", digits(norms[j]), printed ? digits(printed.norms[j]) : "–"])));
+    const share = (j) => (j < n && weights.length ? percent(weights[j]) : "–");
+    const last = (j) => (printed ? digits(printed.norms[j]) : "–");
+    element("numbers-memory").textContent = `Weight of the state before it in layer ${n}`;
+    const rows = Array.from({ length: nLayers }, (_, j) => row([String(j + 1), share(j), digits(norms[j]), last(j)]));
+    document.querySelector("#numbers tbody").replaceChildren(...rows);
   }
 
   showFlowing(flowing) {
@@ -128,7 +135,10 @@ export class Views {
 
   /** The scores in one sentence. */
   summary(arms) {
-    const said = arms.map((arm) => `${arms.length > 1 ? `${arm.name}: ` : ""}loss ${digits(arm.loss)}, ${percent(arm.accuracy)} of held-out points right`);
+    const said = arms.map((arm) => {
+      const name = arms.length > 1 ? `${arm.name}: ` : "";
+      return `${name}loss ${digits(arm.loss)}, ${percent(arm.accuracy)} of held-out points right`;
+    });
     return `Step ${arms[0].steps}: ${said.join("; ")}.`;
   }
 }
