@@ -1,4 +1,4 @@
-"""`python docs/check_links.py site`: each link from a built page to the site itself leads to a file, and a place in it."""
+"""`python docs/check_links.py site`: each link from page to page of the site leads to a file, and a place in it."""
 
 import sys
 from html.parser import HTMLParser

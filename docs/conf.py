@@ -25,6 +25,7 @@ extensions = [
     "mathml",
     "names",
     "playground",
+    "signatures",
 ]
 exclude_patterns = ["_site", "results", "gallery/**/*.ipynb", "gallery/**/*.py"]
 nitpicky = True
@@ -71,12 +72,13 @@ html_favicon = "_site/static/logo.svg"
 html_copy_source = html_show_sourcelink = False
 html_math_renderer = "mathml"
 html_sidebars = {"index": [], "playground": []}
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "fracdnn", "image_light": "_site/static/logo.svg", "image_dark": "_site/static/logo.svg"},
     "header_links_before_dropdown": 8,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "playground": []},
     "show_prev_next": True,
     "navigation_with_keys": False,
     "show_toc_level": 2,

@@ -28,6 +28,10 @@ def described() -> dict[str, str]:
     return found
 
 
+# Where a name may be a link: not in titles, nor in links already.
+_TEXT = (nodes.paragraph, nodes.entry, nodes.strong, nodes.term)
+
+
 @lru_cache(maxsize=1)
 def mentions() -> dict[str, str]:
     """The name in the reference by every way to write it: whole, or its last part where only one has it."""
@@ -47,10 +51,15 @@ class Mentioned(SphinxPostTransform):
         names = mentions()
         for literal in list(self.document.findall(nodes.literal)):
             home = names.get(literal.astext())
-            if home and isinstance(literal.parent, nodes.paragraph | nodes.entry | nodes.strong | nodes.term):
+            if home and isinstance(literal.parent, _TEXT) and not _in_card(literal):
                 link = pending_xref("", refdomain="py", reftype="obj", reftarget=home, refexplicit=True, refwarn=True)
                 literal.replace_self(link)
                 link += literal
+
+
+def _in_card(node: nodes.Element) -> bool:
+    """A card is a link as a whole."""
+    return "sd-card-body" in node.parent.parent.get("classes", [])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
