@@ -38,7 +38,7 @@ def address(site):  # noqa: F811
 
 def pages_of(folder):
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*.html"))
-    return sorted(path for path in found if not path.startswith(("_static", "playground/")))
+    return sorted(path for path in found if not path.startswith("_static"))
 
 
 def test_every_page_opens_without_errors_or_outside_requests(browser, site, address):  # noqa: F811
