@@ -118,12 +118,12 @@ class FullBatchTraining(Training):
 
 @dataclass(frozen=True)
 class MiniBatchTraining(Training):
-    """The paper's Alg. 3: `n_batches` (m1) random mini-batches, `iterations` (m2) of the optimiser on each.
+    """The paper's training: `n_batches` (m1) random mini-batches, `iterations` (m2) of the optimiser on each.
 
     A mini-batch is a random `fraction` of the samples, drawn without replacement; with `by_class`, of each class.
     `normalization` is the paper's batch normalisation (see `normalize_batch`): by "feature", "global" over all numbers,
     or "none". The `optimizer` (see `FullBatchTraining`) starts anew with each: its curvature is that of another
-    objective.
+    objective. (The paper's Alg. 3.)
     """
 
     _limit = "n_batches"
