@@ -6,11 +6,11 @@ small steps. Where the residual network has the same c, or the same horizon, onl
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 ARMS = {"step": "same τ", "factor": "same c", "horizon": "same horizon"}
 TUNED = "tuned"
-STEP_SIZES = (0.05, 0.1, 0.2, 0.4, 0.8)
+STEP_SIZES = (0.05, 0.2, 0.8)
 
 
 def step_factor(order: float, step_size: float) -> float:
@@ -30,14 +30,27 @@ def residual_step(arm: str, order: float, step_size: float, n_layers: int) -> fl
     return horizon(order, n_layers * step_size) / n_layers
 
 
-def networks(orders: Sequence[float], step_size: float, n_layers: int) -> list[tuple[str, float, float]]:
-    """Name, order and step of what is run: "order 0.5", its residual rivals "1, same c as 0.5" …, and "order 1" once."""
-    found = [("order 1", 1.0, step_size)]
+Arm = dict[str, str | float]
+
+
+def networks(orders: Sequence[float], step_size: float, n_layers: int) -> list[Arm]:
+    """What is run: order 1, and for each other order its network and the residual ones that share c or the horizon."""
+    found = [_arm(name_of(1.0), 1.0, step_size)]
     for order in orders:
-        found.append((name_of(order), order, step_size))
+        found.append(_arm(name_of(order), order, step_size))
         for arm in ("factor", "horizon"):
-            found.append((rival_of(order, arm), 1.0, residual_step(arm, order, step_size, n_layers)))
+            found.append(_arm(rival_of(order, arm), 1.0, residual_step(arm, order, step_size, n_layers)))
     return found
+
+
+def grid(orders: Sequence[float], step_size: float, step_sizes: Sequence[float]) -> list[Arm]:
+    """The same budget for each order: its network with every other step size; `step_size` itself runs anyway."""
+    return [
+        _arm(f"{name_of(order)}, τ = {step:g}", order, step)
+        for order in (1.0, *orders)
+        for step in step_sizes
+        if step != step_size
+    ]
 
 
 def name_of(order: float) -> str:
@@ -46,9 +59,13 @@ def name_of(order: float) -> str:
 
 def rival_of(order: float, arm: str) -> str:
     """The name of the residual network that an order is held against."""
-    return "order 1" if arm == "step" else f"order 1, {ARMS[arm]} as {order:g}"
+    return name_of(1.0) if arm == "step" else f"order 1, {ARMS[arm]} as {order:g}"
 
 
-def tuned(runs: Sequence[dict], score: Callable[[dict], float]) -> dict:
-    """Of one order's runs with several step sizes the one that is best on held-out data; of equals the first."""
-    return max(runs, key=score)
+def is_tried(network: str, order: float) -> bool:
+    """Whether a network is one of those from which the tuned one of an order is taken."""
+    return network == name_of(order) or network.startswith(f"{name_of(order)}, τ = ")
+
+
+def _arm(name: str, order: float, step_size: float) -> Arm:
+    return {"network": name, "order": order, "step_size": step_size}

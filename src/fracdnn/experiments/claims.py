@@ -31,9 +31,7 @@ def corrected(claims: Sequence[Claim]) -> list[dict[str, float]]:
 def claims_table(claims: Sequence[Claim]) -> Table:
     lines = []
     for claim, p_values in zip(claims, corrected(claims), strict=True):
-        cells = [
-            _cell(claim.effects[arm], p_values[arm]) if arm in claim.effects else "-" for arm in COLUMNS
-        ]
+        cells = [_cell(claim.effects[arm], p_values[arm]) if arm in claim.effects else "-" for arm in COLUMNS]
         lines.append([claim.name, claim.paper, claim.measure, *cells, verdict(claim, p_values)])
     headings = ("claim", "the paper", "measured", *COLUMNS.values(), "verdict")
     n_tests = sum(len(claim.effects) for claim in claims)

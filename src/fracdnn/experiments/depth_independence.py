@@ -31,7 +31,7 @@ class DepthIndependence:
     class_map: float = 1e-3
     target: float = 0.02
     max_iter: int = 1000
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[int, ...] = tuple(range(20))
 
 
 class Reached(Exception):  # noqa: N818

@@ -114,7 +114,7 @@ def depth_independence_figure(numbers: dict[str, Any]) -> Any:
         axes.set_yscale("symlog", linthresh=1)
         axes.set_xticks(depths, [str(depth) for depth in depths])
         axes.set(xlabel="number of layers $N$, $T = N\\tau$ fixed", title=f"start: {start}")
-    panels[0].set_ylabel(f"iterations to a loss of {numbers['target']:g}")
+    panels[0].set_ylabel(f"iterations to a loss of {runs[0]['target']:g}")
     panels[0].legend(frameon=False)
     return figure
 
