@@ -192,6 +192,41 @@ def test_the_printed_adjoint_is_not_the_gradient():
     assert cosines[0.1] < 0.6
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [(1, 1, 1), (2, 3, 31), (9, 2, 33)])
+@pytest.mark.parametrize(
+    ("order", "adjoint"), [(0.3, "continuous"), (1.0, "continuous"), (1.0, "classical-transposed")]
+)
+def test_the_printed_adjoint_by_numpy_and_by_torch(order, adjoint, size, dtype):
+    """Where somebody watches torch's operations they are taken, else NumPy's, to the same values and gradients."""
+    n_layers, n_features, n = size
+    net = random_biases(network(n_features, order=order, n_layers=n_layers, adjoint=adjoint)).to(dtype)
+    x = batch(n, n_features).to(dtype).requires_grad_()
+    found = []
+    for watched in (False, True):
+        with torch.autograd.set_detect_anomaly(watched):
+            outputs = net(x)
+            found.append([outputs.detach(), *torch.autograd.grad(outputs.square().sum(), [x, *net.parameters()])])
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-4
+    for numpy, plain in zip(*found, strict=True):
+        assert numpy.dtype == dtype
+        torch.testing.assert_close(numpy, plain, rtol=tolerance, atol=tolerance * float(plain.abs().max()))
+
+
+def test_the_printed_adjoint_overflows_in_silence():
+    """As a line search needs it; a state that is not finite is refused by its name."""
+    net = network(n_layers=3, adjoint="continuous")
+    with torch.no_grad():
+        net.W.fill_(1e308)
+    gradients = torch.autograd.grad(1e308 * net(batch()).sum(), [net.K])
+    assert not torch.isfinite(gradients[0]).all()
+    with torch.no_grad():
+        net.b[1] = math.inf
+        net.K[1] = -math.inf
+    with pytest.raises(FracdnnError, match="layer 1 made the state not finite"):
+        net(batch())
+
+
 def refined_gradient(n_layers, order, adjoint, power):
     """∂E/∂K of smooth K(t), b(t) on (0, 1) in n_layers steps, times c^power."""
     net = network(n_layers=n_layers, order=order, step_size=1 / n_layers, adjoint=adjoint)
@@ -224,6 +259,26 @@ def test_the_classical_adjoint_converges_and_the_printed_one_does_not(order, adj
     else:
         assert min(errors) > 0.1
         assert all(slope < 0.05 for slope in slopes)
+
+
+@pytest.mark.parametrize("order", [0.1, 0.3, 0.5])
+def test_the_exact_adjoint_discretises_the_right_equation(order):
+    """Without K the multiplier is τ (T − t)^(γ − 1) / Γ(γ), to first order in the step; the paper's is 1.
+
+    Near order 1 a term of order 2 − γ is too close to show the first one's slope.
+    """
+    errors = []
+    for n_layers in (20, 40, 80, 160):
+        net = network(1, 1, n_layers=n_layers, order=order, step_size=1 / n_layers)
+        with torch.no_grad():
+            net.K.zero_()
+            net.W.fill_(1.0)
+        net(torch.zeros(1, 1, dtype=torch.float64)).sum().backward()
+        t = torch.arange(n_layers, dtype=torch.float64) / n_layers
+        wanted = (1 - t) ** (order - 1) / math.gamma(order) / n_layers
+        errors.append(float((net.b.grad[:, 0] / wanted - 1)[: n_layers // 2].abs().max()))
+    slopes = [math.log2(before / after) for before, after in itertools.pairwise(errors)]
+    assert all(abs(slope - 1.0) < 0.15 for slope in slopes)
 
 
 @pytest.mark.parametrize(
