@@ -7,17 +7,22 @@ from fracdnn.experiments.shown import (
     mittag_leffler,
     nonsmooth,
     refinement,
+    table,
+    table_as_printed,
     vanishing_gradient,
 )
 
 PARTS: dict[str, Part] = {
-    module.PART.name: module.PART
-    for module in (
-        mittag_leffler,
-        gradient_test,
-        refinement,
-        vanishing_gradient,
-        depth_independence,
-        nonsmooth,
+    part.name: part
+    for part in (
+        mittag_leffler.PART,
+        gradient_test.PART,
+        refinement.PART,
+        vanishing_gradient.PART,
+        table.PART,
+        table_as_printed.PART,
+        table_as_printed.SWAPPED,
+        depth_independence.PART,
+        nonsmooth.PART,
     )
 }

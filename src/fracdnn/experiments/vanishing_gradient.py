@@ -36,7 +36,7 @@ class VanishingGradient:
     step_size: float = 0.2
     iterations: int = 100
     seeds: tuple[int, ...] = tuple(range(20))
-    depths: tuple[int, ...] = (10, 30, 70, 150, 300)
+    depths: tuple[int, ...] = (10, 70, 300)
     widths: tuple[int, ...] = (2, 16, 64)
     start_seeds: tuple[int, ...] = tuple(range(10))
 

@@ -124,3 +124,57 @@ def profile_figure(runs: list[dict[str, Any]]) -> Any:
     panels[1, 0].set_ylabel("loss with the order fixed")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
     return figure
+
+
+def accuracy_figure(runs: list[dict[str, Any]], paper: dict[tuple[str, float], tuple[str, str]]) -> Any:
+    """Each run's accuracy as a dot, the paper's as a bar across; a panel for each set of training samples."""
+    sets = list(dict.fromkeys(r["data"] for r in runs))
+    figure = new_figure(11.5, 4)
+    panels = figure.subplots(1, len(sets))
+    for axes, data in zip(panels, sets, strict=True):
+        labels: list[str] = []
+        for (name, order), printed in paper.items():
+            if not data.startswith(name):
+                continue
+            chosen = [r for r in runs if r["data"] == data and r["network"] == f"order {order:g}" and not r["rounding"]]
+            for key, number in zip(("train", "test"), printed, strict=True):
+                if key == "test" and "560" in data:
+                    continue
+                x = len(labels)
+                axes.plot([x] * len(chosen), [100 * r[key] for r in chosen], "o", color=BLUE, alpha=0.4)
+                axes.plot([x - 0.3, x + 0.3], [float(number)] * 2, color=VERMILION, linewidth=3)
+                labels.append(f"order {order:g}\n{'training' if key == 'train' else 'test'}")
+        axes.set_xticks(range(len(labels)), labels, fontsize=8)
+        axes.set(title={"CLS": "level sets"}.get(data, data.replace("PD", "perfumes")), xlim=(-0.6, len(labels) - 0.4))
+    panels[0].set_ylabel("accuracy, %")
+    marks = [
+        panels[0].plot([], [], "o", color=BLUE, label="here, each seed")[0],
+        panels[0].plot([], [], color=VERMILION, linewidth=3, label="paper")[0],
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def readings_figure(numbers: dict[str, Any]) -> Any:
+    """Accuracy on the last mini-batch for each reading of the algorithm; the paper's as a bar."""
+    runs = numbers["runs"]
+    networks = list(dict.fromkeys(r["network"] for r in runs))
+    readings = list(dict.fromkeys((r["gradient"], r["normalization"]) for r in runs))
+    figure = new_figure(3.4 * len(networks) + 1.5, 0.4 * len(readings) + 1.6)
+    panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
+    printed = {"order 1": 52.86, "order 0.9": 70.36}
+    for axes, network in zip(panels, networks, strict=True):
+        for place, (gradient, normalization) in enumerate(readings):
+            chosen = [
+                r["batch"]
+                for r in runs
+                if (r["network"], r["gradient"], r["normalization"]) == (network, gradient, normalization)
+            ]
+            axes.plot(chosen, [place] * len(chosen), "o", color=BLUE, alpha=0.45, markersize=5)
+        if network in printed:
+            axes.axvline(printed[network], color=VERMILION, linewidth=2)
+        axes.set(title=network, xlabel="right on the last mini-batch, %", xlim=(0, 102))
+    panels[0].set_yticks(range(len(readings)), [f"{g}, by {n}" for g, n in readings], fontsize=8)
+    panels[0].invert_yaxis()
+    figure.suptitle("each seed a dot; the line is the paper's", fontsize=9)
+    return figure
