@@ -3,10 +3,15 @@
 from fracdnn.experiments.part import Part
 from fracdnn.experiments.shown import (
     depth_independence,
+    digits,
+    flow,
     gradient_test,
+    learned_order,
+    line_search,
     mittag_leffler,
     nonsmooth,
     refinement,
+    stability,
     table,
     table_as_printed,
     vanishing_gradient,
@@ -18,11 +23,16 @@ PARTS: dict[str, Part] = {
         mittag_leffler.PART,
         gradient_test.PART,
         refinement.PART,
+        flow.PART,
         vanishing_gradient.PART,
+        stability.PART,
         table.PART,
         table_as_printed.PART,
         table_as_printed.SWAPPED,
+        line_search.PART,
+        digits.PART,
         depth_independence.PART,
+        learned_order.PART,
         nonsmooth.PART,
     )
 }

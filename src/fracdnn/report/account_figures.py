@@ -78,7 +78,7 @@ def _bands(axes: Any, runs: list[dict[str, Any]], colour: str, name: str) -> Non
         axes.fill_between(range(longest), low, high, color=colour, alpha=0.12, linewidth=0)
 
 
-def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label: str) -> Any:
+def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label: str, *, scale: str = "log") -> Any:
     """A measure of each network in each panel: each seed a dot, the median a bar; fractional ones in colour."""
     sets = list(dict.fromkeys(r[panels_of] for r in runs))
     networks = [name for name in dict.fromkeys(r["network"] for r in runs) if "τ = " not in name]
@@ -91,7 +91,7 @@ def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label:
             axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=4)
             if values:
                 axes.plot([float(np.median(values))] * 2, [place - 0.35, place + 0.35], color="black", linewidth=2)
-        axes.set(title=each, xlabel=label, xscale="log")
+        axes.set(title=each, xlabel=label, xscale=scale)
     panels[0].set_yticks(range(len(networks)), networks, fontsize=8)
     panels[0].invert_yaxis()
     return figure
