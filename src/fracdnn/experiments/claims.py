@@ -55,7 +55,8 @@ def _cell(effect: Difference, p: float) -> str:
 
 def verdict(claim: Claim, p_values: dict[str, float]) -> str:
     """In which arms the difference is the claimed one, and in which the opposite."""
-    holds, opposite = [], []
+    holds: list[str] = []
+    opposite: list[str] = []
     for arm, effect in claim.effects.items():
         if p_values[arm] < LEVEL:
             is_less = effect.mean < (1.0 if effect.is_ratio else 0.0)

@@ -15,8 +15,7 @@ from fracdnn.training import accuracy
 
 @dataclass(frozen=True)
 class Digits:
-    """BFGS on a random half; a quarter is for tuning, a quarter for the test. Shallow networks are there for how many
-    parameters an accuracy takes."""
+    """BFGS on a random half; a quarter is for tuning, a quarter for the test. `depths`: what do few parameters do?"""
 
     orders: tuple[float, ...] = (0.9, 0.1)
     depths: tuple[int, ...] = (1, 2, 4, 8)

@@ -54,7 +54,7 @@ def work(settings: FlowSettings, perfume: Perfume | None, job: dict[str, Any]) -
         network = paper_network(X, y, generator, **options)
         fit_all(network, X, y, max_iter=settings.max_iter, decay_class_map=settings.class_map)
     end = _end(network, X)
-    found = {"accuracy": accuracy(network, X, y), "separability": separability(end, y.numpy())}
+    found: dict[str, Any] = {"accuracy": accuracy(network, X, y), "separability": separability(end, y.numpy())}
     if job["kind"] == "picture":
         found |= {
             "start": X.numpy().round(4).tolist(),

@@ -12,6 +12,7 @@ from fracdnn.caputo.weights import gamma, memory_matrix
 from fracdnn.datasets import Perfume
 from fracdnn.experiments.fast_training import fit_all
 from fracdnn.experiments.paper_training import level_set_split, paper_network, perfume_split
+from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import BFGS
 from fracdnn.training import accuracy, normalize_batch
 
@@ -55,7 +56,7 @@ def work(settings: LearnedOrder, perfume: Perfume | None, job: dict[str, Any]) -
 
 
 def held_factor(held: str, order: torch.Tensor, n_layers: int, step_size: float) -> torch.Tensor:
-    """c as a function of the order.
+    """The step factor c as a function of the order.
 
     Where τ is held, c = Γ(2−order) τ^order; a held horizon H = T^order/Γ(1+order), T = Nτ, makes it
     Γ(2−order) Γ(1+order) H / N^order. At order 1 all three are the same.
@@ -76,8 +77,9 @@ def held_step(held: str, order: float, n_layers: int, step_size: float) -> float
 class HeldNetwork(nn.Module):
     """The paper's network with an order in (0, 1) among its parameters, and c as a function of it."""
 
-    def __init__(self, network: nn.Module, order: float, held: str, step_size: float) -> None:
+    def __init__(self, network: FractionalNetwork, order: float, held: str, step_size: float) -> None:
         super().__init__()
+        assert network.b is not None
         self.K, self.b, self.W = network.K, network.b, network.W
         self.raw = nn.Parameter(torch.logit(torch.tensor([order], dtype=torch.float64)))
         self._held, self._step_size = held, step_size

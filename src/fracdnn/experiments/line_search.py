@@ -10,6 +10,7 @@ from fracdnn.experiments.perfume_training import half_batches, perfume_network, 
 from fracdnn.experiments.table import LEVEL_SETS, PERFUMES
 
 METHODS = ("bfgs", "textbook-bfgs")
+SHORT_PERFUMES = PERFUMES.short(60)
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class LineSearch:
     """Table 2's columns; of the perfumes' 567 mini-batches the first 60, which is 900 iterations."""
 
     level_sets: Setting = LEVEL_SETS
-    perfumes: Setting = PERFUMES.short(60)
+    perfumes: Setting = SHORT_PERFUMES
     orders: tuple[float, float] = (0.1, 0.9)
     n_points: int = 10_000
     seeds: tuple[int, ...] = tuple(range(20))

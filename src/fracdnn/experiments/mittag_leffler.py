@@ -32,7 +32,8 @@ def work(example: Example, perfume: Perfume | None, job: dict[str, Any]) -> dict
     y0 = torch.tensor(example.initial, dtype=torch.float64)
     numerical = fdeint(lambda t, u: example.rate * u, y0, t, order=example.order, method="l1", grid="given")
     exact = example.initial * mittag_leffler(example.rate * t**example.order, example.order)
-    found = {"at_end": float(numerical[-1]), "exact": float(exact[-1]), "error": float((numerical - exact)[-1].abs())}
+    at_end, error = float(numerical[-1]), float((numerical - exact)[-1].abs())
+    found: dict[str, Any] = {"at_end": at_end, "exact": float(exact[-1]), "error": error}
     if job["step_size"] == example.step_size:
         found["curve"] = {"t": t.tolist(), "numerical": numerical.tolist(), "exact": exact.tolist()}
     return found

@@ -70,8 +70,8 @@ def work(settings: NonSmooth, perfume: Perfume | None, job: dict[str, Any]) -> d
     if n_variables == 1:  # evenly, with none at the kink
         samples[0][:, 0] = torch.linspace(-1, 1, settings.n_points, dtype=torch.float64)
     X, X_validation, X_test = samples
-    options = {"max_iter": settings.max_iter, "decay": settings.decay, "decay_class_map": settings.decay}
-    fit = fit_all(network, X, function(X).unsqueeze(1), **options)
+    y, decay = function(X).unsqueeze(1), settings.decay
+    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay=decay, decay_class_map=decay)
     gap = 2.0 / (settings.n_points - 1) if n_variables == 1 else 2.0 / math.sqrt(settings.n_points)
 
     def errors(points: torch.Tensor) -> tuple[float, float]:

@@ -37,7 +37,7 @@ def imported_files(module: str, package: Path = PACKAGE) -> set[Path]:
 
 
 def _files(name: str, package: Path) -> set[Path]:
-    """A module's file and those of the folders it lies in; none for what is not the package's, or a name in a module."""
+    """A module's file and those of the folders it lies in; none for a name that is no module of the package."""
     parts = name.split(".")
     if parts[0] != package.name:
         return set()

@@ -31,7 +31,7 @@ def jobs(settings: Stability) -> list[dict[str, Any]]:
 
 
 def work(settings: Stability, perfume: Perfume | None, job: dict[str, Any]) -> dict[str, Any]:
-    """The largest growth of a small change of a sample, ‖∂Y_N/∂Y_0‖₂, and the largest layer's gradient over the last's."""
+    """The largest ‖∂Y_N/∂Y_0‖₂ of the samples, and the largest layer's gradient over the last's."""
     assert perfume is not None
     X, _, y, _ = perfume_split(perfume, by_time=False)
     X = normalize_batch(X).requires_grad_(True)

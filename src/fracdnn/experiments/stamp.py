@@ -1,8 +1,8 @@
 """`python -m fracdnn.experiments.stamp RESULTS`: results of older sources that the sources of today still give.
 
 Where the sources of a result have changed, some of its jobs are run again, the first, the last and those between at
-equal distances. If all of them give the same numbers to the last digit, the result takes the new hash, and its JSON says
-which jobs were run again; else it stays old, and `fracdnn reproduce` has to make it anew.
+equal distances. If all of them give the same numbers to the last digit, the result takes the new hash, and its JSON
+says which jobs were run again; else it stays old, and `fracdnn reproduce` has to make it anew.
 """
 
 import sys

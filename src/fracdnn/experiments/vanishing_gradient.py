@@ -20,8 +20,7 @@ from fracdnn.training.history import layer_gradient_norms
 class VanishingGradient:
     """The perfumes, no regularisation; 70 layers and steepest descent as in the paper, the number of steps is ours.
 
-    `printed` are pairs of an order and an adjoint that is trained with at the paper's step; `depths` and `widths` are for
-    the random start.
+    `printed` are pairs of an order and an adjoint that is trained with; `depths` and `widths` are for the random start.
     """
 
     orders: tuple[float, ...] = (0.9, 0.5, 0.1)

@@ -98,7 +98,7 @@ def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label:
 
 
 def profile_figure(runs: list[dict[str, Any]]) -> Any:
-    """Above, where a learned order ends; below, the loss of fixed orders; a column for each data set, a colour a hold."""
+    """Above, where a learned order ends; below, the loss of fixed orders; a colour for what is held."""
     sets = list(dict.fromkeys(r["data"] for r in runs))
     holds = list(dict.fromkeys(r["held"] for r in runs))
     figure = new_figure(4.5 * len(sets) + 1.5, 6.4)

@@ -44,7 +44,8 @@ def tables(numbers: Numbers) -> list[Table]:
                 for i, e in zip(iterations.values(), evaluations.values(), strict=True)
             ]
             lines.append([f"{order:g}", words, *cells])
-    title = f"Iterations (median, range over the seeds) / evaluations (median) of BFGS to a loss of {numbers['runs'][0]['target']:g}"
+    target = numbers["runs"][0]["target"]
+    title = f"Iterations (median, range over the seeds) / evaluations (median) of BFGS to a loss of {target:g}"
     return [Table(title, ("order", "start", *(f"N = {depth}" for depth in depths)), lines)]
 
 

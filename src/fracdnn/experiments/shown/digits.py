@@ -1,5 +1,7 @@
 """Handwritten digits."""
 
+from typing import Any
+
 from fracdnn.experiments.comparisons import effects, names, of_network, spread, tuned
 from fracdnn.experiments.digits import Digits, jobs, work
 from fracdnn.experiments.part import Claim, Numbers, Part, Row, Table
@@ -68,7 +70,7 @@ def tables(numbers: Numbers) -> list[Table]:
     return [Table("Digits: accuracy, mean ± standard deviation over the seeds", headings, lines)]
 
 
-def _figure(numbers: Numbers):  # noqa: ANN202
+def _figure(numbers: Numbers) -> Any:
     runs = [{**r, "panel": f"N = {r['n_layers']}", "error": max(100 * (1 - r["test"]), 0.1)} for r in numbers["runs"]]
     return arms_figure(runs, "panel", "error", "test error, %")
 

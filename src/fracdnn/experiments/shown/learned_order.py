@@ -42,8 +42,8 @@ def _learned_table(numbers: Numbers) -> Table:
         by_start = " / ".join(f"{median(r['ends'] for r in runs if r['order'] == start):.2f}" for start in starts)
         accuracies = [spread([100 * r[name] for r in runs], ".1f") for name in ("train", "test")]
         lines.append([data, held, by_start, *map(str, counts), *accuracies])
-    starts = " / ".join(f"{order:g}" for order in sorted({r["order"] for r in numbers["runs"] if r["learned"]}))
-    headings = ("data", "held", f"ends from {starts}, medians", "at 0", "between", "at 1", "training, %", "test, %")
+    words = " / ".join(f"{order:g}" for order in sorted({r["order"] for r in numbers["runs"] if r["learned"]}))
+    headings = ("data", "held", f"ends from {words}, medians", "at 0", "between", "at 1", "training, %", "test, %")
     return Table(f"The order learned; at an end is nearer than {END:g}", headings, lines)
 
 
@@ -59,7 +59,7 @@ def _profile_table(numbers: Numbers) -> Table:
 
 
 def values(numbers: Numbers) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for line in _learned_table(numbers).rows:
         data, held, _, at_0, between, at_1, *_ = line
         found |= {f"{data}-{held}-at-0": at_0, f"{data}-{held}-between": between, f"{data}-{held}-at-1": at_1}

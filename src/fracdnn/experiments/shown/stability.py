@@ -1,5 +1,8 @@
 """Stability and exploding gradients."""
 
+from operator import itemgetter
+from typing import Any
+
 from fracdnn.experiments.comparisons import effects, middle, names, of_network
 from fracdnn.experiments.part import Claim, Numbers, Part, Row, Table
 from fracdnn.experiments.stability import Stability, jobs, work
@@ -23,7 +26,7 @@ def claims(numbers: Numbers) -> list[Claim]:
                     paper,
                     f"{words[measure]}, K times 3",
                     "less",
-                    effects(chosen, order, lambda r, measure=measure: r[measure], is_ratio=True),
+                    effects(chosen, order, itemgetter(measure), is_ratio=True),
                 )
             )
     return found
@@ -53,7 +56,7 @@ def tables(numbers: Numbers) -> list[Table]:
     return [Table(title, headings, _lines(numbers))]
 
 
-def _figure(numbers: Numbers):  # noqa: ANN202
+def _figure(numbers: Numbers) -> Any:
     runs = [{**r, "panel": f"K times {r['scale']:g}"} for r in numbers["runs"]]
     return arms_figure(runs, "panel", "growth", "largest growth of a change")
 

@@ -1,5 +1,6 @@
 """Table 2 with the exact gradient."""
 
+from functools import partial
 from typing import Any
 
 from fracdnn.experiments.comparisons import effects, names, of_network, spread, tuned
@@ -13,6 +14,10 @@ MEASURES = {CLS: "test", PD_ALL: "train", PD_TIME: "test"}
 
 def of_data(numbers: Numbers, data: str, *, rounding: bool = False) -> list[dict[str, Any]]:
     return [r for r in numbers["runs"] if r["data"] == data and bool(r["rounding"]) == rounding]
+
+
+def _points(measure: str, run: dict[str, Any]) -> float:
+    return 100 * run[measure]
 
 
 def claims(numbers: Numbers) -> list[Claim]:
@@ -29,7 +34,7 @@ def claims(numbers: Numbers) -> list[Claim]:
                 effects(
                     of_data(numbers, data),
                     ORDERS[data],
-                    lambda r, measure=measure: 100 * r[measure],
+                    partial(_points, measure),
                     tuned_by=None if data == PD_ALL else lambda r: -r["validation"],
                 ),
             )

@@ -37,7 +37,8 @@ def shares(runs: list[dict[str, Any]], network: str) -> tuple[float, float, floa
         near and any(abs(each - test) < NEAR for each in r["without_one"])
         for near, r in zip(on_batch, runs, strict=True)
     ]
-    return tuple(100 * sum(each) / len(runs) for each in (on_batch, on_all, both))  # type: ignore[return-value]
+    found = [100 * sum(each) / len(runs) for each in (on_batch, on_all, both)]
+    return found[0], found[1], found[2]
 
 
 def rows(numbers: Numbers) -> list[Row]:
