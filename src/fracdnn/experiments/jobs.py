@@ -53,7 +53,7 @@ class Jobs:
 
     @property
     def seconds(self) -> float:
-        """Of all jobs together, one after the other."""
+        """Of a core, for all jobs."""
         return sum(line["seconds"] for line in self._done.values())
 
 
@@ -67,7 +67,7 @@ def plain(settings: Any) -> Any:
 
 
 def in_parallel(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, float, Any]]:
-    """The place of each tuple of arguments, seconds and the function's result, in the order they are done."""
+    """The place of each tuple of arguments, a core's seconds and the function's result, in the order they are done."""
     from joblib import Parallel, delayed
 
     jobs = (delayed(_in_one_thread)(place, function, *each) for place, each in enumerate(arguments))
@@ -79,10 +79,10 @@ def _key(job: Job) -> str:
 
 
 def _in_one_thread(place: int, function: Callable[..., Any], *arguments: Any) -> tuple[int, float, Any]:
-    before, begun = torch.get_num_threads(), time.perf_counter()
+    before, begun = torch.get_num_threads(), time.process_time()
     torch.set_num_threads(1)
     try:
         found = function(*arguments)
-        return place, time.perf_counter() - begun, found
+        return place, time.process_time() - begun, found
     finally:
         torch.set_num_threads(before)

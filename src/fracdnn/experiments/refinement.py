@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,9 +58,9 @@ def work(settings: Refinement, perfume: Perfume | None, job: dict[str, Any]) -> 
 def _gradient(settings: Refinement, job: dict[str, Any], step_size: float, adjoint: str) -> torch.Tensor:
     generator = torch.Generator().manual_seed(job["seed"])
     n, w = job["n_layers"], settings.n_features
-    draw = {"dtype": torch.float64, "generator": generator}
-    coefficients = torch.randn(5, w * w + 1, **draw) / math.sqrt(5)
-    X, W = torch.randn(settings.n_samples, w, **draw), torch.randn(settings.n_classes, w, **draw)
+    draw = partial(torch.randn, dtype=torch.float64, generator=generator)
+    coefficients = draw(5, w * w + 1) / math.sqrt(5)
+    X, W = draw(settings.n_samples, w), draw(settings.n_classes, w)
     y = torch.randint(settings.n_classes, (settings.n_samples,), generator=generator)
     network = FractionalNetwork(
         w, settings.n_classes, n_layers=n, order=job["order"], step_size=step_size, bias="scalar", adjoint=adjoint

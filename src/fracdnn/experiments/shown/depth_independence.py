@@ -52,7 +52,7 @@ def tables(numbers: Numbers) -> list[Table]:
 PART = Part(
     name="depth-independence",
     title="Iterations against the number of layers",
-    minutes=5,
+    minutes=3,
     full=DepthIndependence(),
     quick=DepthIndependence(depths=(5, 10), orders=(1.0, 0.5), n_points=200, seeds=(0,)),
     jobs=jobs,

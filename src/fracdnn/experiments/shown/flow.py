@@ -57,7 +57,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="flow",
     title="Forward propagation of the perfume data",
-    minutes=3,
+    minutes=2,
     full=FlowSettings(),
     quick=FlowSettings(column=PERFUMES.short(5), depths=(1, 35), max_iter=10, seeds=(0, 1)),
     jobs=jobs,

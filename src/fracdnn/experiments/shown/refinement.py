@@ -59,7 +59,7 @@ def values(numbers: Numbers) -> dict[str, Any]:
 PART = Part(
     name="refinement",
     title="The printed adjoint as the step shrinks",
-    minutes=2,
+    minutes=1,
     full=Refinement(),
     quick=Refinement(depths=(5, 10), seeds=(0, 1)),
     jobs=jobs,

@@ -101,7 +101,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="table",
     title="Accuracy on level sets and perfumes (Table 2), exact gradient",
-    minutes=12,
+    minutes=8,
     full=TableSettings(),
     quick=TableSettings(
         columns=(

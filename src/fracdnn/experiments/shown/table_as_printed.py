@@ -121,7 +121,7 @@ PART = _part("table-as-printed", "Table 2 by the paper's own algorithm", 12, AsP
 SWAPPED = _part(
     "table-swapped",
     "Table 2 with m2 mini-batches of m1 iterations each",
-    12,
+    9,
     AsPrinted(gradients=("exact", "printed"), swapped=True, with_plain=False, seeds=tuple(range(10))),
     replace(QUICK, gradients=("printed",), swapped=True, with_plain=False),
 )
