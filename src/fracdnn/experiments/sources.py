@@ -6,9 +6,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-import fracdnn
-
-PACKAGE = Path(fracdnn.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 
 
 def hash_of_files(paths: Iterable[Path], folder: Path = PACKAGE) -> str:
