@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fracdnn.datasets import Perfume
+from fracdnn.experiments.arms import step_factor
 from fracdnn.nn import FractionalNetwork
 
 Groups = dict[str, list[Any]]
@@ -34,7 +35,7 @@ class Comparison:
     """One order and one adjoint: |central difference − ⟨gradient, direction⟩| / |central difference| by increment.
 
     `cosine` is that between this gradient and the exact one over all K and b, `first_layer` the ratio of their norms at
-    the first layer's K.
+    the first layer's K, and `first_layer_with_c` the same with the factor c, which the printed one lacks, put back.
     """
 
     order: float
@@ -42,6 +43,7 @@ class Comparison:
     errors: dict[str, list[float]]
     cosine: float
     first_layer: float
+    first_layer_with_c: float
 
 
 def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
@@ -57,12 +59,14 @@ def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
         differences = [_central_difference(loss, parameters, directions, size) for size in test.increments]
         errors[name] = [abs(difference - predicted) / abs(difference) for difference in differences]
     ours, theirs = (torch.cat([g.reshape(-1) for g in (*found["K"], *found["b"])]) for found in (gradients, exact))
+    first_layer = float(gradients["K"][0].norm() / exact["K"][0].norm())
     return Comparison(
         order=order,
         adjoint=adjoint,
         errors=errors,
         cosine=float(torch.cosine_similarity(ours, theirs, dim=0)),
-        first_layer=float(gradients["K"][0].norm() / exact["K"][0].norm()),
+        first_layer=first_layer,
+        first_layer_with_c=first_layer * (1.0 if adjoint == "exact" else step_factor(order, test.step_size)),
     )
 
 
@@ -109,7 +113,11 @@ def _central_difference(loss: Loss, parameters: list, directions: list, size: fl
 
 
 def jobs(test: GradientTest) -> list[dict[str, Any]]:
-    return [{"order": order, "adjoint": adjoint} for order in test.orders for adjoint in ("exact", "continuous")]
+    return [
+        {"order": order, "adjoint": adjoint}
+        for order in test.orders
+        for adjoint in (("exact", "classical", "continuous") if order == 1.0 else ("exact", "continuous"))
+    ]
 
 
 def work(test: GradientTest, perfume: Perfume | None, job: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,11 @@ def gradient_figure(numbers: dict[str, Any]) -> Any:
     colours = dict(zip(orders, (BLUE, GREEN, PURPLE, VERMILION), strict=False))
     for axes, name in zip(panels, ("W", "K", "b"), strict=True):
         for c in comparisons:
-            style, word = {"exact": ("o-", "exact"), "continuous": ("x--", "printed")}[c["adjoint"]]
+            style, word = {
+                "exact": ("o-", "exact"),
+                "classical": ("+:", "classical"),
+                "continuous": ("x--", "printed"),
+            }[c["adjoint"]]
             options = {"color": colours[c["order"]], "markersize": 4, "linewidth": 1.2}
             axes.loglog(increments, c["errors"][name], style, **options, label=f"{word}, order {c['order']:g}")
         largest = max(c["errors"][name][0] for c in comparisons if c["adjoint"] == "exact")
