@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from fracdnn.experiments.compiled_network import compiled, gradient, loss
+from fracdnn.experiments.compiled_network import compiled, dot, gradient, loss
 
 SCALED, IDENTITY, STEEPEST = 0, 1, 2
 # As in `fracdnn.optim.Armijo` and `fracdnn.optim.minimizer`.
@@ -28,12 +28,12 @@ def minimise(net, theta, batch, space, method, max_iter, tolerance, losses, tria
     if not (math.isfinite(value) and np.isfinite(slope_at).all()):
         return 0, NOT_FINITE
     for iteration in range(max_iter):
-        if math.sqrt(np.dot(slope_at, slope_at)) <= tolerance:
+        if math.sqrt(dot(slope_at, slope_at)) <= tolerance:
             return iteration, CONVERGED
         accepted = False
         for _ in range(2):
-            direction = -slope_at if fresh else -np.dot(H, slope_at)
-            slope = np.dot(slope_at, direction)
+            direction = -slope_at if fresh else -times(H, slope_at)
+            slope = dot(slope_at, direction)
             if not fresh and not slope < 0.0:
                 fresh = True
                 continue
@@ -72,20 +72,29 @@ def first_length(method, fresh, slope_at, last):
 @compiled
 def learned(H, fresh, step, change, method):
     """The update of the inverse Hessian, where the step tells of curvature."""
-    curvature = np.dot(step, change)
-    if not curvature > CURVATURE * math.sqrt(np.dot(step, step)) * math.sqrt(np.dot(change, change)):
+    curvature = dot(step, change)
+    if not curvature > CURVATURE * math.sqrt(dot(step, step)) * math.sqrt(dot(change, change)):
         return H, fresh
     if fresh:
-        scale = 1.0 if method == IDENTITY else np.dot(step, step) / curvature
+        scale = 1.0 if method == IDENTITY else dot(step, step) / curvature
         H = scale * np.eye(len(step))
-    image = np.dot(H, change)
+    image = times(H, change)
     rho = 1.0 / curvature
-    factor = rho * (1.0 + rho * np.dot(change, image))
+    factor = rho * (1.0 + rho * dot(change, image))
     correction = 0.5 * factor * step - rho * image
     for i in range(len(step)):
         for k in range(len(step)):
             H[i, k] += step[i] * correction[k] + correction[i] * step[k]
     return H, False
+
+
+@compiled
+def times(H, vector):
+    """H v by a loop of our own: BLAS may add in another order where memory lies otherwise."""
+    result = np.empty_like(vector)
+    for i in range(len(vector)):
+        result[i] = dot(H[i], vector)
+    return result
 
 
 @compiled
