@@ -104,6 +104,9 @@ def test_results_that_today_gives_too_are_told_by_running_some_again():
     numbers["runs"][3]["result"] += 1
     assert stamp.checked(part(), numbers, None, 2) is None
     assert stamp.checked(part(), {"runs": numbers["runs"][:3]}, None, 2) is None
+    chaotic = replace(part(), is_chaotic=lambda job: job["value"] == 4)
+    assert stamp.checked(chaotic, numbers, None, 2) == [{"value": 1}, {"value": 3}]
+    assert stamp.checked(replace(part(), is_chaotic=lambda job: True), numbers, None, 2) is None
 
 
 def test_a_command_that_is_killed_goes_on_from_there(tmp_path):

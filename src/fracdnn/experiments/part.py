@@ -55,7 +55,8 @@ class Part:
     `work(settings, perfume, job)` runs one, giving more of them. Both together are a run, and {"runs": […]} are the
     numbers, which is all that `figure`, `rows`, `tables`, `values` and `claims` need.
     `full` is the paper's setting, `quick` a smaller one for the same code, `minutes` what `full` may take on two cores.
-    `perfume` is None unless `needs_perfume`. `work` lives in a module of its own, apart from what shows the numbers:
+    `perfume` is None unless `needs_perfume`. A job `is_chaotic` where its numbers hang on how sums are rounded: only
+    the distribution of runs is a result then. `work` lives in a module of its own, apart from what shows the numbers:
     the numbers are older than the code once that module, or what it imports, changes.
     """
 
@@ -71,6 +72,7 @@ class Part:
     tables: Callable[[Numbers], list[Table]]
     values: Callable[[Numbers], dict[str, str]] = field(default=lambda numbers: {})
     claims: Callable[[Numbers], list[Claim]] = field(default=lambda numbers: [])
+    is_chaotic: Callable[[Job], bool] = field(default=lambda job: False)
     needs_perfume: bool = False
 
 

@@ -1,8 +1,8 @@
 """`python -m fracdnn.experiments.stamp RESULTS`: results of older sources that the sources of today still give.
 
 Where the sources of a result have changed, some of its jobs are run again, the first, the last and those between at
-equal distances. If all of them give the same numbers to the last digit, the result takes the new hash, and its JSON
-says which jobs were run again; else it stays old, and `fracdnn reproduce` has to make it anew.
+equal distances, of those that are not chaotic. If all of them give the same numbers to the last digit, the result takes
+the new hash, and its JSON says which jobs were run again; else it stays old: `fracdnn reproduce` has to make it anew.
 """
 
 import sys
@@ -20,9 +20,10 @@ N_JOBS = 6
 def checked(part: Part, numbers: Numbers, perfume: Perfume | None, n_jobs: int = N_JOBS) -> list[Job] | None:
     """The jobs that were run again with the same result; None where one differs."""
     jobs, runs = part.jobs(part.full), numbers["runs"]
-    if len(jobs) != len(runs):
+    steady = [place for place, job in enumerate(jobs) if not part.is_chaotic(job)]
+    if len(jobs) != len(runs) or not steady:
         return None
-    places = sorted({round(k * (len(jobs) - 1) / max(1, n_jobs - 1)) for k in range(n_jobs)})
+    places = sorted({steady[round(k * (len(steady) - 1) / max(1, n_jobs - 1))] for k in range(n_jobs)})
     found = in_parallel(part.work, [(part.full, perfume, jobs[place]) for place in places])
     same = all({**jobs[places[k]], **each} == runs[places[k]] for k, _, each in found)
     return [jobs[place] for place in places] if same else None

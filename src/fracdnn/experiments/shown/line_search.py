@@ -74,5 +74,6 @@ PART = Part(
     rows=rows,
     tables=tables,
     claims=claims,
+    is_chaotic=lambda job: job["data"] == "PD",
     needs_perfume=True,
 )

@@ -121,5 +121,6 @@ PART = Part(
     tables=tables,
     values=values,
     claims=claims,
+    is_chaotic=lambda job: job["data"] != CLS,
     needs_perfume=True,
 )

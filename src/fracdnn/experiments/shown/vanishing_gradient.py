@@ -129,5 +129,6 @@ PART = Part(
     tables=tables,
     values=values,
     claims=claims,
+    is_chaotic=lambda job: job.get("adjoint", "exact") != "exact",
     needs_perfume=True,
 )
