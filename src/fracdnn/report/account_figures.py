@@ -54,7 +54,7 @@ def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
         strict=True,
     ):
         suffix = ", printed" if title == "printed" else ""
-        title = "after the descent, printed adjoint" if suffix else title
+        title = "after, printed adjoint" if suffix else title
         for kind in exact:
             profiles = np.array([r[name] for r in runs if r["network"] == kind + suffix])
             if len(profiles):
