@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.study.measures import holm, signed_rank_p, win_rate
+from benchmarks.study.measures import win_rate
 from benchmarks.study.records import run_of
 from benchmarks.study.runs import Record, Run
 from benchmarks.study.sources import family_of, half_of, is_of_classes
+from fracdnn.experiments.statistics import holm, signed_rank_p
 
 # What each measure lacks to be perfect, so that less is better.
 ERRORS = {"auc": lambda value: 1 - value, "accuracy": lambda value: 1 - value, "r2": lambda value: 1 - value}

@@ -8,11 +8,12 @@ import numpy as np
 
 from benchmarks.measures import markdown, number
 from benchmarks.study.comparisons import Comparison
-from benchmarks.study.measures import LEVEL, bootstrap_interval, critical_difference, improvability, ranks
+from benchmarks.study.measures import bootstrap_interval, critical_difference, improvability, ranks
 from benchmarks.study.models import MODELS, RECIPE
 from benchmarks.study.records import run_of
 from benchmarks.study.runs import CPU, Record
 from benchmarks.study.tuning import TUNED
+from fracdnn.experiments.statistics import LEVEL
 
 NOT_RUN = "Not run yet."
 OURS = "fractional"

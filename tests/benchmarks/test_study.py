@@ -19,11 +19,9 @@ from benchmarks.study.figure import figure
 from benchmarks.study.measures import (
     bootstrap_interval,
     critical_difference,
-    holm,
     improvability,
     measures_of_classes,
     ranks,
-    signed_rank_p,
     win_rate,
 )
 from benchmarks.study.models import MODELS, Model, sources_hash
@@ -348,15 +346,6 @@ def test_improvability_win_rates_and_intervals_by_hand():
     assert (low, high) == (1, 1)
     low, high = bootstrap_interval(np.arange(100.0))
     assert (low, high) == pytest.approx((49.5 - 1.96 * 2.887, 49.5 + 1.96 * 2.887), abs=0.3)  # 2.887: of a mean
-
-
-def test_signed_ranks_and_holm_by_hand():
-    # All of five differences on one side: 2 of 2⁵ sign patterns are as extreme.
-    assert signed_rank_p(np.array([1.0, 2.0, 3.0, 4.0, np.inf])) == pytest.approx(2 / 32)
-    assert signed_rank_p(np.zeros(4)) == 1.0
-    assert signed_rank_p(np.array([1.0, -2.0, np.nan, 3.0])) > 0.3
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.6]) == [1.0, 1.0]
 
 
 def test_measures_of_probabilities_by_hand():

@@ -291,7 +291,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings than the paper's, in a minute.")] = False,
     perfume: Annotated[Path | None, typer.Option(help="The perfume table; else the cache, or a download.")] = None,
 ) -> None:
-    """Run numerical results of the paper, and compare.
+    """Run numerical results of the paper, and compare. Ended at any time, it goes on from there with the same --out.
 
     Example: fracdnn reproduce all --out results
     """
