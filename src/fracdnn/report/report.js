@@ -78,7 +78,8 @@
     const bytes = Uint8Array.from(atob(plot.states.values), (letter) => letter.charCodeAt(0));
     plot.states.numbers = new Float32Array(bytes.buffer);
     if (plot.layout.scene && !hasWebGL()) flatten(plot);
-    for (const [axis, parts] of Object.entries(places(plot.states, 0))) {
+    // As the slider stands: after the last layer.
+    for (const [axis, parts] of Object.entries(places(plot.states, plot.states.layers.length - 1))) {
       plot.data.forEach((trace, k) => { trace[axis] = parts[k]; });
     }
   }
@@ -119,9 +120,10 @@
   function switchClass(button) {
     const shown = button.getAttribute("aria-pressed") === "false";
     button.setAttribute("aria-pressed", String(shown));
-    const graph = button.closest("figure").querySelector(".plot");
-    const traces = [...graph.data.keys()].filter((k) => graph.data[k].meta === Number(button.dataset.class));
-    if (traces.length) Plotly.restyle(graph, { visible: shown }, traces);
+    for (const graph of button.closest("figure").querySelectorAll(".plot")) {
+      const traces = [...graph.data.keys()].filter((k) => graph.data[k].meta === Number(button.dataset.class));
+      if (traces.length) Plotly.restyle(graph, { visible: shown }, traces);
+    }
   }
 
   for (const [name, plot] of Object.entries(plots)) {
