@@ -21,7 +21,6 @@ def confusion_plot(subject: Subject) -> Plot:
     names = [label(name, 18) for name in subject.labels]
     size, counts = len(names), confusions(subject)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    texts = [["" if size > 8 and not count else str(count) for count in row] for row in counts]
     heat: dict[str, Any] = {
         "type": "heatmap",
         "z": numbers(shares, 4),
@@ -32,11 +31,10 @@ def confusion_plot(subject: Subject) -> Plot:
         "colorscale": _LIGHT_BLUES,
         "colorbar": {**bar("share of true class"), "tickformat": ".0%"},
         "customdata": counts.tolist(),
-        "text": texts,
         "hovertemplate": "true %{y}<br>predicted %{x}<br>%{customdata} samples, %{z:.1%}<extra></extra>",
     }
-    if size <= MOST_COUNTED:
-        heat |= {"texttemplate": "%{text}", "textfont": {"size": 14 if size <= 8 else 10}}
+    texts = _texts(counts)
+    dark, light = ([_ink(value, scale) for value in shares.ravel()] for scale in (_DARK_BLUES, _LIGHT_BLUES))
     ticks = {"tickvals": list(range(size)), "ticktext": names, "showgrid": False, "range": [-0.5, size - 0.5]}
     ticks |= {"tickfont": {"size": 12 if size <= 12 else 10}} if size <= MOST_COUNTED else {"nticks": 20}
     right = int(np.trace(counts))
@@ -50,16 +48,50 @@ def confusion_plot(subject: Subject) -> Plot:
         "confusion",
         "Confusion matrix",
         caption,
-        [heat],
+        [heat, *texts],
         {
             "xaxis": axis("predicted class", **ticks),
             "yaxis": axis("true class", **ticks) | {"range": [size - 0.5, -0.5]},
+            "showlegend": False,
         },
-        themes={"light": {"colorscale": [_LIGHT_BLUES]}, "dark": {"colorscale": [_DARK_BLUES]}},
-        narrow={"showscale": False, "textfont": {"size": 12 if size <= 8 else 8}},
+        themes={
+            "light": [{"colorscale": [_LIGHT_BLUES]}, *({"textfont.color": [light]} for _ in texts)],
+            "dark": [{"colorscale": [_DARK_BLUES]}, *({"textfont.color": [dark]} for _ in texts)],
+        },
+        narrow=[{"showscale": False}, *({"textfont": {"size": 12 if size <= 8 else 8}} for _ in texts)],
         tall=size > 8,
         table=class_table(subject, counts),
     )
+
+
+def _texts(counts: np.ndarray) -> list[dict[str, Any]]:
+    """The counts as a trace of their own, so that each has the ink that its cell needs; none where there is no room."""
+    size = len(counts)
+    if size > MOST_COUNTED:
+        return []
+    down, across = np.indices(counts.shape).reshape(2, -1).tolist()
+    texts = ["" if size > 8 and not count else f"{count:,}" for count in counts.ravel()]
+    font = {"size": 14 if size <= 8 else 10}
+    places = {"x": across, "y": down, "text": texts}
+    return [{"type": "scatter", "mode": "text", **places, "textfont": font, "hoverinfo": "skip"}]
+
+
+def _ink(value: float, scale: list[list[Any]]) -> str:
+    """Black or white, whichever is told better from the colour of a value."""
+    stops, colours = [stop for stop, _ in scale], np.array([_channels(colour) for _, colour in scale])
+    light = luminance(np.array([np.interp(value, stops, channel) for channel in colours.T]))
+    return "#000000" if (light + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def luminance(channels: np.ndarray) -> float:
+    """Of red, green and blue from 0 to 255, as the Web Content Accessibility Guidelines define it."""
+    parts = channels / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def confusions(subject: Subject) -> np.ndarray:

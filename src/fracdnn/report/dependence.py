@@ -14,6 +14,8 @@ from fracdnn.report.texts import number
 
 # Columns, values of each, samples, and classes that are shown.
 MOST_COLUMNS, MOST_VALUES, MOST_SAMPLES, MOST_CLASSES = 6, 12, 200, 5
+# Bands are left out where they are so much higher than the means move.
+FLATTEST = 0.3
 # What a column of numbers is varied over: its usual values.
 _USUAL = (0.02, 0.98)
 
@@ -50,12 +52,12 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
         plot.note = "No column is clearly important, so that there is none to vary."
         return plot
     outputs = _outputs(subject, found)
-    drawn = [_traces(subject, each, outputs) for each in found]
-    ends = padded(np.concatenate([_heights(each, outputs) for each in found]))
-    for k, (each, traces) in enumerate(zip(found, drawn, strict=True)):
-        plot.parts.append(_part(k, each, traces, subject.classifies, ends))
+    has_bands = len(outputs) == 1 and _leave_room(found, outputs[0])
+    ends = padded(np.concatenate([_heights(each, outputs, has_bands) for each in found]))
+    for k, each in enumerate(found):
+        plot.parts.append(_part(k, each, _traces(subject, each, outputs, has_bands), subject.classifies, ends))
     plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
-    plot.caption = _caption(subject, len(samples), outputs)
+    plot.caption = _caption(subject, len(samples), outputs, has_bands)
     return plot
 
 
@@ -90,21 +92,32 @@ def _outputs(subject: Subject, found: list[Dependence]) -> list[int]:
     return sorted(np.argsort(-moves, kind="stable")[:MOST_CLASSES].tolist())
 
 
-def _heights(each: Dependence, outputs: list[int]) -> np.ndarray:
-    """What the axis has to reach: the means, of one output also the quartiles."""
-    if len(outputs) > 1:
-        return each.mean[:, outputs].ravel()
-    return np.append(np.quantile(each.answers[:, :, outputs[0]], [0.25, 0.75], axis=1), each.mean[:, outputs[0]])
+def _quartiles(each: Dependence, output: int) -> np.ndarray:
+    """Of the samples, [2, values]."""
+    return np.quantile(each.answers[:, :, output], [0.25, 0.75], axis=1)
 
 
-def _traces(subject: Subject, each: Dependence, outputs: list[int]) -> list[dict[str, Any]]:
+def _leave_room(found: list[Dependence], output: int) -> bool:
+    """Whether bands between quartiles would not flatten the means."""
+    means = np.concatenate([each.mean[:, output] for each in found])
+    bands = np.concatenate([_quartiles(each, output).ravel() for each in found])
+    return bool(np.ptp(means) >= FLATTEST * np.ptp(bands))
+
+
+def _heights(each: Dependence, outputs: list[int], has_bands: bool) -> np.ndarray:
+    """What the axis has to reach."""
+    means = each.mean[:, outputs].ravel()
+    return np.append(means, _quartiles(each, outputs[0])) if has_bands else means
+
+
+def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bands: bool) -> list[dict[str, Any]]:
     """The mean for each output; of one output also the middle half of the samples."""
     x, alone = each.values.tolist(), len(outputs) == 1
     hover = "%{text}: %{y:.1%}" if subject.classifies else "%{text}: %{y:.4g}"
     texts = [label(name) for name in each.names] if each.names is not None else [number(value) for value in x]
     found = []
-    quartiles = np.quantile(each.answers[:, :, outputs[0]], [0.25, 0.75], axis=1)
-    if alone and each.names is None:
+    quartiles = _quartiles(each, outputs[0])
+    if has_bands and each.names is None:
         low, high = quartiles
         edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": numbers(x)}
         found = [
@@ -119,7 +132,7 @@ def _traces(subject: Subject, each: Dependence, outputs: list[int]) -> list[dict
         found.append({**mean, **style, "name": name, "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"})
         if each.names is not None:
             found[-1]["line"] = {"color": colour, "width": 0.7, "dash": "dot"}
-        if each.names is not None and alone:
+        if each.names is not None and has_bands:
             below, above = np.maximum(each.mean[:, k] - quartiles[0], 0), np.maximum(quartiles[1] - each.mean[:, k], 0)
             ends = {"array": numbers(above), "arrayminus": numbers(below), "symmetric": False, "type": "data"}
             found[-1]["error_y"] = {**ends, "color": "rgba(0,114,178,0.45)", "thickness": 4, "width": 0}
@@ -135,7 +148,7 @@ def _part(k: int, each: Dependence, traces: list[dict[str, Any]], classifies: bo
     return Plot(f"dependence-{k}", each.column, "", traces, {"xaxis": across, "yaxis": up, "showlegend": False})
 
 
-def _caption(subject: Subject, n_samples: int, outputs: list[int]) -> str:
+def _caption(subject: Subject, n_samples: int, outputs: list[int], has_bands: bool) -> str:
     drawn = "" if n_samples == subject.n else f" of {subject.n:,}"
     if not subject.classifies:
         what = "predicted value" if subject.y.shape[1] == 1 else "predicted value of the first output"
@@ -145,7 +158,7 @@ def _caption(subject: Subject, n_samples: int, outputs: list[int]) -> str:
         what = "probability of each class"
         n_classes = len(subject.estimator.classes_)
         what += f" ({len(outputs)} of {n_classes}, which change most)" if len(outputs) < n_classes else ""
-    band = "; in the band (for categories, the bar) lies the middle half of them" if len(outputs) == 1 else ""
+    band = "; in the band (for categories, the bar) lies the middle half of them" if has_bands else ""
     return (
         f"The mean {what} when {n_samples:,}{drawn} held-out samples have this value in one column and keep their own "
         f"in all others{band}. It is what the model does, not what causes what; values that do not go together in the "

@@ -66,7 +66,7 @@ def flow_plot(subject: Subject) -> Plot:
     thinned = "" if len(states) == subject.n_layers + 1 else f" The slider stops at {len(states)} states."
     coloured = "class" if subject.classifies else "observed value"
     n_members = len(subject.estimator.members_)
-    first = f" It is the first of {n_members} members." if n_members > 1 else ""
+    first = f" Shown is the first of {n_members} members." if n_members > 1 else ""
     far = "" if subject.classifies else colours_told(subject.y[shown, 0])
     plot.caption = (
         f"Where the held-out samples are after each layer, coloured by {coloured}: {seen}. "
@@ -116,10 +116,13 @@ def _plane_told(subject: Subject, plane: Plane, last: np.ndarray, samples: np.nd
     titles = [f"{name} ({share:.0%})" if share else name for name, share in zip(names, plane.shares, strict=True)]
     if not subject.classifies:
         seen = "to the right the predicted value grows" if across else "the plane in which the outputs change most"
-        return titles, f"{seen}; at earlier states, what it would be if the layers ended there"
+        return titles, f"{seen}; earlier states show it as if the layers ended there"
     if len(_output_weights(subject)) < 4:
         axes = "the first axis" if across else "this plane"
-        return titles, f"the scores of the classes depend on {axes} alone; at earlier states, on what they would be"
+        return (
+            titles,
+            f"the scores of the classes depend on {axes} alone; earlier states show them as if the layers ended there",
+        )
     near = nearest_share(last, subject.places(subject.predicted)[samples])
     if near < LEAST_NEAREST:
         why = (

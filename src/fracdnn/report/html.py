@@ -20,7 +20,7 @@ from fracdnn.report.importance import importance_plot, measured
 from fracdnn.report.memory import memory_plot
 from fracdnn.report.network import network_facts
 from fracdnn.report.planes import region_plot
-from fracdnn.report.plots import Plot
+from fracdnn.report.plots import Plot, Table
 from fracdnn.report.ranking import ranking_plots
 from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
@@ -53,16 +53,15 @@ def write_report(
     2,000 samples, and what takes long is measured on as few as its caption says; the figures at the top count all.
     """
     subject = subject_of(estimator, X, y, columns)
-    tables = _tables(subject, details or {}, left_out or {}, trained_with or {})
-    page = _page(subject, title, tables)
+    plots = _plots(subject, left_out or {})
+    page = _page(subject, title, plots, _tables(subject, details or {}, trained_with or {}))
     return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
-def _page(subject: Subject, title: str, tables: dict[str, dict[str, str]]) -> str:
+def _page(subject: Subject, title: str, plots: list[Plot], tables: dict[str, dict[str, str]]) -> str:
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    plots = _plots(subject)
     # Values are escaped unless they are marked as safe; what a browser runs is named by its hash, so nothing else runs.
     scripts = [get_plotlyjs(), _resource("report.js")]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -81,7 +80,7 @@ def _page(subject: Subject, title: str, tables: dict[str, dict[str, str]]) -> st
     )
 
 
-def _plots(subject: Subject) -> list[Plot]:
+def _plots(subject: Subject, left_out: Mapping[str, str]) -> list[Plot]:
     """What there is to see of this model and these samples, the most important first."""
     history, n_members = subject.estimator.history_, len(subject.estimator.members_)
     if subject.classifies:
@@ -91,22 +90,25 @@ def _plots(subject: Subject) -> list[Plot]:
     importances, regions = measured(subject), region_plot(subject)
     # Regions show all that there is to one or two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
-    reasons = [importance_plot(subject, importances), depends]
+    reasons = [importance_plot(subject, importances), depends, _without_plot("left-out", "Columns left out", left_out)]
     network = [flow_plot(subject), memory_plot(subject)]
-    training = [training_plot(history, n_members), gradient_plot(history)]
+    facts = _without_plot("network", "The network", network_facts(subject))
+    training = [training_plot(history, n_members), gradient_plot(history), facts]
     return [plot for plot in (*answers, *reasons, *network, *training) if plot is not None]
 
 
-def _tables(
-    subject: Subject, details: Mapping[str, str], left_out: Mapping[str, str], trained_with: Mapping[str, str]
-) -> dict[str, dict[str, str]]:
+def _without_plot(name: str, heading: str, facts: Mapping[str, str]) -> Plot | None:
+    """A table alone; None without facts."""
+    table = Table([], [[str(word), str(text)] for word, text in facts.items()])
+    return Plot(name, heading, "", table=table) if facts else None
+
+
+def _tables(subject: Subject, details: Mapping[str, str], trained_with: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """By heading, without those that are empty; the last is of little interest to most readers."""
     parameters = subject.estimator.get_params(deep=False)
     settings = {"estimator": type(subject.estimator).__name__}
     settings |= {name: str(value) for name, value in parameters.items() if name not in _NOT_SHOWN}
     tables = {
-        "Columns left out": {str(name): str(why) for name, why in left_out.items()},
-        "The network": network_facts(subject),
         "Details": {str(name): str(value) for name, value in details.items()},
         "Versions": _versions(trained_with),
         "Settings": settings,

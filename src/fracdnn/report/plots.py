@@ -23,7 +23,7 @@ SYMBOLS = ("circle", "diamond", "square", "cross", "x")
 
 @dataclass
 class Table:
-    """Texts in rows, the first of each naming its row."""
+    """Texts in rows, the first of each naming its row; without headings they speak for themselves."""
 
     headings: list[str]
     rows: list[list[str]]
@@ -33,9 +33,9 @@ class Table:
 class Plot:
     """A plot with its heading and a sentence on what one sees; `note` stands in for a plot that has nothing to show.
 
-    `themes` holds what the first trace changes between "light" and "dark", `narrow` what it changes on a phone; a
+    `themes` holds what each trace changes between "light" and "dark", `narrow` what each changes on a phone; a
     `tall` plot gets more height. `key` is the list of classes to show with it, `states` the data of a slider (see
-    `flow`), `table` stands below it. Small plots may stand side by side in its place: `parts`.
+    `flow`), `table` stands below it or alone. Small plots may stand side by side in its place: `parts`.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Plot:
     caption: str
     data: list[dict[str, Any]] = field(default_factory=list)
     layout: dict[str, Any] = field(default_factory=dict)
-    themes: dict[str, Any] | None = None
-    narrow: dict[str, Any] | None = None
+    themes: dict[str, list[dict[str, Any]]] | None = None
+    narrow: list[dict[str, Any]] | None = None
     tall: bool = False
     key: list[dict[str, str]] | None = None
     states: dict[str, Any] | None = None

@@ -22,7 +22,7 @@ from fracdnn.report.texts import count, number, share
 
 # A residual is an outlier this many robust deviations from the median (Iglewicz and Hoaglin 1993), and so many are
 # listed. For a normal distribution the median distance from the median is 1/1.4826 deviations.
-FAR, MOST_LISTED, _NORMAL = 3.5, 10, 1.4826
+FAR, MOST_LISTED, _NORMAL = 3.5, 6, 1.4826
 
 
 def prediction_plot(subject: Subject) -> Plot:

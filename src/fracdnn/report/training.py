@@ -33,7 +33,7 @@ def training_plot(history: History, n_members: int = 1) -> Plot:
     plot.layout = {"xaxis": axis("iteration"), "yaxis": loss_axis, "showlegend": len(plot.data) > 1}
     if any(value is not None for value in column["accuracy"]):
         _add_accuracy(plot, options, column["accuracy"])
-    plot.caption += f" It is that of the first of {n_members} members." if n_members > 1 else ""
+    plot.caption += f" Shown is the first of {n_members} members." if n_members > 1 else ""
     return plot
 
 
