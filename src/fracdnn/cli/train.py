@@ -98,6 +98,7 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         paths: dict[str, str] = {}
         with ranks.together("writing the model"):
             if ranks.is_first:
+                learned.model.details["left_out"] = _why_left_out(learned.model, settings)
                 paths = _finish(learned, source, out, run, as_json)
         is_out_of_time = learned.model.estimator.history_.status == "time limit"
         if checkpoint is not None and not (learned.interrupted or is_out_of_time) and ranks.is_first:
@@ -219,6 +220,11 @@ def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str])
         "baseline": found.baseline(tested or found),
         "left_out": [name for name in columns if name not in model.preparation.names],
     }
+
+
+def _why_left_out(model: TableModel, settings: Settings) -> dict[str, str]:
+    """By column, for the report."""
+    return dict.fromkeys(settings.drop, "it was dropped (--drop)") | model.preparation.left_out
 
 
 def _among(ranks: Ranks) -> str:
