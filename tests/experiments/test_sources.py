@@ -5,7 +5,7 @@ import pytest
 
 from fracdnn.experiments.jobs import plain, sources_of
 from fracdnn.experiments.parts import PARTS
-from fracdnn.experiments.sources import hash_of_module, imported_files
+from fracdnn.experiments.sources import hash_of_files, hash_of_module, imported_files
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -33,6 +33,15 @@ def test_a_module_is_followed_through_what_it_imports(tmp_path):
     assert hash_of_module.__wrapped__("house.a", package) == before
     write(package, rooms__c="x = 3\n")
     assert hash_of_module.__wrapped__("house.a", package) != before
+
+
+def test_the_hash_is_that_of_other_pythons(tmp_path):
+    """Python 3.12 knows more fields of a function than 3.11, and 3.13 writes f-strings in another way."""
+    write(
+        tmp_path,
+        a='def f(x: int, *, y=None) -> str:\n    """Words."""\n    return f"{x!r:>{y}}" \'"\' "b" if not x else ...\n',
+    )
+    assert hash_of_files([tmp_path / "a.py"], tmp_path) == "4f444ec82501"
 
 
 def test_results_are_of_what_computes_not_of_what_shows():

@@ -67,4 +67,15 @@ def _without_words(text: str) -> str:
             and isinstance(body[0].value, ast.Constant)
         ):
             body[0] = ast.Pass()
-    return ast.unparse(tree)
+    return _written(tree)
+
+
+def _written(node: object) -> str:
+    """The same in every Python: later ones know more fields, and some part the text of an f-string otherwise."""
+    if isinstance(node, ast.JoinedStr):
+        parts = (str(p.value) if isinstance(p, ast.Constant) else f"{{{_written(p)}}}" for p in node.values)
+        return f"JoinedStr({''.join(parts)!r})"
+    if isinstance(node, ast.AST):
+        there = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+        return f"{type(node).__name__}({', '.join(f'{name}={_written(value)}' for name, value in there)})"
+    return f"[{', '.join(map(_written, node))}]" if isinstance(node, list) else repr(node)
