@@ -238,6 +238,24 @@ class TestControls:
         assert wrong == []
         page.close()
 
+    def test_a_frame_that_began_earlier_turns_no_time_back(self, browser, served):
+        """On a busy machine, a frame's time may lie seconds before the click that it comes after."""
+        page, wrong = opened(browser, served, f"{SMALL}&layer=0&speed=1")
+        settled(page)
+        late = """(() => {
+            playground.toggleFlow();
+            playground.running = true;
+            playground.owed = 0;
+            playground._frame(performance.now() - 5000);
+            playground.running = playground.flowing = false;
+            return [playground.position, playground.owed];
+        })()"""
+        position, owed = inside(page, late)
+        assert position >= 0
+        assert owed >= 0
+        assert wrong == []
+        page.close()
+
     def test_numbers_are_those_of_the_charts(self, browser, served):
         page, wrong = opened(browser, served, SMALL)
         page.click("#numbers summary")

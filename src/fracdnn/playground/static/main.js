@@ -157,7 +157,8 @@ class Playground {
   _frame(now) {
     this.frame = null;
     if (!this.arms) return;
-    const elapsed = Math.min(now - (this.last ?? now), 250) / 1000;
+    // A frame's time may lie before that of the click that asked for it.
+    const elapsed = Math.min(Math.max(now - (this.last ?? now), 0), 250) / 1000;
     this.last = now;
     if (this.running) this._train(elapsed);
     if (this.flowing) this._flow(elapsed);
