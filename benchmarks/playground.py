@@ -1,12 +1,13 @@
 """Frames a second of the playground while it trains, in Chromium: `python -m benchmarks.playground [SETTINGS …]`.
 
-SETTINGS are addresses' parts such as `layers=35&width=4`. A frame is one call that the browser makes to draw; the last
-column is the longest wait between two that one in twenty exceeds.
+SETTINGS are parts of addresses such as `layers=35&width=4`. A frame is one call that the browser makes to draw. On a
+busy machine frames wait for others: what a frame takes of the page's own thread says what an idle machine could do.
 """
 
 import shutil
 import sys
 from threading import Thread
+from typing import Any, NamedTuple
 
 from fracdnn.playground import Server
 
@@ -27,23 +28,40 @@ COUNT = """async (milliseconds) => {
         last = now;
     }
     waits.sort((a, b) => a - b);
-    const seconds = waits.reduce((sum, wait) => sum + wait) / 1000;
-    const steps = (playground.arms[0].steps - before) / seconds;
-    return [waits.length / seconds, steps, waits[Math.floor(0.95 * waits.length)]];
+    return [waits.length, playground.arms[0].steps - before, waits[Math.floor(0.95 * waits.length)]];
 }"""
 
 
-def measured(page, address, settings, seconds=5.0):
-    """Frames a second, steps a second, and the wait in milliseconds that one frame in twenty exceeds."""
+class Measured(NamedTuple):
+    """By second: frames and steps; then milliseconds: the wait that one frame in twenty exceeds, the thread's time."""
+
+    frames: float
+    steps: float
+    wait: float
+    thread: float
+
+
+def measured(page: Any, address: str, settings: str, seconds: float = 5.0) -> Measured:
     page.goto("about:blank")
     page.goto(f"{address}#{settings}")
-    page.wait_for_function("document.getElementById('status').textContent !== ''")
+    page.wait_for_selector("#scores tbody tr")
+    tools = page.context.new_cdp_session(page)
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def thread_seconds() -> float:
+        metrics = tools.send("Performance.getMetrics")["metrics"]
+        return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+
     page.click("#play")
-    page.wait_for_timeout(1500)  # until the browser has compiled it
-    return page.evaluate(COUNT, 1000 * seconds)
+    page.wait_for_timeout(2000)  # until the browser has compiled it
+    before = thread_seconds()
+    frames, steps, wait = page.evaluate(COUNT, 1000 * seconds)
+    thread = 1000 * (thread_seconds() - before) / frames
+    tools.detach()
+    return Measured(frames / seconds, steps / seconds, wait, thread)
 
 
-def main(cases):
+def main(cases: list[str]) -> None:
     from playwright.sync_api import sync_playwright
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
@@ -51,13 +69,13 @@ def main(cases):
         Thread(target=server.serve_forever, daemon=True).start()
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1440, "height": 960})
-        print("frames/s  steps/s  95 % of frames within, ms")
+        print("frames/s  steps/s  95 % within, ms  thread, ms a frame")
         for settings in cases:
-            frames, steps, wait = measured(page, server.address, settings)
-            print(f"{frames:8.1f} {steps:8.1f} {wait:12.1f}    {settings}")
+            found = measured(page, server.address, settings)
+            print(f"{found.frames:8.1f} {found.steps:8.1f} {found.wait:16.1f} {found.thread:19.1f}    {settings}")
         browser.close()
         server.shutdown()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or CASES)
+    main(sys.argv[1:] or list(CASES))

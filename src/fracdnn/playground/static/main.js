@@ -8,7 +8,7 @@ import { Grid, armsOf } from "./training.js";
 import { Views } from "./views.js";
 
 // Milliseconds of a frame for training and for decision regions: with the drawing, 60 frames a second.
-const TRAINING_BUDGET = 8, GRID_BUDGET = 3;
+const TRAINING_BUDGET = 8, GRID_BUDGET = 2;
 // Milliseconds between two looks at what changes slowly.
 const CHARTS_EVERY = 250, TOLD_EVERY = 10_000, HASH_AFTER = 250, STATES_A_SECOND = 8;
 // Settings that change what is seen, not what is trained.
@@ -157,12 +157,15 @@ class Playground {
   _frame(now) {
     this.frame = null;
     if (!this.arms) return;
-    const elapsed = Math.min(now - (this.last ?? now), 250) / 1000;
+    // A frame's time may lie before that of the click that asked for it.
+    const elapsed = Math.min(Math.max(now - (this.last ?? now), 0), 250) / 1000;
     this.last = now;
     if (this.running) this._train(elapsed);
     if (this.flowing) this._flow(elapsed);
     const charts = this.stale || (this.running && now - (this.drawn ?? 0) > CHARTS_EVERY);
-    this.views.draw(this, { charts, flow: this.stale || this.running || this.flowing });
+    // Training moves points little by little: every second frame is enough to see it.
+    this.odd = !this.odd;
+    this.views.draw(this, { charts, flow: this.stale || this.flowing || (this.running && this.odd) });
     if (!charts || !this.running) this._advanceGrids();
     if (charts) this.drawn = now;
     if (charts && this.settings.learn) this.controls.showOrder(this.settings.order, this.arms[0].network.order);

@@ -108,7 +108,7 @@ export function armsOf(settings, data) {
   return arms;
 }
 
-const GRID = 48, CHUNK = 96;
+const GRID = 48, CHUNK = 48;
 
 /** Logits of a network over a square of the plane, a few rows at a time; `logits` are those of the last whole round. */
 export class Grid {
