@@ -43,10 +43,23 @@ test, held_out = make_peaks(1000, random_state=1000), make_peaks(1000, random_st
 @cache
 def trained(solver, order, step_size, seed):
     return FractionalRegressor(
-        solver=solver.replace("-", "").lower(), order=order, step_size=step_size, n_layers=n_layers, width=8,
-        activation="tanh", alpha=1e-5, max_iter=iterations[solver], learning_rate_init=0.02, batch_size=100,
-        n_members=1, early_stopping=False, n_bins=0, clip=None, dtype="float64", random_state=seed,
-    ).fit(*make_peaks(300, random_state=seed))  # fmt: skip
+        solver=solver.replace("-", "").lower(),
+        order=order,
+        step_size=step_size,
+        n_layers=n_layers,
+        width=8,
+        activation="tanh",
+        alpha=1e-5,
+        max_iter=iterations[solver],
+        learning_rate_init=0.02,
+        batch_size=100,
+        n_members=1,
+        early_stopping=False,
+        n_bins=0,
+        clip=None,
+        dtype="float64",
+        random_state=seed,
+    ).fit(*make_peaks(300, random_state=seed))
 
 
 def log_errors(solver, order, step_size, points=test):
@@ -73,9 +86,14 @@ def step_of_horizon(order, reach):
 tau = 0.2
 steps = {
     1.0: [step_of_horizon(1.0, horizon(0.5, tau)), tau, factor(0.5, tau), 0.63, 0.9],
-    0.5: [step_of_factor(0.5, tau), tau, step_of_horizon(0.5, horizon(1.0, tau)), step_of_factor(0.5, 0.9),
-          step_of_factor(0.5, 1.3)],
-}  # fmt: skip
+    0.5: [
+        step_of_factor(0.5, tau),
+        tau,
+        step_of_horizon(0.5, horizon(1.0, tau)),
+        step_of_factor(0.5, 0.9),
+        step_of_factor(0.5, 1.3),
+    ],
+}
 figure, panels = plt.subplots(
     len(iterations), 2, figsize=(10, 6.4), layout="constrained", sharey=True, sharex="col", squeeze=False
 )

@@ -201,9 +201,12 @@ styles = {
 figure, panels = plt.subplots(2, 3, figsize=(10, 5.6), layout="constrained", sharex="row", sharey="row")
 models = {
     "indometacin": {"one compartment": injected_one, "one, fractional": injected_one, "two compartments": injected_two},
-    "theophylline": {"one compartment": swallowed_one, "one, fractional": swallowed_one,
-                     "two compartments": swallowed_two},
-}  # fmt: skip
+    "theophylline": {
+        "one compartment": swallowed_one,
+        "one, fractional": swallowed_one,
+        "two compartments": swallowed_two,
+    },
+}
 for row, (drug, (times, concentrations)) in zip(panels, drugs.items(), strict=True):
     for name, model in models[drug].items():
         rates, order, _ = fits[drug][name]

@@ -114,8 +114,10 @@ def liquid(frequency, v, g, beta):
     return fractional(frequency, v, 1.0, g, beta)
 
 
-models = {f"Maxwell, {n} mode{'s' * (n > 1)}": (maxwell, [*[9.0] * n, *np.log(np.geomspace(0.01, 200, n))])
-          for n in range(1, 7)}  # fmt: skip
+models = {
+    f"Maxwell, {n} mode{'s' * (n > 1)}": (maxwell, [*[9.0] * n, *np.log(np.geomspace(0.01, 200, n))])
+    for n in range(1, 7)
+}
 models["springpot and dashpot"] = (liquid, [12.0, 9.0, 0.3])
 models["two springpots"] = (fractional, [12.0, 0.95, 9.0, 0.3])
 
@@ -164,7 +166,7 @@ for axes in (left, right):
 # a constant rate, as long as the strain is small: with :math:`\gamma = \dot\gamma t` the right-hand side is
 # :math:`V \dot\gamma\,t^{1-\alpha} / \Gamma(2-\alpha)`, and ``fdeint`` solves the equation for the stress. Beside it,
 # how stress relaxes after a sudden strain:
-# :math:`G(t) = G\,t^{-\beta} E_{\alpha-\beta,\,1-\beta}(-\tfrac{G}{V} t^{\alpha-\beta})`.
+# :math:`G(t) = G\,t^{-\beta} E_{\alpha-\beta,\,1-\beta}(-\frac{G}{V} t^{\alpha-\beta})`.
 
 v, g = np.exp([v, g])
 times = torch.cat([torch.zeros(1), torch.logspace(-1, 3.3, 60)]).double()
@@ -202,8 +204,10 @@ for axes in (left, right):
 plt.show()
 if misses:
     miss = np.concatenate(misses)
-    print(f"start of shear, strains below 0.3: {len(miss)} measurements, off by {np.sqrt((miss**2).mean()):.0%}"
-          f" (mean {np.expm1(miss.mean()):+.0%})")  # fmt: skip
+    print(
+        f"start of shear, strains below 0.3: {len(miss)} measurements, off by {np.sqrt((miss**2).mean()):.0%}"
+        f" (mean {np.expm1(miss.mean()):+.0%})"
+    )
 
 # %%
 # Look at the right of the first picture: two springpots, four numbers, stand where sums of Maxwell modes need two or
