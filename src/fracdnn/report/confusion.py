@@ -139,7 +139,9 @@ def _listed(n_mistaken: int, n_classes: int) -> str:
     )
     if n_mistaken > MOST_LISTED:
         return f"{told} Listed are the {MOST_LISTED} classes of which most samples are missed."
-    return told + (f" The other {n_classes - n_mistaken} are never mistaken." if n_mistaken < n_classes else "")
+    others = n_classes - n_mistaken
+    never = " The other one is never mistaken." if others == 1 else f" The other {others} are never mistaken."
+    return told + (never if others else "")
 
 
 def _share(part: int, whole: int) -> str:

@@ -66,13 +66,14 @@ def _of_classes(subject: Subject) -> str:
 def _of_values(subject: Subject) -> str:
     rows, constant = count(subject.n, "held-out sample"), _deviation(subject)
     told = f"Off by {number(subject.rmse, 3)} (root mean square) on {rows}"
-    if subject.r2 is None or not constant:
+    if subject.r2 is None or not np.ptp(subject.y, axis=0).all():
         return f"{told}, whose values are all the same: there is nothing to compare with."
     if subject.r2 <= 0:
         return f"{told}, no better than always answering their mean: {number(constant, 3)}."
+    sure = "" if r2_interval(subject.y, subject.predicted)[0] > 0 else " So few samples may owe that to chance."
     return (
         f"{told}; always answering their mean is off by {number(constant, 3)}: the model explains "
-        f"{share(subject.r2)} of the variance."
+        f"{share(subject.r2)} of the variance.{sure}"
     )
 
 

@@ -120,8 +120,8 @@ def _outliers_told(left: np.ndarray, far: np.ndarray) -> str:
     without = float(np.sqrt((left[~far] ** 2).mean()))
     return (
         f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, "
-        f"{'makes' if n == 1 else 'make'} up {share(weight)} of the squared error; without them the root mean square "
-        f"error is {number(without, 3)}."
+        f"{'makes' if n == 1 else 'make'} up {share(weight)} of the squared error; without {'it' if n == 1 else 'them'} the root "
+        f"mean square error is {number(without, 3)}."
     )
 
 
