@@ -451,6 +451,22 @@ def test_what_is_behind_is_a_miss():
     assert "| fit time at most that of RealMLP-TD-S, classes | 4.50 of it | MISS |" in aims
 
 
+def test_a_time_that_nobody_took_is_no_miss():
+    records = report_records()
+    for each in records:
+        if each["model"] == "fractional":
+            del each["fit_seconds"]  # as on a GPU
+    assert "| fit time at most that of RealMLP-TD-S, classes | - |  |" in Results(records, "abc").part("aims", "report")
+
+
+def test_changes_of_the_recipe_are_compared_on_their_tables():
+    """The default ran on one more, which is larger."""
+    records = [record(table, "fractional", rmse=1.0, fit_seconds=2.0) for table in ("Boston", "concrete", "diabetes")]
+    records += [record(table, "one network", rmse=math.e, fit_seconds=1.0) for table in ("Boston", "diabetes")]
+    told = Results(records, "abc").part("recipe", "development", "numbers")
+    assert "| one network | +100.0% | +100.0% to +100.0% | +100.0% | 2 of 2 | 0.50 |" in told
+
+
 def test_records_of_older_sources_are_marked_as_old():
     records = [
         {**record("Auto", "fractional"), "made_with": "fracdnn new"},
