@@ -71,8 +71,8 @@ def tables(numbers: Numbers) -> list[Table]:
 
 
 def _figure(numbers: Numbers) -> Any:
-    runs = [{**r, "panel": f"N = {r['n_layers']}", "error": max(100 * (1 - r["test"]), 0.1)} for r in numbers["runs"]]
-    return arms_figure(runs, "panel", "error", "test error, %")
+    runs = [{**r, "panel": f"N = {r['n_layers']}", "error": 100 * (1 - r["test"])} for r in numbers["runs"]]
+    return arms_figure(runs, "panel", "error", "test error, %", scale="linear")
 
 
 PART = Part(
