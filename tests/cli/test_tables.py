@@ -301,6 +301,16 @@ def test_words_among_numbers(tmp_path):
     assert estimator.early_stopping == "auto"
 
 
+def test_a_limit_for_targets(tmp_path):
+    """A parameter of the regressor alone."""
+    write(iris(), tmp_path / "iris.csv")
+    command = ["train", "iris.csv", "--target", "sepal length", "--out", "m", "--quiet", "--max-iter", "1"]
+    for text, limit in (("1.5", 1.5), ("none", None)):
+        done = run(*command, "--outlier-limit", text, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert fracdnn.load(tmp_path / "m").estimator.outlier_limit == limit
+
+
 def test_the_papers_training_and_stencils(tmp_path):
     """A grid by an option or a configuration, and back from the model."""
     write(iris(), tmp_path / "iris.csv")
@@ -486,6 +496,13 @@ def test_models_that_are_none(folder, tmp_path):
         "must hold classes of the training table, got 'rose'; it knows 'setosa', 'versicolor', 'virginica'"
         in done.stderr
     )
+
+
+def test_a_folder_of_a_run_is_no_model(folder):
+    for command in (["predict", "iris", "new.csv"], ["info", "iris"]):
+        done = run(*command, cwd=folder)
+        assert done.returncode == 1
+        assert "iris must be a model file, got a folder; pass the model in it, such as iris/model." in done.stderr
 
 
 def test_usage_errors_and_debugging(folder):
@@ -748,6 +765,8 @@ BAD_OPTIONS = [
     (["--target", "species", "--n-members", "0"], 2, "n_members"),
     (["--target", "none"], 1, "must have the target column 'none'"),
     (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with a classification"),
+    (["--target", "species", "--outlier-limit", "3"], 1, "outlier_limit must go with a regression"),
+    (["--target", "sepal length", "--outlier-limit", "-1"], 2, "outlier_limit"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),
     (["--config", "types.toml"], 1, "must hold a float for test_fraction, got '0.3'"),
 ]

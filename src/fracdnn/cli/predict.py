@@ -48,6 +48,8 @@ OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 
 
 def table_model(path: Path) -> TableModel:
+    if path.is_dir():
+        fail(f"{path} must be a model file, got a folder; pass the model in it, such as {path / 'model.fracdnn'}")
     found = load(path)
     if not isinstance(found, TableModel):
         fail(

@@ -263,10 +263,12 @@ def _check_settings(settings: Settings) -> None:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise typer.BadParameter(str(error).splitlines()[0], param_hint="--device") from None
-    try:
-        FractionalClassifier(**settings.parameters)._validate_params()
-    except ValueError as error:
-        raise typer.BadParameter(str(error).replace(" of FractionalClassifier", "")) from None
+    for kind in (FractionalClassifier, FractionalRegressor):  # the task is not known yet
+        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_constraints}
+        try:
+            kind(**known)._validate_params()
+        except ValueError as error:
+            raise typer.BadParameter(str(error).replace(f" of {kind.__name__}", "")) from None
 
 
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
