@@ -54,7 +54,7 @@ def _cell(effect: Difference, p: float) -> str:
 
 
 def verdict(claim: Claim, p_values: dict[str, float]) -> str:
-    """In which arms the difference is the claimed one, and in which the opposite; "-" claims nothing, to compare with."""
+    """In which arms the difference is the claimed one, and in which the opposite; a paper's "-" claims nothing."""
     holds: list[str] = []
     opposite: list[str] = []
     for arm, effect in claim.effects.items():
