@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -137,6 +138,9 @@ def test_a_claim_is_judged_arm_by_arm():
     assert verdict(of(3, 2, 1, better="more"), small) == "holds"
     assert verdict(of(-3, 2, -1), {**small, "tuned": 0.5}) == "holds: same τ; opposite: same c"
     assert verdict(of(-3, 2, -1), dict.fromkeys(small, 0.06)) == "no difference seen"
+    assert (
+        verdict(replace(of(-3, -2, 1), paper="- (to compare with)"), small) == "less: same τ, same c; opposite: τ tuned"
+    )
     factor = Claim("c", "p", "m", "less", {"step": Difference(0.9, 0.8, 0.95, 0.01, 20, True)})
     assert verdict(factor, {"step": 0.01}) == "holds"
 

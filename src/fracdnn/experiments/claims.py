@@ -54,15 +54,16 @@ def _cell(effect: Difference, p: float) -> str:
 
 
 def verdict(claim: Claim, p_values: dict[str, float]) -> str:
-    """In which arms the difference is the claimed one, and in which the opposite."""
+    """In which arms the difference is the claimed one, and in which the opposite; a paper's "-" claims nothing."""
     holds: list[str] = []
     opposite: list[str] = []
     for arm, effect in claim.effects.items():
         if p_values[arm] < LEVEL:
             is_less = effect.mean < (1.0 if effect.is_ratio else 0.0)
             (holds if is_less == (claim.better == "less") else opposite).append(COLUMNS[arm])
+    word = claim.better if claim.paper.startswith("-") else "holds"
     if len(holds) == len(claim.effects):
-        return "holds"
-    words = [f"holds: {', '.join(holds)}"] if holds else []
+        return word
+    words = [f"{word}: {', '.join(holds)}"] if holds else []
     words += [f"opposite: {', '.join(opposite)}"] if opposite else []
     return "; ".join(words) or "no difference seen"

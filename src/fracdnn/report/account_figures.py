@@ -80,6 +80,8 @@ def _bands(axes: Any, runs: list[dict[str, Any]], colour: str, name: str) -> Non
 
 def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label: str, *, scale: str = "log") -> Any:
     """A measure of each network in each panel: each seed a dot, the median a bar; fractional ones in colour."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     sets = list(dict.fromkeys(r[panels_of] for r in runs))
     networks = [name for name in dict.fromkeys(r["network"] for r in runs) if "τ = " not in name]
     figure = new_figure(3.2 * len(sets) + 1.5, 0.32 * len(networks) + 1.4)
@@ -92,6 +94,13 @@ def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label:
             if values:
                 axes.plot([float(np.median(values))] * 2, [place - 0.35, place + 0.35], color="black", linewidth=2)
         axes.set(title=each, xlabel=label, xscale=scale)
+        if scale == "log":
+            low, high = axes.get_xlim()
+            steps = (1, 2, 5) if high / low < 100 else (1,)
+            axes.xaxis.set_major_locator(LogLocator(subs=steps))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(axis="x", labelsize=8)
     panels[0].set_yticks(range(len(networks)), networks, fontsize=8)
     panels[0].invert_yaxis()
     return figure

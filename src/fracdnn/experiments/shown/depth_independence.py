@@ -49,6 +49,19 @@ def tables(numbers: Numbers) -> list[Table]:
     return [Table(title, ("order", "start", *(f"N = {depth}" for depth in depths)), lines)]
 
 
+def values(numbers: Numbers) -> dict[str, str]:
+    """How many times as many iterations the deepest network needs as the shallowest; the median alone where trained."""
+    found = {}
+    for order in sorted({r["order"] for r in numbers["runs"]}):
+        for start in STARTS:
+            medians = [median(counts) for counts in _iterations(numbers, order, start).values()]
+            found[f"{start}-{order:g}"] = (
+                f"{medians[-1] / medians[0]:.1f}" if start != "trained" else f"{medians[-1]:g}"
+            )
+    found["n"] = str(len({r["seed"] for r in numbers["runs"]}))
+    return found
+
+
 PART = Part(
     name="depth-independence",
     title="Iterations against the number of layers",
@@ -60,4 +73,5 @@ PART = Part(
     figure=depth_independence_figure,
     rows=rows,
     tables=tables,
+    values=values,
 )

@@ -113,7 +113,6 @@ def _part(name: str, title: str, minutes: float, full: AsPrinted, quick: AsPrint
         rows=rows,
         tables=tables,
         values=values,
-        is_chaotic=lambda job: True,
         needs_perfume=True,
     )
 
