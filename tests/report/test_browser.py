@@ -17,6 +17,7 @@ def opened(browser, path, **options):
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
     page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else wrong.append(r.url))
+    page.set_default_timeout(120_000)  # several megabytes of script, on a machine that may be busy
     page.goto(path.as_uri())
     page.wait_for_selector("#theme", state="visible")
     return page, wrong
@@ -109,7 +110,8 @@ class TestBrowser:
         page, wrong = opened(browser, cases["space"][3])
         visible = "[...document.querySelectorAll('.small')].map((plot) => plot.data.map((t) => t.visible !== false))"
         before = page.evaluate(visible)
-        assert len(before) >= 2 and all(all(plot) for plot in before)
+        assert len(before) >= 2
+        assert all(all(plot) for plot in before)
         page.locator("section", has=page.locator(".small")).locator(".key button").first.click()
         assert page.evaluate(visible) == [[False, *plot[1:]] for plot in before]
         assert wrong == []

@@ -26,11 +26,11 @@ from tests.report.cases import CASES, INJECTION, Elements, flow_of, page_of, plo
 
 CLASSES, VALUES = {"confusion", "importance", "flow", "training"}, {"prediction", "residuals", "importance", "flow"}
 CURVES, VALUES = {"roc", "precision"}, VALUES | {"training"}
-# Few layers have no plot of their own, few samples no reliability, one or two features no dependence.
+# Few layers have no plot, few samples no reliability, good ranks no curves, one or two features no dependence.
 PLOTS = {
-    "iris": CLASSES | CURVES | {"dependence"},
+    "iris": CLASSES | {"dependence"},
     "level set": CLASSES | CURVES | {"reliability", "regions"},
-    "space": CLASSES | {"reliability", "dependence"},
+    "space": CLASSES | CURVES | {"reliability", "dependence"},
     "deep": CLASSES | {"reliability", "dependence", "memory", "gradients"},
     "peaks": VALUES | {"regions"},
     "prices": VALUES | {"dependence"},
@@ -62,8 +62,9 @@ class TestFile:
         assert "the class scores depend on this plane alone" in page.text
         assert "Memory" not in page.text
         assert "Gradients by layer" not in page.text
-        captioned = {f"{a['id']}-caption" for a in page.all("div") if a.get("class", "").startswith("plot ")}
-        assert captioned <= {a["id"] for a in page.all("figcaption")}
+        captions = [each["aria-describedby"] for each in page.all("div") if each.get("role") == "img"]
+        assert len(captions) > 5
+        assert set(captions) == {each["id"] for each in page.all("figcaption")}
 
     @pytest.mark.parametrize("name", CASES)
     def test_every_plot_is_one_that_plotly_knows(self, cases, name):
@@ -219,7 +220,7 @@ class TestEdges:
         estimator.history_ = History()
         path = self.write(tmp_path, estimator, X, y)
         assert "ended before its first iteration" in page_of(path)
-        assert plots_of(path).keys() == {"confusion", "importance", "regions", "flow"}
+        assert plots_of(path).keys() == {"confusion", "roc", "precision", "importance", "regions", "flow"}
 
     def test_losses_that_are_not_finite(self, tmp_path):
         X, y = make_blobs(30, 2, centers=2, random_state=0)

@@ -121,7 +121,7 @@ def _plane_told(subject: Subject, plane: Plane, last: np.ndarray, samples: np.nd
         axes = "the first axis" if across else "this plane"
         return (
             titles,
-            f"the scores of the classes depend on {axes} alone; earlier states show them as if the layers ended there",
+            f"the class scores depend on {axes} alone; earlier states show them as if the layers ended there",
         )
     near = nearest_share(last, subject.places(subject.predicted)[samples])
     if near < LEAST_NEAREST:

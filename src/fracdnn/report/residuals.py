@@ -116,11 +116,12 @@ def _outliers_told(left: np.ndarray, far: np.ndarray) -> str:
     n = int(far.sum())
     if not n:
         return f"None lies more than {FAR} robust deviations from the median."
+    it = "it" if n == 1 else "them"
     weight = float((left[far] ** 2).sum() / (left**2).sum())
     without = float(np.sqrt((left[~far] ** 2).mean()))
     return (
         f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, "
-        f"{'makes' if n == 1 else 'make'} up {share(weight)} of the squared error; without {'it' if n == 1 else 'them'} the root "
+        f"{'makes' if n == 1 else 'make'} up {share(weight)} of the squared error; without {it} the root "
         f"mean square error is {number(without, 3)}."
     )
 
