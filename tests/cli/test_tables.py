@@ -360,6 +360,7 @@ def test_the_report_of_a_run(folder):
         assert "held-out.csv" in page
     assert "shuffled among 30 held-out samples" in (folder / "iris.html").read_text(encoding="utf-8")
     assert "species from 5 columns" in (folder / "iris.html").read_text(encoding="utf-8")
+    assert page.count("torch") == (folder / "iris.html").read_text(encoding="utf-8").count("torch") == 1
     done = run("report", "iris/model.fracdnn", "--data", "iris.csv", "--out", "all.html", cwd=folder)
     assert "150" in (folder / "all.html").read_text(encoding="utf-8")
     assert run("report", "iris/model.fracdnn", cwd=folder).returncode == 1
@@ -653,6 +654,11 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     rows = [int(name[1:]) for name in found["sample"]]
     np.testing.assert_array_equal(model.features(again), model.features(table)[rows])
     assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert '<th scope="row">number</th><td>it was dropped (--drop)</td>' in page
+    assert model.details["left_out"].keys() == {"number", "sample", "cells"}
+    assert f'<th scope="row">cells</th><td>{model.details["left_out"]["cells"]}</td>' in page
+    assert "different values" in model.details["left_out"]["sample"]
 
 
 @pytest.mark.parametrize("limit", ["1TB", "0"])

@@ -107,7 +107,7 @@ class TestBrowser:
         page.close()
 
     def test_the_key_switches_a_class_in_all_small_plots(self, browser, cases):
-        page, wrong = opened(browser, cases["space"][3])
+        page, wrong = opened(browser, cases["iris"][3])
         visible = "[...document.querySelectorAll('.small')].map((plot) => plot.data.map((t) => t.visible !== false))"
         before = page.evaluate(visible)
         assert len(before) >= 2

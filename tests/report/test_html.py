@@ -62,7 +62,7 @@ class TestFile:
         assert "the class scores depend on this plane alone" in page.text
         assert "Memory" not in page.text
         assert "Gradients by layer" not in page.text
-        captions = [each["aria-describedby"] for each in page.all("div") if each.get("role") == "img"]
+        captions = [each["aria-describedby"] for each in page.all("div") if each.get("role") == "group"]
         assert len(captions) > 5
         assert set(captions) == {each["id"] for each in page.all("figcaption")}
 
