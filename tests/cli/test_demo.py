@@ -75,7 +75,7 @@ def test_version_and_help_import_nothing_slow(arguments):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "demo", "warmup", "reproduce"]),
+        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "demo", "play", "warmup", "reproduce"]),
         ("fracdnn predict --new", ["--new-categories"]),
         ("fracdnn train measurements.c", []),
     ],
