@@ -253,17 +253,23 @@ def failures(results: Results) -> str:
 
 
 def made(results: Results) -> str:
-    """What made the runs of each model; those of other sources of ours than today's are marked as old."""
-    counts = Counter((each["model"], each["made_with"], each.get("device", CPU)) for each in results.records)
+    """What made the runs of each model; those of other sources of ours are confirmed with today's, or old."""
+    counts = Counter(
+        (each["model"], each["made_with"], each.get("device", CPU), each.get("confirmed_with", ""))
+        for each in results.records
+    )
     if not counts:
         return NOT_RUN
     current = f"fracdnn {results.sources}"
     rows = []
-    for (model, made_with, device), count in sorted(counts.items()):
-        old = made_with.startswith("fracdnn ") and made_with != current
-        rows.append([model, made_with, device, f"{count:,}", "old" if old else ""])
+    for (model, made_with, device, confirmed_with), count in sorted(counts.items()):
+        ours = made_with.startswith("fracdnn ") and made_with != current
+        state = ("confirmed" if confirmed_with == current else "old") if ours else ""
+        rows.append([model, made_with, device, f"{count:,}", state])
     table = markdown(["model", "made with", "on", "runs", ""], rows)
-    return f"Sources of fracdnn when this page was made: {results.sources}.\n\n{table}"
+    again = sum(each.get("run_again", False) for each in results.records)
+    told = f" Confirmed: {again} runs of ours were made again with these sources, and gave the same six digits."
+    return f"Sources of fracdnn when this page was made: {results.sources}.{told if again else ''}\n\n{table}"
 
 
 def picture(results: Results) -> str:

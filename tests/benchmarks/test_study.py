@@ -25,7 +25,7 @@ from benchmarks.study.measures import (
     win_rate,
 )
 from benchmarks.study.models import MODELS, Model, sources_hash
-from benchmarks.study.page import DOCS, filled, read_results
+from benchmarks.study.page import DOCS, filled, read_results, write_results
 from benchmarks.study.page import main as make
 from benchmarks.study.parts import NOT_RUN, PARTS, Results
 from benchmarks.study.records import append_record, kept_records, read_records
@@ -42,6 +42,8 @@ from benchmarks.study.sources import (
     keel_family,
     one_of_each_family,
 )
+from benchmarks.study.stamp import confirmed, differences, to_repeat
+from benchmarks.study.stamp import main as stamp
 from benchmarks.study.tables import load, prepared
 from benchmarks.study.tuning import TUNED, Search, Tuned, Tuning
 from sklearn.pipeline import Pipeline
@@ -486,6 +488,51 @@ def test_records_of_older_sources_are_marked_as_old():
         "| fractional | fracdnn before | cpu | 1 | old |",
         "| fractional | fracdnn new | cpu | 1 |  |",
     ]
+
+
+def test_records_are_confirmed_where_some_runs_give_the_same_again():
+    """Short runs on a CPU with default settings are made again; all of ours take their word, a rival's needs none."""
+    old = {"made_with": "fracdnn before"}
+    seconds = dict(zip(("Auto", "tips", "cpus", "Hitters", "bdims"), range(1, 6), strict=True))
+    ours = [record(table, "fractional", rmse=1.0, fit_seconds=spent, **old) for table, spent in seconds.items()]
+    others = [
+        record("biomass", "fractional", rmse=1.0, device="cuda", **old),
+        record("biomass", "CatBoost", rmse=1.0, fit_seconds=1.0, made_with="catboost 1.0"),
+        record("meats", "fractional", rmse=1.0, fit_seconds=1.0, made_with="fracdnn now"),
+    ]
+    chosen = to_repeat([*ours, *others], "fracdnn now", 2)
+    assert [each["table"] for each in chosen] == ["Auto", "cpus"]
+    known = confirmed([*ours, *others], chosen, "fracdnn now")
+    assert [each.get("run_again") for each in known] == [True, False, True, False, False, False, None, None]
+    assert to_repeat(known, "fracdnn now", 2) == []
+    lines = Results(known, "now").part("made").splitlines()
+    assert lines[0].endswith(
+        "Confirmed: 2 runs of ours were made again with these sources, and gave the same six digits."
+    )
+    assert "| fractional | fracdnn before | cpu | 5 | confirmed |" in lines
+    assert "| fractional | fracdnn before | cpu | 5 | old |" in Results(known, "later").part("made").splitlines()
+
+
+def test_a_run_that_gives_other_numbers_is_told():
+    before = record("Auto", "fractional", rmse=1.0, r2=0.5, fit_seconds=1.0)
+    assert differences(before, {**before, "fit_seconds": 2.0, "made_with": "fracdnn now"}) == ""
+    assert differences(before, {**before, "rmse": 1.00001}).endswith("Auto, seed 0: rmse 1.0 -> 1.00001")
+    assert differences(before, {"error": "no memory"}).endswith("rmse 1.0 -> no memory, r2 0.5 -> no memory")
+
+
+@pytest.mark.slow
+def test_nothing_is_confirmed_by_runs_that_differ(tmp_path):
+    """A real run of a small table against numbers that it never gave, then against its own."""
+    once = measured(Run(0, "diabetes", "fractional, order 1"))
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "study.json"
+    for change, ended in ((1e-5, 1), (0.0, 0)):
+        records = [{**once, "made_with": "fracdnn before", "rmse": once["rmse"] + change}]
+        write_results(path, records)
+        assert stamp(["--docs", str(tmp_path), "--jobs", "1"]) == ended
+        kept = read_results(path)
+        assert (kept == records) == bool(ended)
+    assert kept[0]["confirmed_with"] == once["made_with"]
 
 
 def test_the_hash_of_sources_is_of_what_they_do(tmp_path):
