@@ -14,6 +14,7 @@ from fracdnn.experiments.shown import (
     stability,
     table,
     table_as_printed,
+    table_choices,
     vanishing_gradient,
 )
 
@@ -29,6 +30,7 @@ PARTS: dict[str, Part] = {
         table.PART,
         table_as_printed.PART,
         table_as_printed.SWAPPED,
+        table_choices.PART,
         line_search.PART,
         digits.PART,
         depth_independence.PART,

@@ -187,3 +187,19 @@ def readings_figure(numbers: dict[str, Any]) -> Any:
     panels[0].invert_yaxis()
     figure.suptitle("each seed a dot; the line is the paper's", fontsize=9)
     return figure
+
+
+def choices_figure(accuracies: dict[tuple[Any, ...], list[float]]) -> Any:
+    """Accuracies by data, choice and order: each seed a dot, a panel for each data set."""
+    sets = list(dict.fromkeys(data for data, *_ in accuracies))
+    figure = new_figure(11, 3.4)
+    panels = figure.subplots(1, len(sets))
+    for axes, data in zip(panels, sets, strict=True):
+        of_data = {(choice, order): found for (name, choice, order), found in accuracies.items() if name == data}
+        for place, found in enumerate(of_data.values()):
+            axes.plot(found, [place] * len(found), "o", color=BLUE, alpha=0.45, markersize=5)
+        names = [f"{choice}, order {order:g}" for choice, order in of_data]
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.invert_yaxis()
+        axes.set(title={"CLS": "level sets", "PD": "perfumes"}[data], xlabel="accuracy of each seed, %")
+    return figure
