@@ -37,7 +37,7 @@ def test_a_folder_is_streamed_and_says_so(place):
     told, found = (place / "classes.err").read_text(), json.loads((place / "classes.json").read_text())
     assert "streaming: classes-parquet would take about 864 kB in memory, more than 10 kB (--memory-limit)" in told
     assert "classification: 'y' holds 2 classes (--task overrides)" in told
-    assert re.search(r"column 'day' holds dates; learned from are days since 2020-01-0\d, month and weekday\n", told)
+    assert re.search(r"column 'day' holds dates, taken as days since 2020-01-0\d, month and weekday\n", told)
     assert "column 'id' is left out: it is text with more than 100 different values" in told
     assert "column 'empty' is left out: it is empty" in told
     assert "20/20" in told

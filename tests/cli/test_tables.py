@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import date, timedelta
@@ -311,17 +312,38 @@ def test_a_limit_for_targets(tmp_path):
         assert fracdnn.load(tmp_path / "m").estimator.outlier_limit == limit
 
 
+def test_values_beyond_the_limit_are_told(tmp_path):
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=60)
+    y = np.where(np.arange(60) < 3, 1e6, a)
+    write(pl.DataFrame({"a": a, "y": y}), tmp_path / "t.csv")
+    command = ["train", "t.csv", "--target", "y", "--out", "m", "--max-iter", "1", "--test-fraction", "0"]
+    done = run(*command, cwd=tmp_path)
+    assert re.search(
+        r"fracdnn: in 3 of 60 rows to learn from, 'y' lies more than 30 spreads from the median, and counted as "
+        r"-\d\S* or \d\S*; --outlier-limit none takes all values as they are\n",
+        done.stderr,
+    )
+    done = run(*command, "--outlier-limit", "none", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "spreads" not in done.stderr
+
+
 def test_the_papers_training_and_stencils(tmp_path):
     """A grid by an option or a configuration, and back from the model."""
     write(iris(), tmp_path / "iris.csv")
     (tmp_path / "c.toml").write_text("grid_shape = [3, 2]\n", encoding="utf-8")
     paper = ["--solver", "paper", "--n-batches", "2", "--max-iter", "3", "--alpha-smooth", "0.1", "--width", "6"]
     command = ["train", "iris.csv", "--target", "species", "--out", "m.fracdnn", "--quiet", *paper]
-    for given, shape in ((["--grid-shape", "2x3"], (2, 3)), (["--config", "c.toml"], (3, 2))):
+    (tmp_path / "text.toml").write_text('grid_shape = "3x2"\n', encoding="utf-8")
+    grids = ((["--grid-shape", "2x3"], (2, 3)), (["--config", "c.toml"], (3, 2)), (["--config", "text.toml"], (3, 2)))
+    for given, shape in grids:
         done = run(*command, "--operator", "five-point", *given, "--n-members", "1", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         estimator = fracdnn.load(tmp_path / "m.fracdnn").estimator
-        assert (estimator.solver, estimator.grid_shape, estimator.n_iter_) == ("paper", shape, 6)
+        assert (estimator.solver, tuple(estimator.grid_shape), estimator.n_iter_) == ("paper", shape, 6)
+    told = run("info", "m.fracdnn", cwd=tmp_path).stdout
+    assert "network: 3 layers of width 6, silu, five-point stencils on a grid of 3 x 2\n" in told
     done = run(*command, "--operator", "five-point", "--grid-shape", "none", cwd=tmp_path)
     assert done.returncode == 1
     assert "grid_shape must be two whole numbers above 0 whose product is the width 6" in " ".join(done.stderr.split())
@@ -416,6 +438,10 @@ BAD_TRAINING = [
     ("text.csv.gz", ["--target", "a"], "text.csv.gz must be a whole gzip file, got one that is not"),
     ("table.doc", ["--target", "a"], "table.doc must end in one of .csv, .tsv"),
     ("words.csv", ["--target", "a", "--task", "regression"], "must hold finite numbers for a regression"),
+    *(
+        ("dates.csv", ["--target", "a", *options], "the target column 'a' must hold classes or numbers, got dates; to")
+        for options in ([], ["--task", "regression"], ["--memory-limit", "0"])
+    ),
 ]
 
 
@@ -439,6 +465,7 @@ def bad_tables(tmp_path_factory):
         "text.csv.gz": b"this is text",
         "table.doc": b"a,b\n1,2\n",
         "words.csv": b"a,b\nx,1\ny,2\n",
+        "dates.csv": "".join(["a,b\n", *(f"2024-05-{k % 30 + 1:02d},{k}\n" for k in range(60))]).encode(),
     }.items():
         (place / name).write_bytes(content)
     return place
@@ -481,9 +508,16 @@ def test_tables_that_cannot_be_predicted(table, message, folder):
 
 
 def test_models_that_are_none(folder, tmp_path):
-    done = run("predict", "iris.csv", "iris.csv", cwd=folder)
+    for command in (["predict", "iris.csv", "iris.csv"], ["info", "iris.csv"], ["report", "iris.csv"]):
+        done = run(*command, cwd=folder)
+        assert done.returncode == 1
+        assert "iris.csv must be a model file, got a table; make a model of it first: fracdnn train iris.csv" in (
+            done.stderr
+        )
+    (tmp_path / "text.fracdnn").write_text("a,b\n1,2\n", encoding="utf-8")
+    done = run("info", tmp_path / "text.fracdnn", cwd=folder)
     assert done.returncode == 1
-    assert "iris.csv must be a fracdnn model" in done.stderr
+    assert "text.fracdnn must be a fracdnn model, got a file that cannot be read as one" in done.stderr
     fracdnn.FractionalClassifier(max_iter=1, n_members=1).fit(*load_iris(return_X_y=True)).save(
         tmp_path / "bare.fracdnn"
     )
@@ -677,7 +711,7 @@ def test_dates_become_features(limit, tmp_path):
     for ending in ("csv", "parquet"):
         done = run("train", f"t.{ending}", *command, "--run", ending, "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "column 'day' holds dates; learned from are days since 2022-01-0" in done.stderr
+        assert "column 'day' holds dates, taken as days since 2022-01-0" in done.stderr
         assert json.loads(done.stdout)["test"]["R2"] > 0.8
         assert "month, weekday" in run("info", f"{ending}/model.fracdnn", cwd=tmp_path).stdout
         assert run("report", ending, "--out", "r.html", "-q", cwd=tmp_path).returncode == 0

@@ -94,7 +94,8 @@ def test_parameters_are_copied_and_searched(kind):
     assert again.get_params() == given.get_params()
     assert again.get_params()["grid_shape"] == (2, 2)
     X, y = level_sets(kind, 60)
-    search = GridSearchCV(given, {"n_batches": [1, 2], "operator": ["dense", "nine-point"]}, cv=2).fit(X, y)
+    tried = [{"operator": ["dense"], "grid_shape": [None]}, {"operator": ["nine-point"]}]
+    search = GridSearchCV(given, [{"n_batches": [1, 2], **each} for each in tried], cv=2).fit(X, y)
     assert len(search.cv_results_["params"]) == 4
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
@@ -167,12 +168,15 @@ def test_a_loaded_model_with_stencils_learns_on(tmp_path):
     assert again.set_params(max_iter=3).fit(X, y).loss_ < fitted.loss_ + 0.1
     with pytest.raises(ValueError, match=r"grid_shape must be \[2, 2\] as in the fit before with warm_start=True"):
         again.set_params(grid_shape=(4, 1)).fit(X, y)
+    for other, shape in (("nine-point", (2, 2)), ("dense", None)):
+        with pytest.raises(ValueError, match=f"^operator must be 'five-point' as in the fit before .* got '{other}'"):
+            again.set_params(operator=other, grid_shape=shape).fit(X, y)
 
 
 BAD = [
     (
         {"operator": "five-point"},
-        "grid_shape must be two whole numbers above 0 whose product is the width 4 .*got None",
+        "grid_shape must be two whole numbers above 0 whose product is the width 4 where K is a stencil, got None",
     ),
     ({"operator": "five-point", "grid_shape": (2, 3)}, r"whose product is the width 4 .*got \[2, 3\]"),
     ({"operator": "five-point", "grid_shape": (2, "two")}, r"grid_shape must be two whole numbers .*got \[2, 'two'\]"),
@@ -180,6 +184,7 @@ BAD = [
         {"operator": "nine-point", "grid_shape": (2, 2), "laplacian": "matrix"},
         "laplacian must be 'time' for stencils, got 'matrix'",
     ),
+    ({"grid_shape": (2, 2)}, r"grid_shape must be None with operator='dense', got \(2, 2\); .*operator='five-point'"),
     ({"operator": "stencil"}, "The 'operator' parameter of FractionalClassifier must be a str among"),
     ({"grid_shape": 4}, "The 'grid_shape' parameter of FractionalClassifier must be"),
     ({"n_batches": 0}, "The 'n_batches' parameter of FractionalClassifier must be"),
@@ -192,6 +197,22 @@ BAD = [
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         small(**options).fit(*level_sets(n=40))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("solver", ["paper", "bfgs"])
+def test_a_matrix_that_would_fill_the_memory_is_refused(kind, solver):
+    X, y = level_sets(kind, n=40)
+    X = np.hstack([X, np.random.default_rng(0).normal(size=(40, 48))])
+    wide = kind(solver=solver, max_iter=1, n_batches=1, random_state=0)
+    message = (
+        rf"solver='{solver}' must have at most 2 GiB for its matrix of n × n numbers, got \S+ GiB for n = 4\d,\d\d\d "
+        r"parameters in float32; use solver='lbfgs' or 'adam', a smaller width, fewer n_layers or n_bins=0"
+    )
+    with pytest.raises(InvalidArgumentError, match=message):
+        wide.fit(X, y)
+    assert wide.set_params(n_bins=0, width=16).fit(X, y).n_iter_ == 1
+    assert wide.set_params(n_bins="auto", width=64, solver="lbfgs", n_members=1).fit(X, y).n_iter_ == 1
 
 
 def test_samples_in_pieces_are_not_for_the_papers_training():

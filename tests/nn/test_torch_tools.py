@@ -163,6 +163,14 @@ def test_export_with_a_batch_of_any_size(name):
         torch.testing.assert_close(exported(other), model(other), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "history": "compressed"}, {"order": 1.0}], ids=str)
+def test_an_exported_stack_is_saved_and_loaded(form, tmp_path):
+    stack = FractionalStack([nn.Linear(4, 4) for _ in range(3)], **form)
+    x, path = torch.randn(3, 4), tmp_path / "stack.pt2"
+    torch.export.save(torch.export.export(stack, (x,)), path)
+    torch.testing.assert_close(torch.export.load(path).module()(x), stack(x))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "history": "compressed"}, {"order": 1.0}], ids=str)
 @pytest.mark.parametrize("space", [(8, 8), (4, 4, 4)])

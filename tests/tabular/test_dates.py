@@ -11,7 +11,7 @@ from fracdnn.exceptions import TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.dates import PARTS, date_strays, parts_of, seconds_in
 from fracdnn.tabular.examination import examine
-from fracdnn.tabular.model import as_polars
+from fracdnn.tabular.model import as_polars, target_values, task_of
 from fracdnn.tabular.preparation import Column, Preparation
 from fracdnn.tabular.streaming import TableStream
 from tests.tabular.tables import write
@@ -73,7 +73,7 @@ def table(n=60, first=date(2023, 12, 30), **columns):
 
 def test_what_varies_is_learned():
     preparation, notes = Preparation.of(table())
-    assert notes == ["column 'day' holds dates; learned from are days since 2023-12-30, month and weekday"]
+    assert notes == ["column 'day' holds dates, taken as days since 2023-12-30, month and weekday"]
     assert preparation.feature_names == ["a", "day (days)", "day (month)", "day (weekday)"]
     assert preparation.features_of_columns == {"a": [0], "day": [1, 2, 3]}
     features = preparation.transform(table())
@@ -85,7 +85,7 @@ def test_what_varies_is_learned():
     assert preparation.columns == (Column("t", "date", median=0.5, first="2024-05-31", parts=("days", "hour")),)
     assert preparation.transform(times).tolist() == [[0.25, 6], [0.75, 18]]
     same, notes = Preparation.of(pl.DataFrame({"t": ["2024-05-31"] * 3}))
-    assert notes == ["column 't' holds dates; learned from are days since 2024-05-31"]
+    assert notes == ["column 't' holds dates, taken as days since 2024-05-31"]
     assert same.feature_names == ["t (days)"]
 
 
@@ -103,6 +103,18 @@ def test_a_cell_that_is_no_date_is_the_median_date():
     assert features[1].tolist() == [29.5, 1, 7]  # Sunday, 28 January 2024, noon
     with pytest.raises(TableError, match="column 'day' must hold dates such as 2024-05-31, got cells of type Int64"):
         learned.transform(pl.DataFrame({"day": [20240129]}))
+
+
+@pytest.mark.parametrize("kind", [pl.String, pl.Date, pl.Datetime])
+def test_dates_are_no_target_but_may_be_classes(kind):
+    values = table()["day"].cast(kind)
+    for refused in (lambda: task_of(values), lambda: target_values(values, "regression")):
+        with pytest.raises(
+            TableError, match=r"'day' must hold classes or numbers, got dates; .* --drop 'day'; --task cl"
+        ):
+            refused()
+    assert len(np.unique(target_values(values, "classification"))) == len(values)
+    assert task_of(pl.Series("day", ["2024-05-31", "never"] * 20)) == "classification"
 
 
 def test_columns_with_few_dates_are_what_they_were():

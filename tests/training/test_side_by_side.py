@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fracdnn.container import read_document
+from fracdnn.container import read_document, write_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping, Objective, Regularization, Task
@@ -175,6 +175,20 @@ def test_interrupted_ones_are_usable_and_their_checkpoint_goes_on(tmp_path):
     fit_side_by_side(replace(whole, checkpoints=replace(points, resume=True)), resumed)
     fit_side_by_side(whole, expected)
     assert torch.equal(outputs_of(resumed), outputs_of(expected))
+
+
+def test_steps_that_ran_from_graphs_stay_known(tmp_path):
+    """Begun on a GPU, a checkpoint says so; what goes on without graphs does not take it back."""
+    points = Checkpoints(tmp_path / "all.ckpt", every=2)
+    training = AdamTraining(0.02, 16, 3, early_stopping=STOPPING, checkpoints=points)
+    fit_side_by_side(training, tasks_of())
+    document = read_document(points.path, "checkpoint")
+    for member in document["members"]:
+        assert member["history"]["captured"] is False
+        member["history"]["captured"] = True
+    write_document(points.path, "checkpoint", document)
+    going_on = replace(training, checkpoints=replace(points, resume=True))
+    assert [history.captured for history in fit_side_by_side(going_on, tasks_of())] == [True] * 3
 
 
 def test_time_ends_all_of_them():

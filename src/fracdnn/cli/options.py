@@ -172,6 +172,8 @@ def read_config(path: Path, names: list[str]) -> dict[str, Any]:
             fail(f"{path} must hold a {kinds[0].__name__} for {key}, got {value!r}; correct it")
         elif not kinds and value == "none":
             settings[key] = None
+        elif key == "grid_shape" and isinstance(value, str):
+            settings[key] = _shape(value)
     return settings
 
 

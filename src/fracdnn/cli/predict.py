@@ -30,13 +30,14 @@ from fracdnn.cli.metrics import (
 )
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.exceptions import TableError
+from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import write_whole
+from fracdnn.nn.architecture import Architecture
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
 from fracdnn.tabular.preparation import Column
-from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.reading import ENDINGS, read_table
 from fracdnn.tabular.rounds import in_order, parts_here
 from fracdnn.tabular.words import check_columns, listed
 from fracdnn.training.together import Ranks
@@ -50,7 +51,15 @@ OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 def table_model(path: Path) -> TableModel:
     if path.is_dir():
         fail(f"{path} must be a model file, got a folder; pass the model in it, such as {path / 'model.fracdnn'}")
-    found = load(path)
+    try:
+        found = load(path)
+    except FileContentError:
+        if not str(path).lower().endswith(ENDINGS):
+            raise
+        fail(
+            f"{path} must be a model file, got a table; make a model of it first: fracdnn train {path} "
+            f"--target COLUMN --out model.fracdnn"
+        )
     if not isinstance(found, TableModel):
         fail(
             f"{path} must be a model of a table, got one that Python code has saved; use it from Python, or train again"
@@ -276,7 +285,7 @@ def info(path: Path, *, as_json: bool) -> None:
     shape, learned = estimator.network_.architecture, estimator.network_.options["learn_order"]
     lines = {
         "model": f"{document['estimator']} for {model.target!r}",
-        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}",
+        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}{_on_grid(shape)}",
         "members": str(len(estimator.members_)),
         "order": f"{estimator.order_:g}" + (" (learned)" if learned else ""),
         "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",
@@ -300,6 +309,12 @@ def info(path: Path, *, as_json: bool) -> None:
     Console(markup=False).print(table)
 
 
+def _on_grid(shape: Architecture) -> str:
+    if shape.grid_shape is None:
+        return ""
+    return f", {shape.stencil} stencils on a grid of {shape.grid_shape[0]} x {shape.grid_shape[1]}"
+
+
 def _column_values(column: Column) -> str:
     if column.kind == "category":
         return listed(column.categories, most=8)
@@ -316,11 +331,10 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
-    path = run / "model.fracdnn" if run.is_dir() else run
+    model = table_model(run / "model.fracdnn" if run.is_dir() else run)
     source = data if data is not None else str(run / "held-out.csv") if run.is_dir() else None
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
-    model = table_model(path)
     features, values, _ = split_target(read_table(source, encoding if data else UTF_8), model.target)
     y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
     X = model.features(features, new_categories="ignore")

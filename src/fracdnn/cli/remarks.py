@@ -1,6 +1,7 @@
 """What a user may want to know before a training begins: few rows or classes, numbers that look like ids, prices."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,19 @@ def on_target(name: str, y: np.ndarray) -> list[str]:
         f"{quoted(name)} spans orders of magnitude, so that its largest values count most; where relative errors "
         f"matter, add a column with its logarithm, pass that as --target, and leave this one out: --drop {quoted(name)}"
     ]
+
+
+def on_outliers(name: str, y: np.ndarray, estimator: Any) -> list[str]:
+    """Of values that a fitted estimator took as its `outlier_limit`; a classifier has none."""
+    if not hasattr(estimator, "target_limits_"):
+        return []
+    low, high = estimator.target_limits_[:, 0]
+    n = int(((y < low) | (y > high)).sum())
+    if not n:
+        return []
+    beyond = f"more than {estimator.outlier_limit:g} spreads from the median, and counted as {low:g} or {high:g}"
+    rows = f"in {n:,} of {len(y):,} rows to learn from, {quoted(name)} lies {beyond}"
+    return [f"{rows}; --outlier-limit none takes all values as they are"]
 
 
 def is_like_a_price(y: np.ndarray) -> bool:

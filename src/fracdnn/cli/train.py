@@ -18,7 +18,7 @@ from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores, shown
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
-from fracdnn.cli.remarks import ids_among, on_ids, on_rows, on_target
+from fracdnn.cli.remarks import ids_among, on_ids, on_outliers, on_rows, on_target
 from fracdnn.cli.results import write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -173,6 +173,8 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
     say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{_among(ranks)}", quiet)
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
     interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks, quiet)
+    for remark in on_outliers(settings.target, y, estimator):
+        say(remark, quiet)
     model = TableModel(estimator, table.preparation, settings.target, {})
     summary: dict[str, Any] = {}
     columns = [name for name in table.table.columns if name not in settings.drop]

@@ -18,8 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from fracdnn.estimators.inputs import Inputs
-from fracdnn.estimators.members import parts, temperature_of
-from fracdnn.estimators.networks import order_of, plain_grid
+from fracdnn.estimators.members import how_far, parts, temperature_of
+from fracdnn.estimators.networks import check_matrix_fits, operator_of, order_of, plain_grid
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
 from fracdnn.estimators.recipe import Recipe, settled
 from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
@@ -118,14 +118,18 @@ class Fitting(Inputs, SharedParameters):
             for task in tasks:
                 task.watch = news
             histories = fit_side_by_side(training, tasks)
-        self._keep(tasks, histories, next((h.status for h in histories if h.status in _CUT_SHORT), ""))
+        ended = next((h.status for h in histories if h.status in _CUT_SHORT), "")
+        self._keep(tasks, histories, ended, len(tasks))
 
-    def _keep(self, tasks: list[Any], histories: list[History], ended: str) -> None:
-        """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short."""
+    def _keep(self, tasks: list[Any], histories: list[History], ended: str, n_members: int) -> None:
+        """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short.
+
+        There are histories of those of the `n_members` that were begun.
+        """
         self.members_ = [task.network for task in tasks]
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
         self.temperature_ = self._temperature(tasks)
-        self._warn(histories, ended)
+        self._warn(histories, ended, n_members)
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
     def _train_tasks(self, tasks: list[Any], training: Callable[[int, float | None], Training], max_iter: int) -> None:
@@ -134,6 +138,7 @@ class Fitting(Inputs, SharedParameters):
         The first is kept wherever it ends; of the others, those that came to an end of their own.
         """
         first, histories, began, ended = tasks[0], [], time.monotonic(), ""
+        check_matrix_fits(first.network, self.solver)
         shown = self.verbose and first.ranks.is_first
         with shown_progress(len(tasks) * max_iter) if shown else nullcontext() as watch:
             for number, task in enumerate(tasks):
@@ -147,7 +152,7 @@ class Fitting(Inputs, SharedParameters):
                     ended = histories[-1].status
                     break
         kept = [task for task, history in zip(tasks, histories, strict=False) if history.status not in _CUT_SHORT]
-        self._keep(kept or [first], histories, ended)
+        self._keep(kept or [first], histories, ended, len(tasks))
 
     def _temperature(self, tasks: list[Any]) -> float | None:
         """How sure the members may be, where they classify and held samples out."""
@@ -163,16 +168,16 @@ class Fitting(Inputs, SharedParameters):
         spent = torch.tensor([time.monotonic() - began], dtype=torch.float64)
         return float(self.max_time) - float(ranks.largest(spent, "the time spent"))
 
-    def _warn(self, histories: list[History], ended: str) -> None:
-        n_done = sum(len(history.records) for history in histories)
+    def _warn(self, histories: list[History], ended: str, n_members: int) -> None:
+        done = how_far(histories, "epoch" if self.solver == "adam" else "iteration", n_members)
         if any(history.status == Status.NOT_FINITE for history in histories):
             text = "training stopped at a point that is not finite; scale the data, or use a smaller step_size or order"
         elif ended == "interrupted":
-            text = f"training interrupted by the user after {n_done} iterations; the model is usable"
+            text = f"training interrupted by the user after {done}; the model is usable"
         elif ended == "time limit":
             text = (
-                f"training reached max_time={self.max_time:g} s after {n_done} iterations; the model is usable, and "
-                f"more time may improve it"
+                f"training reached max_time={self.max_time:g} s after {done}; the model is usable, and more time "
+                f"may improve it"
             )
         else:
             return
@@ -275,6 +280,11 @@ class Fitting(Inputs, SharedParameters):
 
     def _operator_options(self) -> dict[str, Any]:
         if self.operator == "dense":
+            if self.grid_shape is not None:
+                raise ValueError(
+                    f"grid_shape must be None with operator='dense', got {self.grid_shape}; a dense K knows no grid; "
+                    f"leave it out, or use operator='five-point' or 'nine-point'"
+                )
             return {"operator": "dense"}
         grid = None if self.grid_shape is None else plain_grid(self.grid_shape)
         return {"operator": "stencil", "stencil": self.operator, "grid_shape": grid}
@@ -292,10 +302,14 @@ class Fitting(Inputs, SharedParameters):
         """Whether a fit starts from the networks of the one before, which must be such as the parameters say."""
         if not self.warm_start or not hasattr(self, "members_"):
             return False
-        for name, value in self._network_options().items():
-            if self.network_.options[name] != value:
+        before, now = (
+            {**options, "operator": operator_of(options)}
+            for options in (self.network_.options, self._network_options())
+        )
+        for name, value in now.items():
+            if before[name] != value:
                 raise ValueError(
-                    f"{name} must be {self.network_.options[name]!r} as in the fit before with warm_start=True, "
+                    f"{name} must be {before[name]!r} as in the fit before with warm_start=True, "
                     f"got {value!r}; set warm_start=False to start anew"
                 )
         return True

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fracdnn.training import Task
+from fracdnn.training import History, Task
 from fracdnn.training.together import Ranks
 
 # Factors of the logits that are tried, evenly in the logarithm; one far from 1 needs rows that speak for it.
@@ -18,6 +18,17 @@ def parts(task: Task, n_parts: int, generator: torch.Generator) -> list[torch.Te
     if task.objective.loss == "cross_entropy":
         order = order[torch.sort(task.all_targets()[order], stable=True).indices]
     return [order[k::n_parts] for k in range(n_parts)]
+
+
+def how_far(histories: Sequence[History], unit: str, n_members: int) -> str:
+    """What each member did, of those that were begun, such as "3 to 5 epochs of each of 8 members"."""
+    fewest, most = (pick(len(history.records) for history in histories) for pick in (min, max))
+    counted = f"{'' if fewest == most else f'{fewest} to '}{most} {unit}{'' if most == 1 else 's'}"
+    if n_members == 1:
+        return counted
+    begun = len(histories)
+    which = "each of " if begun == n_members else "the first of " if begun == 1 else f"each of the first {begun} of "
+    return f"{counted} of {which}{n_members} members"
 
 
 @torch.no_grad()

@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import STENCILS, stencil_map
+
+# What BFGS may take for its matrix, in bytes.
+MOST_FOR_MATRIX = 2 * 2**30
 
 
 def order_of(network: FractionalNetwork) -> float:
@@ -22,6 +26,24 @@ def n_outputs_of(network: FractionalNetwork) -> int:
 
 def n_layers_of(network: FractionalNetwork) -> int:
     return network.architecture.n_layers
+
+
+def check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
+    """Refuse BFGS for a network of so many parameters that its matrix would fill the memory."""
+    n = sum(parameter.numel() for parameter in network.parameters())
+    needed = n * n * network.W.element_size()
+    if solver in ("bfgs", "paper") and needed > MOST_FOR_MATRIX:
+        dtype = str(network.W.dtype).removeprefix("torch.")
+        raise InvalidArgumentError(
+            f"solver={solver!r} must have at most {_gib(MOST_FOR_MATRIX)} for its matrix of n × n numbers, got "
+            f"{_gib(needed)} for n = {n:,} parameters in {dtype}; use solver='lbfgs' or 'adam', a smaller width, fewer "
+            f"n_layers or n_bins=0"
+        )
+
+
+def operator_of(options: dict[str, Any]) -> str:
+    """An estimator's `operator` of a network's options."""
+    return options["stencil"] if options["operator"] == "stencil" else options["operator"]
 
 
 def matrices_of(network: FractionalNetwork) -> torch.Tensor:
@@ -72,6 +94,10 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{name} with numbers that are not finite")
     return network
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.3g} GiB"
 
 
 def _told_sizes(options: dict[str, Any]) -> dict[str, Any]:

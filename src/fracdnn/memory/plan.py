@@ -284,7 +284,7 @@ def equal_steps_plan(
     sums: str = "auto",
 ) -> MemoryPlan:
     """A plan for one step size and one order, or an order for each layer."""
-    factors = l1_step_factor(order, step_size).expand(n_layers)
+    factors = l1_step_factor(order, step_size).expand(n_layers).contiguous()  # a view would make torch.export.save warn
     if history == "exact":
         return ExactPlan(factors, _matrix(order, n_layers))
     weights = compressed_weights(order, n_layers, tolerance, block=block)

@@ -156,7 +156,7 @@ class Memory(nn.Module):
         order, steps = self._together(self.order, self.step_size)
         order, steps = self._for(n_layers, order, "order"), self._for(n_layers, steps, "step_size")
         if self.is_residual:
-            return MemorylessPlan(steps.expand(n_layers))
+            return MemorylessPlan(steps.expand(n_layers).contiguous())
         if steps.dim():
             return steps_plan(order, steps)
         tolerance, block = self._tolerance(state), choose_block(state)

@@ -363,7 +363,7 @@ def _checked_grid(grid_shape: tuple[int, int] | None, width: int) -> tuple[int, 
     whole = isinstance(grid_shape, tuple | list) and all(isinstance(n, Integral) and n > 0 for n in grid_shape)
     if grid_shape is None or not whole or len(grid_shape) != 2 or grid_shape[0] * grid_shape[1] != width:
         raise InvalidArgumentError(
-            f"grid_shape must be two whole numbers above 0 whose product is the width {width} for operator='stencil', "
+            f"grid_shape must be two whole numbers above 0 whose product is the width {width} where K is a stencil, "
             f"got {grid_shape}; pass for example grid_shape=(rows, columns)"
         )
     return (int(grid_shape[0]), int(grid_shape[1]))

@@ -15,6 +15,7 @@ from fracdnn.estimators.known import estimator_of
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
 from fracdnn.tabular.cells import has_no_text, missing_as_null, numbers_in
+from fracdnn.tabular.dates import may_be_dates, seconds_in
 from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.words import listed, nearest, quoted
 
@@ -112,11 +113,15 @@ def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":
 
 
 def task_of(values: "pl.Series") -> str:
-    """Text, truth values and few whole numbers call for "classification", other numbers for "regression"."""
+    """Text, truth values and few whole numbers call for "classification", other numbers for "regression".
+
+    Dates are refused: as classes they would be many, and nothing says that they are values.
+    """
     import polars as pl
 
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is None:
+        _refuse_dates(values)
         return "classification"
     return "classification" if _are_labels(numbers) and numbers.n_unique() <= MOST_CLASSES else "regression"
 
@@ -132,6 +137,8 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
 
     if task == "regression":
         numbers = numbers_in(values)
+        if numbers is None:
+            _refuse_dates(values)
         if numbers is None or not bool(numbers.is_finite().all()):
             raise no_finite_numbers(values.name)
         return numbers.to_numpy()
@@ -144,6 +151,16 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
             f"save them as text"
         )
     return values.cast(pl.String).to_numpy().astype(str)
+
+
+def _refuse_dates(values: "pl.Series") -> None:
+    if may_be_dates(values.dtype) and not seconds_in(values).null_count():
+        name = quoted(values.name)
+        raise TableError(
+            f"the target column {name} must hold classes or numbers, got dates; to predict a date, add a column with "
+            f"the days since a fixed one, pass that as --target, and leave this one out: --drop {name}; "
+            f"--task classification takes each date as a class"
+        )
 
 
 def check_classes(name: str, counts: np.ndarray) -> None:

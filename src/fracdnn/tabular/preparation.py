@@ -221,7 +221,7 @@ def _skipping(found: Mapping[str, Column | str]) -> Iterator[tuple[str, Column]]
 def _date_note(column: Column) -> str:
     parts = " and ".join(filter(None, [", ".join(column.parts[:-1]), column.parts[-1]]))
     parts = parts.replace("days", f"days since {column.first}")
-    return f"column {quoted(column.name)} holds dates; learned from are {parts}"
+    return f"column {quoted(column.name)} holds dates, taken as {parts}"
 
 
 def _stray_note(name: str, word: str, strays: Strays) -> str:

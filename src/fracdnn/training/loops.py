@@ -206,7 +206,7 @@ class AdamTraining(Training):
             if found is None:
                 return str(Status.NOT_FINITE)
             loss, accuracy = found
-            run.history.captured = epochs is not None and epochs.is_captured
+            run.history.captured |= epochs is not None and epochs.is_captured
             run.note(loss, partial(adam_position, epoch, optimizer), accuracy=accuracy)
         return "epoch limit"
 
@@ -312,7 +312,7 @@ def _minimise(
         return str(Status.ITERATION_LIMIT)
 
     def note(iteration: Iteration) -> None:
-        run.history.captured = captured.is_captured
+        run.history.captured |= captured.is_captured
         run.note(
             iteration.loss,
             lambda: {**here, "iteration": done + iteration.iteration, "optimizer": minimizer.state_dict()},

@@ -6,30 +6,35 @@ from contextlib import contextmanager
 from fracdnn.extras import require
 from fracdnn.training.history import Record
 
+# Characters of the bar, and of the time left below 100 hours.
+_BAR, _TIME_LEFT = 8, 8
+
 
 @contextmanager
 def shown_progress(total: int) -> Iterator[Callable[..., None]]:
-    """Show loss, accuracy, gradient norm, line-search trials and the time left; yields what a task's `watch` takes.
+    """Show loss, accuracy, gradient norm and line-search trials, as many as a line has room for, and the time left.
 
-    Of several trainings in a row, `before` is how many iterations the ones before may have taken.
+    Yields what a task's `watch` takes; of several trainings in a row, `before` is how many iterations the ones before
+    may have taken.
     """
     require("rich")
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    # Fits into 80 columns.
-    figures = TextColumn("{task.fields[figures]}")
-    columns = (BarColumn(bar_width=8), MofNCompleteColumn(), figures, TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    console, figures = Console(stderr=True), TextColumn("{task.fields[figures]}")
+    columns = (BarColumn(bar_width=_BAR), MofNCompleteColumn(), figures, TimeRemainingColumn(compact=True))
+    room = console.width - _BAR - (2 * len(str(total)) + 1) - _TIME_LEFT - (len(columns) - 1)
+    with Progress(*columns, console=console) as progress:
         bar = progress.add_task("training", total=total, figures="")
 
         def watch(record: Record, before: int = 0) -> None:
-            progress.update(bar, completed=before + record.iteration, figures=_figures(record))
+            progress.update(bar, completed=before + record.iteration, figures=_figures(record, room))
 
         yield watch
 
 
-def _figures(record: Record) -> str:
+def _figures(record: Record, room: int) -> str:
+    """As many as fit into so many characters, the most telling first."""
     parts = [f"loss {record.loss:.2e}"]
     if record.accuracy is not None:
         parts.append(f"{100 * record.accuracy:.1f} % right")
@@ -38,4 +43,6 @@ def _figures(record: Record) -> str:
     parts.append(f"gradient {record.gradient_norm:.0e}")
     if record.line_search_trials:
         parts.append(f"{record.line_search_trials} trial{'s' if record.line_search_trials > 1 else ''}")
+    while len(parts) > 1 and len(", ".join(parts)) > room:
+        parts.pop()
     return ", ".join(parts)

@@ -191,7 +191,7 @@ class _Group:
         rates = [[self._rate(number, n) for n in n_batches] for number in range(max(n_batches))]
         found = self._adam.epoch(orders, rates)
         for run in self._active:
-            run.history.captured = self._adam.is_captured
+            run.history.captured |= self._adam.is_captured
         return found
 
     def _rate(self, number: int, n_batches: int) -> float:
