@@ -13,7 +13,8 @@ import typer
 
 import fracdnn
 from fracdnn.cli.reproduce import reproduce_parts
-from fracdnn.experiments.claims import claims_table, corrected, effect_text, verdict
+from fracdnn.experiments.claims import claims_table, corrected, verdict
+from fracdnn.experiments.comparisons import effect_text, middle
 from fracdnn.experiments.depth_independence import DepthIndependence, prolong
 from fracdnn.experiments.flow import separability
 from fracdnn.experiments.page import filled
@@ -21,6 +22,7 @@ from fracdnn.experiments.part import Claim, Table, percent
 from fracdnn.experiments.parts import PARTS
 from fracdnn.experiments.refinement import Refinement
 from fracdnn.experiments.refinement import work as refined
+from fracdnn.experiments.shown.vanishing_gradient import imbalance
 from fracdnn.experiments.statistics import Difference, difference, ratio
 from fracdnn.experiments.table import TableSettings
 from fracdnn.experiments.table_choices import halves_of_classes
@@ -151,9 +153,14 @@ def test_a_claim_is_judged_arm_by_arm():
     assert verdict(of(-3, -2, -1), small) == "holds"
     assert verdict(of(3, 2, 1, better="more"), small) == "holds"
     assert verdict(of(-3, 2, -1), {**small, "tuned": 0.5}) == "holds: same τ; opposite: same c"
-    assert verdict(of(-3, 2, -1), dict.fromkeys(small, 0.06)) == "no difference seen"
+    assert verdict(of(-0.5, 0.2, -1), dict.fromkeys(small, 0.06)) == "no difference seen"
+    assert verdict(of(-3, 0.5, -1), dict.fromkeys(small, 0.06)) == "in doubt: same τ"
+    far, near = (replace(of(-0.5, 0.2, -1), claimed=claimed) for claimed in (-2.5, 1.1))
+    assert verdict(far, dict.fromkeys(small, 0.06)) == "no difference seen; -2.5 outside every interval"
+    assert verdict(near, dict.fromkeys(small, 0.06)) == "no difference seen"
     assert (
-        verdict(replace(of(-3, -2, 1), paper="- (to compare with)"), small) == "less: same τ, same c; opposite: τ tuned"
+        verdict(replace(of(-3, -2, 1), paper="- (to compare with)"), small)
+        == "less of it: same τ, same c; opposite: τ tuned"
     )
     factor = Claim("c", "p", "m", "less", {"step": Difference(0.9, 0.8, 0.95, 0.01, 20, True)})
     assert verdict(factor, {"step": 0.01}) == "holds"
@@ -169,6 +176,16 @@ def test_p_values_are_corrected_for_all_claims_together():
     assert [row[-1] for row in table.rows] == ["holds", "no difference seen", "no difference seen"]
 
 
+def test_quarters_are_those_of_the_distribution():
+    assert middle([4.0, 1.0, 3.0, 2.0], ".3g") == "2.5 (1.75 to 3.25)"
+
+
+def test_how_unequal_two_layers_are_does_not_know_which_is_larger():
+    first, last = [4.0, 1.0], [1.0, 1.0]
+    assert imbalance({"first": first, "last": last}) == pytest.approx(2.0)
+    assert imbalance({"first": last, "last": first}) == pytest.approx(2.0)
+
+
 def test_effects_as_text():
     assert effect_text(difference([1.0, 2.0, 3.0], [2.0, 3.0, 4.0])) == "−1 (−1 to −1)"
     assert effect_text(ratio([1.0, 2.0], [2.0, 4.0])) == "× 0.5 (0.5 to 0.5)"
@@ -180,7 +197,7 @@ def test_effects_as_text():
 )
 def test_only_the_classical_adjoint_at_order_1_converges(order, adjoint, converges):
     job = {"order": order, "adjoint": adjoint, "seed": 3}
-    errors = [refined(Refinement(), None, {**job, "n_layers": n})["with_c"] for n in (20, 40, 80)]
+    errors = [refined(Refinement(), None, {**job, "n_layers": n})["with_step"] for n in (20, 40, 80)]
     slopes = np.diff(np.log2(errors))
     if converges:
         assert abs(slopes + 1).max() < 0.15  # first order in τ

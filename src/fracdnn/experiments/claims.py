@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fracdnn.experiments.arms import ARMS, TUNED
+from fracdnn.experiments.comparisons import effect_text
 from fracdnn.experiments.part import Claim, Table
 from fracdnn.experiments.parts import PARTS
 from fracdnn.experiments.results import read_result
@@ -32,8 +33,9 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     lines = []
     for claim, p_values in zip(claims, corrected(claims), strict=True):
         cells = [_cell(claim.effects[arm], p_values[arm]) if arm in claim.effects else "-" for arm in COLUMNS]
-        lines.append([claim.name, claim.paper, claim.measure, *cells, verdict(claim, p_values)])
-    headings = ("claim", "the paper", "measured", *COLUMNS.values(), "verdict")
+        seeds = max(effect.n for effect in claim.effects.values())
+        lines.append([claim.name, claim.paper, claim.measure, *cells, str(seeds), verdict(claim, p_values)])
+    headings = ("claim", "the paper", "measured", *COLUMNS.values(), "seeds", "verdict")
     n_tests = sum(len(claim.effects) for claim in claims)
     title = (
         "Fractional against residual, seed by seed: mean difference (× is a ratio) with its 95 % interval; "
@@ -42,28 +44,32 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     return Table(title, headings, lines)
 
 
-def effect_text(effect: Difference) -> str:
-    if effect.is_ratio:
-        return f"× {effect.mean:.3g} ({effect.low:.3g} to {effect.high:.3g})"
-    return f"{effect.mean:+.3g} ({effect.low:+.3g} to {effect.high:+.3g})".replace("-", "−")
-
-
 def _cell(effect: Difference, p: float) -> str:
     text = effect_text(effect)
     return f"**{text}**" if p < LEVEL else text
 
 
 def verdict(claim: Claim, p_values: dict[str, float]) -> str:
-    """In which arms the difference is the claimed one, and in which the opposite; a paper's "-" claims nothing."""
+    """In which arms the difference is the claimed one, in which the opposite, and in which the interval alone says so.
+
+    A paper's "-" claims nothing.
+    """
     holds: list[str] = []
     opposite: list[str] = []
+    doubtful: list[str] = []
     for arm, effect in claim.effects.items():
+        none = 1.0 if effect.is_ratio else 0.0
         if p_values[arm] < LEVEL:
-            is_less = effect.mean < (1.0 if effect.is_ratio else 0.0)
-            (holds if is_less == (claim.better == "less") else opposite).append(COLUMNS[arm])
-    word = claim.better if claim.paper.startswith("-") else "holds"
+            (holds if (effect.mean < none) == (claim.better == "less") else opposite).append(COLUMNS[arm])
+        elif not effect.low <= none <= effect.high:
+            doubtful.append(COLUMNS[arm])
+    word = f"{claim.better} of it" if claim.paper.startswith("-") else "holds"
     if len(holds) == len(claim.effects):
         return word
     words = [f"{word}: {', '.join(holds)}"] if holds else []
     words += [f"opposite: {', '.join(opposite)}"] if opposite else []
-    return "; ".join(words) or "no difference seen"
+    words += [f"in doubt: {', '.join(doubtful)}"] if doubtful else []
+    words = words or ["no difference seen"]
+    if claim.claimed is not None and not any(e.low <= claim.claimed <= e.high for e in claim.effects.values()):
+        words.append(f"{claim.claimed:+g} outside every interval")
+    return "; ".join(words)

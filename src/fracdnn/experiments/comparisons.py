@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from numpy import quantile
+
 from fracdnn.experiments.arms import ARMS, TUNED, is_tried, name_of, rival_of
 from fracdnn.experiments.statistics import Difference, difference, ratio
 
@@ -54,9 +56,15 @@ def spread(values: Sequence[float], digits: str = ".3g") -> str:
 
 def middle(values: Sequence[float], digits: str = ".2g") -> str:
     """Median, and the quarters about it."""
-    ordered = sorted(values)
-    low, half, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))
+    low, half, high = quantile(values, (0.25, 0.5, 0.75))
     return f"{half:{digits}} ({low:{digits}} to {high:{digits}})"
+
+
+def effect_text(effect: Difference) -> str:
+    """Mean difference, or factor, with its interval."""
+    if effect.is_ratio:
+        return f"× {effect.mean:.3g} ({effect.low:.3g} to {effect.high:.3g})"
+    return f"{effect.mean:+.3g} ({effect.low:+.3g} to {effect.high:+.3g})".replace("-", "−")
 
 
 def names(runs: Sequence[Run], key: str = "network") -> list[Any]:

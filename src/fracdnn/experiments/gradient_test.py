@@ -34,13 +34,15 @@ class GradientTest:
 class Comparison:
     """One order and one adjoint: |central difference − ⟨gradient, direction⟩| / |central difference| by increment.
 
-    `cosine` is that between this gradient and the exact one over all K and b, `first_layer` the ratio of their norms at
-    the first layer's K, and `first_layer_with_c` the same with the factor c, which the printed one lacks, put back.
+    `off` is the norm of the difference to the exact gradient of K, or of b, over the norm of the latter. `cosine` is
+    that between the two over all K and b, `first_layer` the ratio of their norms at the first layer's K, and
+    `first_layer_with_c` the same with the factor c, which the printed one lacks, put back.
     """
 
     order: float
     adjoint: str
     errors: dict[str, list[float]]
+    off: dict[str, float]
     cosine: float
     first_layer: float
     first_layer_with_c: float
@@ -59,11 +61,13 @@ def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
         differences = [_central_difference(loss, parameters, directions, size) for size in test.increments]
         errors[name] = [abs(difference - predicted) / abs(difference) for difference in differences]
     ours, theirs = (torch.cat([g.reshape(-1) for g in (*found["K"], *found["b"])]) for found in (gradients, exact))
-    first_layer = float(gradients["K"][0].norm() / exact["K"][0].norm())
+    (of_layers,), (of_exact,) = gradients["K"], exact["K"]  # [n_layers, n_features, n_features]
+    first_layer = float(of_layers[0].norm() / of_exact[0].norm())
     return Comparison(
         order=order,
         adjoint=adjoint,
         errors=errors,
+        off={name: float((gradients[name][0] - exact[name][0]).norm() / exact[name][0].norm()) for name in ("K", "b")},
         cosine=float(torch.cosine_similarity(ours, theirs, dim=0)),
         first_layer=first_layer,
         first_layer_with_c=first_layer * (1.0 if adjoint == "exact" else step_factor(order, test.step_size)),

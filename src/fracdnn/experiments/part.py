@@ -37,7 +37,8 @@ class Table:
 class Claim:
     """A claim of the paper that compares orders, and what was found in each arm: fractional against residual.
 
-    `measure` says what the effects are of, and `better` whether "less" or "more" of it is what the paper claims.
+    `measure` says what the effects are of, and `better` whether "less" or "more" of it is what the paper claims;
+    `claimed` is the paper's own effect, where it gives one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Claim:
     measure: str
     better: str
     effects: dict[str, Difference]
+    claimed: float | None = None
 
 
 @dataclass(frozen=True)

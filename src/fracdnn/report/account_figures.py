@@ -16,7 +16,7 @@ def refinement_figure(numbers: dict[str, Any]) -> Any:
     runs = numbers["runs"]
     kinds = list(dict.fromkeys((r["order"], r["adjoint"]) for r in runs))
     for axes, name, words in zip(
-        panels, ("with_c", "cosine"), ("relative error, $c$ put back", "cosine with the gradient"), strict=True
+        panels, ("with_step", "cosine"), ("relative error, times $\\tau$", "cosine with the gradient"), strict=True
     ):
         for (order, adjoint), colour in zip(kinds, (GREY, "black", VERMILION, GREEN, BLUE), strict=False):
             chosen = [r for r in runs if r["order"] == order and r["adjoint"] == adjoint]
@@ -44,7 +44,8 @@ def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
         panels[0], titles, (("plain", *exact), exact, tuple(f"{name}, printed" for name in exact)), strict=True
     ):
         for name in chosen:
-            _bands(axes, [r for r in runs if r["network"] == name], COLOURS[name.removesuffix(", printed")], name)
+            of_name = [r for r in runs if r["network"] == name]
+            _bands(axes, of_name, COLOURS[name.removesuffix(", printed")], name, with_bands="printed" not in name)
         axes.set(xlabel="step of steepest descent", title=title, yscale="log")
     panels[0, 0].set_ylabel("norm of the gradient of $(K, b)$")
     for axes, name, title in zip(
@@ -66,8 +67,8 @@ def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
     return figure
 
 
-def _bands(axes: Any, runs: list[dict[str, Any]], colour: str, name: str) -> None:
-    """Median and middle half of the seeds; a run that ended early keeps its last value."""
+def _bands(axes: Any, runs: list[dict[str, Any]], colour: str, name: str, *, with_bands: bool) -> None:
+    """Median of the seeds, and the middle half as a band; a run that ended early keeps its last value."""
     if not runs:
         return
     for key, style, word in (("last", "-", "last layer"), ("first", "--", "first layer")):
@@ -75,7 +76,8 @@ def _bands(axes: Any, runs: list[dict[str, Any]], colour: str, name: str) -> Non
         table = np.array([r[key] + [r[key][-1]] * (longest - len(r[key])) for r in runs])
         low, half, high = np.quantile(table, (0.25, 0.5, 0.75), axis=0)
         axes.plot(half, style, color=colour, linewidth=1.3, label=f"{name}, {word}")
-        axes.fill_between(range(longest), low, high, color=colour, alpha=0.12, linewidth=0)
+        if with_bands:
+            axes.fill_between(range(longest), low, high, color=colour, alpha=0.12, linewidth=0)
 
 
 def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label: str, *, scale: str = "log") -> Any:
@@ -84,7 +86,7 @@ def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label:
 
     sets = list(dict.fromkeys(r[panels_of] for r in runs))
     networks = [name for name in dict.fromkeys(r["network"] for r in runs) if "τ = " not in name]
-    figure = new_figure(3.2 * len(sets) + 1.5, 0.32 * len(networks) + 1.4)
+    figure = new_figure(3.2 * len(sets) + 1.5, 0.32 * len(networks) + 1.6)
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
     for axes, each in zip(panels, sets, strict=True):
         for place, name in enumerate(networks):
@@ -103,6 +105,7 @@ def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label:
         axes.tick_params(axis="x", labelsize=8)
     panels[0].set_yticks(range(len(networks)), networks, fontsize=8)
     panels[0].invert_yaxis()
+    figure.supxlabel("a dot is a seed, a bar the median; fractional networks in colour", fontsize=8)
     return figure
 
 
@@ -154,7 +157,8 @@ def accuracy_figure(runs: list[dict[str, Any]], paper: dict[tuple[str, float], t
                 axes.plot([x - 0.3, x + 0.3], [float(number)] * 2, color=VERMILION, linewidth=3)
                 labels.append(f"order {order:g}\n{'training' if key == 'train' else 'test'}")
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
-        axes.set(title={"CLS": "level sets"}.get(data, data.replace("PD", "perfumes")), xlim=(-0.6, len(labels) - 0.4))
+        title = {"CLS": "level sets"}.get(data, data.replace("PD", "perfumes") + " (the paper's: other samples)")
+        axes.set(title=title if "560" not in data else data.replace("PD", "perfumes"), xlim=(-0.6, len(labels) - 0.4))
     panels[0].set_ylabel("accuracy, %")
     marks = [
         panels[0].plot([], [], "o", color=BLUE, label="here, each seed")[0],
@@ -164,8 +168,8 @@ def accuracy_figure(runs: list[dict[str, Any]], paper: dict[tuple[str, float], t
     return figure
 
 
-def readings_figure(numbers: dict[str, Any]) -> Any:
-    """Accuracy on the last mini-batch for each reading of the algorithm; the paper's as a bar."""
+def readings_figure(numbers: dict[str, Any], words: dict[str, str]) -> Any:
+    """Accuracy on the last mini-batch for each reading of the algorithm, as `words` say it; the paper's as a bar."""
     runs = numbers["runs"]
     networks = list(dict.fromkeys(r["network"] for r in runs))
     readings = list(dict.fromkeys((r["gradient"], r["normalization"]) for r in runs))
@@ -183,7 +187,7 @@ def readings_figure(numbers: dict[str, Any]) -> Any:
         if network in printed:
             axes.axvline(printed[network], color=VERMILION, linewidth=2)
         axes.set(title=network, xlabel="right on the last mini-batch, %", xlim=(0, 102))
-    panels[0].set_yticks(range(len(readings)), [f"{g}, by {n}" for g, n in readings], fontsize=8)
+    panels[0].set_yticks(range(len(readings)), [f"{words[g]}, {words[n]}" for g, n in readings], fontsize=8)
     panels[0].invert_yaxis()
     figure.suptitle("each seed a dot; the line is the paper's", fontsize=9)
     return figure

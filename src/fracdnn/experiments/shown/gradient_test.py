@@ -21,9 +21,24 @@ def tables(numbers: Numbers) -> list[Table]:
     for c in numbers["runs"]:
         smallest = [f"{min(c['errors'][name]):.1e}" for name in ("W", "K", "b")]
         first = [f"{c[name]:.1f}" for name in ("first_layer", "first_layer_with_c")]
-        lines.append([f"{c['order']:g}", WORDS[c["adjoint"]], *smallest, f"{c['cosine']:.3f}", *first])
-    headings = ("order", "adjoint", "W", "K", "b", "cosine (K, b)", "first layer", "first layer, c put back")
-    title = "Smallest relative difference to central differences; cosine and first layer's K against the exact gradient"
+        off = [f"{c['off'][name]:.1f}" for name in ("K", "b")]
+        lines.append([f"{c['order']:g}", WORDS[c["adjoint"]], *smallest, *off, f"{c['cosine']:.3f}", *first])
+    headings = (
+        "order",
+        "adjoint",
+        "W",
+        "K",
+        "b",
+        "off, K",
+        "off, b",
+        "cosine",
+        "first layer",
+        "first layer, c put back",
+    )
+    title = (
+        "Smallest relative difference to central differences along one direction; against the exact gradient: "
+        "difference by norm, cosine of (K, b), and the first layer's K"
+    )
     return [Table(title, headings, lines)]
 
 
@@ -32,6 +47,7 @@ def values(numbers: Numbers) -> dict[str, str]:
     for c in numbers["runs"]:
         key = f"{WORDS[c['adjoint']]}-{c['order']:g}"
         found[f"{key}-worst"] = f"{max(min(c['errors'][name]) for name in 'WKb'):.0e}"
+        found[f"{key}-off"] = f"{max(c['off'].values()):.1g}"
         found[f"{key}-first"] = f"{c['first_layer']:.0f}"
         found[f"{key}-first-c"] = f"{c['first_layer_with_c']:.0f}"
         found[f"{key}-cosine"] = f"{c['cosine']:.2f}"

@@ -8,6 +8,8 @@ from fracdnn.experiments.part import Numbers, Part, Row, Table
 from fracdnn.experiments.refinement import Refinement, jobs, work
 from fracdnn.report.account_figures import refinement_figure
 
+# What the printed gradient, a function of time, is multiplied with to be that of a layer; at order 1 both are the same.
+FACTORS = {"with_step": "τ", "with_c": "c"}
 WORDS = {"continuous": "printed", "classical": "classical"}
 
 
@@ -26,7 +28,7 @@ def rows(numbers: Numbers) -> list[Row]:
         Row(
             f"relative error of the {WORDS[adjoint]} gradient as τ → 0, order {order:g}",
             "converges",
-            " → ".join(f"{medians(numbers, order, adjoint, 'with_c')[k]:.2g}" for k in (0, -1)),
+            " → ".join(f"{medians(numbers, order, adjoint, 'with_step')[k]:.2g}" for k in (0, -1)),
         )
         for order, adjoint in _kinds(numbers)
     ]
@@ -36,20 +38,22 @@ def tables(numbers: Numbers) -> list[Table]:
     depths = names(numbers["runs"], "n_layers")
     lines = []
     for order, adjoint in _kinds(numbers):
-        errors = [f"{error:.3g}" for error in medians(numbers, order, adjoint, "with_c")]
-        cosine = f"{medians(numbers, order, adjoint, 'cosine')[-1]:.3f}"
-        lines.append([f"{order:g}", WORDS[adjoint], *errors, cosine])
+        for name, factor in FACTORS.items():
+            if factor == "τ" or order < 1:
+                errors = [f"{error:.3g}" for error in medians(numbers, order, adjoint, name)]
+                cosine = f"{medians(numbers, order, adjoint, 'cosine')[-1]:.3f}"
+                lines.append([f"{order:g}", WORDS[adjoint], factor, *errors, cosine])
     title = (
-        "c times the printed gradient of (K, b) against the network's own, T = 1: relative error, median of the seeds"
+        "Printed gradient of (K, b), times τ or c, against the network's own, T = 1: relative error, medians"
     )
-    headings = ("order", "adjoint", *(f"N = {depth}" for depth in depths), f"cosine, N = {depths[-1]}")
+    headings = ("order", "adjoint", "times", *(f"N = {depth}" for depth in depths), f"cosine, N = {depths[-1]}")
     return [Table(title, headings, lines)]
 
 
 def values(numbers: Numbers) -> dict[str, Any]:
     found = {}
     for order, adjoint in _kinds(numbers):
-        for name in ("with_c", "cosine"):
+        for name in (*FACTORS, "cosine"):
             first, last = (medians(numbers, order, adjoint, name)[k] for k in (0, -1))
             found[f"{adjoint}-{order:g}-{name}-first"] = f"{first:.2g}"
             found[f"{adjoint}-{order:g}-{name}-last"] = f"{last:.2g}"

@@ -8,7 +8,7 @@ from fracdnn.experiments.part import Claim, Numbers, Part, Row, Table
 from fracdnn.experiments.stability import Stability, jobs, work
 from fracdnn.report.account_figures import arms_figure
 
-ORDERS = (0.9, 0.1)
+ORDERS = (0.9, 0.5, 0.1)
 
 
 def claims(numbers: Numbers) -> list[Claim]:

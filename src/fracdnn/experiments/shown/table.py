@@ -37,6 +37,7 @@ def claims(numbers: Numbers) -> list[Claim]:
                     partial(_points, measure),
                     tuned_by=None if data == PD_ALL else lambda r: -r["validation"],
                 ),
+                round(float(paper[0][column]) - float(paper[1][column]), 2) or None,
             )
         )
     return found

@@ -19,6 +19,12 @@ def ratio_on_the_way(run: dict[str, Any]) -> float:
     return math.exp(sum(logarithms) / len(logarithms))
 
 
+def imbalance(run: dict[str, Any]) -> float:
+    """How many times larger the gradient of one of the two layers is, 1 where they are equal."""
+    ratio = ratio_on_the_way(run)
+    return max(ratio, 1 / ratio)
+
+
 def ratio_at_start(run: dict[str, Any]) -> float:
     return run["first"][0] / run["last"][0]
 
@@ -32,11 +38,11 @@ def claims(numbers: Numbers) -> list[Claim]:
     for order in (order for order in CLAIMED if of_network(runs, f"order {order:g}")):
         found.append(
             Claim(
-                f"gradient kept at the first of 70 layers, order {order:g}",
+                f"gradient of one magnitude over 70 layers, order {order:g}",
                 "first and last layer of one magnitude; a tenth for the residual network",
-                "first / last layer, mean over 100 steps of descent",
-                "more",
-                effects(runs, order, ratio_on_the_way, is_ratio=True),
+                "how many times larger one of the two is, mean over 100 steps of descent",
+                "less",
+                effects(runs, order, imbalance, is_ratio=True),
             )
         )
     for order in (order for order in CLAIMED if of_network(runs, f"order {order:g}")):
