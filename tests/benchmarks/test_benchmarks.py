@@ -168,6 +168,7 @@ sys.exit(command.main())
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done_and_resume_makes_results_page_and_pictures(tmp_path):
     """A real signal in a real process, as the second of two cases begins: the first is kept to the letter."""
     first, second = (f"scaling-depth/{n} layers of width 8" for n in (10, 40))

@@ -28,6 +28,7 @@ def searched(table, target, *options, folder, moment=None):
     return run(*command, *options, cwd=folder, moment=moment)
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_what_is_found(folder):
     """A given option is not searched; the model has the setting of the first row, and a file of its own."""
     options = ["--max-iter", "2", "--order", "0.9", "--json"]

@@ -81,7 +81,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_a_search(jobs, tmp_path):
     """A terminal sends the signal to all processes; fits that take hours are under way in each."""
     script = tmp_path / "endless.py"

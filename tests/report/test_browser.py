@@ -58,8 +58,15 @@ BROKEN_NUMBERS = r"""() => {
 
 
 class TestNumbers:
-    @pytest.mark.parametrize("options", [{}, PHONE, {"viewport": {"width": 900, "height": 700}}])
-    @pytest.mark.parametrize("name", ["prices", "twenty"])
+    @pytest.mark.parametrize(
+        ("name", "options"),
+        [
+            ("prices", {}),
+            ("twenty", PHONE),
+            pytest.param("prices", PHONE, marks=pytest.mark.slow),
+            pytest.param("twenty", {"viewport": {"width": 900, "height": 700}}, marks=pytest.mark.slow),
+        ],
+    )
     def test_numbers_are_never_broken(self, browser, cases, name, options):
         page, wrong = opened(browser, cases[name][3], **options)
         page.locator("summary").click()
@@ -79,8 +86,17 @@ class TestNumbers:
 
 
 class TestAccessibility:
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    @pytest.mark.parametrize("name", ["prices", "twenty", "iris"])
+    @pytest.mark.parametrize(
+        ("name", "scheme"),
+        [
+            ("prices", "light"),
+            ("iris", "dark"),
+            pytest.param("prices", "dark", marks=pytest.mark.slow),
+            pytest.param("iris", "light", marks=pytest.mark.slow),
+            pytest.param("twenty", "light", marks=pytest.mark.slow),
+            pytest.param("twenty", "dark", marks=pytest.mark.slow),
+        ],
+    )
     def test_axe_finds_no_serious_fault(self, browser, cases, name, scheme):
         page, _ = opened(browser, cases[name][3], color_scheme=scheme)
         page.locator("summary").click()

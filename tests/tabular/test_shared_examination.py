@@ -44,6 +44,7 @@ def tables(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_any_number_of_processes_finds_the_same_bits(tables, monkeypatch):
     monkeypatch.setattr(reading, "PART_BYTES", reading.PART_BYTES)  # which `stream_of` sets
     message = with_bad_cells(tables / "bad")

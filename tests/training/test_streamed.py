@@ -379,6 +379,7 @@ def test_troubles_of_one_process_are_those_of_all(tmp_path):
         assert all(rank[name][3] == (name not in changed or name == "not finite, bfgs") for rank in ranks), name
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_another_number_of_processes(tmp_path):
     run(tmp_path, "resumed", module="streamed_runs")
     folder = tmp_path / "resumed"

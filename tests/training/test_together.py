@@ -82,6 +82,7 @@ def test_any_number_of_processes_knows_the_same_categories_and_medians(tmp_path)
     assert "code=none" in names
 
 
+@pytest.mark.slow
 def test_troubles_of_one_process_are_those_of_all(tmp_path):
     run(tmp_path, "faults", "resumed", "killed")
     check_other_settings(*loaded(tmp_path / "faults" / "other", 2))

@@ -43,9 +43,7 @@ def tables(numbers: Numbers) -> list[Table]:
                 errors = [f"{error:.3g}" for error in medians(numbers, order, adjoint, name)]
                 cosine = f"{medians(numbers, order, adjoint, 'cosine')[-1]:.3f}"
                 lines.append([f"{order:g}", WORDS[adjoint], factor, *errors, cosine])
-    title = (
-        "Printed gradient of (K, b), times τ or c, against the network's own, T = 1: relative error, medians"
-    )
+    title = "Printed gradient of (K, b), times τ or c, against the network's own, T = 1: relative error, medians"
     headings = ("order", "adjoint", "times", *(f"N = {depth}" for depth in depths), f"cosine, N = {depths[-1]}")
     return [Table(title, headings, lines)]
 

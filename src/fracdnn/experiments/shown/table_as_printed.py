@@ -140,7 +140,7 @@ PART = _part("table-as-printed", "Table 2 by the paper's own algorithm", 12, AsP
 SWAPPED = _part(
     "table-swapped",
     "Table 2 with m2 mini-batches of m1 iterations each",
-    9,
+    11,
     AsPrinted(swapped=True, with_plain=False),
     replace(QUICK, gradients=("printed",), swapped=True, with_plain=False),
 )
