@@ -1,10 +1,10 @@
 # `make demo` shows what the package does, `make test` runs every check, `make campaign` many random cases,
-# `make bench` times it against its peers.
+# `make bench` times it against its peers, `make docs` builds the site.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit coverage campaign chromium bench clean
+.PHONY: demo test lint types unit coverage campaign chromium bench docs clean
 
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
@@ -55,6 +55,12 @@ $(VENV)/.bench: $(READY)
 	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,bench]'
 	@touch $@
 
+# The site as static files in site/: `python -m http.server --directory site` shows it. The gallery's scripts are run, each
+# again only when it changes; DOCS="-D plot_gallery=0" leaves that out.
+docs: $(READY)
+	OMP_NUM_THREADS=1 $(VENV)/bin/sphinx-build --nitpicky --fail-on-warning --keep-going -q -d build/doctrees $(DOCS) docs site
+	$(VENV)/bin/python docs/check_links.py site
+
 clean:
 	find src -name '*.nb[ci]' -delete
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) build/doctrees docs/gallery site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -33,6 +33,7 @@ ROOMS = [
     "datasets",
     "report",
     "experiments",
+    "playground",
     "cli",
 ]
 # The front door may see every room.

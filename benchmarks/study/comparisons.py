@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.study.measures import holm, signed_rank_p, win_rate
+from benchmarks.study.measures import win_rate
 from benchmarks.study.records import run_of
 from benchmarks.study.runs import Record, Run
 from benchmarks.study.sources import family_of, half_of, is_of_classes
+from fracdnn.experiments.statistics import holm, signed_rank_p
 
 # What each measure lacks to be perfect, so that less is better.
 ERRORS = {"auc": lambda value: 1 - value, "accuracy": lambda value: 1 - value, "r2": lambda value: 1 - value}
@@ -73,9 +74,18 @@ class Comparison:
         return dict(zip(rivals, zip(wins, p_values, strict=True), strict=True))
 
     def time_ratios(self, name: str, unit: str) -> np.ndarray:
-        """The median over tables of each model's seconds in those of one of them."""
-        seconds = self.values(name)
-        return np.nanmedian(seconds / seconds[:, [self.models.index(unit)]], axis=0)
+        """The median over tables of each model's seconds in those of one of them, by the seeds that tell both."""
+        return np.array([self._time_ratio(name, model, unit) for model in self.models])
+
+    def _time_ratio(self, name: str, model: str, unit: str) -> float:
+        """NaN where no seed does: runs on a GPU have no seconds."""
+        ratios = []
+        for table in self.tables:
+            pairs = np.array([self._found(table, each, name) for each in (model, unit)])
+            told = np.isfinite(pairs).all(0)
+            if told.any():
+                ratios.append(np.divide(*pairs[:, told].mean(1)))
+        return float(np.median(ratios)) if ratios else np.nan
 
     def _found(self, table: str, model: str, name: str) -> list[float]:
         found = [self.records[Run(seed, table, model)] for seed in self.seeds]

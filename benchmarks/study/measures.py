@@ -1,16 +1,14 @@
 """How good predictions are, and of several models and tables who is better than whom."""
 
-from collections.abc import Sequence
-
 import numpy as np
-from scipy.stats import rankdata, studentized_range, wilcoxon
+from scipy.stats import rankdata, studentized_range
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
 from fracdnn.estimators.reliability import calibration_error
+from fracdnn.experiments.statistics import LEVEL
 
 # Below it a probability counts as this much: what is 0 in float32 would cost some models all.
 LEAST_PROBABILITY = float(np.finfo(np.float32).eps)
-LEVEL = 0.05
 
 
 def measures_of_classes(y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
@@ -62,23 +60,6 @@ def improvability(errors: np.ndarray) -> np.ndarray:
 def win_rate(ours: np.ndarray, theirs: np.ndarray) -> float:
     """The share of tables on which ours is better; equal ones count half."""
     return float(((ours < theirs) + 0.5 * (ours == theirs)).mean())
-
-
-def signed_rank_p(differences: np.ndarray) -> float:
-    """Wilcoxon's two-sided test that differences lie about 0; infinite ones are the largest."""
-    finite = np.abs(differences[np.isfinite(differences)])
-    largest = 1 + 2 * finite.max(initial=0.0)
-    found = np.nan_to_num(differences, nan=0.0, posinf=largest, neginf=-largest)
-    return float(wilcoxon(found, zero_method="zsplit").pvalue) if found.any() else 1.0
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction of p-values of several tests."""
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(np.argsort(p_values, kind="stable")):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
-        corrected[index] = largest
-    return corrected
 
 
 def bootstrap_interval(values: np.ndarray, draws: int = 10_000) -> tuple[float, float]:

@@ -1,11 +1,9 @@
 """What is compared: default settings, one thread, each built from a seed and the names of the categorical columns."""
 
-import ast
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,9 +23,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import fracdnn
+from fracdnn.experiments.sources import PACKAGE, hash_of_files
 
 # Sources that no fit of an estimator runs.
-NOT_NUMERICAL = {"cli", "datasets", "experiments", "report", "tabular"}
+NOT_NUMERICAL = {"cli", "datasets", "experiments", "playground", "report", "tabular"}
 Builder = Callable[..., Any]
 
 
@@ -68,28 +67,11 @@ def version_of(module: str) -> str:
 
 
 @cache
-def sources_hash(folder: Path = Path(fracdnn.__file__).parent) -> str:
+def sources_hash(folder: Path = PACKAGE) -> str:
     """Of what the numerical sources say, comments and docstrings left out."""
-    digest = sha256()
-    for path in sorted(folder.rglob("*.py")):
-        place = path.relative_to(folder)
-        if place.parts[0] not in NOT_NUMERICAL:
-            digest.update(f"{place.as_posix()}\n{_without_words(path.read_text(encoding='utf-8'))}\n".encode())
-    return digest.hexdigest()[:12]
-
-
-def _without_words(text: str) -> str:
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if (
-            isinstance(body, list)
-            and body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-        ):
-            body[0] = ast.Pass()
-    return ast.unparse(tree)
+    return hash_of_files(
+        (path for path in folder.rglob("*.py") if path.relative_to(folder).parts[0] not in NOT_NUMERICAL), folder
+    )
 
 
 def as_numbers(*, scaled: bool) -> Any:

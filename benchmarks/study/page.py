@@ -11,9 +11,10 @@ from pathlib import Path
 from benchmarks.study.figure import figure
 from benchmarks.study.models import sources_hash
 from benchmarks.study.parts import Results
-from benchmarks.study.records import line_of, read_records
+from benchmarks.study.records import read_records
 from benchmarks.study.runs import Record
 from fracdnn import files
+from fracdnn.experiments.records import line_of
 from fracdnn.report.figures import save_figure
 
 DOCS = Path(__file__).parents[2] / "docs"

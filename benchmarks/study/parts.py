@@ -8,11 +8,12 @@ import numpy as np
 
 from benchmarks.measures import markdown, number
 from benchmarks.study.comparisons import Comparison
-from benchmarks.study.measures import LEVEL, bootstrap_interval, critical_difference, improvability, ranks
+from benchmarks.study.measures import bootstrap_interval, critical_difference, improvability, ranks
 from benchmarks.study.models import MODELS, RECIPE
 from benchmarks.study.records import run_of
-from benchmarks.study.runs import Record
+from benchmarks.study.runs import CPU, Record
 from benchmarks.study.tuning import TUNED
+from fracdnn.experiments.statistics import LEVEL
 
 NOT_RUN = "Not run yet."
 OURS = "fractional"
@@ -154,7 +155,7 @@ def _aims_of(found: Comparison, networks: Comparison, kind: str) -> list[list[st
     if TIME_UNIT in found.models:
         ratio = found.time_ratios("fit_seconds", TIME_UNIT)[found.models.index(OURS)]
         asked = f"fit time at most that of {TIME_UNIT}, {kind}"
-        rows.append([asked, f"{number(ratio)} of it", _verdict(ratio <= 1)])
+        rows.append([asked, f"{number(ratio)} of it", _verdict(ratio <= 1)] if np.isfinite(ratio) else [asked, "-", ""])
     return rows
 
 
@@ -191,20 +192,24 @@ def memory(results: Results, half: str, kind: str) -> str:
 
 
 def recipe(results: Results, half: str, kind: str) -> str:
-    """What each change of the recipe does to log-loss or RMSE: the mean of the logarithm of the ratio."""
-    found = results.comparison(half, kind, (OURS, *RECIPE), by_most=True)
-    if not found or OURS not in found.models:
-        return NOT_RUN
+    """What each change of the recipe does to log-loss or RMSE: the mean of the logarithm of the ratio.
+
+    On the tables of that change: the default ran on others too.
+    """
     name, title = next(iter(MEASURES[kind].items()))
-    seconds, rows = found.values("fit_seconds"), []
-    for place, model in enumerate(found.models[1:], 1):
-        ratios = np.log(found.errors(name, [model])[:, 0] / found.errors(name, [OURS])[:, 0])
-        low, high = bootstrap_interval(ratios)
-        cells = [f"{ratios.mean():+.1%}", f"{low:+.1%} to {high:+.1%}", f"{np.median(ratios):+.1%}"]
-        time = number(np.nanmedian(seconds[:, place] / seconds[:, 0]))
-        rows.append([model, *cells, f"{int((ratios > 0).sum())} of {len(ratios)}", time])
+    rows = []
+    for model in RECIPE:
+        tables = {each["table"] for each in results.records if each["model"] == model}
+        records = [each for each in results.records if each["table"] in tables]
+        found = Comparison.of(records, half, kind, (OURS, model))
+        if found:
+            ratios = np.log(np.divide(*found.errors(name, [model, OURS]).T))
+            low, high = bootstrap_interval(ratios)
+            cells = [f"{ratios.mean():+.1%}", f"{low:+.1%} to {high:+.1%}", f"{np.median(ratios):+.1%}"]
+            time = number(found.time_ratios("fit_seconds", OURS)[1])
+            rows.append([model, *cells, f"{int((ratios > 0).sum())} of {len(ratios)}", time])
     headings = ["changed", f"{title}, mean", "95 % interval", "median", "worse on", "fit time"]
-    return markdown(headings, rows)
+    return markdown(headings, rows) if rows else NOT_RUN
 
 
 def tuned(results: Results, half: str, kind: str) -> str:
@@ -249,15 +254,15 @@ def failures(results: Results) -> str:
 
 def made(results: Results) -> str:
     """What made the runs of each model; those of other sources of ours than today's are marked as old."""
-    counts = Counter((record["model"], record["made_with"]) for record in results.records)
+    counts = Counter((each["model"], each["made_with"], each.get("device", CPU)) for each in results.records)
     if not counts:
         return NOT_RUN
     current = f"fracdnn {results.sources}"
     rows = []
-    for (model, made_with), count in sorted(counts.items()):
+    for (model, made_with, device), count in sorted(counts.items()):
         old = made_with.startswith("fracdnn ") and made_with != current
-        rows.append([model, made_with, f"{count:,}", "old" if old else ""])
-    table = markdown(["model", "made with", "runs", ""], rows)
+        rows.append([model, made_with, device, f"{count:,}", "old" if old else ""])
+    table = markdown(["model", "made with", "on", "runs", ""], rows)
     return f"Sources of fracdnn when this page was made: {results.sources}.\n\n{table}"
 
 

@@ -1,10 +1,9 @@
 """What was measured, a line of JSON each, appended at once: an end at any time loses no run but those under way."""
 
-import json
-import os
 from pathlib import Path
 
 from benchmarks.study.runs import Record, Run
+from fracdnn.experiments.records import append_line, line_of, whole_lines
 from fracdnn.files import write_whole
 
 
@@ -14,7 +13,7 @@ def run_of(record: Record) -> Run:
 
 def read_records(path: Path) -> dict[Run, Record]:
     """By run, of two the later. A last line that was cut off while it was written is left out."""
-    return {run_of(record): record for record in map(json.loads, _whole_lines(path))}
+    return {run_of(record): record for record in whole_lines(path)}
 
 
 def kept_records(path: Path, without: set[Run]) -> dict[Run, Record]:
@@ -26,18 +25,4 @@ def kept_records(path: Path, without: set[Run]) -> dict[Run, Record]:
     return records
 
 
-def append_record(path: Path, record: Record) -> None:
-    """One whole line, on the disk when this returns."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(f"{line_of(record)}\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def line_of(record: Record) -> str:
-    return json.dumps(record, ensure_ascii=False)
-
-
-def _whole_lines(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
+append_record = append_line

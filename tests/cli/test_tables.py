@@ -301,6 +301,32 @@ def test_words_among_numbers(tmp_path):
     assert estimator.early_stopping == "auto"
 
 
+def test_a_limit_for_targets(tmp_path):
+    """A parameter of the regressor alone."""
+    write(iris(), tmp_path / "iris.csv")
+    command = ["train", "iris.csv", "--target", "sepal length", "--out", "m", "--quiet", "--max-iter", "1"]
+    for text, limit in (("1.5", 1.5), ("none", None)):
+        done = run(*command, "--outlier-limit", text, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert fracdnn.load(tmp_path / "m").estimator.outlier_limit == limit
+
+
+def test_the_papers_training_and_stencils(tmp_path):
+    """A grid by an option or a configuration, and back from the model."""
+    write(iris(), tmp_path / "iris.csv")
+    (tmp_path / "c.toml").write_text("grid_shape = [3, 2]\n", encoding="utf-8")
+    paper = ["--solver", "paper", "--n-batches", "2", "--max-iter", "3", "--alpha-smooth", "0.1", "--width", "6"]
+    command = ["train", "iris.csv", "--target", "species", "--out", "m.fracdnn", "--quiet", *paper]
+    for given, shape in ((["--grid-shape", "2x3"], (2, 3)), (["--config", "c.toml"], (3, 2))):
+        done = run(*command, "--operator", "five-point", *given, "--n-members", "1", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        estimator = fracdnn.load(tmp_path / "m.fracdnn").estimator
+        assert (estimator.solver, estimator.grid_shape, estimator.n_iter_) == ("paper", shape, 6)
+    done = run(*command, "--operator", "five-point", "--grid-shape", "none", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "grid_shape must be two whole numbers above 0 whose product is the width 6" in " ".join(done.stderr.split())
+
+
 def test_options_are_those_of_the_estimator(tmp_path):
     text = run("train", "--help", cwd=tmp_path).stdout
     for name in fracdnn.FractionalClassifier().get_params():
@@ -312,7 +338,7 @@ def test_options_are_those_of_the_estimator(tmp_path):
     assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
     for line in (
         "Above 0, at most 1; 0.5 by default.",
-        "One of adam, bfgs, lbfgs; adam by default.",
+        "One of adam, bfgs, lbfgs, paper; adam by default.",
         "At least 0; 0.0003 by default.",
         "At least 1; auto by default.",
     ):
@@ -334,6 +360,7 @@ def test_the_report_of_a_run(folder):
         assert "held-out.csv" in page
     assert "shuffled among 30 held-out samples" in (folder / "iris.html").read_text(encoding="utf-8")
     assert "species from 5 columns" in (folder / "iris.html").read_text(encoding="utf-8")
+    assert page.count("torch") == (folder / "iris.html").read_text(encoding="utf-8").count("torch") == 1
     done = run("report", "iris/model.fracdnn", "--data", "iris.csv", "--out", "all.html", cwd=folder)
     assert "150" in (folder / "all.html").read_text(encoding="utf-8")
     assert run("report", "iris/model.fracdnn", cwd=folder).returncode == 1
@@ -470,6 +497,13 @@ def test_models_that_are_none(folder, tmp_path):
         "must hold classes of the training table, got 'rose'; it knows 'setosa', 'versicolor', 'virginica'"
         in done.stderr
     )
+
+
+def test_a_folder_of_a_run_is_no_model(folder):
+    for command in (["predict", "iris", "new.csv"], ["info", "iris"]):
+        done = run(*command, cwd=folder)
+        assert done.returncode == 1
+        assert "iris must be a model file, got a folder; pass the model in it, such as iris/model." in done.stderr
 
 
 def test_usage_errors_and_debugging(folder):
@@ -620,6 +654,11 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     rows = [int(name[1:]) for name in found["sample"]]
     np.testing.assert_array_equal(model.features(again), model.features(table)[rows])
     assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert '<th scope="row">number</th><td>it was dropped (--drop)</td>' in page
+    assert model.details["left_out"].keys() == {"number", "sample", "cells"}
+    assert f'<th scope="row">cells</th><td>{model.details["left_out"]["cells"]}</td>' in page
+    assert "different values" in model.details["left_out"]["sample"]
 
 
 @pytest.mark.parametrize("limit", ["1TB", "0"])
@@ -687,7 +726,8 @@ def test_what_is_few_is_said_before_training(tmp_path):
 def test_targets_like_prices_are_pointed_out(seed):
     drawn = np.random.default_rng(seed)
     assert is_like_a_price(np.exp(drawn.normal(10, 1.2, 200)))
-    assert is_like_a_price(10 ** drawn.uniform(0, 3, 200))
+    for unit in (1.0, 1e300, 1e-300):  # no square of it overflows
+        assert is_like_a_price(unit * 10 ** drawn.uniform(0, 3, 200))
     for other in (drawn.normal(0, 1, 200), drawn.normal(100, 5, 200), drawn.uniform(1, 1000, 200), np.full(200, 3.0)):
         assert not is_like_a_price(other)
     assert not is_like_a_price(-np.exp(drawn.normal(10, 1.2, 200)))
@@ -700,7 +740,8 @@ def test_what_to_do_about_a_target_like_a_price(tmp_path):
     done = run("train", "prices.csv", "--target", "price", "--out", "m", "--max-iter", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "'price' spans orders of magnitude" in done.stderr.partition("3/3")[0]
-    assert "add a column with its logarithm, and pass that as --target" in " ".join(done.stderr.split())
+    told = " ".join(done.stderr.split())
+    assert "add a column with its logarithm, pass that as --target, and leave this one out: --drop 'price'" in told
 
 
 def test_parquet_of_all_kinds(tmp_path):
@@ -728,9 +769,12 @@ BAD_OPTIONS = [
     (["--target", "species", "--max-iter", "many"], 2, "'many' is neither a whole number nor 'auto'"),
     (["--target", "species", "--width", "auto"], 2, "'auto' is neither a whole number nor 'none'"),
     (["--target", "species", "--clip", "auto"], 2, "'auto' is neither a number nor 'none'"),
+    (["--target", "species", "--grid-shape", "8 by 8"], 2, "'8 by 8' is no pair of whole numbers such as 8x8"),
     (["--target", "species", "--n-members", "0"], 2, "n_members"),
     (["--target", "none"], 1, "must have the target column 'none'"),
     (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with a classification"),
+    (["--target", "species", "--outlier-limit", "3"], 1, "outlier_limit must go with a regression"),
+    (["--target", "sepal length", "--outlier-limit", "-1"], 2, "outlier_limit"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),
     (["--config", "types.toml"], 1, "must hold a float for test_fraction, got '0.3'"),
 ]

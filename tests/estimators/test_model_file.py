@@ -40,6 +40,9 @@ OPTIONS = [
     {"learn_order": True, "order": 0.3},
     {"order": 1.0, "width": None, "bias": "scalar"},
     {"solver": "adam", "activation": "relu", "bias": "none"},
+    {"solver": "paper", "n_batches": 2, "max_iter": 5, "alpha_output": 0.1, "alpha_smooth": 1.0, "laplacian": "matrix"},
+    {"operator": "five-point", "grid_shape": (2, 2), "width": None, "bias": "scalar", "alpha_smooth": 0.1},
+    {"operator": "nine-point", "grid_shape": (np.int64(2), 3)},
     {"class_weight": {"setosa": 1.0, "versicolor": 2.0, "virginica": 1.0}, "random_state": np.random.RandomState(3)},
 ]
 

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,12 +13,17 @@ import typer
 
 import fracdnn
 from fracdnn.cli.reproduce import reproduce_parts
+from fracdnn.experiments.claims import claims_table, corrected, effect_text, verdict
 from fracdnn.experiments.depth_independence import DepthIndependence, prolong
 from fracdnn.experiments.flow import separability
 from fracdnn.experiments.page import filled
-from fracdnn.experiments.part import Table, percent
+from fracdnn.experiments.part import Claim, Table, percent
 from fracdnn.experiments.parts import PARTS
+from fracdnn.experiments.refinement import Refinement
+from fracdnn.experiments.refinement import work as refined
+from fracdnn.experiments.statistics import Difference, difference, ratio
 from fracdnn.experiments.table import TableSettings
+from fracdnn.experiments.vanishing_gradient import asymptotic_resolvent, profile, resolvent
 from fracdnn.nn import FractionalNetwork
 from tests.cli.commands import run as fracdnn_command
 from tests.datasets.test_datasets import PERFUME, needs_perfume
@@ -43,7 +49,12 @@ def check_files(out, names):
         assert document["settings"]
         assert PARTS[name].rows(document["numbers"])
         for table in PARTS[name].tables(document["numbers"]):
+            assert table.rows
             assert all(len(row) == len(table.headings) for row in table.rows)
+        assert all(PARTS[name].values(document["numbers"]).values())
+        for claim in PARTS[name].claims(document["numbers"]):
+            assert set(claim.effects) >= {"step", "factor", "horizon"}
+            assert claim.better in ("less", "more")
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert ElementTree.parse(out / f"{name}.svg").getroot().tag.endswith("svg")
 
@@ -112,6 +123,74 @@ def test_settings_are_those_of_the_paper():
         assert (column.class_map, column.operator, column.bias) == (1e-8, 0.0, 0.0)
     assert DepthIndependence().depths == (5, 10, 20, 40, 80)
     assert PARTS["vanishing-gradient"].full.n_layers == 70
+    assert PARTS["table-as-printed"].full.column == perfumes
+
+
+def test_a_claim_is_judged_arm_by_arm():
+    def of(*means, better="less"):
+        effects = dict(
+            zip(("step", "factor", "tuned"), (Difference(m, m - 1, m + 1, 0.001, 20) for m in means), strict=True)
+        )
+        return Claim("c", "p", "m", better, effects)
+
+    small = dict.fromkeys(("step", "factor", "tuned"), 0.01)
+    assert verdict(of(-3, -2, -1), small) == "holds"
+    assert verdict(of(3, 2, 1, better="more"), small) == "holds"
+    assert verdict(of(-3, 2, -1), {**small, "tuned": 0.5}) == "holds: same τ; opposite: same c"
+    assert verdict(of(-3, 2, -1), dict.fromkeys(small, 0.06)) == "no difference seen"
+    assert (
+        verdict(replace(of(-3, -2, 1), paper="- (to compare with)"), small) == "less: same τ, same c; opposite: τ tuned"
+    )
+    factor = Claim("c", "p", "m", "less", {"step": Difference(0.9, 0.8, 0.95, 0.01, 20, True)})
+    assert verdict(factor, {"step": 0.01}) == "holds"
+
+
+def test_p_values_are_corrected_for_all_claims_together():
+    effects = [{"step": Difference(1, 0, 2, p, 9)} for p in (0.01, 0.04, 0.03)]
+    claims = [Claim(str(k), "p", "m", "more", each) for k, each in enumerate(effects)]
+    assert [each["step"] for each in corrected(claims)] == pytest.approx([0.03, 0.06, 0.06])
+    table = claims_table(claims)
+    assert "all 3 comparisons" in table.title
+    assert [row[3] for row in table.rows] == ["**+1 (+0 to +2)**", "+1 (+0 to +2)", "+1 (+0 to +2)"]
+    assert [row[-1] for row in table.rows] == ["holds", "no difference seen", "no difference seen"]
+
+
+def test_effects_as_text():
+    assert effect_text(difference([1.0, 2.0, 3.0], [2.0, 3.0, 4.0])) == "−1 (−1 to −1)"
+    assert effect_text(ratio([1.0, 2.0], [2.0, 4.0])) == "× 0.5 (0.5 to 0.5)"
+
+
+@pytest.mark.parametrize(
+    ("order", "adjoint", "converges"),
+    [(1.0, "classical", True), (1.0, "continuous", False), (0.5, "continuous", False)],
+)
+def test_only_the_classical_adjoint_at_order_1_converges(order, adjoint, converges):
+    job = {"order": order, "adjoint": adjoint, "seed": 3}
+    errors = [refined(Refinement(), None, {**job, "n_layers": n})["with_c"] for n in (20, 40, 80)]
+    slopes = np.diff(np.log2(errors))
+    if converges:
+        assert abs(slopes + 1).max() < 0.15  # first order in τ
+    else:
+        assert slopes.min() > -0.15
+
+
+@pytest.mark.parametrize("order", [0.9, 0.5, 0.1])
+def test_the_resolvent_is_what_a_constant_layer_leaves(order):
+    """Of f without a state, Y_N changes by c R_{N−1−j} where f_j changes by 1."""
+    network = FractionalNetwork(1, 1, n_layers=9, order=order, step_size=1.0).double()
+    with torch.no_grad():
+        network.K.zero_()
+        network.W.fill_(1)
+    network(torch.zeros(1, 1, dtype=torch.float64)).sum().backward()
+    found = network.b.grad[:, 0] / network.b.grad[-1, 0]
+    torch.testing.assert_close(found, torch.tensor([resolvent(order, 8 - j) for j in range(9)], dtype=torch.float64))
+    assert resolvent(order, 300) == pytest.approx(asymptotic_resolvent(order, 300), rel=1e-3)
+    assert resolvent(1.0, 300) == 1.0
+
+
+def test_a_profile_goes_from_the_first_layer_to_the_last():
+    assert profile([float(k) for k in range(21)]) == [float(k) for k in range(0, 21, 2)]
+    assert profile([2.0, 4.0], 3) == [2.0, 2.0, 4.0]
 
 
 @pytest.mark.parametrize("depth", [4, 7, 12])
@@ -148,16 +227,17 @@ def test_the_pages_tables_are_those_of_the_results():
         assert filled(text, DOCS / "results") == text, (
             f"run python -m fracdnn.experiments.page docs/{page.name} docs/results"
         )
-    for path in (DOCS / "results").glob("*.json"):
-        if path.stem in PARTS:
-            assert json.loads(path.read_text(encoding="utf-8"))["setting"] == "the paper's"
 
 
-def test_the_page_about_the_gradient_shows_the_same_results():
-    """Its table is made from them, as that of the reproduction is, and so is the figure in the words of both pages."""
-    numbers = json.loads((DOCS / "results" / "gradient-test.json").read_text(encoding="utf-8"))["numbers"]
-    (largest,) = (c["first_layer"] for c in numbers["comparisons"] if c["order"] == 0.1 and c["adjoint"] != "exact")
-    for name, words in (("gradient", f"{largest:.0f} times too large"), ("reproduction", f"{largest:.0f}-fold")):
-        text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-        assert "<!-- table gradient-test 0 -->" in text
-        assert words in text
+def test_values_in_sentences_are_made_from_results(tmp_path):
+    from fracdnn.experiments.results import write_result
+
+    part = PARTS["mittag-leffler"]
+    runs = [{**job, **part.work(part.full, None, job)} for job in part.jobs(part.full)]
+    write_result(tmp_path / "mittag-leffler.json", part, {"runs": runs}, quick=False, seconds=0.0)
+    mark = "<!-- value mittag-leffler order -->"
+    made = filled(f"Order {mark}?<!-- /value -->, and {mark}<!-- /value -->.", tmp_path)
+    assert made == f"Order {mark}0.99<!-- /value -->, and {mark}0.99<!-- /value -->."
+    assert filled(made, tmp_path) == made
+    with pytest.raises(KeyError):
+        filled("<!-- value mittag-leffler nothing --><!-- /value -->", tmp_path)

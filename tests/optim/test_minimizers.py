@@ -142,6 +142,75 @@ def test_both_forms_of_bfgs_agree_while_the_memory_lasts():
     torch.testing.assert_close(full.direction(gradient), limited.direction(gradient))
 
 
+def by_the_book(function, start, scaled, n_steps):
+    """BFGS as textbooks write it, H in full, for starts from which every first trial is accepted."""
+    x = torch.tensor(start, dtype=torch.float64)
+    eye = torch.eye(len(x), dtype=torch.float64)
+    H, gradient, points = None, torch.func.grad(function)(x), []
+    for _ in range(n_steps):
+        direction = -gradient if H is None else -H @ gradient
+        length = 1.0 / float(gradient.abs().sum()) if H is None and scaled else 1.0
+        assert function(x + length * direction) <= function(x) + 1e-4 * length * gradient @ direction
+        s, y = length * direction, torch.func.grad(function)(x + length * direction) - gradient
+        x, gradient = x + s, gradient + y
+        H = eye * (s @ s / (s @ y) if scaled else 1.0) if H is None else H
+        left = eye - torch.outer(s, y) / (s @ y)
+        H = left @ H @ left.T + torch.outer(s, s) / (s @ y)
+        points.append(x)
+    return points
+
+
+@pytest.mark.parametrize("options", [{}, {"initial_matrix": "scaled"}, {"initial_matrix": "identity"}], ids=repr)
+def test_bfgs_by_the_book_from_either_matrix(options):
+    """Step by step, where the first length is taken; without the option the matrix is scaled."""
+    found = []
+    x = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64, requires_grad=True)
+    optimizer = BFGS([x], max_iter=4, callback=lambda iteration: found.append(x.detach().clone()), **options)
+
+    def function(x):
+        return 0.5 * (torch.tensor([0.6, 1.0, 1.4], dtype=x.dtype) * x**2).sum() + 0.01 * (x**4).sum()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = function(x)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert optimizer.result.line_search_trials == 4
+    scaled = options.get("initial_matrix", "scaled") == "scaled"
+    wanted = by_the_book(function, [1.0, -2.0, 0.5], scaled, 4)
+    for here, there in zip(found, wanted, strict=True):
+        torch.testing.assert_close(here, there, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"initial_matrix": "identity"}], ids=repr)
+def test_the_first_step_and_the_one_after_a_reset(options):
+    """The textbook's is the gradient itself, to the bit; the default's is of unit size in the sum of magnitudes."""
+    weights = torch.tensor([0.5, 1.0, 1.5], dtype=torch.float64)
+    x = torch.tensor([3.0, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    optimizer = BFGS([x], max_iter=2, **options)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = 0.5 * (weights * x**2).sum()
+        loss.backward()
+        return loss
+
+    points = []
+    optimizer.callback = lambda iteration: points.append(x.detach().clone())
+    for _ in range(2):
+        before = x.detach().clone()
+        gradient, length = weights * before, 1.0
+        if not options:
+            length = min(1.0, 1.0 / float(gradient.abs().sum()))
+        points.clear()
+        optimizer.step(closure)
+        assert torch.equal(points[0], torch.add(before, -gradient, alpha=length))
+        assert not torch.equal(points[1], points[0] - weights * points[0])
+        optimizer.reset()
+
+
 @pytest.mark.parametrize("kind", [BFGS, LBFGS])
 def test_a_step_without_curvature_teaches_nothing(kind):
     _, optimizer, _ = run(kind, torch.sum, [1.0, 2.0], max_iter=3)
@@ -286,6 +355,8 @@ def test_bad_calls():
         BFGS([x]).step()
     with pytest.raises(InvalidArgumentError, match="params must be one group, got another; the search"):
         BFGS([{"params": [x]}, {"params": [torch.zeros(1, requires_grad=True)]}])
+    with pytest.raises(InvalidArgumentError, match="initial_matrix must be one of 'scaled', 'identity', got 'unit'"):
+        BFGS([x], initial_matrix="unit")
     with pytest.raises(InvalidArgumentError, match="memory must be at least 1, got 0"):
         LBFGS([x], memory=0)
 

@@ -9,10 +9,15 @@ from sklearn.metrics import log_loss, r2_score
 
 from fracdnn import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.report.importance import REPEATS, importance_plot, importances
+from fracdnn.report.importance import REPEATS, Importances, importances, measured
+from fracdnn.report.importance import importance_plot as drawn
 from fracdnn.report.subject import subject_of
 from fracdnn.tabular.model import TableModel
 from fracdnn.tabular.preparation import Preparation
+
+
+def importance_plot(subject):
+    return drawn(subject, measured(subject))
 
 
 def table(n=300, seed=0):
@@ -66,7 +71,7 @@ def fitted(n=300, d=3, kind=FractionalClassifier):
 def test_the_samples_are_capped_and_the_caption_says_how_many():
     estimator, X, y = fitted(2500, 25)
     plot = importance_plot(subject_of(estimator, X, y))
-    assert "shuffled among 1,600 of 2,500 held-out samples" in plot.caption
+    assert "shuffled among 640 of 2,500 held-out samples" in plot.caption
     assert "Shown are the 20 most important of 25." in plot.caption
     assert len(plot.data[0]["x"]) == 20
     few = importance_plot(subject_of(estimator, X[:50], y[:50]))
@@ -88,3 +93,9 @@ def test_what_cannot_be_shown_says_why():
 def test_columns_must_name_each_feature_once(columns):
     with pytest.raises(InvalidArgumentError, match="columns must name each of the 3 features once, from 0 on, got"):
         subject_of(*fitted(), columns)
+
+
+def test_the_best_columns_are_worth_more_than_their_deviation():
+    found = Importances(np.array([0.1, 0.5, 0.2, -0.1, 0.3]), np.array([0.2, 0.1, 0.1, 0.0, 0.1]), np.arange(3))
+    assert found.best(9) == [1, 4, 2]
+    assert found.best(2) == [1, 4]

@@ -93,6 +93,14 @@ def test_the_nearest_column_is_named_as_it_is_written(name, meant):
     assert f"must have the target column {name!r}{hint}; it has 'Age'" in str(refused.value)
 
 
+def test_a_missing_column_is_not_taken_for_another_that_is_asked_for():
+    learned, _ = Preparation.of(pl.DataFrame({name: [1.0, 2.0, 2.0] for name in ("x3", "x13", "dose")}))
+    with pytest.raises(TableError, match=r"must have the column 'x3'; it has 'x13'"):
+        learned.transform(pl.DataFrame({"x13": [1.0], "dose": [1.0]}))
+    with pytest.raises(TableError, match=r"'x3' \(did you mean 'X3'\?\)"):
+        learned.transform(pl.DataFrame({"x13": [1.0], "X3": [1.0], "dose": [1.0]}))
+
+
 def test_cells_that_are_no_numbers_are_missing_where_some_were_before():
     table = pl.DataFrame({"a": [str(k) for k in range(40)] + ["<0.5"], "b": [str(k) for k in range(41)]})
     learned, notes = Preparation.of(table)

@@ -39,6 +39,7 @@ TRAININGS = [
     AdamTraining(learning_rate=0.02, max_epochs=30),
     AdamTraining(learning_rate=0.02, max_epochs=30, early_stopping=EarlyStopping(0.2, patience=20)),
     FullBatchTraining(max_iter=40, early_stopping=EarlyStopping(0.2, patience=40)),
+    FullBatchTraining("textbook-bfgs", max_iter=40),
 ]
 
 
@@ -73,6 +74,24 @@ def test_line_search_trials_are_counted():
     history = FullBatchTraining("bfgs", max_iter=10).fit(level_set_task())
     assert len(history.records) == 10
     assert history.line_search_trials == sum(history.column("line_search_trials")) >= 10
+
+
+@pytest.mark.parametrize("training", [FullBatchTraining(max_iter=1), MiniBatchTraining(n_batches=1, iterations=1)])
+def test_the_textbooks_bfgs_begins_with_the_whole_gradient(training):
+    """With H = I and length 1 the first step is the gradient itself; the library's is shorter."""
+    steps = {}
+    for optimizer in ("textbook-bfgs", "bfgs"):
+        task = level_set_task()
+        task.x = 4.0 * task.x  # a gradient above 1, so that the default shortens it
+        before = [parameter.detach().clone() for parameter in task.network.parameters()]
+        batch = task if isinstance(training, FullBatchTraining) else task.part(training._drawn(level_set_task()))
+        gradients = torch.autograd.grad(batch.loss(), list(task.network.parameters()))
+        history = replace(training, optimizer=optimizer).fit(task)
+        assert history.line_search_trials == 1
+        steps[optimizer] = [old - new.detach() for old, new in zip(before, task.network.parameters(), strict=True)]
+    for step, gradient in zip(steps["textbook-bfgs"], gradients, strict=True):
+        torch.testing.assert_close(step, gradient, rtol=1e-10, atol=1e-14)
+    assert sum(step.norm() for step in steps["bfgs"]) < 0.9 * sum(step.norm() for step in steps["textbook-bfgs"])
 
 
 def test_mini_batches_are_drawn_anew_and_normalised():
@@ -209,7 +228,10 @@ def test_perfumes_of_the_last_seconds_from_the_first():
 
 
 BAD = [
-    (lambda: FullBatchTraining("newton"), "optimizer must be one of 'bfgs', 'lbfgs', 'steepest', got 'newton'"),
+    (
+        lambda: FullBatchTraining("newton"),
+        "optimizer must be one of 'bfgs', 'textbook-bfgs', 'lbfgs', 'steepest', got 'newton'",
+    ),
     (lambda: FullBatchTraining(max_iter=0), "max_iter must be at least 1, got 0"),
     (lambda: MiniBatchTraining(n_batches=0), "n_batches must be at least 1, got 0"),
     (lambda: MiniBatchTraining(iterations=0), "iterations must be at least 1, got 0"),

@@ -3,7 +3,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import Objective, Regularization, Standardization, normalize_batch
+from fracdnn.training import Objective, Regularization, Standardization, backward, normalize_batch
 from fracdnn.training.regularization import neumann_laplacian
 
 
@@ -145,10 +145,18 @@ def test_bad_options(make, message):
         make()
 
 
-def test_a_stencil_has_no_rows_and_columns():
-    net = FractionalNetwork(6, 2, n_layers=4, operator="stencil", grid_shape=(2, 3))
-    with pytest.raises(InvalidArgumentError, match="laplacian must be 'time' for operator='stencil', got 'matrix'"):
-        Regularization(operator=1.0, laplacian="matrix")(net)
+@pytest.mark.parametrize(("n_layers", "stencil"), [(4, "nine-point"), (9, "nine-point"), (5, "five-point")])
+def test_a_stencil_has_no_rows_and_columns(n_layers, stencil):
+    """Also where there are as many layers as points, and a product of matrices would be possible."""
+    net = FractionalNetwork(6, 2, n_layers=n_layers, operator="stencil", grid_shape=(2, 3), stencil=stencil).double()
+    objective = Objective(regularization=Regularization(operator=1.0, laplacian="matrix"))
+    x, target = torch.zeros(4, 6, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
+    message = "laplacian must be 'time' for stencils, got 'matrix'; a stencil has no rows and columns"
+    with pytest.raises(InvalidArgumentError, match=message):
+        objective.regularization(net)
+    with pytest.raises(InvalidArgumentError, match=message):
+        backward(objective, net, x, target)
+    assert Regularization(class_map=1.0, laplacian="matrix")(net) > 0  # where K is not smoothed at all
 
 
 def test_targets_of_another_shape_are_not_broadcast():

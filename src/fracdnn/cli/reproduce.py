@@ -1,26 +1,26 @@
 """`fracdnn reproduce`: run parts of the paper, write what they give, compare."""
 
-import time
 from functools import partial
 from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
 from fracdnn.cli.messages import fail, say, written
 from fracdnn.datasets import Perfume, load_perfume
 from fracdnn.exceptions import DownloadError, FracdnnError, MissingExtraError
+from fracdnn.experiments.jobs import Jobs
 from fracdnn.experiments.part import Numbers, Part
 from fracdnn.experiments.parts import PARTS
-from fracdnn.experiments.results import write_figures, write_result
+from fracdnn.experiments.results import finished, write_figures, write_result
 
 
 def reproduce_parts(names: list[str], out: Path, *, quick: bool, perfume_path: Path | None) -> None:
     if names == ["list"]:
         for part in PARTS.values():
-            typer.echo(f"{part.name:20} {part.title}")
+            typer.echo(f"{part.name:20} {part.title} (up to {part.minutes:g} min on two cores)")
         return
     chosen = _chosen(names)
     with written(out):
@@ -72,18 +72,27 @@ def _perfume(path: Path | None, *, is_needed: bool) -> tuple[Perfume | None, str
 
 
 def _run(parts: list[Part], out: Path, *, quick: bool, perfume: Perfume | None) -> list[tuple[Part, Numbers]]:
-    """Run each part and write its files as soon as it is done."""
+    """Run what is left of each part, and write its files as soon as it is done."""
     found = []
     columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         for part in parts:
-            settings = part.quick if quick else part.full
-            bar = progress.add_task(part.name, total=part.units(settings))
-            begun = time.perf_counter()
-            numbers = part.run(settings, perfume, partial(progress.advance, bar))
-            seconds = time.perf_counter() - begun
+            path = out / f"{part.name}.json"
+            numbers = finished(path, part, quick=quick)
+            if numbers is None:
+                with written(out):
+                    numbers = _numbers(part, path, progress, quick=quick, perfume=perfume)
             with written(out):
-                write_result(out / f"{part.name}.json", settings, numbers, quick=quick, seconds=seconds)
                 write_figures(out, part, numbers)
             found.append((part, numbers))
     return found
+
+
+def _numbers(part: Part, path: Path, progress: Progress, *, quick: bool, perfume: Perfume | None) -> Numbers:
+    """From where an earlier run was ended: its jobs are in a file beside the result, until all are done."""
+    jobs = Jobs(part, part.quick if quick else part.full, path.with_suffix(".jsonl"))
+    bar = progress.add_task(part.name, total=jobs.n_wanted, completed=jobs.n_done)
+    numbers = jobs.run(perfume, partial(progress.advance, bar))
+    write_result(path, part, numbers, quick=quick, seconds=jobs.seconds)
+    jobs.path.unlink()
+    return numbers

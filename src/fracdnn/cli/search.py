@@ -95,8 +95,9 @@ def search(
 
 def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Setting]:
     """The estimator's own setting, then others of the space, each once."""
-    unused = () if estimator.solver == "adam" else ("learning_rate_init",)
-    space = {name: values for name, values in SPACE.items() if name not in (*fixed, *unused)}
+    # A grid is of one width.
+    unused = {"learning_rate_init": estimator.solver != "adam", "width": estimator.operator != "dense"}
+    space = {name: values for name, values in SPACE.items() if name not in fixed and not unused.get(name)}
     if not space:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in SPACE)
         fail(f"--search must be left something to try, got all of {options}; leave one of them out")

@@ -98,6 +98,7 @@ def train(source: str, settings: Settings, *, out: Path | None, run: Path | None
         paths: dict[str, str] = {}
         with ranks.together("writing the model"):
             if ranks.is_first:
+                learned.model.details["left_out"] = _why_left_out(learned.model, settings)
                 paths = _finish(learned, source, out, run, as_json)
         is_out_of_time = learned.model.estimator.history_.status == "time limit"
         if checkpoint is not None and not (learned.interrupted or is_out_of_time) and ranks.is_first:
@@ -221,6 +222,11 @@ def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str])
     }
 
 
+def _why_left_out(model: TableModel, settings: Settings) -> dict[str, str]:
+    """By column, for the report."""
+    return dict.fromkeys(settings.drop, "it was dropped (--drop)") | model.preparation.left_out
+
+
 def _among(ranks: Ranks) -> str:
     return "" if ranks.is_alone else f", shared among {ranks.count} processes"
 
@@ -257,10 +263,12 @@ def _check_settings(settings: Settings) -> None:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise typer.BadParameter(str(error).splitlines()[0], param_hint="--device") from None
-    try:
-        FractionalClassifier(**settings.parameters)._validate_params()
-    except ValueError as error:
-        raise typer.BadParameter(str(error).replace(" of FractionalClassifier", "")) from None
+    for kind in (FractionalClassifier, FractionalRegressor):  # the task is not known yet
+        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_constraints}
+        try:
+            kind(**known)._validate_params()
+        except ValueError as error:
+            raise typer.BadParameter(str(error).replace(f" of {kind.__name__}", "")) from None
 
 
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import parts, temperature_of
-from fracdnn.estimators.networks import order_of
+from fracdnn.estimators.networks import order_of, plain_grid
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
 from fracdnn.estimators.recipe import Recipe, settled
 from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
@@ -33,6 +33,7 @@ from fracdnn.training import (
     EarlyStopping,
     FullBatchTraining,
     History,
+    MiniBatchTraining,
     Objective,
     Record,
     Regularization,
@@ -93,9 +94,9 @@ class Fitting(Inputs, SharedParameters):
             each.held_out = rows
         together = self._training(recipe, max_time=None if self.max_time is None else float(self.max_time))
         if can_go_side_by_side(tasks, together):
-            self._train_side_by_side(tasks, together, recipe.max_iter)
+            self._train_side_by_side(tasks, together, recipe.iterations)
         else:
-            self._train_tasks(tasks, partial(self._of_member, recipe), recipe.max_iter)
+            self._train_tasks(tasks, partial(self._of_member, recipe), recipe.iterations)
 
     def _held_out(self, task: Task, recipe: Recipe, n_members: int, seed: int) -> list[torch.Tensor | None]:
         """The rows that each member is not trained on: a part of its own, or of a single one a share."""
@@ -245,7 +246,14 @@ class Fitting(Inputs, SharedParameters):
 
     def _objective(self, loss: str) -> Objective:
         alpha = float(self.alpha)
-        return Objective(loss, Regularization(class_map=alpha, decay=alpha), self._smoothing)
+        terms = Regularization(
+            class_map=alpha if self.alpha_output is None else float(self.alpha_output),
+            operator=float(self.alpha_smooth),
+            bias=float(self.alpha_bias),
+            decay=alpha,
+            laplacian=self.laplacian,
+        )
+        return Objective(loss, terms, self._smoothing)
 
     def _seed(self, ranks: Ranks) -> int:
         """The first rank's: where `random_state` is None, others draw other ones."""
@@ -262,7 +270,14 @@ class Fitting(Inputs, SharedParameters):
             "activation": self.activation,
             "bias": self.bias,
             "learn_order": bool(self.learn_order),
+            **self._operator_options(),
         }
+
+    def _operator_options(self) -> dict[str, Any]:
+        if self.operator == "dense":
+            return {"operator": "dense"}
+        grid = None if self.grid_shape is None else plain_grid(self.grid_shape)
+        return {"operator": "stencil", "stencil": self.operator, "grid_shape": grid}
 
     def _new_network(self, n_features: int, n_outputs: int, generator: torch.Generator) -> FractionalNetwork:
         options = self._network_options()
@@ -299,6 +314,8 @@ class Fitting(Inputs, SharedParameters):
         }
         if self.solver == "adam":
             return AdamTraining(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
+        if self.solver == "paper":
+            return MiniBatchTraining(recipe.n_batches, recipe.max_iter, tolerance=float(self.tol), **options)
         return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
 
     def _of_member(self, recipe: Recipe, member: int, max_time: float | None) -> Training:

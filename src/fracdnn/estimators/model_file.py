@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fracdnn.estimators.networks import plain_grid
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 from fracdnn.exceptions import InvalidTypeError
 
@@ -63,6 +64,8 @@ def parameters_of(document: dict[str, Any]) -> dict[str, Any]:
     if isinstance(weights, dict):
         keys = labels_of(weights["keys"]).tolist()
         parameters["class_weight"] = dict(zip(keys, weights["weights"], strict=True))
+    if isinstance(parameters.get("grid_shape"), list):
+        parameters["grid_shape"] = tuple(parameters["grid_shape"])
     return parameters
 
 
@@ -73,4 +76,6 @@ def _plain(name: str, value: Any) -> Any:
         return {"keys": keys, "weights": [float(weight) for weight in value.values()]}
     if name == "random_state" and not isinstance(value, Integral):
         return None  # a generator has moved on since; the model itself does not need it
+    if name == "grid_shape" and value is not None:
+        return plain_grid(value)
     return value.item() if isinstance(value, np.generic) else value

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from functools import reduce
+from numbers import Integral
 from typing import Any
 
 import torch
 
 from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.operators import STENCILS, stencil_map
 
 
 def order_of(network: FractionalNetwork) -> float:
@@ -20,6 +22,19 @@ def n_outputs_of(network: FractionalNetwork) -> int:
 
 def n_layers_of(network: FractionalNetwork) -> int:
     return network.architecture.n_layers
+
+
+def matrices_of(network: FractionalNetwork) -> torch.Tensor:
+    """K(ψ) of each layer of stencils as a matrix, [n_layers, width, width]."""
+    a, operators = network.architecture, network.weights().operators
+    assert a.grid_shape is not None
+    units = torch.eye(a.width, dtype=operators.dtype, device=operators.device)
+    return torch.stack([stencil_map(units, psi, None, a.grid_shape, a.stencil).T for psi in operators.detach()])
+
+
+def plain_grid(shape: Iterable[Any]) -> list[Any]:
+    """As a file holds it, without NumPy's numbers; the network checks what is in it."""
+    return [int(n) if isinstance(n, Integral) else n for n in shape]
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -46,7 +61,7 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
     What a file says of sizes is not believed: nothing is built unless the tensors that came with it are as large.
     """
     options, state = document["options"], document["state"]
-    if options["operator"] != "dense" or not options["residual"]:
+    if not options["residual"]:
         raise ValueError("a network that no estimator builds")
     told, held = _told_sizes(options), _held_sizes(options, state)
     if told != held:
@@ -66,8 +81,9 @@ def _told_sizes(options: dict[str, Any]) -> dict[str, Any]:
 
 def _held_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
     n_outputs, width = state["W"].shape
-    n_layers, *square = state["K"].shape
-    if square != [width, width]:
-        raise ValueError(f"layers of shape {square} with outputs from width {width}")
+    dense = options["operator"] == "dense"
+    n_layers, *layer = state["K" if dense else "psi"].shape
+    if layer != ([width, width] if dense else [len(STENCILS[options["stencil"]])]):
+        raise ValueError(f"layers of shape {layer} with outputs from width {width}")
     n_features = width if options["width"] is None else state["opening_weight"].shape[1]
     return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": n_layers, "width": width}

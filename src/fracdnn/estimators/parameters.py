@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fracdnn.exceptions import InvalidTypeError
-from fracdnn.nn.operators import ACTIVATIONS, BIASES
+from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS
+from fracdnn.training.regularization import LAPLACIANS
 
 # Parameters that say where and how to run, not what was learned.
 LOCAL_PARAMETERS = ("device", "checkpoint", "resume", "verbose")
@@ -79,6 +80,16 @@ class SharedParameters(BaseEstimator):
         allowed=[StrOptions(set(BIASES))],
         meaning="Bias of a layer: a number, a number for each unit, or none.",
     )
+    operator: str = parameter(
+        default="dense",
+        allowed=[StrOptions({"dense", *STENCILS})],
+        meaning="What K of a layer is: any matrix, or a stencil of nine or five points on units that form a grid.",
+    )
+    grid_shape: tuple[int, int] | None = parameter(
+        default=None,
+        allowed=[None, tuple, list],
+        meaning="Rows and columns of that grid, whose product is the width; the units are its cells, row by row.",
+    )
     learn_order: bool = parameter(default=False, allowed=["boolean"], meaning="Learn the order too, from `order` on.")
     n_members: int | str = parameter(
         default="auto",
@@ -98,16 +109,41 @@ class SharedParameters(BaseEstimator):
         '"auto" is 8, or 0 for more than 128 features and for `width=None`.',
     )
     alpha: float = parameter(default=3e-4, allowed=[NOT_NEGATIVE], meaning="Decay of all matrices.")
+    alpha_output: float | None = parameter(
+        default=None,
+        allowed=[None, NOT_NEGATIVE],
+        meaning="That of the output map W (the paper's ξ_W); None is `alpha`.",
+    )
+    alpha_smooth: float = parameter(
+        default=0.0,
+        allowed=[NOT_NEGATIVE],
+        meaning="Weight of the squared Laplacian of K (the paper's ξ_K), the mean over the layers.",
+    )
+    alpha_bias: float = parameter(
+        default=0.0,
+        allowed=[NOT_NEGATIVE],
+        meaning="Decay of the layers' biases (the paper's ξ_b), the mean over the layers.",
+    )
+    laplacian: str = parameter(
+        default="time",
+        allowed=[StrOptions(set(LAPLACIANS))],
+        meaning="What `alpha_smooth` smooths: the change of K from layer to layer, or over its rows and columns.",
+    )
     solver: str = parameter(
         default="adam",
-        allowed=[StrOptions({"lbfgs", "bfgs", "adam"})],
-        meaning='Mini-batches with "adam"; all samples at once with the others.',
+        allowed=[StrOptions({"lbfgs", "bfgs", "adam", "paper"})],
+        meaning='Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs"; "paper" is its Alg. 3, '
+        "`max_iter` iterations of BFGS on each of `n_batches` random halves of the samples.",
+    )
+    n_batches: int = parameter(
+        default=10, allowed=[COUNT], meaning='Halves of the samples that "paper" draws one after the other, its m1.'
     )
     max_iter: int | str = parameter(
         default="auto",
         allowed=[COUNT, AUTO],
         meaning='Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
-        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
+        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs"; 15 for "paper", where it is '
+        "its m2, for each half.",
     )
     max_time: float | None = parameter(
         default=None,
@@ -115,7 +151,9 @@ class SharedParameters(BaseEstimator):
         meaning="Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
     )
     tol: float = parameter(
-        default=1e-5, allowed=[NOT_NEGATIVE], meaning='Norm of the gradient at which "lbfgs" and "bfgs" end.'
+        default=1e-5,
+        allowed=[NOT_NEGATIVE],
+        meaning='Norm of the gradient at which "lbfgs" and "bfgs" end, and "paper" leaves a half.',
     )
     learning_rate_init: float = parameter(
         default=1e-2,

@@ -15,6 +15,7 @@ from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.recipe import settled
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.estimators.shaping import Shaping
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import (
     AdamTraining,
     Objective,
@@ -65,6 +66,11 @@ def _fit(
     standardization: Standardization,
     weights: torch.Tensor | None,
 ) -> None:
+    if estimator.solver == "paper":
+        raise InvalidArgumentError(
+            "solver must be one of 'adam', 'lbfgs', 'bfgs' for samples in pieces, got 'paper'; it draws halves of all "
+            "samples, so pass another, or samples that fit into memory"
+        )
     n_features, ranks = len(standardization.mean), ranks_here()
     scales = [standardization, *([estimator.target_scale_] if isinstance(estimator, FractionalRegressor) else [])]
     numbers = [part.tolist() for scale in scales for part in vars(scale).values()]
@@ -91,7 +97,7 @@ def _fit(
         return StreamedAdamTraining(**{each.name: getattr(found, each.name) for each in fields(found)})
 
     held_out = None if validation is None else task(validation, objective.unsmoothed())
-    estimator._train_tasks([task(samples, objective, held_out)], training, recipe.max_iter)
+    estimator._train_tasks([task(samples, objective, held_out)], training, recipe.iterations)
 
 
 @dataclass(frozen=True)

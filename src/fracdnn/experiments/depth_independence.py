@@ -3,17 +3,14 @@
 import copy
 from contextlib import suppress
 from dataclasses import dataclass
-from statistics import median
+from typing import Any
 
 import torch
 
 from fracdnn.datasets import Perfume
-from fracdnn.experiments.jobs import in_parallel
 from fracdnn.experiments.paper_training import level_set_split, paper_network
-from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import BFGS, Iteration
-from fracdnn.report.experiment_figures import depth_independence_figure
 from fracdnn.training import Objective, Regularization, Task, normalize_batch
 
 STARTS = {
@@ -34,30 +31,31 @@ class DepthIndependence:
     class_map: float = 1e-3
     target: float = 0.02
     max_iter: int = 1000
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[int, ...] = tuple(range(20))
 
 
 class Reached(Exception):  # noqa: N818
     """The target is met."""
 
 
-def run(settings: DepthIndependence, perfume: Perfume | None, tick: Tick) -> Numbers:
-    wanted = [(order, start, seed) for order in settings.orders for start in STARTS for seed in settings.seeds]
-    found = in_parallel(_ladder, [(*each, settings) for each in wanted], tick)
-    return {
-        "target": settings.target,
-        "runs": [
-            {"order": order, "start": start, "seed": seed, "steps": steps}
-            for (order, start, seed), steps in zip(wanted, found, strict=True)
-        ],
-    }
+def jobs(settings: DepthIndependence) -> list[dict[str, Any]]:
+    return [
+        {"order": order, "start": start, "seed": seed}
+        for order in settings.orders
+        for start in STARTS
+        for seed in settings.seeds
+    ]
 
 
-def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) -> list[Numbers]:
+def work(settings: DepthIndependence, perfume: Perfume | None, job: dict[str, Any]) -> dict[str, Any]:
+    return {"target": settings.target, "steps": _ladder(**job, settings=settings)}
+
+
+def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) -> list[dict[str, Any]]:
     """Networks of growing depth, each trained to the target."""
     X, _, y, _ = level_set_split(settings.n_points, seed)
     X = normalize_batch(X)
-    steps: list[Numbers] = []
+    steps: list[dict[str, Any]] = []
     coarser: FractionalNetwork | None = None
     for n_layers in settings.depths:
         generator = torch.Generator().manual_seed(seed)
@@ -89,7 +87,7 @@ def prolong(coarse: FractionalNetwork, fine: FractionalNetwork) -> None:
                 wide[j].copy_(torch.lerp(narrow[low], narrow[high], share))
 
 
-def _to_target(task: Task, settings: DepthIndependence) -> Numbers:
+def _to_target(task: Task, settings: DepthIndependence) -> dict[str, Any]:
     evaluations, iterations, reached = 0, 0, False
 
     def closure() -> torch.Tensor:
@@ -114,59 +112,3 @@ def _to_target(task: Task, settings: DepthIndependence) -> Numbers:
         with suppress(Reached):
             optimizer.step(closure)
     return {"iterations": iterations, "evaluations": evaluations, "reached": reached, "first_loss": first}
-
-
-def rows(numbers: Numbers) -> list[Row]:
-    found = []
-    for order in sorted({r["order"] for r in numbers["runs"]}, reverse=True):
-        for start in STARTS:
-            counts = _iterations(numbers, order, start)
-            text = ", ".join(f"{median(c):g}" for c in counts.values())
-            found.append(
-                Row(f"median iterations for N = {_list(counts)}, order {order:g}, start {start}", "constant", text)
-            )
-    return found
-
-
-def _list(counts: dict[int, list[int]]) -> str:
-    return ", ".join(str(n) for n in counts)
-
-
-def _iterations(numbers: Numbers, order: float, start: str, name: str = "iterations") -> dict[int, list[int]]:
-    counts: dict[int, list[int]] = {}
-    for r in numbers["runs"]:
-        if r["order"] == order and r["start"] == start:
-            for step in r["steps"]:
-                counts.setdefault(step["n_layers"], []).append(step[name])
-    return counts
-
-
-def tables(numbers: Numbers) -> list[Table]:
-    depths = [str(step["n_layers"]) for step in numbers["runs"][0]["steps"]]
-    lines = []
-    for order in sorted({r["order"] for r in numbers["runs"]}, reverse=True):
-        for start, words in STARTS.items():
-            iterations = _iterations(numbers, order, start)
-            evaluations = _iterations(numbers, order, start, "evaluations")
-            cells = [
-                f"{median(i):g} ({min(i)} to {max(i)}) / {median(e):g}"
-                for i, e in zip(iterations.values(), evaluations.values(), strict=True)
-            ]
-            lines.append([f"{order:g}", words, *cells])
-    title = (
-        f"Iterations (median, range over the seeds) / evaluations (median) of BFGS to a loss of {numbers['target']:g}"
-    )
-    return [Table(title, ("order", "start", *(f"N = {depth}" for depth in depths)), lines)]
-
-
-PART = Part(
-    name="depth-independence",
-    title="Iterations against the number of layers",
-    full=DepthIndependence(),
-    quick=DepthIndependence(depths=(5, 10), orders=(1.0, 0.5), n_points=200, seeds=(0,)),
-    units=lambda settings: len(settings.orders) * len(STARTS) * len(settings.seeds),
-    run=run,
-    figure=depth_independence_figure,
-    rows=rows,
-    tables=tables,
-)

@@ -1,37 +1,73 @@
-"""The paper's figure of the flow: where a trained network carries the perfumes, and how separable they are there."""
+"""The paper's figure of the flow: how separable the perfumes are after the network, and whether that hints at N."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from fracdnn.datasets import Perfume
-from fracdnn.experiments.jobs import in_parallel
-from fracdnn.experiments.paper_training import Setting, normalized, perfume_split, trained
-from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
+from fracdnn.experiments.arms import networks
+from fracdnn.experiments.fast_training import fit_all
+from fracdnn.experiments.paper_training import Setting, normalized, paper_network, perfume_split
+from fracdnn.experiments.perfume_training import half_batches, perfume_network, train_perfumes
 from fracdnn.experiments.table import PERFUMES
-from fracdnn.report.experiment_figures import flow_figure
+from fracdnn.nn import FractionalNetwork
+from fracdnn.training import accuracy
 
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """The residual and the fractional network of Table 2, trained on all 560 samples."""
+    """Table 2's networks, trained by Alg. 3 for the picture; and by BFGS on all samples at several depths."""
 
-    networks: tuple[Setting, ...] = (PERFUMES, PERFUMES.with_order(0.9))
-    seed: int = 0
+    column: Setting = PERFUMES
+    order: float = 0.9
+    depths: tuple[int, ...] = (1, 2, 5, 10, 20, 35)
+    max_iter: int = 300
+    class_map: float = 1e-4
+    seeds: tuple[int, ...] = tuple(range(10))
 
 
-def run(settings: FlowSettings, perfume: Perfume | None, tick: Tick) -> Numbers:
+def jobs(settings: FlowSettings) -> list[dict[str, Any]]:
+    arms = networks((settings.order,), settings.column.step_size, settings.column.n_layers)
+    found = [{"kind": "picture", **arm, "n_layers": settings.column.n_layers, "seed": 0} for arm in arms[:2]]
+    found += [
+        {"kind": "depth", **arm, "n_layers": depth, "seed": seed}
+        for depth in settings.depths
+        for arm in (arms if depth == settings.column.n_layers else arms[:2])
+        for seed in settings.seeds
+    ]
+    return found
+
+
+def work(settings: FlowSettings, perfume: Perfume | None, job: dict[str, Any]) -> dict[str, Any]:
     assert perfume is not None
-    arguments = [(setting, perfume, settings.seed) for setting in settings.networks]
-    flows = in_parallel(_flow, arguments, tick)
-    start = normalized(settings.networks[0], torch.from_numpy(perfume.data)).numpy()
-    return {
-        "target": perfume.target.tolist(),
-        "start": start.round(6).tolist(),
-        "start_separability": separability(start, perfume.target),
-        "networks": flows,
-    }
+    split = perfume_split(perfume, by_time=False)
+    setting = replace(settings.column, order=job["order"], step_size=job["step_size"], n_layers=job["n_layers"])
+    X, y = normalized(setting, split[0]), split[2]
+    if job["kind"] == "picture":
+        network, generator = perfume_network(setting, split, job["seed"])
+        train_perfumes(setting, network, split, half_batches(setting, len(X), generator))
+    else:
+        generator = torch.Generator().manual_seed(job["seed"])
+        options = {"n_layers": job["n_layers"], "order": job["order"], "step_size": job["step_size"]}
+        network = paper_network(X, y, generator, **options)
+        fit_all(network, X, y, max_iter=settings.max_iter, decay_class_map=settings.class_map)
+    end = _end(network, X)
+    found: dict[str, Any] = {"accuracy": accuracy(network, X, y), "separability": separability(end, y.numpy())}
+    if job["kind"] == "picture":
+        found |= {
+            "start": X.numpy().round(4).tolist(),
+            "end": end.round(4).tolist(),
+            "target": y.tolist(),
+            "start_separability": separability(X.numpy(), y.numpy()),
+        }
+    return found
+
+
+def _end(network: FractionalNetwork, X: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        return network.trajectory(X)[-1].numpy()
 
 
 def separability(states: np.ndarray, target: np.ndarray) -> float:
@@ -41,48 +77,3 @@ def separability(states: np.ndarray, target: np.ndarray) -> float:
 
     scaled = StandardScaler().fit_transform(states)
     return float(LogisticRegression(C=1e4, max_iter=20_000).fit(scaled, target).score(scaled, target))
-
-
-def _flow(setting: Setting, perfume: Perfume, seed: int) -> Numbers:
-    split = perfume_split(perfume, by_time=False)
-    network, outcome = trained(setting, split, seed)
-    with torch.no_grad():
-        end = network.trajectory(normalized(setting, split[0]))[-1].numpy()
-    return {
-        "order": setting.order,
-        "accuracy": outcome.train,
-        "end": end.round(6).tolist(),
-        "separability": separability(end, perfume.target),
-    }
-
-
-def rows(numbers: Numbers) -> list[Row]:
-    here = [Row("linear classifier on Y_0, % right", "-", f"{100 * numbers['start_separability']:.2f}")]
-    for network in numbers["networks"]:
-        words = f"linear classifier on Y_N, order {network['order']:g}, % right"
-        paper = "overlaps" if network["order"] == 1.0 else "separated"
-        here.append(Row(words, paper, f"{100 * network['separability']:.2f}"))
-    return here
-
-
-def tables(numbers: Numbers) -> list[Table]:
-    lines = [["Y_0, no network", "-", f"{100 * numbers['start_separability']:.2f}"]]
-    for network in numbers["networks"]:
-        shares = [f"{100 * network[name]:.2f}" for name in ("accuracy", "separability")]
-        lines.append([f"Y_N, order {network['order']:g}", *shares])
-    headings = ("states", "network's own class map, %", "linear classifier, %")
-    return [Table("Separability of the perfumes before and after the network, on all 560 samples", headings, lines)]
-
-
-PART = Part(
-    name="flow",
-    title="Forward propagation of the perfume data",
-    full=FlowSettings(),
-    quick=FlowSettings(networks=tuple(replace(s, n_batches=10) for s in FlowSettings().networks)),
-    units=lambda settings: len(settings.networks),
-    run=run,
-    figure=flow_figure,
-    rows=rows,
-    tables=tables,
-    needs_perfume=True,
-)

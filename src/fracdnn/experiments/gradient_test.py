@@ -9,9 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fracdnn.datasets import Perfume
-from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
+from fracdnn.experiments.arms import step_factor
 from fracdnn.nn import FractionalNetwork
-from fracdnn.report.figures import gradient_figure
 
 Groups = dict[str, list[Any]]
 Loss = Callable[[], torch.Tensor]
@@ -36,7 +35,7 @@ class Comparison:
     """One order and one adjoint: |central difference − ⟨gradient, direction⟩| / |central difference| by increment.
 
     `cosine` is that between this gradient and the exact one over all K and b, `first_layer` the ratio of their norms at
-    the first layer's K.
+    the first layer's K, and `first_layer_with_c` the same with the factor c, which the printed one lacks, put back.
     """
 
     order: float
@@ -44,6 +43,7 @@ class Comparison:
     errors: dict[str, list[float]]
     cosine: float
     first_layer: float
+    first_layer_with_c: float
 
 
 def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
@@ -59,12 +59,14 @@ def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
         differences = [_central_difference(loss, parameters, directions, size) for size in test.increments]
         errors[name] = [abs(difference - predicted) / abs(difference) for difference in differences]
     ours, theirs = (torch.cat([g.reshape(-1) for g in (*found["K"], *found["b"])]) for found in (gradients, exact))
+    first_layer = float(gradients["K"][0].norm() / exact["K"][0].norm())
     return Comparison(
         order=order,
         adjoint=adjoint,
         errors=errors,
         cosine=float(torch.cosine_similarity(ours, theirs, dim=0)),
-        first_layer=float(gradients["K"][0].norm() / exact["K"][0].norm()),
+        first_layer=first_layer,
+        first_layer_with_c=first_layer * (1.0 if adjoint == "exact" else step_factor(order, test.step_size)),
     )
 
 
@@ -110,43 +112,13 @@ def _central_difference(loss: Loss, parameters: list, directions: list, size: fl
     return (values[0] - values[1]) / (2 * size)
 
 
-def run(test: GradientTest, perfume: Perfume | None, tick: Tick) -> Numbers:
-    """Exact and printed adjoint for every order."""
-    comparisons = []
-    for order in test.orders:
-        comparisons += [asdict(compare(test, order, adjoint)) for adjoint in ("exact", "continuous")]
-        tick()
-    return {"increments": list(test.increments), "comparisons": comparisons}
+def jobs(test: GradientTest) -> list[dict[str, Any]]:
+    return [
+        {"order": order, "adjoint": adjoint}
+        for order in test.orders
+        for adjoint in (("exact", "classical", "continuous") if order == 1.0 else ("exact", "continuous"))
+    ]
 
 
-def rows(numbers: Numbers) -> list[Row]:
-    found = []
-    for adjoint, word in (("exact", "exact adjoint"), ("continuous", "printed adjoint")):
-        worst = max(min(c["errors"][name]) for c in numbers["comparisons"] if c["adjoint"] == adjoint for name in "WKb")
-        paper = "-" if adjoint == "exact" else "agrees"
-        found.append(Row(f"{word} against differences, worst of W, K, b", paper, f"{worst:.0e} relative"))
-    return found
-
-
-def tables(numbers: Numbers) -> list[Table]:
-    lines = []
-    for c in numbers["comparisons"]:
-        smallest = [f"{min(c['errors'][name]):.1e}" for name in ("W", "K", "b")]
-        kind = "exact" if c["adjoint"] == "exact" else "printed"
-        lines.append([f"{c['order']:g}", kind, *smallest, f"{c['cosine']:.3f}", f"{c['first_layer']:.1f}"])
-    headings = ("order", "adjoint", "W", "K", "b", "cosine (K, b)", "first layer")
-    title = "Smallest relative difference to central differences; cosine and first layer's K against the exact gradient"
-    return [Table(title, headings, lines)]
-
-
-PART = Part(
-    name="gradient-test",
-    title="Gradients against finite differences",
-    full=GradientTest(),
-    quick=GradientTest(n_layers=10, n_samples=30),
-    units=lambda settings: len(settings.orders),
-    run=run,
-    figure=gradient_figure,
-    rows=rows,
-    tables=tables,
-)
+def work(test: GradientTest, perfume: Perfume | None, job: dict[str, Any]) -> dict[str, Any]:
+    return {"increments": list(test.increments), **asdict(compare(test, **job))}

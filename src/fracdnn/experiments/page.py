@@ -1,25 +1,37 @@
-"""Tables of results in a page of text: `python -m fracdnn.experiments.page PAGE RESULTS` fills them in.
+"""Results in a page of text: `python -m fracdnn.experiments.page PAGE RESULTS` fills them in.
 
-A table stands between `<!-- table NAME INDEX -->` and `<!-- end -->`; it is made from NAME.json among the results.
+A table stands between `<!-- table NAME INDEX -->` and `<!-- end -->` and is made from NAME.json among the results; the
+one called "claims" is made from all of them. A number in a sentence stands between `<!-- value NAME KEY -->` and
+`<!-- /value -->`.
 """
 
-import json
+import re
 import sys
 from pathlib import Path
 
 from fracdnn import files
+from fracdnn.experiments.claims import all_claims, claims_table
 from fracdnn.experiments.parts import PARTS
+from fracdnn.experiments.results import read_result
 
 
 def filled(text: str, results: Path) -> str:
-    """The page with every table made anew."""
+    """The page with every table and value made anew."""
 
     def table(name: str, index: str) -> str:
-        numbers = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["numbers"]
-        found = PARTS[name].tables(numbers)[int(index)]
+        if name == "claims":
+            found = claims_table(all_claims(results))
+        else:
+            found = PARTS[name].tables(read_result(results / f"{name}.json")["numbers"])[int(index)]
         return f"{found.title}:\n\n{found.markdown()}"
 
-    return files.filled(text, "table", table)
+    def value(match: re.Match[str]) -> str:
+        opening, name, key, closing = match.groups()
+        numbers = read_result(results / f"{name}.json")["numbers"]
+        return f"{opening}{PARTS[name].values(numbers)[key]}{closing}"
+
+    text = files.filled(text, "table", table)
+    return re.sub(r"(<!-- value (\S+) (\S+) -->)[^<]*(<!-- /value -->)", value, text)
 
 
 def main(page: Path, results: Path) -> None:

@@ -37,6 +37,9 @@ class Setting:
     def with_order(self, order: float) -> "Setting":
         return replace(self, order=order)
 
+    def short(self, n_batches: int) -> "Setting":
+        return replace(self, n_batches=n_batches)
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -1,13 +1,14 @@
-"""What every reproduced result has: settings, a run that gives plain numbers, figures and tables made from these."""
+"""What every reproduced result has: jobs that give plain numbers, figures and tables made from these."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fracdnn.datasets import Perfume
+from fracdnn.experiments.statistics import Difference
 
 Numbers = dict[str, Any]
-Tick = Callable[[], None]
+Job = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,45 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A claim of the paper that compares orders, and what was found in each arm: fractional against residual.
+
+    `measure` says what the effects are of, and `better` whether "less" or "more" of it is what the paper claims.
+    """
+
+    name: str
+    paper: str
+    measure: str
+    better: str
+    effects: dict[str, Difference]
+
+
+@dataclass(frozen=True)
 class Part:
     """One result of the paper.
 
-    `run(settings, perfume, tick)` gives numbers that JSON can hold, calling `tick` `units(settings)` times on the way;
-    `figure`, `rows` and `tables` need nothing but these numbers. `full` is the paper's setting, `quick` a smaller one
-    for the same code. `perfume` is None unless `needs_perfume`.
+    `jobs(settings)` lists what is to be run, each a few words and numbers that JSON can hold and no two alike, and
+    `work(settings, perfume, job)` runs one, giving more of them. Both together are a run, and {"runs": […]} are the
+    numbers, which is all that `figure`, `rows`, `tables`, `values` and `claims` need.
+    `full` is the paper's setting, `quick` a smaller one for the same code, `minutes` what `full` may take on two cores.
+    `perfume` is None unless `needs_perfume`. A job `is_chaotic` where its numbers hang on how sums are rounded: only
+    the distribution of runs is a result then. `work` lives in a module of its own, apart from what shows the numbers:
+    the numbers are older than the code once that module, or what it imports, changes.
     """
 
     name: str
     title: str
+    minutes: float
     full: Any
     quick: Any
-    units: Callable[[Any], int]
-    run: Callable[[Any, Perfume | None, Tick], Numbers]
+    jobs: Callable[[Any], list[Job]]
+    work: Callable[[Any, Perfume | None, Job], Numbers]
     figure: Callable[[Numbers], Any]
     rows: Callable[[Numbers], list[Row]]
     tables: Callable[[Numbers], list[Table]]
+    values: Callable[[Numbers], dict[str, str]] = field(default=lambda numbers: {})
+    claims: Callable[[Numbers], list[Claim]] = field(default=lambda numbers: [])
+    is_chaotic: Callable[[Job], bool] = field(default=lambda job: False)
     needs_perfume: bool = False
 
 

@@ -1,27 +1,38 @@
 """All results of the paper, in its order."""
 
-from fracdnn.experiments import (
+from fracdnn.experiments.part import Part
+from fracdnn.experiments.shown import (
     depth_independence,
+    digits,
     flow,
     gradient_test,
     learned_order,
+    line_search,
     mittag_leffler,
     nonsmooth,
+    refinement,
+    stability,
     table,
+    table_as_printed,
     vanishing_gradient,
 )
-from fracdnn.experiments.part import Part
 
 PARTS: dict[str, Part] = {
-    module.PART.name: module.PART
-    for module in (
-        mittag_leffler,
-        gradient_test,
-        flow,
-        vanishing_gradient,
-        table,
-        depth_independence,
-        learned_order,
-        nonsmooth,
+    part.name: part
+    for part in (
+        mittag_leffler.PART,
+        gradient_test.PART,
+        refinement.PART,
+        flow.PART,
+        vanishing_gradient.PART,
+        stability.PART,
+        table.PART,
+        table_as_printed.PART,
+        table_as_printed.SWAPPED,
+        line_search.PART,
+        digits.PART,
+        depth_independence.PART,
+        learned_order.PART,
+        nonsmooth.PART,
     )
 }

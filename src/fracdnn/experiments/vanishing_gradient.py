@@ -1,141 +1,147 @@
-"""The paper's figure on vanishing gradients: first and last layer of plain, residual and fractional networks."""
+"""Gradients over the layers: at a random start for many depths and widths, and during steepest descent on 70 layers."""
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fracdnn.caputo.weights import memory_matrix
 from fracdnn.datasets import Perfume
-from fracdnn.experiments.jobs import in_parallel
+from fracdnn.experiments.arms import networks
+from fracdnn.experiments.fast_training import fit_all
 from fracdnn.experiments.paper_training import paper_network, perfume_split
-from fracdnn.experiments.part import Numbers, Part, Row, Table, Tick
-from fracdnn.report.experiment_figures import vanishing_gradient_figure
-from fracdnn.training import FullBatchTraining, Objective, Task, normalize_batch
+from fracdnn.nn import FractionalNetwork
+from fracdnn.training import Objective, Task, normalize_batch
 from fracdnn.training.history import layer_gradient_norms
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A network: the plain one has no skip connections, order 1 is residual; with the exact or the printed adjoint."""
-
-    residual: bool
-    order: float
-    adjoint: str = "exact"
-
-    @property
-    def name(self) -> str:
-        base = "plain" if not self.residual else "residual" if self.order == 1.0 else f"order {self.order:g}"
-        return base if self.adjoint == "exact" else f"{base}, printed"
-
-
-@dataclass(frozen=True)
 class VanishingGradient:
-    """70 layers, no regularisation, steepest descent on the perfume data, as in the paper; its iterations are ours."""
+    """The perfumes, no regularisation; 70 layers and steepest descent as in the paper, the number of steps is ours.
 
-    kinds: tuple[Kind, ...] = (
-        Kind(False, 1.0),
-        Kind(True, 1.0),
-        Kind(True, 0.9),
-        Kind(True, 0.5),
-        Kind(True, 0.1),
-        Kind(True, 1.0, "continuous"),
-        Kind(True, 0.9, "continuous"),
-        Kind(True, 0.5, "continuous"),
-        Kind(True, 0.1, "continuous"),
+    `printed` are pairs of an order and an adjoint that is trained with; `depths` and `widths` are for the random start.
+    """
+
+    orders: tuple[float, ...] = (0.9, 0.5, 0.1)
+    printed: tuple[tuple[float, str], ...] = (
+        (1.0, "classical"),
+        (1.0, "continuous"),
+        (0.9, "continuous"),
+        (0.5, "continuous"),
+        (0.1, "continuous"),
     )
     n_layers: int = 70
     step_size: float = 0.2
     iterations: int = 100
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = tuple(range(20))
+    depths: tuple[int, ...] = (10, 70, 300)
+    widths: tuple[int, ...] = (2, 16, 64)
+    start_seeds: tuple[int, ...] = tuple(range(10))
 
 
-def run(settings: VanishingGradient, perfume: Perfume | None, tick: Tick) -> Numbers:
+def jobs(settings: VanishingGradient) -> list[dict[str, Any]]:
+    plain = {"network": "plain", "order": 1.0, "step_size": settings.step_size, "adjoint": "exact"}
+    trained = [plain]
+    trained += [{**arm, "adjoint": "exact"} for arm in networks(settings.orders, settings.step_size, settings.n_layers)]
+    trained += [
+        {
+            "network": f"order {order:g}, {'printed' if adjoint == 'continuous' else adjoint}",
+            "order": order,
+            "step_size": settings.step_size,
+            "adjoint": adjoint,
+        }
+        for order, adjoint in settings.printed
+    ]
+    found = [{"kind": "trained", **each, "seed": seed} for each in trained for seed in settings.seeds]
+    found += [
+        {"kind": "start", "network": name, "order": order, "n_layers": depth, "width": width, "seed": seed}
+        for name, order in (("plain", 1.0), *((f"order {order:g}", order) for order in (1.0, *settings.orders)))
+        for width in settings.widths
+        for depth in settings.depths
+        for seed in settings.start_seeds
+    ]
+    return found
+
+
+def work(settings: VanishingGradient, perfume: Perfume | None, job: dict[str, Any]) -> dict[str, Any]:
     assert perfume is not None
-    wanted = [(kind, seed) for kind in settings.kinds for seed in settings.seeds]
-    curves = in_parallel(_curve, [(kind, seed, settings, perfume) for kind, seed in wanted], tick)
-    return {
-        "curves": [
-            {**asdict(kind), "name": kind.name, "seed": seed, **curve}
-            for (kind, seed), curve in zip(wanted, curves, strict=True)
-        ]
-    }
-
-
-def _curve(kind: Kind, seed: int, settings: VanishingGradient, perfume: Perfume) -> Numbers:
     X, _, y, _ = perfume_split(perfume, by_time=False)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(job["seed"])
+    return (_trained if job["kind"] == "trained" else _start)(settings, normalize_batch(X), y, generator, job)
+
+
+def _trained(
+    settings: VanishingGradient, X: torch.Tensor, y: torch.Tensor, generator: torch.Generator, job: dict[str, Any]
+) -> dict[str, Any]:
+    """Norms at the first and last layer at every step, the start among them, the loss, and all layers at both ends."""
     network = paper_network(
         X,
         y,
         generator,
         n_layers=settings.n_layers,
-        order=kind.order,
-        step_size=settings.step_size,
-        residual=kind.residual,
-        adjoint=kind.adjoint,
+        order=job["order"],
+        step_size=job["step_size"],
+        residual=job["network"] != "plain",
+        adjoint=job["adjoint"],
     )
-    task = Task(network, Objective(), normalize_batch(X), y, None, generator)
-    loss = task.loss()
-    loss.backward()
-    norms, losses = [layer_gradient_norms(network)], [float(loss.detach())]
-    history = FullBatchTraining("steepest", settings.iterations, tolerance=0.0).fit(task)
-    norms += history.column("layer_gradients")
-    losses += history.column("loss")
+    before = norms_of(network, X, y)
+    loss = float(Task(network, Objective(), X, y).loss().detach())
+    fit = fit_all(network, X, y, max_iter=settings.iterations, method="steepest", tolerance=0.0, with_norms=True)
+    norms = [before, *fit.norms.tolist()]
     return {
-        "first": [float(f"{norm[0]:.6g}") for norm in norms],
-        "last": [float(f"{norm[-1]:.6g}") for norm in norms],
-        "loss": [float(f"{loss:.6g}") for loss in losses],
-        "status": history.status,
+        "first": [rounded(norm[0]) for norm in norms],
+        "last": [rounded(norm[-1]) for norm in norms],
+        "profile_start": profile(norms[0]),
+        "profile_end": profile(norms[-1]),
+        "loss": rounded(float(fit.losses[-1])) if len(fit.losses) else rounded(loss),
+        "steps": len(fit.losses),
     }
 
 
-def ratio(curve: dict[str, Any]) -> float:
-    """First over last layer, geometric mean over the points of the descent, the start among them."""
-    ratios = torch.tensor(curve["first"], dtype=torch.float64) / torch.tensor(curve["last"], dtype=torch.float64)
-    return float(ratios.log().mean().exp())
+def _start(
+    settings: VanishingGradient, X: torch.Tensor, y: torch.Tensor, generator: torch.Generator, job: dict[str, Any]
+) -> dict[str, Any]:
+    """Norms over the layers of a random network of some depth and width, and what the resolvent predicts."""
+    options = {"n_layers": job["n_layers"], "order": job["order"], "step_size": settings.step_size}
+    width = None if job["width"] == X.shape[1] else job["width"]
+    network = FractionalNetwork(
+        X.shape[1], 20, width=width, residual=job["network"] != "plain", generator=generator, **options
+    ).double()
+    norms = norms_of(network, X, y)
+    predicted = resolvent(job["order"], job["n_layers"] - 1)
+    return {"first": rounded(norms[0]), "last": rounded(norms[-1]), "profile": profile(norms), "resolvent": predicted}
 
 
-def _by_name(numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for curve in numbers["curves"]:
-        groups.setdefault(curve["name"], []).append(curve)
-    return groups
+def norms_of(network: FractionalNetwork, X: torch.Tensor, y: torch.Tensor) -> list[float]:
+    network.zero_grad()
+    Task(network, Objective(), X, y).loss().backward()
+    return layer_gradient_norms(network)
 
 
-def _spread(values: list[float]) -> str:
-    return f"{min(values):.2g} to {max(values):.2g}"
+def profile(norms: list[float], n_points: int = 11) -> list[float]:
+    """Norms at equal distances from the first layer to the last."""
+    places = [round(k * (len(norms) - 1) / (n_points - 1)) for k in range(n_points)]
+    return [rounded(norms[place]) for place in places]
 
 
-def rows(numbers: Numbers) -> list[Row]:
-    paper = {"plain": "vanishes", "residual": "about 0.1", "order 0.9": "same magnitude"}
-    groups = _by_name(numbers)
-    return [
-        Row(f"gradient norm, first / last layer, {name}", paper.get(name, "-"), _spread([ratio(c) for c in curves]))
-        for name, curves in groups.items()
-        if not name.endswith("printed")
-    ]
+def resolvent(order: float, lag: int) -> float:
+    """How much of a change of a layer is left `lag` layers later where f does not depend on the state.
+
+    R_0 = 1, R_m = Σ_k h_k R_{m−k}: about m^(order−1) / (Γ(order) Γ(2−order)).
+    """
+    if order == 1.0 or lag == 0:
+        return 1.0
+    weights = memory_matrix(order, lag + 1)[-1].flip(0)[:lag]  # h_1, …, h_lag
+    found = [1.0]
+    for m in range(1, lag + 1):
+        found.append(float(weights[:m] @ torch.tensor(found[::-1], dtype=torch.float64)))
+    return found[-1]
 
 
-def tables(numbers: Numbers) -> list[Table]:
-    lines = []
-    for name, curves in _by_name(numbers).items():
-        at_start = [c["first"][0] / c["last"][0] for c in curves]
-        steps = " / ".join(str(len(c["loss"]) - 1) for c in curves)
-        spreads = [_spread(each) for each in (at_start, [ratio(c) for c in curves], [c["loss"][-1] for c in curves])]
-        lines.append([name, *spreads, steps])
-    headings = ("network", "first / last at the start", "mean over all steps", "final loss", "steps taken, by seed")
-    return [Table("Gradient norm of (K, b) at the first layer over the last; range over the seeds", headings, lines)]
+def asymptotic_resolvent(order: float, lag: int) -> float:
+    return lag ** (order - 1) / (math.gamma(order) * math.gamma(2 - order))
 
 
-PART = Part(
-    name="vanishing-gradient",
-    title="Gradient norms at the first and last of 70 layers",
-    full=VanishingGradient(),
-    quick=VanishingGradient(iterations=5, seeds=(0,)),
-    units=lambda settings: len(settings.kinds) * len(settings.seeds),
-    run=run,
-    figure=vanishing_gradient_figure,
-    rows=rows,
-    tables=tables,
-    needs_perfume=True,
-)
+def rounded(number: float) -> float:
+    return float(f"{number:.4g}")

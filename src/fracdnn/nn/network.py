@@ -16,6 +16,7 @@ from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import operations
 from fracdnn.nn.engines.by_hand import run
 from fracdnn.nn.engines.choose import ENGINES, LAYERS, NEEDS, choose, fits_kernel, refuse_impossible
+from fracdnn.nn.engines.printed import READINGS
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.signature import options_of, takes_options_of
@@ -24,7 +25,7 @@ from fracdnn.tracing import operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_flag, check_real_tensor
 
 OPERATORS = ("dense", "stencil")
-ADJOINTS = ("exact", "continuous")
+ADJOINTS = ("exact", *READINGS)
 # Kinds of batches whose route is remembered.
 _ROUTES = 16
 
@@ -48,7 +49,9 @@ class FractionalNetwork(nn.Module):
     in place of the width), biases 0.
 
     `adjoint="continuous"` replaces the gradient by the one printed in the paper, which is not the gradient: see
-    `fracdnn.nn.engines.printed`. It is for reproduction only (dense operator, tanh, fixed order and steps).
+    `fracdnn.nn.engines.printed`. "continuous-transposed" leaves ∇_K transposed, as it is printed; "classical" and
+    "classical-transposed" are those of a residual network (order 1), without the sum over later layers. They are for
+    reproduction only (dense operator, tanh, fixed order and steps).
 
     `engine` is what computes it, "auto" or one of those in `fracdnn.nn.engines.choose`, all to the same values up to
     rounding; `engine_` says what the last pass ran on. The other options are those of `fracdnn.nn.Memory`, which
@@ -106,7 +109,7 @@ class FractionalNetwork(nn.Module):
             stencil=check_choice(stencil, "stencil", tuple(STENCILS)),
         )
         self.memory = Memory(n_layers, **memory)
-        self.adjoint = check_choice(adjoint, "adjoint", ADJOINTS)
+        self.adjoint = adjoint
         self.engine = engine
         self.engine_: str | None = None
         self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
@@ -138,7 +141,8 @@ class FractionalNetwork(nn.Module):
         engine, plan = self.route(x, weights)
         if engine == "operations":
             return operations.outputs(self.architecture, plan, x, weights)
-        return run(LAYERS[engine], self.architecture, plan, x, weights)
+        layers = READINGS[self.adjoint] if engine == "printed" else LAYERS[engine]
+        return run(layers, self.architecture, plan, x, weights)
 
     def trajectory(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
@@ -174,6 +178,28 @@ class FractionalNetwork(nn.Module):
         self._engine = engine
         self.may_run_on_kernel = fits_kernel(engine, self.architecture, self.memory)
 
+    @property
+    def adjoint(self) -> str:
+        """What goes back: "exact", or a reading of the paper's."""
+        return self._adjoint
+
+    @adjoint.setter
+    def adjoint(self, adjoint: str) -> None:
+        check_choice(adjoint, "adjoint", ADJOINTS)
+        a, memory = self.architecture, self.memory
+        as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias != "none" and a.has_skip
+        if adjoint != "exact" and not (as_printed and memory.has_one_order_and_step):
+            raise InvalidArgumentError(
+                f"adjoint={adjoint!r} must go with operator='dense', activation='tanh', a bias, residual=True and one "
+                f"fixed order and step size, as in the paper; use adjoint='exact' otherwise"
+            )
+        if adjoint != "exact" and not READINGS[adjoint].reading.has_sum and not memory.is_residual:
+            raise InvalidArgumentError(
+                f"adjoint={adjoint!r} must go with order=1, got {float(memory.order):g}; below it the paper prints "
+                f"adjoint={adjoint.replace('classical', 'continuous')!r}"
+            )
+        self._adjoint = adjoint
+
     def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
         """What a pass of x takes: the engine, which `engine_` then names, and the memory's weights.
 
@@ -197,10 +223,11 @@ class FractionalNetwork(nn.Module):
         return [*plans, *(plan.constants() for plan in plans), self.memory.constants()]
 
     def _new_route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
-        if self.adjoint == "continuous":
+        if self.adjoint != "exact":
             if x.dim() != 2:
                 raise InvalidArgumentError(
-                    f"x must be two-dimensional for adjoint='continuous', got shape {tuple(x.shape)}; samples are rows"
+                    f"x must be two-dimensional for adjoint={self.adjoint!r}, got shape {tuple(x.shape)}; "
+                    f"samples are rows"
                 )
             return "printed", self._plan(x, "exact")
         engine = choose(self.engine, self.architecture, self.memory, x, weights)
@@ -304,12 +331,6 @@ class FractionalNetwork(nn.Module):
             raise InvalidArgumentError(
                 "residual must be True to learn the order or the steps, got False; "
                 "a network without skip connections has neither"
-            )
-        as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias != "none" and a.has_skip
-        if self.adjoint == "continuous" and not (as_printed and memory.has_one_order_and_step):
-            raise InvalidArgumentError(
-                "adjoint='continuous' must go with operator='dense', activation='tanh', a bias, residual=True and one "
-                "fixed order and step size, as in the paper; use adjoint='exact' otherwise"
             )
 
 

@@ -21,11 +21,11 @@ _WITH_SKIP = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.Transfo
 
 
 class FractionalStack(nn.Module):
-    """Layers with memory: Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), the L1 scheme for d_t^order Y = f (paper, Alg. 1).
+    """Layers with memory: Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), the L1 scheme for d_t^order Y = f.
 
-    Each layer f_j maps a state to a tensor of the same shape and must not write into the state it is given (an error).
-    The memory is the skip connection: a layer that adds its input to its result itself, as `nn.TransformerEncoderLayer`
-    does, goes into `fracdnn.nn.WithoutSkip`.
+    This is the paper's Alg. 1. Each layer f_j maps a state to a tensor of the same shape and must not write into the
+    state it is given (an error). The memory is the skip connection: a layer that adds its input to its result itself,
+    as `nn.TransformerEncoderLayer` does, goes into `fracdnn.nn.WithoutSkip`.
 
     Options (`order`, `step_size`, `learn_order`, `learn_steps`, `history`, `tolerance`) as in `fracdnn.nn.Memory`,
     which `stack.memory` is; `order`, `step_sizes` and `history_` give the current values. `len(stack)`, `stack[j]` and

@@ -73,11 +73,13 @@ class Steepest(Direction):
 class InverseHessian(Direction):
     """−H∇f with the full inverse-Hessian approximation of BFGS; O(n²) memory and work.
 
-    H ← (I − ρ s yᵀ) H (I − ρ y sᵀ) + ρ s sᵀ, ρ = 1/(yᵀs); before the first update H is scaled to
-    sᵀs/sᵀy (Nocedal & Wright, eq. 6.17; the longer of the two usual scales, since BFGS mends too large an H faster).
+    H ← (I − ρ s yᵀ) H (I − ρ y sᵀ) + ρ s sᵀ, ρ = 1/(yᵀs), from H = I. If `scaled`, the first step is of unit size at
+    most, and before the first update H becomes sᵀs/sᵀy · I (Nocedal & Wright, eq. 6.17; the longer of the two usual
+    scales, since BFGS mends too large an H faster).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, scaled: bool = True) -> None:
+        self._scaled = scaled
         self._matrix: torch.Tensor | None = None
 
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -85,7 +87,7 @@ class InverseHessian(Direction):
 
     def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
         if self._matrix is None:
-            scale = (step @ step) / curvature
+            scale = (step @ step) / curvature if self._scaled else step.new_ones(())
             self._matrix = torch.diag(scale.expand(step.numel())).contiguous()
         image = self._matrix @ gradient_change
         rho = 1.0 / curvature
@@ -102,7 +104,7 @@ class InverseHessian(Direction):
         return self._matrix is None
 
     def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
-        return _quasi_newton_length(gradient, self.is_fresh())
+        return _quasi_newton_length(gradient, self._scaled and self.is_fresh())
 
     def state(self) -> dict[str, Any]:
         return {} if self._matrix is None else {"matrix": self._matrix}
@@ -162,6 +164,6 @@ class LimitedMemory(Direction):
         self._steps, self._changes = list(state.get("steps", ())), list(state.get("changes", ()))
 
 
-def _quasi_newton_length(gradient: torch.Tensor, fresh: bool) -> float:
-    """1, the Newton step; without curvature yet, a step of unit size at most."""
-    return min(1.0, 1.0 / max(float(gradient.abs().sum()), 1e-30)) if fresh else 1.0
+def _quasi_newton_length(gradient: torch.Tensor, unit_size: bool) -> float:
+    """1, the Newton step; to be asked for without curvature yet: a step of unit size at most."""
+    return min(1.0, 1.0 / max(float(gradient.abs().sum()), 1e-30)) if unit_size else 1.0

@@ -16,9 +16,10 @@ from torch.linalg import vector_norm
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.optim.armijo import Armijo, search
 from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
-from fracdnn.validation import check_count, check_positive
+from fracdnn.validation import check_choice, check_count, check_positive
 
 Closure = Callable[[], torch.Tensor | float]
+INITIAL_MATRICES = ("scaled", "identity")
 
 # sᵀy below this fraction of ‖s‖‖y‖ tells nothing of the curvature.
 _CURVATURE = 1e-10
@@ -258,14 +259,19 @@ class BFGS(LineSearchOptimizer):
     """The paper's optimiser: full BFGS with Armijo search. Options as in `LineSearchOptimizer`.
 
     O(n²) memory and work for n parameters. The direction is reset to steepest descent when it is not one of descent;
-    updates with sᵀy ≤ 0 are skipped; the first step has length 1/‖g‖₁ and the first update scales the matrix.
+    updates with sᵀy ≤ 0 are skipped.
+
+    `initial_matrix` is what the inverse Hessian H begins with, at first and after each reset: "scaled" takes 1/‖g‖₁ as
+    the first length and scales H = I before its first update, by the curvature found; "identity" is the textbook's
+    H = I, first length 1, never scaled.
 
     Against SciPy's BFGS, which searches for Wolfe's conditions: 0.9 to 1.3 times its evaluations on the test functions
     of Rosenbrock, Beale and Powell; three times on a quadratic of condition 1000, where an exact search pays.
     """
 
-    def __init__(self, params: Iterable[Any], **options: Any) -> None:
-        super().__init__(params, InverseHessian(), **options)
+    def __init__(self, params: Iterable[Any], *, initial_matrix: str = "scaled", **options: Any) -> None:
+        scaled = check_choice(initial_matrix, "initial_matrix", INITIAL_MATRICES) == "scaled"
+        super().__init__(params, InverseHessian(scaled=scaled), **options)
 
 
 class LBFGS(LineSearchOptimizer):

@@ -1,38 +1,13 @@
-"""Figures of trained networks: accuracy, flow, gradients over layers, depth, order, non-smooth functions."""
+"""Figures of trained networks: level sets, flow, depth."""
 
 from typing import Any
 
 import numpy as np
 
-from fracdnn.report.figures import BLUE, ORANGE, PALETTE, VERMILION, new_figure
+from fracdnn.report.figures import BLUE, ORANGE, PALETTE, new_figure
 
 # Twenty classes: ten colours that differ in lightness too, each with a full and an open marker.
 _TEN = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F", "#7B3294")
-
-
-def accuracy_figure(runs: list[dict[str, Any]], paper: dict[tuple[str, float], tuple[str, str]]) -> Any:
-    """Each run's accuracy as a dot, the paper's as a bar across."""
-    figure = new_figure(9, 3.8)
-    panels = figure.subplots(1, 2, width_ratios=(2, 4))
-    for axes, data, title in zip(panels, ("CLS", "PD"), ("level sets", "perfumes"), strict=True):
-        labels: list[str] = []
-        for (name, order), (train, test) in paper.items():
-            if name != data:
-                continue
-            chosen = [r for r in runs if r["setting"]["data"] == data and r["setting"]["order"] == order]
-            columns = [("train", False, "training", train), ("test", data == "PD", "test", test)]
-            for key, by_time, word, printed in columns:
-                x = len(labels)
-                values = [100 * r[key] for r in chosen if r["by_time"] == by_time]
-                axes.plot([x] * len(values), values, "o", color=BLUE, alpha=0.6, label="here, each seed")
-                axes.plot([x - 0.3, x + 0.3], [float(printed)] * 2, color=VERMILION, linewidth=3, label="paper")
-                labels.append(f"order {order:g}\n{word}")
-        axes.set_xticks(range(len(labels)), labels, fontsize=8)
-        axes.set(title=title, ylabel="accuracy, %")
-    handles, names = panels[0].get_legend_handles_labels()
-    unique = dict(zip(names, handles, strict=True))
-    panels[1].legend(unique.values(), unique.keys(), frameon=False, loc="lower left")
-    return figure
 
 
 def level_set_figure(points: np.ndarray, target: np.ndarray, wrong: np.ndarray, flow: np.ndarray, loss: list) -> Any:
@@ -54,10 +29,10 @@ def level_set_figure(points: np.ndarray, target: np.ndarray, wrong: np.ndarray, 
 
 def flow_figure(numbers: dict[str, Any]) -> Any:
     """Start (squares) and end (dots) of all samples, a colour for each class; same scale in both panels."""
-    networks = numbers["networks"]
+    networks = [r for r in numbers["runs"] if r["kind"] == "picture"]
     figure = new_figure(5.2 * len(networks), 5)
     panels = figure.subplots(1, len(networks), sharex=True, sharey=True, squeeze=False)[0]
-    start, target = np.array(numbers["start"]), np.array(numbers["target"])
+    start, target = np.array(networks[0]["start"]), np.array(networks[0]["target"])
     for axes, network in zip(panels, networks, strict=True):
         end = np.array(network["end"])
         for label in np.unique(target):
@@ -71,29 +46,6 @@ def flow_figure(numbers: dict[str, Any]) -> Any:
         axes.set(title=f"order {network['order']:g}: linear classifier {share:.1f} %", xlabel="first feature (scaled)")
     panels[0].set_ylabel("second feature (scaled)")
     figure.suptitle("Perfumes before (squares) and after (circles) the network; classes 11 to 20 are open", fontsize=10)
-    return figure
-
-
-def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
-    """Gradient norm of the first (dashed) and last (solid) layer over the steps; exact and printed adjoint."""
-    figure = new_figure(11, 4.2)
-    panels = figure.subplots(1, 2, sharey=True)
-    curves = [c for c in numbers["curves"] if c["seed"] == numbers["curves"][0]["seed"]]
-    names = list(dict.fromkeys(c["name"].removesuffix(", printed") for c in curves))
-    colours = dict(zip(names, PALETTE, strict=False))
-    titles = (("exact", "exact gradient"), ("continuous", "the paper's printed adjoint"))
-    for axes, (adjoint, title) in zip(panels, titles, strict=True):
-        for c in curves:
-            if c["adjoint"] == adjoint:
-                name = c["name"].removesuffix(", printed")
-                steps = range(len(c["first"]))
-                # A mark at the start: a network that finds no step has nothing else to show.
-                options = {"color": colours[name], "linewidth": 1.3, "markevery": [0]}
-                axes.semilogy(steps, c["last"], "s-", **options, label=f"{name}, last layer")
-                axes.semilogy(steps, c["first"], "o--", **options, label=f"{name}, first layer")
-        axes.set(xlabel="step of steepest descent", title=title)
-    panels[0].set_ylabel("norm of the gradient of $(K, b)$")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
@@ -114,47 +66,6 @@ def depth_independence_figure(numbers: dict[str, Any]) -> Any:
         axes.set_yscale("symlog", linthresh=1)
         axes.set_xticks(depths, [str(depth) for depth in depths])
         axes.set(xlabel="number of layers $N$, $T = N\\tau$ fixed", title=f"start: {start}")
-    panels[0].set_ylabel(f"iterations to a loss of {numbers['target']:g}")
-    panels[0].legend(frameon=False)
-    return figure
-
-
-def learned_order_figure(numbers: dict[str, Any]) -> Any:
-    """Above, where the order ends against where it starts; below, test accuracy of learned and of fixed orders."""
-    runs = numbers["runs"]
-    sets = list(dict.fromkeys(r["data"] for r in runs))
-    figure = new_figure(9, 6)
-    panels = figure.subplots(2, len(sets), squeeze=False, sharex=True)
-    for (upper, lower), data in zip(panels.T, sets, strict=True):
-        learned = [r for r in runs if r["data"] == data and r["learned"]]
-        fixed = [r for r in runs if r["data"] == data and not r["learned"]]
-        upper.plot([0, 1], [0, 1], ":", color="0.4", label="unchanged")
-        upper.plot([r["start"] for r in learned], [r["order"] for r in learned], "o", color=VERMILION, alpha=0.6)
-        upper.set(title={"CLS": "level sets", "PD": "perfumes"}[data], ylabel="learned order", ylim=(-0.03, 1.03))
-        upper.legend(frameon=False)
-        lower.plot([r["start"] for r in fixed], [100 * r["test"] for r in fixed], "x", color=BLUE, label="fixed")
-        ends = [r["order"] for r in learned]
-        lower.plot(
-            ends, [100 * r["test"] for r in learned], "o", color=VERMILION, alpha=0.6, label="learned, at its end"
-        )
-        lower.set(xlabel="order (above: at the start)", ylabel="test accuracy, %")
-        lower.legend(frameon=False)
-    return figure
-
-
-def nonsmooth_figure(numbers: dict[str, Any]) -> Any:
-    """Error over the order for each target; median, and each seed as a dot."""
-    runs = numbers["runs"]
-    targets = list(dict.fromkeys(r["target"] for r in runs))
-    figure = new_figure(3 * len(targets), 3.4)
-    panels = figure.subplots(1, len(targets), sharey=True, squeeze=False)[0]
-    for axes, target in zip(panels, targets, strict=True):
-        chosen = [r for r in runs if r["target"] == target]
-        axes.semilogy([r["order"] for r in chosen], [r["error"] for r in chosen], "o", color=BLUE, alpha=0.5)
-        orders = sorted({r["order"] for r in chosen})
-        medians = [float(np.median([r["error"] for r in chosen if r["order"] == order])) for order in orders]
-        axes.semilogy(orders, medians, "-", color=VERMILION, label="median")
-        axes.set(xlabel="order", title=target)
-    panels[0].set_ylabel("root mean square error")
+    panels[0].set_ylabel(f"iterations to a loss of {runs[0]['target']:g}")
     panels[0].legend(frameon=False)
     return figure

@@ -31,11 +31,12 @@ def solution_figure(numbers: dict[str, Any]) -> Any:
     """Exact and numerical solution over time, and the error at the final time over the step size."""
     figure = new_figure(9, 3.6)
     left, right = figure.subplots(1, 2)
-    left.plot(numbers["t"], numbers["exact"], color=BLUE, linewidth=3, label="exact, Mittag-Leffler")
-    left.plot(numbers["t"], numbers["numerical"], color=VERMILION, linewidth=1.5, linestyle="--", label="L1 scheme")
+    (curve,) = (r["curve"] for r in numbers["runs"] if "curve" in r)
+    left.plot(curve["t"], curve["exact"], color=BLUE, linewidth=3, label="exact, Mittag-Leffler")
+    left.plot(curve["t"], curve["numerical"], color=VERMILION, linewidth=1.5, linestyle="--", label="L1 scheme")
     left.set(xlabel="time $t$", ylabel="solution $u(t)$", title=r"$d_t^{0.5}\,u = -4u$, $u(0) = 0.5$")
     left.legend(frameon=False)
-    steps, errors = numbers["step_sizes"], numbers["errors"]
+    steps, errors = ([r[name] for r in numbers["runs"]] for name in ("step_size", "error"))
     right.loglog(steps, errors, "o-", color=VERMILION, label="L1 scheme")
     right.loglog(steps, [errors[0] * step / steps[0] for step in steps], ":", color="0.4", label="first order")
     right.set(xlabel=r"step size $\tau$", ylabel="error at the final time", title="Convergence")
@@ -50,12 +51,17 @@ def gradient_figure(numbers: dict[str, Any]) -> Any:
     """Error of gradients against central differences for W, K, b, exact and printed adjoint."""
     figure = new_figure(11, 3.8)
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
-    increments, comparisons = numbers["increments"], numbers["comparisons"]
+    comparisons = numbers["runs"]
+    increments = comparisons[0]["increments"]
     orders = sorted({c["order"] for c in comparisons}, reverse=True)
     colours = dict(zip(orders, (BLUE, GREEN, PURPLE, VERMILION), strict=False))
     for axes, name in zip(panels, ("W", "K", "b"), strict=True):
         for c in comparisons:
-            style, word = {"exact": ("o-", "exact"), "continuous": ("x--", "printed")}[c["adjoint"]]
+            style, word = {
+                "exact": ("o-", "exact"),
+                "classical": ("+:", "classical"),
+                "continuous": ("x--", "printed"),
+            }[c["adjoint"]]
             options = {"color": colours[c["order"]], "markersize": 4, "linewidth": 1.2}
             axes.loglog(increments, c["errors"][name], style, **options, label=f"{word}, order {c['order']:g}")
         largest = max(c["errors"][name][0] for c in comparisons if c["adjoint"] == "exact")

@@ -5,13 +5,29 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.report.planes import class_trace, principal_axes
-from fracdnn.report.plots import OUTLINE, Plot, axis, class_key, label, numbers, padded, picked, shown_note
+from fracdnn.report.planes import class_trace
+from fracdnn.report.plots import (
+    OUTLINE,
+    Plot,
+    axis,
+    class_key,
+    colour_ends,
+    colours_told,
+    label,
+    numbers,
+    padded,
+    picked,
+    shown_note,
+)
+from fracdnn.report.projection import Plane, answer_plane, nearest_share
 from fracdnn.report.subject import SHOWN, Subject
 
 MOST_STATES = 101
 # What a file may hold of the flow, and what memory may hold of the trajectory, in numbers.
 FILE_NUMBERS, MEMORY_NUMBERS = 300_000, 20_000_000
+
+# A plane in which fewer samples lie nearest to the centre of their class says too little to be shown.
+LEAST_NEAREST = 0.5
 
 # From where a spatial plot is seen at first: far enough for its axis titles.
 EYE = {"x": 1.55, "y": 1.55, "z": 1.1}
@@ -25,10 +41,17 @@ def flow_plot(subject: Subject) -> Plot:
     shown = subject.shown(_limit(subject, len(states)))
     groups = _groups(subject, shown)
     order = np.concatenate(groups)
+    plot = Plot("flow", "Flow through the layers", "")
     flow = subject.estimator.trajectory(subject.X[shown])[states][:, order].astype(np.float64)
+    if not np.isfinite(flow).all():
+        plot.note = "The states are not finite, so that there is nothing to draw."
+        return plot
     places, titles, seen = _places(flow, subject, shown[order])
+    if not titles:
+        plot.note = seen
+        return plot
     values = np.ascontiguousarray(places.transpose(0, 2, 1), dtype="<f4")
-    plot = Plot("flow", "Flow through the layers", "", _traces(subject, shown, groups, places.shape[2]))
+    plot.data = _traces(subject, shown, groups, places.shape[2])
     plot.layout = {"showlegend": False, **_axes(titles, places)}
     if subject.width == 1 and subject.classifies:
         names = [label(name, 12) for name in subject.labels]
@@ -42,9 +65,12 @@ def flow_plot(subject: Subject) -> Plot:
     }
     thinned = "" if len(states) == subject.n_layers + 1 else f" The slider stops at {len(states)} states."
     coloured = "class" if subject.classifies else "observed value"
+    n_members = len(subject.estimator.members_)
+    first = f" Shown is the first of {n_members} members." if n_members > 1 else ""
+    far = "" if subject.classifies else colours_told(subject.y[shown, 0])
     plot.caption = (
-        f"Where the held-out samples are after each layer, coloured by {coloured}: {seen}; "
-        f"move the slider or press play. {shown_note(subject, shown)}{thinned}"
+        f"Where the held-out samples are after each layer, coloured by {coloured}: {seen}. "
+        f"Move the slider or press play.{first} {far}{shown_note(subject, shown)}{thinned}"
     )
     return plot
 
@@ -74,10 +100,41 @@ def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np
         # In space there is room for a word only.
         titles = ["first", "second", "third"] if width == 3 else ["first coordinate", "second coordinate"]
         return flow, titles, f"the state has {width} coordinates, which are the axes"
-    mean, directions, shares = principal_axes(flow.reshape(-1, width))
-    titles = [f"{word} component ({share:.0%})" for word, share in zip(("first", "second"), shares, strict=True)]
-    seen = f"the states have {width} coordinates, seen along the first two principal components of all states together"
-    return (flow - mean) @ directions.T, titles, seen
+    plane = answer_plane(flow[-1], _output_weights(subject), classifies=subject.classifies)
+    places = plane.places(flow)
+    return places, *_plane_told(subject, plane, places[-1], samples)
+
+
+def _output_weights(subject: Subject) -> np.ndarray:
+    return subject.estimator.network_.W.detach().cpu().numpy().astype(np.float64)
+
+
+def _plane_told(subject: Subject, plane: Plane, last: np.ndarray, samples: np.ndarray) -> tuple[list[str], str]:
+    """Axis titles and what one sees; no titles where that is too little, and why."""
+    across = plane.shares[1] == 0
+    names = ["answer", "spread across it"] if across else ["first direction", "second direction"]
+    titles = [f"{name} ({share:.0%})" if share else name for name, share in zip(names, plane.shares, strict=True)]
+    if not subject.classifies:
+        seen = "to the right the predicted value grows" if across else "the plane in which the outputs change most"
+        return titles, f"{seen}; earlier states show it as if the layers ended there"
+    if len(_output_weights(subject)) < 4:
+        axes = "the first axis" if across else "this plane"
+        return (
+            titles,
+            f"the class scores depend on {axes} alone; earlier states show them as if the layers ended there",
+        )
+    near = nearest_share(last, subject.places(subject.predicted)[samples])
+    if near < LEAST_NEAREST:
+        why = (
+            f"No plane shows how the classes part: even in the one in which their scores change most "
+            f"({plane.shares.sum():.0%} of it), {near:.0%} of the samples lie nearest to the centre of their class."
+        )
+        return [], why
+    seen = (
+        f"the plane in which the scores of the classes change most, {plane.shares.sum():.0%} of it; after the last "
+        f"layer {near:.0%} of the samples lie nearest to the centre of the class that is predicted for them"
+    )
+    return titles, seen
 
 
 def _traces(subject: Subject, shown: np.ndarray, groups: list[np.ndarray], dimensions: int) -> list[dict[str, Any]]:
@@ -90,7 +147,9 @@ def _traces(subject: Subject, shown: np.ndarray, groups: list[np.ndarray], dimen
         ]
     colours = numbers(subject.y[shown, 0])
     bar = {"thickness": 12, "title": {"text": "observed", "side": "right"}}
+    low, high = colour_ends(subject.y[shown, 0])
     marker = {"color": colours, "colorscale": "Viridis", "size": size, "line": OUTLINE, "colorbar": bar}
+    marker |= {"cmin": low, "cmax": high}
     return [{"type": kind, "mode": "markers", "marker": marker, "hovertemplate": f"{hover}<extra></extra>"}]
 
 

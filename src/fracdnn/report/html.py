@@ -9,24 +9,23 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
-from fracdnn.estimators.reliability import BINS
 from fracdnn.files import write_whole
+from fracdnn.report.calibration import reliability_plot
+from fracdnn.report.confusion import confusion_plot
+from fracdnn.report.dependence import dependence_plot
 from fracdnn.report.flow import flow_plot
-from fracdnn.report.importance import importance_plot
+from fracdnn.report.headline import headline, tiles
+from fracdnn.report.importance import importance_plot, measured
+from fracdnn.report.memory import memory_plot
+from fracdnn.report.network import network_facts
 from fracdnn.report.planes import region_plot
-from fracdnn.report.plots import (
-    Plot,
-    confusion_plot,
-    gradient_plot,
-    memory_plot,
-    prediction_plot,
-    reliability_plot,
-    training_plot,
-)
+from fracdnn.report.plots import Plot, Table
+from fracdnn.report.ranking import ranking_plots
+from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
+from fracdnn.report.texts import is_number
+from fracdnn.report.training import gradient_plot, training_plot
 from fracdnn.version import versions
 
 _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
@@ -41,92 +40,88 @@ def write_report(
     title: str,
     details: dict[str, str] | None = None,
     columns: Mapping[str, Sequence[int]] | None = None,
+    left_out: Mapping[str, str] | None = None,
+    trained_with: Mapping[str, str] | None = None,
 ) -> Path:
     """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
     a table; `columns` says which features (numbers from 0 on) were made of a column, such as a category's: their
-    importance is that of the column. The file, about 5 to 7 MB, holds its scripts and data, asks for nothing from the
-    network, and is whole or absent. Scatter plots show at most 2,000 samples; the figures at the top count all.
+    importance is that of the column; `left_out` says of other columns why the model does without them;
+    `trained_with` are the versions of the training, where they may be others than today's. The file, about 5 to 7 MB,
+    holds its scripts and data, asks for nothing from the network, and is whole or absent. Scatter plots show at most
+    2,000 samples, and what takes long is measured on as few as its caption says; the figures at the top count all.
     """
-    page = _page(subject_of(estimator, X, y, columns), title, details or {})
+    subject = subject_of(estimator, X, y, columns)
+    plots = _plots(subject, left_out or {})
+    page = _page(subject, title, plots, _tables(subject, details or {}, trained_with or {}))
     return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
-def _page(subject: Subject, title: str, details: dict[str, str]) -> str:
+def _page(subject: Subject, title: str, plots: list[Plot], tables: dict[str, dict[str, str]]) -> str:
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    plots = _plots(subject)
     # Values are escaped unless they are marked as safe; what a browser runs is named by its hash, so nothing else runs.
     scripts = [get_plotlyjs(), _resource("report.js")]
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_resource("report.html"))
-    return template.render(
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.tests["number"] = is_number
+    return environment.from_string(_resource("report.html")).render(
         title=title,
         kind="Classification" if subject.classifies else "Regression",
         style=_resource("report.css"),
-        tiles=_tiles(subject),
+        headline=headline(subject),
+        tiles=tiles(subject),
         plots=plots,
-        tables=_tables(subject, details),
+        tables=tables,
         scripts=scripts,
         hashes=[_hash(script) for script in scripts],
-        data=_as_json({plot.name: _drawn(plot) for plot in plots if not plot.note}),
+        data=_as_json({each.name: _drawn(each) for plot in plots for each in plot.drawn}),
     )
 
 
-def _plots(subject: Subject) -> list[Plot]:
-    history = subject.estimator.history_
-    classes = subject.classifies
-    answers = [confusion_plot(subject), reliability_plot(subject)] if classes else [prediction_plot(subject)]
-    shape = [*answers, importance_plot(subject), region_plot(subject), flow_plot(subject), memory_plot(subject)]
-    return [*shape, training_plot(history), gradient_plot(history)]
-
-
-def _tiles(subject: Subject) -> list[dict[str, str]]:
-    """The figures at the top: a word, a value, and what to compare it with."""
-    estimator, history = subject.estimator, subject.estimator.history_
-    order = f"learned, from {estimator.order:.4g}" if estimator.learn_order else "fixed"
-    n_iterations = len(history.records)
-    shape = [
-        _tile("Held-out samples", f"{subject.n:,}", f"{len(subject.features)} feature{_s(len(subject.features))}"),
-        _tile("Order", f"{estimator.order_:.4g}", order),
-        _tile("Layers", f"{subject.n_layers}", f"of width {subject.width}"),
-        _tile("Training", history.status or "unknown", f"{n_iterations:,} iteration{_s(n_iterations)}"),
-    ]
+def _plots(subject: Subject, left_out: Mapping[str, str]) -> list[Plot]:
+    """What there is to see of this model and these samples, the most important first."""
+    history, n_members = subject.estimator.history_, len(subject.estimator.members_)
     if subject.classifies:
-        return [*_class_tiles(subject), *shape]
-    r2 = "undefined" if subject.r2 is None else f"{subject.r2:.4f}"
-    deviation = float(subject.y.std(axis=0).mean())
-    rmse = _tile("RMSE", f"{subject.rmse:.4g}", f"standard deviation of y: {deviation:.4g}")
-    return [_tile("R²", r2, "1 is exact, 0 no better than the mean"), rmse, *shape]
+        answers = [confusion_plot(subject), reliability_plot(subject), *ranking_plots(subject)]
+    else:
+        answers = [prediction_plot(subject), residual_plot(subject)]
+    importances, regions = measured(subject), region_plot(subject)
+    # Regions show all that there is to one or two features.
+    depends = dependence_plot(subject, importances) if regions is None else regions
+    reasons = [importance_plot(subject, importances), depends, _without_plot("left-out", "Columns left out", left_out)]
+    network = [flow_plot(subject), memory_plot(subject)]
+    facts = _without_plot("network", "The network", network_facts(subject))
+    training = [training_plot(history, n_members), gradient_plot(history), facts]
+    return [plot for plot in (*answers, *reasons, *network, *training) if plot is not None]
 
 
-def _class_tiles(subject: Subject) -> list[dict[str, str]]:
-    shares = np.bincount(subject.codes) / subject.n
-    loss = "undefined" if subject.log_loss is None else f"{subject.log_loss:.4f}"
-    entropy = -float((shares[shares > 0] * np.log(shares[shares > 0])).sum())
-    return [
-        _tile("Accuracy", f"{subject.accuracy:.1%}", f"largest class alone: {shares.max():.1%}"),
-        _tile("Log-loss", loss, f"shares of the classes alone: {entropy:.4f}"),
-        _tile("Calibration error", f"{subject.reliability.error:.4f}", f"ECE of {BINS} bins; 0 is exact"),
-    ]
+def _without_plot(name: str, heading: str, facts: Mapping[str, str]) -> Plot | None:
+    """A table alone; None without facts."""
+    table = Table([], [[str(word), str(text)] for word, text in facts.items()])
+    return Plot(name, heading, "", table=table) if facts else None
 
 
-def _tile(word: str, value: str, beside: str) -> dict[str, str]:
-    kind = "figure" if value[:1].isdigit() or value.startswith("-") else "words"
-    return {"word": word, "value": value, "beside": beside, "kind": kind}
-
-
-def _s(n: int) -> str:
-    return "" if n == 1 else "s"
-
-
-def _tables(subject: Subject, details: dict[str, str]) -> dict[str, dict[str, str]]:
+def _tables(subject: Subject, details: Mapping[str, str], trained_with: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """By heading, without those that are empty; the last is of little interest to most readers."""
     parameters = subject.estimator.get_params(deep=False)
     settings = {"estimator": type(subject.estimator).__name__}
     settings |= {name: str(value) for name, value in parameters.items() if name not in _NOT_SHOWN}
-    tables = {"Versions": versions(), "Settings": settings}
-    return {"Details": {str(k): str(v) for k, v in details.items()}, **tables} if details else tables
+    tables = {
+        "Details": {str(name): str(value) for name, value in details.items()},
+        "Versions": _versions(trained_with),
+        "Settings": settings,
+    }
+    return {heading: rows for heading, rows in tables.items() if rows}
+
+
+def _versions(trained_with: Mapping[str, str]) -> dict[str, str]:
+    """Those of the training, and of the report where it was made with others."""
+    now = versions()
+    trained = dict(trained_with) or now
+    others = {name: now[name] for name in now if trained.get(name, now[name]) != now[name]}
+    return {str(n): str(v) + (f" (report: {others[n]})" if n in others else "") for n, v in trained.items()}
 
 
 def _drawn(plot: Plot) -> dict[str, Any]:

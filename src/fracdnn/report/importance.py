@@ -1,5 +1,6 @@
 """Which columns a model relies on: how much worse its answers become when the cells of one are shuffled."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,36 +13,59 @@ from fracdnn.report.subject import SHOWN, Subject
 
 REPEATS, MOST_BARS = 5, 20
 # Answers that a report waits for at most, and samples below which an importance says little.
-MOST_ANSWERS, LEAST_SAMPLES = 200_000, 100
+MOST_ANSWERS, LEAST_SAMPLES = 80_000, 40
 
 
 _LEAST = float(np.finfo(np.float64).eps)
 
 
-def importance_plot(subject: Subject) -> Plot:
-    """The most important columns as bars, the first at the top, with the deviation over shuffles."""
-    plot = Plot("importance", "Importance of columns", "")
-    samples = _samples(subject)
+@dataclass(frozen=True)
+class Importances:
+    """What each column of a subject is worth, with the deviation over shuffles, and the samples it is measured on.
+
+    `why_not` says why nothing was measured, where it was not.
+    """
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    samples: np.ndarray
+    why_not: str = ""
+
+    def best(self, most: int) -> list[int]:
+        """The columns that are worth more than their deviation, the first of them first."""
+        clear = np.flatnonzero(self.mean > self.deviation)
+        return clear[np.argsort(-self.mean[clear], kind="stable")][:most].tolist()
+
+
+def measured(subject: Subject) -> Importances:
+    samples, why_not = _samples(subject), ""
     if len(subject.columns) * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
-        plot.note = f"{len(subject.columns):,} columns are too many to shuffle each of them."
+        why_not = f"{len(subject.columns):,} columns are too many to shuffle each of them."
     elif not subject.classifies and not np.ptp(subject.y[samples], axis=0).all():
-        plot.note = "Without different values of the target there is no R² that shuffled columns could lower."
+        why_not = "Without different values of the target there is no R² that shuffled columns could lower."
     elif not len(samples):
-        plot.note = "No sample has a class that the training knows."
+        why_not = "No sample has a class that the training knows."
+    if why_not:
+        return Importances(np.empty(0), np.empty(0), samples, why_not)
+    return Importances(*importances(subject, samples), samples)
+
+
+def importance_plot(subject: Subject, found: Importances) -> Plot:
+    """The most important columns as bars, the first at the top, with the deviation over shuffles."""
+    plot = Plot("importance", "Importance of columns", "", note=found.why_not)
     if plot.note:
         return plot
-    mean, deviation = importances(subject, samples)
-    order = np.argsort(-mean, kind="stable")[:MOST_BARS]
+    order = np.argsort(-found.mean, kind="stable")[:MOST_BARS]
     names = [label(list(subject.columns)[k]) for k in order]
     bars = {
         "type": "bar",
         "orientation": "h",
-        "x": numbers(mean[order]),
+        "x": numbers(found.mean[order]),
         "y": list(range(len(order))),
         "text": names,
         "textposition": "none",
         "marker": {"color": BLUE, "opacity": 0.75},
-        "error_x": {"type": "data", "array": numbers(deviation[order]), "color": GREY, "thickness": 1.5},
+        "error_x": {"type": "data", "array": numbers(found.deviation[order]), "color": GREY, "thickness": 1.5},
         "hovertemplate": "%{text}<br>%{x:.4g} ± %{error_x.array:.2g}<extra></extra>",
     }
     word = "increase of the log-loss" if subject.classifies else "decrease of R²"
@@ -52,7 +76,7 @@ def importance_plot(subject: Subject) -> Plot:
         "yaxis": axis("", **ticks, range=[len(order) - 0.4, -0.6]),
         "showlegend": False,
     }
-    plot.tall, plot.caption = len(order) > 12, _caption(subject, samples, word, len(order))
+    plot.tall, plot.caption = len(order) > 12, _caption(subject, found.samples, word, len(order))
     return plot
 
 

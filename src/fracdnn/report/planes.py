@@ -1,10 +1,23 @@
-"""What an estimator answers around the data: on a line, or in the plane of two features or principal components."""
+"""What an estimator answers around the samples: on the line of one feature, or in the plane of two."""
 
 from typing import Any
 
 import numpy as np
 
-from fracdnn.report.plots import OUTLINE, Plot, axis, class_key, class_style, label, numbers, padded, shown_note
+from fracdnn.report.plots import (
+    OUTLINE,
+    Plot,
+    axis,
+    class_key,
+    class_style,
+    colour_ends,
+    colours_told,
+    label,
+    numbers,
+    padded,
+    shown_note,
+    usual_ends,
+)
 from fracdnn.report.subject import Subject
 
 CELLS = 121
@@ -12,63 +25,31 @@ CELLS = 121
 FAINT, FULL = 0.06, 0.5
 
 
-def principal_axes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, the first two principal directions [2, n_columns], and their shares of the variance; signs are fixed.
-
-    Directions beyond the rank of the data are still orthonormal; one column gives one direction.
-    """
-    mean = values.mean(axis=0)
-    spread, directions = np.linalg.eigh(np.cov(values - mean, rowvar=False, bias=True).reshape(len(mean), -1))
-    spread, directions = np.maximum(spread[::-1], 0.0), directions.T[::-1][:2]
-    largest = directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)]
-    return mean, directions * np.sign(largest)[:, None], spread[:2] / (spread.sum() or 1.0)
-
-
-def region_plot(subject: Subject) -> Plot:
+def region_plot(subject: Subject) -> Plot | None:
+    """None for more than two features: no plane through many says much of what lies around the samples."""
     if len(subject.features) == 1:
         return _line_plot(subject)
-    shown = subject.shown()
-    points, axes, grid, place = _plane(subject, shown)
-    return (
-        _class_regions(subject, shown, points, axes, grid, place)
-        if subject.classifies
-        else _value_regions(subject, shown, points, axes, grid, place)
-    )
-
-
-def _plane(subject: Subject, shown: np.ndarray) -> tuple[np.ndarray, dict[str, Any], np.ndarray, str]:
-    """The samples' places [n, 2], the two axes, the features at the cells' middles, and what plane it is."""
-    if len(subject.features) == 2:
-        points, titles, place = (
-            subject.X,
-            [label(name) for name in subject.features],
-            "in the plane of the two features",
-        )
-    else:
-        scaled = subject.standardised(subject.X)
-        mean, directions, shares = principal_axes(scaled)
-        points = (scaled - mean) @ directions.T
-        titles = [f"{word} component ({share:.0%})" for word, share in zip(("first", "second"), shares, strict=True)]
-        place = (
-            "in the plane of the first two principal components of the scaled features (with their share of the "
-            "variance), all other components at their mean"
-        )
-    ranges = [padded(points[:, k], 0.08) for k in range(2)]
-    across, up = (np.linspace(*ends, CELLS) for ends in ranges)
-    grid = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
     if len(subject.features) > 2:
-        grid = subject.in_units(mean + grid @ directions)
+        return None
+    shown = subject.shown()
+    regions = _class_regions if subject.classifies else _value_regions
+    return regions(subject, shown, *_plane(subject))
+
+
+def _plane(subject: Subject) -> tuple[dict[str, Any], np.ndarray]:
+    """The two axes, and the features at the cells' middles."""
+    ranges = [padded(np.array(usual_ends(subject.X[:, k])), 0.08) for k in range(2)]
+    across, up = (np.linspace(*ends, CELLS) for ends in ranges)
+    titles = [label(name) for name in subject.features]
     axes = {
         "xaxis": axis(titles[0], range=ranges[0], showgrid=False),
         "yaxis": axis(titles[1], range=ranges[1], showgrid=False),
         "cells": {"x": numbers(across), "y": numbers(up)},
     }
-    return points[shown], axes, grid, place
+    return axes, np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
 
 
-def _class_regions(
-    subject: Subject, shown: np.ndarray, points: np.ndarray, axes: dict[str, Any], grid: np.ndarray, place: str
-) -> Plot:
+def _class_regions(subject: Subject, shown: np.ndarray, axes: dict[str, Any], grid: np.ndarray) -> Plot:
     """One heat map: the whole part of a cell is its class, the fraction how sure it is."""
     cells = axes.pop("cells")
     probability = subject.estimator.predict_proba(grid)
@@ -91,7 +72,7 @@ def _class_regions(
     plot = Plot(
         "regions", "Decision regions", "", [regions], {**axes, "showlegend": False}, key=class_key(subject.labels)
     )
-    predicted = subject.places(subject.predicted)[shown]
+    predicted, points = subject.places(subject.predicted)[shown], subject.X[shown]
     for k in range(len(names)):
         mine = subject.codes[shown] == k
         trace = class_trace(subject, k, 7)
@@ -99,18 +80,16 @@ def _class_regions(
         cells = {"x": numbers(points[mine, 0]), "y": numbers(points[mine, 1]), "text": answers}
         plot.data.append({**trace, **cells, "type": "scatter", "hovertemplate": "%{text}<extra></extra>"})
     plot.caption = (
-        f"The class predicted at each place {place}; the stronger the colour, the higher its probability. Marks are "
+        f"The class predicted at each place; the stronger the colour, the higher its probability. Marks are "
         f"held-out samples in the colour of their true class. {shown_note(subject, shown)}"
     )
     return plot
 
 
-def _value_regions(
-    subject: Subject, shown: np.ndarray, points: np.ndarray, axes: dict[str, Any], grid: np.ndarray, place: str
-) -> Plot:
+def _value_regions(subject: Subject, shown: np.ndarray, axes: dict[str, Any], grid: np.ndarray) -> Plot:
     cells = axes.pop("cells")
     values, observed = subject.answers(grid)[:, 0], subject.y[shown, 0]
-    low, high = padded(np.concatenate([values, observed]), 0.0) if np.ptp(np.append(values, observed)) else (0.0, 1.0)
+    low, high = colour_ends(np.append(values, observed))
     what = "value" if subject.y.shape[1] == 1 else "value of the first output"
     surface = {
         "type": "heatmap",
@@ -123,8 +102,8 @@ def _value_regions(
     samples = {
         "type": "scatter",
         "mode": "markers",
-        "x": numbers(points[:, 0]),
-        "y": numbers(points[:, 1]),
+        "x": numbers(subject.X[shown, 0]),
+        "y": numbers(subject.X[shown, 1]),
         "marker": {
             "color": numbers(observed),
             "coloraxis": "coloraxis",
@@ -135,8 +114,8 @@ def _value_regions(
     }
     scale = {"coloraxis": {"colorscale": "Viridis", "cmin": low, "cmax": high, "colorbar": {"thickness": 12}}}
     caption = (
-        f"The predicted {what} at each place {place}; dots are held-out samples in the colour of their observed value, "
-        f"so that a dot which stands out is badly predicted. {shown_note(subject, shown)}"
+        f"The predicted {what} at each place; dots are held-out samples in the colour of their observed value, "
+        f"so that a dot which stands out is badly predicted. {colours_told(observed)}{shown_note(subject, shown)}"
     )
     return Plot("regions", "Predicted values", caption, [surface, samples], {**axes, **scale, "showlegend": False})
 

@@ -40,12 +40,34 @@
     return changes;
   }
 
-  function paint() {
+  function nameButton() {
     const button = div("theme");
     button.textContent = theme() === "dark" ? "Light" : "Dark";
     button.setAttribute("aria-label", "switch to " + button.textContent.toLowerCase() + " colours");
+  }
+
+  // Sets object.a.b for the path "a.b".
+  function assign(object, path, value) {
+    const keys = path.split(".");
+    const last = keys.pop();
+    for (const key of keys) object = object[key] ??= {};
+    object[last] = value;
+  }
+
+  // Gives a plot the theme's colours before it is drawn, so that it is drawn once.
+  function dress(plot, layout) {
+    for (const [path, value] of Object.entries(themed(layout))) assign(layout, path, value);
+    if (!plot.themes) return;
+    plot.themes[theme()].forEach((changes, k) => {
+      for (const [path, [value]] of Object.entries(changes)) assign(plot.data[k], path, value);
+    });
+  }
+
+  function paint() {
+    nameButton();
     for (const [name, plot] of Object.entries(plots)) {
-      Plotly.update(div(name), plot.themes ? plot.themes[theme()] : {}, themed(plot.layout), [0]);
+      if (plot.themes) plot.themes[theme()].forEach((changes, k) => Plotly.restyle(div(name), changes, [k]));
+      Plotly.relayout(div(name), themed(plot.layout));
     }
   }
 
@@ -78,7 +100,8 @@
     const bytes = Uint8Array.from(atob(plot.states.values), (letter) => letter.charCodeAt(0));
     plot.states.numbers = new Float32Array(bytes.buffer);
     if (plot.layout.scene && !hasWebGL()) flatten(plot);
-    for (const [axis, parts] of Object.entries(places(plot.states, 0))) {
+    // As the slider stands: after the last layer.
+    for (const [axis, parts] of Object.entries(places(plot.states, plot.states.layers.length - 1))) {
       plot.data.forEach((trace, k) => { trace[axis] = parts[k]; });
     }
   }
@@ -88,11 +111,14 @@
     const play = div("play");
     const last = states.layers.length - 1;
     let timer = 0;
-    const show = () => {
+    const say = () => {
       const layer = states.layers[slider.valueAsNumber];
       const what = layer === 0 ? "state 0, before layer 1" : "state " + layer + " of " + states.layers[last];
       div("state-name").textContent = what;
       slider.setAttribute("aria-valuetext", what);
+    };
+    const show = () => {
+      say();
       Plotly.restyle(div(name), places(states, slider.valueAsNumber));
     };
     const stop = () => {
@@ -113,20 +139,21 @@
     };
     slider.addEventListener("input", () => { stop(); show(); });
     play.addEventListener("click", () => (timer ? stop() : begin()));
-    show();
+    say();
   }
 
   function switchClass(button) {
     const shown = button.getAttribute("aria-pressed") === "false";
     button.setAttribute("aria-pressed", String(shown));
-    const graph = button.closest("figure").querySelector(".plot");
-    const traces = [...graph.data.keys()].filter((k) => graph.data[k].meta === Number(button.dataset.class));
-    if (traces.length) Plotly.restyle(graph, { visible: shown }, traces);
+    for (const graph of button.closest("figure").querySelectorAll(".plot")) {
+      const traces = [...graph.data.keys()].filter((k) => graph.data[k].meta === Number(button.dataset.class));
+      if (traces.length) Plotly.restyle(graph, { visible: shown }, traces);
+    }
   }
 
   for (const [name, plot] of Object.entries(plots)) {
     if (plot.states) prepare(plot);
-    if (narrow && plot.narrow) Object.assign(plot.data[0], plot.narrow);
+    if (narrow && plot.narrow) plot.narrow.forEach((changes, k) => Object.assign(plot.data[k], changes));
     const layout = {
       autosize: true,
       margin: { l: 56, r: 16, t: 28, b: 48 },
@@ -141,10 +168,11 @@
       const eye = plot.layout.scene.camera.eye;
       for (const axis of Object.keys(eye)) eye[axis] *= narrow ? 1.35 : 1; // room for the axis names
     }
+    dress(plot, layout);
     Plotly.newPlot(div(name), plot.data, layout, config);
     if (plot.states) drive(name, plot.states);
   }
-  paint();
+  nameButton();
   dark.addEventListener("change", paint);
   div("theme").hidden = false;
   div("theme").addEventListener("click", () => {

@@ -15,7 +15,7 @@ from fracdnn.estimators.cells import checked_cells
 from fracdnn.estimators.encoding import Encoding
 from fracdnn.estimators.networks import n_layers_of, n_outputs_of
 from fracdnn.estimators.reliability import Reliability
-from fracdnn.estimators.samples import as_numpy, as_tensor
+from fracdnn.estimators.samples import as_numpy
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
 # Scatter plots show at most this many samples, always the same ones.
@@ -57,7 +57,7 @@ class Subject:
     @cached_property
     def predicted(self) -> np.ndarray:
         """Labels [n], or values [n, n_outputs]."""
-        return self.answers(self.X)
+        return self._named(self.probabilities) if self.classifies else self.answers(self.X)
 
     @cached_property
     def probabilities(self) -> np.ndarray:
@@ -81,21 +81,20 @@ class Subject:
 
     def answers(self, X: np.ndarray) -> np.ndarray:
         """The prediction for other samples, as `predicted`."""
-        answers = self.estimator.predict(X)
-        return answers if self.classifies else answers.reshape(len(X), -1)
+        return self.estimator.predict(X) if self.classifies else self.outputs(X)
+
+    def outputs(self, X: np.ndarray) -> np.ndarray:
+        """The probability of each class that the training knows, or the value of each output, [n, n_outputs]."""
+        return self.estimator.predict_proba(X) if self.classifies else self.estimator.predict(X).reshape(len(X), -1)
+
+    def _named(self, probabilities: np.ndarray) -> np.ndarray:
+        return self.estimator.classes_[probabilities.argmax(axis=1)]
 
     def shown(self, limit: int = SHOWN) -> np.ndarray:
         """Which samples a scatter plot shows: a fixed random subset in the samples' order, or all."""
         if self.n <= limit:
             return np.arange(self.n)
         return np.sort(np.random.default_rng(_SEED).choice(self.n, limit, replace=False))
-
-    def standardised(self, X: np.ndarray) -> np.ndarray:
-        return self.estimator.standardization_(as_tensor(X)).numpy()
-
-    def in_units(self, scaled: np.ndarray) -> np.ndarray:
-        """The inverse of `standardised`."""
-        return self.estimator.standardization_.undo(as_tensor(scaled)).numpy()
 
     @property
     def accuracy(self) -> float:
@@ -131,14 +130,16 @@ def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[in
         )
     check_is_fitted(estimator)
     nameless, encoding = copy.copy(estimator), estimator.encoding_
-    named = nameless.__dict__.pop("feature_names_in_", None) is not None
+    names = nameless.__dict__.pop("feature_names_in_", None)
+    named = names is not None
     # A table's columns must be those of the training; an array has no names to compare.
     cells, _ = checked_cells(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False)
     X = encoding(cells.rows(slice(None)))
     nameless.n_features_in_ = X.shape[1]
     nameless._take_numbers()
-    plain = [f"feature {k}" for k in range(1, X.shape[1] + 1)]
-    features = encoding.feature_names if named or not encoding.is_plain else plain
+    features = encoding.feature_names
+    if encoding.is_plain:
+        features = list(map(str, names)) if named else [f"feature {k}" for k in range(1, X.shape[1] + 1)]
     given = dict(_made_of(encoding, features) if columns is None else columns)
     places = {name: [int(place) for place in found] for name, found in given.items()}
     if sorted(place for found in places.values() for place in found) != list(range(len(features))):

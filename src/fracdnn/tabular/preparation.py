@@ -97,10 +97,13 @@ class Column:
 
 
 class Preparation:
-    """The columns a model uses and how they become features."""
+    """The columns a model uses and how they become features.
 
-    def __init__(self, columns: Sequence[Column]) -> None:
-        self.columns = tuple(columns)
+    `left_out` says of other columns why they cannot be used, where it was made of a table.
+    """
+
+    def __init__(self, columns: Sequence[Column], left_out: Mapping[str, str] | None = None) -> None:
+        self.columns, self.left_out = tuple(columns), dict(left_out or {})
         self._numbers = [c for c in self.columns if c.kind == "number"]
         self._categories = [c for c in self.columns if c.kind == "category"]
         self._dates = [c for c in self.columns if c.kind == "date"]
@@ -197,14 +200,15 @@ class Preparation:
 def prepared(found: Mapping[str, Column | str], strays: "Mapping[str, Strays]") -> tuple[Preparation, list[str]]:
     """The columns that can be used, and sentences: the reason that was found for each other, and on stray cells."""
     columns = [column for column in found.values() if isinstance(column, Column)]
-    notes = [f"column {quoted(name)} is left out: {why}" for name, why in found.items() if isinstance(why, str)]
+    left_out = {name: why for name, why in found.items() if isinstance(why, str)}
+    notes = [f"column {quoted(name)} is left out: {why}" for name, why in left_out.items()]
     if not columns:
         reasons = "; ".join(notes) or "there is none beside the target"
         raise TableError(f"the table must have a column to learn from, got none: {reasons}")
     notes += [_date_note(column) for column in columns if column.kind == "date"]
     words = {column.name: "date" if column.kind == "date" else "number" for column in columns}
     notes += [_stray_note(name, words[name], cells) for name, cells in strays.items() if cells.count]
-    return Preparation(columns), notes
+    return Preparation(columns, left_out), notes
 
 
 def _skipping(found: Mapping[str, Column | str]) -> Iterator[tuple[str, Column]]:

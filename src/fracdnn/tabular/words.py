@@ -8,10 +8,11 @@ from fracdnn.exceptions import TableError
 
 
 def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
-    """Every wanted column must be there; the message names the nearest of those that are."""
+    """Every wanted column must be there; the message names the nearest of the others that are."""
     missing = [name for name in wanted if name not in columns]
     if missing:
-        lines = [f"the table must have the column {nearest(name, columns)}" for name in missing[:3]]
+        others = [name for name in columns if name not in wanted]
+        lines = [f"the table must have the column {nearest(name, others)}" for name in missing[:3]]
         more = f" (and {len(missing) - 3} more)" if len(missing) > 3 else ""
         raise TableError("; ".join(lines) + more + f"; it has {listed(columns)}")
 

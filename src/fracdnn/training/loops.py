@@ -27,7 +27,12 @@ from fracdnn.training.run import (
 from fracdnn.training.task import Task
 from fracdnn.validation import check_choice, check_count, check_positive
 
-OPTIMIZERS = {"bfgs": BFGS, "lbfgs": LBFGS, "steepest": SteepestDescent}
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "bfgs": BFGS,
+    "textbook-bfgs": partial(BFGS, initial_matrix="identity"),
+    "lbfgs": LBFGS,
+    "steepest": SteepestDescent,
+}
 NORMALIZATIONS = ("none", "feature", "global")
 
 
@@ -92,7 +97,10 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class FullBatchTraining(Training):
-    """One optimiser on all samples, until the norm of the gradient is below `tolerance` or `max_iter` is reached."""
+    """One optimiser on all samples, until the norm of the gradient is below `tolerance` or `max_iter` is reached.
+
+    `optimizer` is one of `OPTIMIZERS`; "textbook-bfgs" is BFGS from H = I without scaling.
+    """
 
     _limit = "max_iter"
 
@@ -110,11 +118,12 @@ class FullBatchTraining(Training):
 
 @dataclass(frozen=True)
 class MiniBatchTraining(Training):
-    """The paper's Alg. 3: `n_batches` (m1) random mini-batches, `iterations` (m2) of the optimiser on each.
+    """The paper's training: `n_batches` (m1) random mini-batches, `iterations` (m2) of the optimiser on each.
 
     A mini-batch is a random `fraction` of the samples, drawn without replacement; with `by_class`, of each class.
     `normalization` is the paper's batch normalisation (see `normalize_batch`): by "feature", "global" over all numbers,
-    or "none". The optimiser starts anew with each: its curvature is that of another objective.
+    or "none". The `optimizer` (see `FullBatchTraining`) starts anew with each: its curvature is that of another
+    objective. (The paper's Alg. 3.)
     """
 
     _limit = "n_batches"

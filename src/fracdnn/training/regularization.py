@@ -66,7 +66,8 @@ class Regularization:
         n_layers, laplacian = len(weights.operators), self._time if self.laplacian == "time" else self._matrix
         if self.operator and self.laplacian == "matrix" and weights.operators.dim() < 3:
             raise InvalidArgumentError(
-                "laplacian must be 'time' for operator='stencil', got 'matrix'; a stencil has no rows and columns"
+                "laplacian must be 'time' for stencils, got 'matrix'; a stencil has no rows and columns, so pass "
+                "laplacian='time', which smooths it over the layers"
             )
         terms = (
             (self.class_map, "W", None),

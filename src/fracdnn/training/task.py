@@ -145,5 +145,5 @@ class Task:
 
 @torch.no_grad()
 def accuracy(network: FractionalNetwork, x: torch.Tensor, target: torch.Tensor) -> float:
-    """Alg. 4: the share of samples whose predicted class is the true one."""
+    """The share of samples whose predicted class is the true one (the paper's Alg. 4)."""
     return float((network(x).argmax(1) == target).to(torch.float64).mean())

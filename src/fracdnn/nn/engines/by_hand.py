@@ -200,8 +200,8 @@ def _differentiable_gradients(
     """The gradients in torch operations, for second derivatives and for many cotangents at once."""
     if not ctx.kind.has_second_derivatives:
         raise InvalidArgumentError(
-            "adjoint must be 'exact' for second derivatives and batches of cotangents, got 'continuous'; "
-            "the printed adjoint has neither"
+            "adjoint must be 'exact' for second derivatives and batches of cotangents, got a printed one; "
+            "that has neither, so set network.adjoint = 'exact'"
         )
     with torch.enable_grad():
         # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.

@@ -16,19 +16,17 @@ from fracdnn.nn.engines import triton
 from fracdnn.nn.engines.by_hand import Layers, ProductLayers
 from fracdnn.nn.engines.fused import FusedLayers
 from fracdnn.nn.engines.kernel import KernelLayers
-from fracdnn.nn.engines.printed import PrintedLayers
 from fracdnn.nn.engines.triton import TritonLayers
 from fracdnn.nn.memory import Memory
 from fracdnn.tracing import operations_are_watched
 
 ENGINES = ("auto", "operations", "products", "kernel", "triton", "fused")
-# What goes through the layers of a network by hand.
+# What goes through the layers of a network by hand and has its gradient; those that have the paper's are `READINGS`.
 LAYERS: dict[str, type[Layers]] = {
     "products": ProductLayers,
     "kernel": KernelLayers,
     "triton": TritonLayers,
     "fused": FusedLayers,
-    "printed": PrintedLayers,
 }
 # The history, and its sums, of engines that can use only one.
 NEEDS = {

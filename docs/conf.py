@@ -1,0 +1,90 @@
+"""How `make docs` builds the site from this folder. Pages are Markdown that also reads well where it lies."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path[:0] = [str(HERE / "_site"), str(ROOT / "src")]
+
+from fracdnn.version import __version__  # noqa: E402
+
+project = "fracdnn"
+author = "the fracdnn authors"
+release = version = __version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "docstrings",
+    "folders",
+    "mathml",
+    "names",
+    "playground",
+    "signatures",
+]
+exclude_patterns = ["_site", "results", "gallery/**/*.ipynb", "gallery/**/*.py"]
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
+autodoc_typehints = "signature"
+autosummary_generate = False
+add_module_names = False
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+# Types of others, and those inside the package that signatures mention and users do not import.
+nitpick_ignore_regex = [
+    ("py:.*", r"(torch|numpy|sklearn|collections|typing|pathlib|enum|os)\..*"),
+    ("py:class", r"fracdnn\.caputo\.samples\.Samples"),
+    ("py:class", r"fracdnn\.estimators\.(base\.FractionalEstimator|encoding\.Encoding|shaping\.Shaping)"),
+    ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.Direction)"),
+    ("py:class", r"fracdnn\.(solver\.interpolation\.SampledInput|tabular\.preparation\.Preparation)"),
+    ("py:class", r"fracdnn\.training\.(together\.Ranks|rows\.Rows)"),
+]
+
+# The gallery: scripts called plot_*.py, run by the build; `-D plot_gallery=0` shows them without running.
+sphinx_gallery_conf = {
+    "examples_dirs": str(ROOT / "examples" / "gallery"),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "remove_config_comments": True,
+    "download_all_examples": False,
+    "write_computation_times": False,
+    "show_signature": False,
+    "image_srcset": ["2x"],
+    "abort_on_example_error": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "fracdnn"
+html_static_path = ["_site/static"]
+html_css_files = ["style.css"]
+html_favicon = "_site/static/logo.svg"
+html_copy_source = html_show_sourcelink = False
+html_math_renderer = "mathml"
+html_sidebars = {"index": [], "playground": []}
+html_context = {"default_mode": "auto"}
+html_theme_options = {
+    "logo": {"text": "fracdnn", "image_light": "_site/static/logo.svg", "image_dark": "_site/static/logo.svg"},
+    "header_links_before_dropdown": 8,
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "playground": []},
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+project_copyright = "the fracdnn authors, MIT licence"

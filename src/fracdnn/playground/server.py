@@ -1,0 +1,118 @@
+"""A server of the playground's files for this machine alone."""
+
+import json
+import mimetypes
+import sys
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from fracdnn.exceptions import InvalidArgumentError
+
+HOST = "127.0.0.1"
+PORT = 8642
+STATIC = Path(__file__).parent / "static"
+# What browsers need to be told; the machine's own table of types may say something else.
+TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".json": "application/json"}
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Server(ThreadingMixIn, TCPServer):
+    """The playground on 127.0.0.1, with a table as /table.json where one is given.
+
+    Every answer is made before the first request: a path is looked up, never opened, so none leads elsewhere.
+    `port` None takes 8642, or any free one where that is taken; 0 takes any free one; another is taken or refused.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True  # an address is free again as soon as its server has ended
+    request_queue_size = 32
+
+    def __init__(self, table: Any = None, port: int | None = None) -> None:
+        files = [path for path in sorted(STATIC.rglob("*")) if path.is_file()]
+        self.answers = {f"/{path.relative_to(STATIC).as_posix()}": (path.read_bytes(), _type(path)) for path in files}
+        self.answers["/"] = self.answers["/index.html"]
+        if table is not None:
+            content = json.dumps(table, allow_nan=False).encode()
+            self.answers["/table.json"] = (content, TYPES[".json"])
+        super().__init__((HOST, 0), _Handler, bind_and_activate=False)
+        try:
+            self._bind(port)
+        except BaseException:
+            self.server_close()
+            raise
+
+    def _bind(self, port: int | None) -> None:
+        for wanted in (PORT, 0) if port is None else (port,):
+            self.server_address = (HOST, wanted)
+            try:
+                self.server_bind()
+            except OSError as error:
+                if port is None and wanted:
+                    continue
+                raise InvalidArgumentError(
+                    f"port must be a free one, got {port} ({error.strerror}); pass another, or 0 for any that is free"
+                ) from None
+            self.server_activate()
+            return
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        return f"http://{HOST}:{self.port}/"
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that has closed the connection is no error."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    server_version, sys_version = "fracdnn", ""
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def _answer(self, *, body: bool) -> None:
+        # Under another name, a page from elsewhere could have led the browser here, to read the table.
+        names = {f"{name}:{self.server.port}" for name in (HOST, "localhost")}
+        found = self.server.answers.get(self.path.partition("?")[0])
+        if self.headers.get("Host") not in names:
+            return self._send(HTTPStatus.FORBIDDEN, b"only for this machine\n", "text/plain", body=body)
+        if found is None:
+            return self._send(HTTPStatus.NOT_FOUND, b"no such page\n", "text/plain", body=body)
+        return self._send(HTTPStatus.OK, *found, body=body)
+
+    def _send(self, status: HTTPStatus, content: bytes, kind: str, *, body: bool) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing: who looks at the terminal wants the address."""
+
+
+def _type(path: Path) -> str:
+    return TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"

@@ -1,0 +1,122 @@
+/* The small charts, each with a sentence that says the same. */
+
+import { cleared, frame, key, line, palette, ticks } from "./canvas.js";
+import { memoryWeights } from "./fracdnn.js";
+
+const percent = (share) => `${share >= 0.0995 ? Math.round(100 * share) : Number((100 * share).toPrecision(2))} %`;
+const isPlotted = (value) => value > 0 && Number.isFinite(value);
+
+function digits(value) {
+  const size = Math.abs(value);
+  return size >= 1e4 || (size < 1e-3 && size > 0) ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+}
+
+/** 1, 2 and 5 times powers of ten between two ends; only powers where these are many. */
+function logTicks(least, most) {
+  const first = Math.floor(Math.log10(least)), last = Math.ceil(Math.log10(most));
+  const factors = last - first <= 2 ? [1, 2, 5] : [1], found = [];
+  const every = Math.max(1, Math.ceil((last - first) / 6));
+  for (let power = first; power <= last; power += every) for (const factor of factors) found.push(factor * 10 ** power);
+  return found.filter((value) => value >= least * 0.999 && value <= most * 1.001);
+}
+
+/** What layer `layer` takes of each state before it, on a square-root scale, so that the long tail is seen. */
+export function drawMemory(canvas, arms, layer) {
+  const drawing = cleared(canvas), n = Math.max(layer, 1);
+  if (!drawing) return;
+  const root = Math.sqrt, xTicks = n === 1 ? [0] : ticks(0, n - 1, Math.min(6, n - 1)).filter(Number.isInteger);
+  const axes = { x: [-0.6, n - 0.4], y: [0, 1], yTicks: [], xTicks, xTitle: "earlier state (square-root scale)" };
+  const { toX, toY, box } = frame(drawing, axes), { context } = drawing, { muted, grid } = palette();
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  for (const share of [0, 0.01, 0.1, 0.3, 0.6, 1]) {
+    const y = Math.round(toY(root(share))) + 0.5;
+    line(context, [[box.left, y], [box.right, y]], grid, { width: 1 });
+    context.fillStyle = muted;
+    context.fillText(percent(share), box.left - 5, y);
+  }
+  const wide = Math.min(34, (0.78 * (box.right - box.left)) / (n + 0.2));
+  arms.forEach(({ network }, which) => {
+    if (!network.residual) return;
+    memoryWeights(network.order, n).forEach((weight, k) => {
+      if (weight === 0) return;
+      const left = toX(k) - wide / 2, top = toY(root(weight));
+      context.fillStyle = context.strokeStyle = palette().arms[which];
+      context.lineWidth = 2;
+      if (which === 0) context.fillRect(left, top, wide, box.bottom - top);
+      else context.strokeRect(left - 1, top, wide + 2, box.bottom - top);
+    });
+  });
+}
+
+export function memorySentence({ network }, layer) {
+  const n = Math.max(layer, 1), weights = memoryWeights(network.order, n), order = Number(network.order.toFixed(3));
+  if (network.order === 1) return `At order 1, layer ${n} sees the state before it only: a residual network.`;
+  if (n === 1) return "Layer 1 has only the input to remember.";
+  const last = percent(weights[n - 1]), first = percent(weights[0]);
+  const middle = n > 2 ? `, ${percent(1 - weights[n - 1] - weights[0])} of those between` : "";
+  const parts = `${last} of the state before it${middle} and ${first} of the first`;
+  return `Layer ${n} is ${parts}, plus its step (order ${order}).`;
+}
+
+/** Norms by layer, on a logarithmic scale: exact of every network, printed of the first. */
+export function drawGradients(canvas, arms, printed, layer) {
+  const drawing = cleared(canvas);
+  if (!drawing) return;
+  const colours = palette(), count = arms[0].network.nLayers;
+  const lines = arms.map((arm, i) => {
+    const name = i ? `exact, ${arm.name}` : "exact";
+    return { name, values: arm.norms, colour: colours.arms[i], dash: [] };
+  });
+  if (printed) lines.splice(1, 0, { name: "as printed", values: printed.norms, colour: colours.printed, dash: [6, 4] });
+  const all = lines.flatMap(({ values }) => [...values]).filter(isPlotted);
+  const most = Math.max(...all, 1e-12), least = Math.max(Math.min(...all, most / 10), most * 1e-9);
+  const x = count === 1 ? [0.5, 1.5] : [1, count], y = [least / 1.3, most * 1.3];
+  const xTicks = count === 1 ? [1] : ticks(1, count, Math.min(6, count - 1)).filter(Number.isInteger);
+  const axes = { x, y, log: true, xTicks, yTicks: logTicks(...y), xTitle: "layer", top: key(drawing, lines) };
+  const { toX, toY, box } = frame(drawing, axes), { context } = drawing;
+  if (layer >= 1) line(context, [[toX(layer), box.top], [toX(layer), box.bottom]], colours.grid, { width: 3 });
+  for (const { values, colour, dash } of lines) {
+    const places = Array.from(values, (value, j) => [toX(j + 1), value > 0 ? toY(Math.max(value, y[0])) : NaN]);
+    line(context, places, colour, { dash });
+    if (count === 1) line(context, [[toX(1) - 8, places[0][1]], [toX(1) + 8, places[0][1]]], colour, { dash });
+  }
+}
+
+export function gradientsSentence(arm, printed) {
+  const { norms } = arm, ratio = (values) => digits(values[0] / values[values.length - 1]);
+  const exact = `The first layer's gradient is ${ratio(norms)} times the last one's`;
+  if (!printed) return `${exact}. The paper prints its gradient for tanh networks only.`;
+  const cosine = printed.cosine.toFixed(2);
+  return `${exact}; as the paper prints it, ${ratio(printed.norms)} times. The cosine between the two is ${cosine}.`;
+}
+
+export function drawLosses(canvas, arms) {
+  const drawing = cleared(canvas);
+  if (!drawing) return;
+  const colours = palette(), lines = [];
+  arms.forEach((arm, i) => {
+    const name = arms.length > 1 ? `, ${arm.name}` : "";
+    lines.push({ name: `training${name}`, field: "loss", arm, colour: colours.arms[i], dash: [] });
+    lines.push({ name: `held out${name}`, field: "testLoss", arm, colour: colours.arms[i], dash: [3, 3] });
+  });
+  const all = lines.flatMap(({ arm, field }) => arm.records.map((record) => record[field])).filter(isPlotted);
+  const most = Math.max(...all, 1e-8), least = Math.max(Math.min(...all, most / 3), 1e-8);
+  const y = [least / 1.2, most * 1.2], steps = Math.max(arms[0].steps, 10), x = [0, steps];
+  const ends = { xTicks: ticks(0, steps, 5), yTicks: logTicks(...y), xTitle: "steps" };
+  const { toX, toY } = frame(drawing, { x, y, log: true, ...ends, top: key(drawing, lines) });
+  for (const { arm, field, colour, dash } of lines) {
+    const places = arm.records.map((record) => [toX(record.step), toY(Math.max(record[field], y[0]))]);
+    line(drawing.context, places, colour, { dash });
+  }
+}
+
+export function lossesSentence(arms) {
+  const said = arms.map((arm) => {
+    const name = arms.length > 1 ? `${arm.name}: ` : "";
+    return `${name}training ${digits(arm.loss)}, held out ${digits(arm.testLoss)}`;
+  });
+  return `After ${arms[0].steps} steps, ${said.join("; ")} (cross-entropy, logarithmic).`;
+}
+
+export { digits, percent };

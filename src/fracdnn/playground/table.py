@@ -1,0 +1,66 @@
+"""The user's own table as the playground takes it: two columns of numbers, one of classes."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fracdnn.exceptions import TableError
+from fracdnn.tabular.cells import missing_as_null, numbers_in
+from fracdnn.tabular.model import target_values
+from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.words import listed, quoted
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# As in static/table.js, which takes files in the browser.
+MOST_ROWS, LEAST_ROWS, MOST_CLASSES = 2000, 10, 5
+
+
+def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
+    """What the page reads as table.json, from a table of any kind that `fracdnn train` takes.
+
+    The classes are in the only column that is not all numbers, else in the last. Rows with empty cells are left out; of
+    more than 2,000 rows, so many are taken at equal distances, and `left` says how many are not.
+    """
+    table = read_table(source, encoding)
+    if table.width != 3:
+        raise TableError(
+            f"{source} must have three columns, two of numbers and one of classes, got {listed(table.columns)}; "
+            f"keep three"
+        )
+    table = table.with_columns(missing_as_null(column) for column in table.iter_columns()).drop_nans().drop_nulls()
+    if table.height < LEAST_ROWS:
+        raise TableError(
+            f"{source} must have {LEAST_ROWS} rows without empty cells at least, got {table.height}; fill them in"
+        )
+    target = _class_column(table, source)
+    labels = target_values(table[target], "classification").astype(str)
+    n_classes = len(np.unique(labels))
+    if not 2 <= n_classes <= MOST_CLASSES:
+        raise TableError(
+            f"the class column {quoted(target)} must hold 2 to {MOST_CLASSES} classes, got {n_classes}; "
+            f"keep some of them"
+        )
+    names = [name for name in table.columns if name != target]
+    x = np.column_stack([_finite(table[name]) for name in names])
+    rows = np.linspace(0, table.height, min(table.height, MOST_ROWS), endpoint=False).astype(int)
+    points = {"x": x[rows].tolist(), "labels": labels[rows].tolist(), "left": table.height - len(rows)}
+    return {"columns": names, "target": target, **points}
+
+
+def _class_column(table: "pl.DataFrame", source: str) -> str:
+    others = [column.name for column in table.iter_columns() if numbers_in(column) is None]
+    if len(others) > 1:
+        raise TableError(
+            f"{source} must have two columns of numbers, got other cells in {listed(others)}; write them as numbers"
+        )
+    return others[0] if others else table.columns[-1]
+
+
+def _finite(column: "pl.Series") -> np.ndarray:
+    numbers = numbers_in(column)
+    assert numbers is not None
+    if not bool(numbers.is_finite().all()):
+        raise TableError(f"column {quoted(column.name)} must hold finite numbers, got infinite ones; correct the table")
+    return numbers.to_numpy()

@@ -1,0 +1,43 @@
+"""Numbers as a reader wants them: grouped digits, no programmer's exponents, nothing at which a line could break."""
+
+import re
+
+import numpy as np
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_NUMBER = re.compile(r"[−+±]?\d[\d.,]*%?(×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( ?[–±/] ?\d[\d.,]*%?)?")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Of so many significant digits: 0.7394, 142,900, 1.056×10⁷; a dash for what is not finite."""
+    if value is None or not np.isfinite(value):
+        return "–"
+    rounded = float(f"{value:.{digits - 1}e}")
+    size = abs(rounded)
+    sign = "−" if rounded < 0 else ""
+    if size and not 1e-4 <= size < 1e7:
+        mantissa, power = f"{size:.{digits - 1}e}".split("e")
+        return f"{sign}{_trimmed(mantissa)}×10{str(int(power)).translate(_RAISED)}"
+    exponent = int(np.floor(np.log10(size))) if size else 0
+    return sign + _trimmed(f"{size:,.{max(0, digits - 1 - exponent)}f}")
+
+
+def share(value: float) -> str:
+    """A share in per cent, 100.0% only where it is all and 0.0% only where it is nothing."""
+    text = f"{value:.1%}"
+    if (text == "100.0%" and value < 1) or (text == "0.0%" and value > 0):
+        return f"{value:.3%}" if 1e-5 <= value <= 1 - 1e-5 else ("over 99.99%" if value > 0.5 else "under 0.01%")
+    return text
+
+
+def count(n: int, word: str) -> str:
+    return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell holds a number alone."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def _trimmed(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits

@@ -1,0 +1,36 @@
+"""Fixtures for tests in Chromium: import them where they are used."""
+
+import shutil
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+
+
+@pytest.fixture(scope="module")
+def playwright():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: install the package chromium to test pages in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(playwright):
+    found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    yield found
+    found.close()
+
+
+def watched(page, origin):
+    """A list of what must stay empty: errors, dialogs and requests that go elsewhere than to `origin`."""
+    wrong = []
+    own = (origin, "data:", "blob:")
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: None if request.url.startswith(own) else wrong.append(request.url))
+    return wrong

@@ -1,0 +1,53 @@
+"""The playground's page in Chromium: opened, asked, waited for."""
+
+import json
+
+from tests.browser.chromium import watched
+
+
+def opened(browser, served, settings="", **options):
+    """The page with these settings, ready, and a list of what must stay empty."""
+    page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+    wrong = watched(page, served.address)
+    page.goto(f"{served.address}#{settings}")
+    until(page, "document.getElementById('status').textContent !== ''")
+    return page, wrong
+
+
+def until(page, condition, seconds=30):
+    """Wait for a condition; playwright's own way needs `eval`, which the page does not allow."""
+    page.evaluate(
+        f"""async (milliseconds) => {{
+            const end = performance.now() + milliseconds;
+            while (!({condition})) {{
+                if (performance.now() > end) throw new Error("it did not come");
+                await new Promise(requestAnimationFrame);
+            }}
+        }}""",
+        1000 * seconds,
+    )
+
+
+def until_told(page, text):
+    until(page, f"document.getElementById('status').textContent.includes({json.dumps(text)})")
+
+
+def inside(page, expression):
+    """The value of JavaScript in which `playground` is the page's own."""
+    return page.evaluate(
+        f"""async () => {{ const {{ playground }} = await import("/main.js"); return {expression}; }}"""
+    )
+
+
+def settled(page):
+    """Wait until everything is drawn."""
+    page.evaluate("""async () => {
+        const { playground } = await import("/main.js");
+        while (playground.frame !== null || playground.unfinished.size) await new Promise(requestAnimationFrame);
+    }""")
+
+
+def picture(page, selector):
+    """What a canvas shows."""
+    settled(page)
+    return page.evaluate("(selector) => document.querySelector(selector).toDataURL()", selector)

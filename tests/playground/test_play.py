@@ -1,0 +1,194 @@
+"""`fracdnn play` and its server: a real process on a real port, and what it refuses."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from urllib.request import urlopen
+
+import pytest
+
+from fracdnn.exceptions import InvalidArgumentError, TableError
+from fracdnn.playground import STATIC, Server
+from fracdnn.playground.server import PORT
+from fracdnn.playground.table import table_document
+from tests.playground.pages import inside, opened
+
+ROWS = [(f"{0.1 * i:.1f}", f"{(i * 7) % 5}", "yes" if i % 3 else "no") for i in range(30)]
+CSV = "a;b;kind\n" + "\n".join(";".join(row) for row in ROWS) + "\n1.5;;no\n"
+
+
+def started(*arguments, cwd):
+    """The process, and where it serves, as it says itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fracdnn", "play", *arguments],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Jobs in the background ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    line = process.stdout.readline()
+    found = re.fullmatch(r"The playground is at (http://127\.0\.0\.1:\d+/) until Ctrl-C\.\n", line)
+    if found is None:
+        process.kill()
+        pytest.fail(line + process.communicate()[1])
+    return process, found[1]
+
+
+def ended(process):
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def test_a_table_is_served_until_ctrl_c(tmp_path, browser):
+    (tmp_path / "points.csv").write_text(CSV, encoding="utf-8")
+    process, address = started("points.csv", "--port", "0", "--no-browser", cwd=tmp_path)
+    try:
+        with urlopen(f"{address}table.json") as answer:
+            document = json.load(answer)
+        assert document["columns"] == ["a", "b"]
+        assert document["x"] == [[float(a), float(b)] for a, b, _ in ROWS]
+        page, wrong = opened(browser, type("At", (), {"address": address}))
+        assert page.inner_text("#status") == "Your table: 30 rows, 2 classes."
+        assert inside(page, "[...playground.table.x]") == [number for row in document["x"] for number in row]
+        assert inside(page, "[playground.settings.data, playground.data.classNames]") == ["own", ["no", "yes"]]
+        assert wrong == []
+        page.close()
+    finally:
+        code = ended(process)
+    assert code == (0, "", "fracdnn: the playground is closed\n")
+    with pytest.raises(OSError, match="refused"):
+        urlopen(address)
+
+
+def test_without_a_table_torch_is_not_needed(tmp_path):
+    blocked = (
+        "import sys; sys.modules.update(torch=None, polars=None, numpy=None); from fracdnn.cli import main; main()"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-c", blocked, "play", "--no-browser", "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    message = f"port must be a free one, got {port} (Address already in use); pass another, or 0 for any that is free"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fracdnn: {message}\n")
+
+
+def test_the_usual_port_may_be_taken():
+    with Server() as first, Server() as second:
+        assert first.port != second.port
+        assert second.port != PORT
+        with pytest.raises(InvalidArgumentError, match=f"port must be a free one, got {first.port} "):
+            Server(port=first.port)
+
+
+def asked(server, path, method="GET", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    found = answer.status, answer.read(), dict(answer.getheaders())
+    connection.close()
+    return found
+
+
+class TestFiles:
+    @pytest.mark.parametrize("path", sorted(STATIC.iterdir()), ids=lambda path: path.name)
+    def test_are_small_and_name_no_other_place(self, path):
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 400
+        if path.suffix == ".js":
+            assert max(map(len, text.splitlines())) <= 120
+        places = re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)
+        assert [place for place in places if place != "http://www.w3.org"] == []
+
+
+class TestServer:
+    def test_serves_every_file(self, served):
+        assert served.server_address[0] == "127.0.0.1"
+        for path in STATIC.iterdir():
+            status, content, headers = asked(served, f"/{path.name}?x=1")
+            assert (status, content) == (200, path.read_bytes())
+            assert "default-src 'self'" in headers["Content-Security-Policy"]
+        assert asked(served, "/")[1] == (STATIC / "index.html").read_bytes()
+        assert asked(served, "/main.js")[2]["Content-Type"] == "text/javascript; charset=utf-8"
+        assert asked(served, "/main.js", "HEAD")[:2] == (200, b"")
+        assert asked(served, "/table.json")[1] == b"null\n"
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/../server.py",
+            "/%2e%2e/server.py",
+            "/static/../../server.py",
+            "//etc/passwd",
+            "/main.js/",
+            "/..",
+            "main.js",
+            "/x",
+        ],
+    )
+    def test_nothing_else(self, served, path):
+        assert asked(served, path)[0] == 404
+
+    def test_to_nobody_else(self, served):
+        for host in ("evil.example", f"evil.example:{served.port}", "127.0.0.1", ""):
+            assert asked(served, "/table.json", Host=host)[0] == 403
+        assert asked(served, "/table.json", Host=f"localhost:{served.port}")[0] == 200
+        assert asked(served, "/", "POST")[0] == 501
+
+
+class TestTable:
+    @pytest.mark.parametrize(
+        ("text", "columns", "target"),
+        [
+            ("a,b,kind\n{a},{b},{kind}", ["a", "b"], "kind"),
+            ("kind\ta\tb\n{kind}\t{a}\t{b}", ["a", "b"], "kind"),
+            ("a,b,c\n{a},{b},{c}", ["a", "b"], "c"),
+        ],
+        ids=["last", "first", "numbers"],
+    )
+    def test_the_classes_are_found(self, tmp_path, text, columns, target):
+        path, (heading, line) = tmp_path / "t.csv", text.split("\n")
+        cells = [{"a": a, "b": b, "kind": kind, "c": len(kind)} for a, b, kind in ROWS]
+        path.write_text("\n".join([heading, *(line.format(**row) for row in cells)]), encoding="utf-8")
+        found = table_document(str(path))
+        assert (found["columns"], found["target"], found["left"]) == (columns, target, 0)
+        assert found["x"] == [[float(a), float(b)] for a, b, _ in ROWS]
+        assert found["labels"] == [str(row[target]) for row in cells]
+
+    def test_of_many_rows_some_are_taken(self, tmp_path):
+        path = tmp_path / "t.csv"
+        path.write_text("a,b,c\n" + "\n".join(f"{i},{i % 7},{i % 2}" for i in range(5000)), encoding="utf-8")
+        found = table_document(str(path))
+        assert (len(found["x"]), len(found["labels"]), found["left"]) == (2000, 2000, 3000)
+        assert [row[0] for row in found["x"][:3]] == [0, 2, 5]
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("a,b\n1,2\n", "must have three columns, two of numbers and one of classes, got 'a', 'b'; keep three"),
+            ("a,b,c\n" + "x,y,1\n" * 12, "must have two columns of numbers, got other cells in 'a', 'b'; write"),
+            ("a,b,c\n" + "1,2,u\n" * 12, "the class column 'c' must hold 2 to 5 classes, got 1; keep some"),
+            (
+                "a,b,c\n" + "".join(f"1,2,{i}\n" for i in range(12)),
+                "the class column 'c' must hold 2 to 5 classes, got 12",
+            ),
+            ("a,b,c\n" + "1,2,u\n" * 9 + "1,,u\n" * 9, "must have 10 rows without empty cells at least, got 9; fill"),
+            ("a,b,c\n" + "inf,2,u\n1,2,v\n" * 6, "column 'a' must hold finite numbers, got infinite ones; correct"),
+        ],
+    )
+    def test_is_refused(self, tmp_path, text, message):
+        path = tmp_path / "t.csv"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(TableError, match=re.escape(message)):
+            table_document(str(path))

@@ -1,0 +1,85 @@
+"""Partial dependence: that of scikit-learn, over numbers with holes and categories, and when there is none."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.inspection import partial_dependence
+
+from fracdnn import FractionalClassifier, FractionalRegressor
+from fracdnn.report.dependence import MOST_VALUES, dependence, dependence_plot
+from fracdnn.report.importance import Importances, measured
+from fracdnn.report.subject import subject_of
+
+OPTIONS = {"n_members": 1, "n_layers": 2, "max_iter": 40, "random_state": 0, "width": 16}
+
+
+def table(n=240):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.standard_normal(n), "kind": rng.choice(["red", "green", "blue"], n)})
+    frame["noise"] = rng.standard_normal(n)
+    y = frame["size"] ** 2 + 2 * (frame["kind"] == "red")
+    frame.loc[::7, "size"] = np.nan
+    return frame, y.to_numpy()
+
+
+@pytest.fixture(scope="module")
+def regression():
+    frame, y = table()
+    estimator = FractionalRegressor(**OPTIONS).fit(frame, y)
+    return estimator, frame, subject_of(estimator, frame, y)
+
+
+def test_numbers_with_holes_are_those_of_the_table(regression):
+    """Each value in place of all cells of the column, the empty ones too, gives the mean of the table's predictions."""
+    estimator, frame, subject = regression
+    found = dependence(subject, "size", np.arange(len(frame)))
+    assert len(found.values) == MOST_VALUES
+    known = frame["size"].dropna()
+    assert (found.values[0], found.values[-1]) == pytest.approx(tuple(known.quantile([0.02, 0.98])))
+    expected = [estimator.predict(frame.assign(size=value)).mean() for value in found.values]
+    np.testing.assert_allclose(found.mean[:, 0], expected, rtol=1e-9)
+
+
+def test_categories_are_those_of_the_table(regression):
+    estimator, frame, subject = regression
+    found = dependence(subject, "kind", np.arange(len(frame)))
+    assert found.names == frame["kind"].value_counts().index.tolist()
+    expected = [estimator.predict(frame.assign(kind=name)).mean() for name in found.names]
+    np.testing.assert_allclose(found.mean[:, 0], expected, rtol=1e-9)
+
+
+def test_it_is_what_scikit_learn_finds():
+    X = np.random.default_rng(1).integers(0, 6, (120, 3)).astype(float)
+    estimator = FractionalClassifier(**OPTIONS).fit(X, (X[:, 0] > X[:, 1]).astype(int))
+    subject = subject_of(estimator, X, (X[:, 0] > X[:, 1]).astype(int))
+    found = dependence(subject, "feature 1", np.arange(len(X)))
+    expected = partial_dependence(estimator, X, [0], method="brute", response_method="predict_proba", kind="average")
+    np.testing.assert_array_equal(found.values, expected["grid_values"][0])
+    np.testing.assert_allclose(found.mean[:, 1], expected["average"][0], rtol=1e-9)
+
+
+def test_important_columns_have_a_plot_of_one_scale(regression):
+    _, _, subject = regression
+    plot = dependence_plot(subject, measured(subject))
+    assert {part.heading for part in plot.parts} >= {"size", "kind"}
+    assert len({tuple(part.layout["yaxis"]["range"]) for part in plot.parts}) == 1
+    assert "when 200 of 240 held-out samples have this value" in plot.caption
+    kind = next(part for part in plot.parts if part.heading == "kind")
+    assert set(kind.layout["xaxis"]["ticktext"]) == {"red", "green", "blue"}
+
+
+def test_without_an_important_column_there_is_a_note(regression):
+    _, _, subject = regression
+    nothing = Importances(np.zeros(3), np.ones(3), np.arange(9))
+    assert dependence_plot(subject, nothing).note == "No column is clearly important, so that there is none to vary."
+
+
+def test_bands_that_would_flatten_the_means_are_left_out(regression):
+    """Of a column that hardly moves the answer, while the others spread it."""
+    _, _, subject = regression
+    only_noise = Importances(np.array([0.0, 0.0, 1.0]), np.zeros(3), np.arange(9))
+    assert list(subject.columns)[2] == "noise"
+    plot = dependence_plot(subject, only_noise)
+    assert "the middle half" not in plot.caption
+    assert [trace["name"] for trace in plot.parts[0].data] == ["mean"]
+    assert "the middle half" in dependence_plot(subject, measured(subject)).caption

@@ -1,0 +1,65 @@
+"""The network in words: what few layers keep, how the training ended."""
+
+import numpy as np
+import pytest
+
+from fracdnn import FractionalClassifier
+from fracdnn.report.memory import memory_plot
+from fracdnn.report.network import network_facts
+from fracdnn.report.subject import subject_of
+from fracdnn.report.training import gradient_plot, gradient_ratio, why_ended
+from fracdnn.training import History
+from fracdnn.training.history import Record
+
+
+def facts(**options):
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    y = (X[:, 0] > 0).astype(int)
+    options = {"n_members": 1, "max_iter": 2, "random_state": 0, "early_stopping": False, **options}
+    subject = subject_of(FractionalClassifier(**options).fit(X, y), X, y)
+    return network_facts(subject), subject
+
+
+def test_three_layers_are_told_and_not_drawn():
+    """At order 0.5: a_2 = √3 − √2, h_2 = a_1 − a_2, h_1 = 1 − a_1 with a_1 = √2 − 1."""
+    found, subject = facts(n_layers=3, order=0.5)
+    assert found["last layer keeps"] == "32% of what enters layer 1, 10% of state 1, 59% of state 2"
+    assert found["training"] == "2 iterations; it had gone through the data as often as it may"
+    assert memory_plot(subject) is None
+    assert gradient_plot(subject.estimator.history_) is None
+
+
+def test_one_layer_and_order_one():
+    assert facts(n_layers=1)[0]["last layer keeps"] == "what enters it"
+    assert facts(n_layers=9, order=1.0)[0]["last layer keeps"].startswith("the state before it alone")
+
+
+def test_many_layers_are_drawn():
+    found, subject = facts(n_layers=8)
+    assert "last layer keeps" not in found
+    assert "gradient of the first layer" not in found
+    assert len(memory_plot(subject).data[0]["x"]) == 8
+    assert np.shape(gradient_plot(subject.estimator.history_).data[0]["z"]) == (8, 2)
+
+
+def record(*gradients):
+    return Record(1, 1.0, 1.0, list(gradients))
+
+
+def test_gradient_of_the_first_layer_beside_the_last():
+    history = History([record(2.0, 1.0), record(6.0, 1.0, 2.0), record(1.0, 0.0), record(float("nan"), 1.0)])
+    assert gradient_ratio(history) == 2.5
+    assert gradient_ratio(History()) is None
+
+
+def test_one_large_gradient_does_not_flatten_the_colours():
+    history = History([record(*[10.0 ** (-k / 100)] * 8) for k in range(100)])
+    history.records[50] = record(*[1e30] * 8)
+    heat = gradient_plot(history).data[0]
+    assert (heat["zmin"], heat["zmax"]) == pytest.approx((-0.99, 0.07), abs=0.1)
+
+
+def test_every_end_has_words():
+    assert why_ended(History([record(1.0)], "partial")) == "1 iteration of partial_fit"
+    assert why_ended(History([record(1.0)], "time limit")) == "1 iteration; its time was over"
+    assert why_ended(History([], "")) == "0 iterations"
