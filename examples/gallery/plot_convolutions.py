@@ -23,15 +23,15 @@ import torch
 from scipy.stats import t as student
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fracdnn.nn import FractionalStack, parameter_groups
 from fracdnn.report.figures import BLUE, GREEN, GREY, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
-depth, channels, factor = 8, 12, 0.5
-seeds, epochs, n_train = (range(2), 1, 200) if small else (range(3), 7, 600)
-images, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
+depth, channels, factor = 4 if small else 8, 12, 0.5
+seeds, epochs, n_train, batch_size = (range(2), 5, 300, 25) if small else (range(3), 6, 600, 25)
+images, labels = (torch.tensor(a[: 800 if small else None]) for a in load_digits(return_X_y=True))
 images = (images.float() / 8 - 1).reshape(-1, 1, 8, 8)
 
 
@@ -67,12 +67,12 @@ def trained(memory, seed):
     torch.manual_seed(seed)  # the same split, batches and first weights for every arm
     shuffled = torch.randperm(len(images))
     seen, unseen = shuffled[:n_train], shuffled[n_train:]
-    network, rates = Convolutions(**memory), (1e-2, 5e-2)
+    network, rates = Convolutions(**memory), (2e-2, 5e-2)
     groups = parameter_groups(network, weight_decay=0.0)  # learnt orders are the second
     optimizer = torch.optim.Adam([{**group, "lr": rate} for group, rate in zip(groups, rates, strict=True)])
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, list(rates), total_steps=epochs * (n_train // 50))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, list(rates), total_steps=epochs * n_train // batch_size)
     for _ in range(epochs):
-        for batch in seen[torch.randperm(n_train)].split(50):
+        for batch in seen[torch.randperm(n_train)].split(batch_size):
             optimizer.zero_grad()
             cross_entropy(network(images[batch]), labels[batch]).backward()
             optimizer.step()
@@ -93,41 +93,67 @@ for name in ("order 0.5", "learnt by layer"):
 # %%
 # A digit on its way through the layers
 # -------------------------------------
-# One channel of the state, from the opening (left) to the last layer: with order 0.5 the digit stays visible for
-# longer, since every layer also looks back at the first state.
+# On the left the image, then one channel of the state, from the opening :math:`Y_0` to the last layer; blue is
+# negative, red positive, each on a scale of its own.
 
 digit = images[12:13]
-figure, panels = plt.subplots(3, depth + 1, figsize=(10, 3.7), layout="constrained")
-for row, name in zip(panels, arms, strict=True):
+figure, panels = plt.subplots(3, depth + 2, figsize=(10, 3.4), layout="constrained")
+for i, (row, name) in enumerate(zip(panels, arms, strict=True)):
     network = found[name][0][0]
     with torch.no_grad():
         states = network.stack(network.opening(digit), trajectory=True)[:, 0]
     channel = states[-1].std((1, 2)).argmax()
-    for j, (axes, state) in enumerate(zip(row, states[:, channel], strict=True)):
-        axes.imshow(state, cmap="cividis")
-        axes.set(xticks=[], yticks=[], title=f"$Y_{j}$" if row is panels[0] else "")
+    row[0].imshow(digit[0, 0], cmap="gray")
+    for axes, state in zip(row[1:], states[:, channel], strict=True):
+        limit = state.abs().max()
+        axes.imshow(state, cmap="RdBu_r", vmin=-limit, vmax=limit)
     row[0].set_ylabel(name.replace(" by", "\nby"))
+    for j, axes in enumerate(row):
+        axes.set(xticks=[], yticks=[], title="" if i else f"$Y_{j - 1}$" if j else "image")
 
 # %%
-# The orders that were learnt
-# ---------------------------
-# They moved little from where they started, and not alike for all seeds: the loss hardly depends on them.
+# What is left of the first state, and the orders that were learnt
+# ----------------------------------------------------------------
+# On the left the cosine between a state and the first one, over all channels and pixels, mean of 200 digits: it says
+# how much of the start a state still is. On the right the learnt orders.
 
-figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
+
+@torch.no_grad()
+def likeness(network):
+    states = network.stack(network.opening(images[-200:]), trajectory=True).flatten(2)
+    return cosine_similarity(states, states[:1], dim=-1).mean(1).numpy()
+
+
+alike = {name: np.array([likeness(network) for network, _ in runs]) for name, runs in found.items()}
 learnt = np.array([network.stack.order.detach().numpy() for network, _ in found["learnt by layer"]])
-for orders in learnt:
-    axes.plot(range(1, depth + 1), orders, "o", color=GREEN, alpha=0.5)
-axes.plot(range(1, depth + 1), learnt.mean(0), color=GREEN, label="mean of the seeds")
-axes.axhline(0.7, color=GREY, linestyle=":", label="start")
-axes.set(xlabel="layer", ylabel="learnt order", ylim=(0, 1), title="A point for each seed")
-axes.legend(frameon=False)
-axes.grid(alpha=0.25)
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+for name, (colour, _) in arms.items():
+    left.plot(range(depth + 1), alike[name].mean(0), color=colour, label=name)
+    left.plot(range(depth + 1), alike[name].T, "o", color=colour, markersize=3, alpha=0.5)
+left.set(xlabel="state $Y_j$ after layer $j$", ylabel="cosine with $Y_0$", title="Points are seeds, lines their mean")
+left.legend(frameon=False)
+right.plot(range(1, depth + 1), learnt.T, "o", color=GREEN, markersize=4, alpha=0.5)
+right.plot(range(1, depth + 1), learnt.mean(0), color=GREEN, label="learnt, mean of the seeds")
+right.axhline(0.7, color=GREY, linestyle=":", label="start")
+right.set(xlabel="layer", ylabel="order", ylim=(0.4, 1), title="Learnt orders")
+right.legend(frameon=False, loc="lower right")
+for axes in (left, right):
+    axes.grid(alpha=0.25)
 plt.show()
 print("mean orders by layer:", ", ".join(f"{order:.2f}" for order in learnt.mean(0)))
+print("cosine of the last state with the first:", ", ".join(f"{name} {c.mean(0)[-1]:.2f}" for name, c in alike.items()))
 
 # %%
+# Memory changes how these networks work, not how well. With order 0.5 the last state is more like the first one than
+# in the residual network, since every layer also looks back at it. The learnt orders rise along the depth: with them
+# the first layers keep their memory, and the last ones nearly give it up. But the errors of the three are the same
+# within what three seeds can tell: eight layers on small digits do not need help from a memory.
+#
 # What this page claims, checked:
 
-assert all(error.max() < (0.9 if small else 0.15) for error in errors.values())
-assert np.abs(learnt - 0.7).max() > 1e-3
-assert ((learnt > 0) & (learnt < 1)).all()
+assert all(error.max() < (0.4 if small else 0.1) for error in errors.values())
+if not small:
+    change = errors["order 0.5"] - errors["order 1"]
+    assert abs(change.mean()) < student.ppf(0.975, len(change) - 1) * change.std(ddof=1) / np.sqrt(len(change))
+assert alike["order 0.5"].mean(0)[-1] > alike["order 1"].mean(0)[-1]
+assert learnt.mean(0)[depth // 2 :].min() > max(0.7, learnt.mean(0)[: depth // 2].mean())

@@ -30,7 +30,7 @@ from fracdnn.report.figures import BLUE, VERMILION
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 torch.set_default_dtype(torch.float64)
 orders = (0.05, 0.5, 1.0) if small else (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
-seeds, iterations, factor = range(1 if small else 5), 20 if small else 120, 0.6
+seeds, iterations, factor = range(2 if small else 5), 50 if small else 120, 0.6
 
 
 def drawn(n, seed):

@@ -34,8 +34,8 @@ from fracdnn.datasets import make_peaks
 from fracdnn.report.figures import BLUE, GREEN, GREY, PURPLE, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
-n_layers, seeds = (6, range(2)) if small else (10, range(6))
-iterations = {"Adam": 5} if small else {"Adam": 80, "L-BFGS": 40}
+n_layers, seeds = 10, range(2 if small else 6)
+iterations = {"Adam": 50} if small else {"Adam": 80, "L-BFGS": 40}
 orders = {1.0: BLUE, 0.5: VERMILION}
 test, held_out = make_peaks(1000, random_state=1000), make_peaks(1000, random_state=2000)
 
@@ -164,10 +164,11 @@ axes.set_ylim(0.22, 4.5)
 _ = axes.legend(frameon=False)
 
 # %%
-# The answer is the step. With Adam, order 0.5 looks like the clear winner at one :math:`\tau`; but at equal factors
-# the residual network is better, since it reaches further, and at equal horizons order 0.5 is, since its layers act
-# more strongly. Verdicts so opposite are about steps, not about memory: once each network has the step that suits it,
-# the seeds cannot tell their errors apart. What pays is to try a few steps, at any order:
+# The answer is the step. With Adam, order 0.5 looks like the clear winner at one :math:`\tau`, and at equal horizons
+# too, where its layers act more strongly; at equal factors it is no longer, and at the smaller factor the residual
+# network wins, since it reaches further. Verdicts so opposite are about steps, not about memory: once each network has
+# the step that suits it, the seeds cannot tell their errors apart. L-BFGS, which finds the scale of its steps by
+# itself, sees less of all this. What pays is to try a few steps, at any order:
 
 figure, panels = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained", sharey=True)
 grid = np.stack(np.meshgrid(np.linspace(-3, 3, 80), np.linspace(-3, 3, 80)), axis=-1).reshape(-1, 2)
@@ -192,8 +193,10 @@ plt.show()
 # %%
 # What this page claims, checked:
 
-assert found["Adam"][0, 0] < 1
-for ratios in found.values():
-    equal_factor, equal_horizon, own_best = ratios[1:3, 0], ratios[3:5, 0], ratios[5]
-    assert equal_factor.min() > 1 > equal_horizon.max()
-    assert own_best[1] < 1 < own_best[2]
+equal_step, smaller_factor, equal_horizon = found["Adam"][0], found["Adam"][1], found["Adam"][3:5]
+assert max(equal_step[0], *equal_horizon[:, 0]) < 0.9 < smaller_factor[0]
+if not small:  # two seeds tell nothing about intervals
+    assert smaller_factor[1] > 1
+    assert max(equal_step[2], *equal_horizon[:, 2]) < 1
+    assert all(ratios[5, 1] < 1 < ratios[5, 2] for ratios in found.values())
+    assert np.ptp(np.log(found["L-BFGS"][:5, 0])) < np.ptp(np.log(found["Adam"][:5, 0]))

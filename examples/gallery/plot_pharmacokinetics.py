@@ -34,7 +34,7 @@ from fracdnn.report.figures import BLUE, GREEN, GREY, PURPLE, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 torch.set_default_dtype(torch.float64)
-FIXED = {"n_steps": 32 if small else 64, "grading": 2.5}  # steps of the fits, finer toward the dose
+FIXED = {"n_steps": 36 if small else 64, "grading": 1.8}  # steps of the fits, finer toward the dose
 
 
 def measured(name, time):
@@ -280,7 +280,7 @@ for data, model, (rates, order, _) in (
     (swallowed, swallowed_one, fits["theophylline"]["one, fractional"]),
 ):
     quick, exact = model(data[0], rates, order), model(data[0], rates, order, rtol=1e-6)
-    assert ((quick - exact).abs() < 0.05 * exact).all()
+    assert ((quick - exact).abs() < 0.04 * exact).all()
 
 order_of_one, ordinary_two = criteria["indometacin", "one, fractional"], criteria["indometacin", "two compartments"]
 assert (order_of_one < criteria["indometacin", "one compartment"]).all()

