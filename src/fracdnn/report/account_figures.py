@@ -157,12 +157,11 @@ def accuracy_figure(runs: list[dict[str, Any]], paper: dict[tuple[str, float], t
                 axes.plot([x - 0.3, x + 0.3], [float(number)] * 2, color=VERMILION, linewidth=3)
                 labels.append(f"order {order:g}\n{'training' if key == 'train' else 'test'}")
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
-        title = {"CLS": "level sets"}.get(data, data.replace("PD", "perfumes") + " (the paper's: other samples)")
-        axes.set(title=title if "560" not in data else data.replace("PD", "perfumes"), xlim=(-0.6, len(labels) - 0.4))
+        axes.set(title={"CLS": "level sets"}.get(data, data.replace("PD", "perfumes")), xlim=(-0.6, len(labels) - 0.4))
     panels[0].set_ylabel("accuracy, %")
     marks = [
         panels[0].plot([], [], "o", color=BLUE, label="here, each seed")[0],
-        panels[0].plot([], [], color=VERMILION, linewidth=3, label="paper")[0],
+        panels[0].plot([], [], color=VERMILION, linewidth=3, label="paper (its perfumes for the test are others)")[0],
     ]
     figure.legend(handles=marks, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
