@@ -111,19 +111,21 @@ for name, parameters in (("capacitor", capacitor), ("element", element)):
     print(f"{name}: {left[name].square().mean().sqrt():.2f} mV are left, of which {noise:.2f} mV are noise")
 
 # %%
-# On the left the traces. The capacitor's errors are systematic: after each jump it is too slow at first and too fast
-# later, since one exponential has one time scale and the element has all of them. On the right, what the two fits say
-# about alternating current, which was never measured: the impedance over all frequencies, where an element gives the
-# flattened arc that electrochemists know, and a capacitor a semicircle.
+# On the left the traces. The capacitor's errors are systematic, largest after a jump: one exponential has one time
+# scale and the element has all of them, so the fit takes the fastest part for series resistance, which comes out too
+# large, and has no room for the slowest, so that the other resistance comes out too small. On the right, what the
+# fits say about alternating current, which was never measured: the impedance over all frequencies, where an element
+# gives the flattened arc that electrochemists know and a capacitor a semicircle, and the phase of the element by
+# itself.
 
-figure = plt.figure(figsize=(10, 5.2), layout="constrained")
+figure = plt.figure(figsize=(10, 5.4), layout="constrained")
 axes = figure.subplot_mosaic(
-    [["current", "nyquist"], ["voltage", "nyquist"], ["left", "nyquist"]],
-    height_ratios=(1, 2.2, 1.4),
-    width_ratios=(1.35, 1),
+    [["current", "nyquist"], ["voltage", "nyquist"], ["left", "phase"]],
+    height_ratios=(1, 2.2, 1.5),
+    width_ratios=(1.25, 1),
 )
 axes["current"].step(times, current(times), where="post", color=GREEN)
-axes["current"].set(ylabel="current, A", xticklabels=[])
+axes["current"].set(ylabel="current, A", xticklabels=[], ylim=(-5, 5), yticks=(-4, 0, 4))
 axes["voltage"].plot(times, measured, ".", color=GREY, markersize=4, label="measured")
 axes["voltage"].plot(times, voltage(*capacitor), color=BLUE, label="capacitor")
 axes["voltage"].plot(times, voltage(*element), color=VERMILION, label="element")
@@ -133,28 +135,33 @@ for name, colour in (("capacitor", BLUE), ("element", VERMILION)):
     axes["left"].plot(times, left[name], color=colour, linewidth=1)
 axes["left"].axhspan(-2 * noise, 2 * noise, color=ORANGE, alpha=0.2, linewidth=0)
 axes["left"].set(xlabel="time, s", ylabel="left over, mV")
+frequencies = torch.logspace(-5, 4, 400)  # Hz
 
 
-def impedance(order, series, beside, q):
-    frequencies = torch.logspace(-4, 3, 400)
-    return series + 1 / (1 / beside + q * (2j * torch.pi * frequencies) ** order)
+def admittance(order, q):
+    """Of the element alone."""
+    return q * (2j * torch.pi * frequencies) ** order
 
 
-for parameters, colour, style, label in (
+for (order, series, beside, q), colour, style, label in (
     (truth, GREY, "-", "truth"),
     (capacitor, BLUE, "-", "capacitor"),
     (element, VERMILION, "--", "element"),
 ):
-    z = impedance(*parameters)
-    axes["nyquist"].plot(z.real, -z.imag, style, color=colour, linewidth=5 if label == "truth" else 2, label=label)
+    z, width = series + 1 / (1 / beside + admittance(order, q)), 5 if label == "truth" else 2
+    axes["nyquist"].plot(z.real, -z.imag, style, color=colour, linewidth=width, label=label)
+    axes["phase"].semilogx(
+        frequencies, -torch.angle(1 / admittance(order, q)).rad2deg(), style, color=colour, linewidth=width
+    )
 axes["nyquist"].set(
     xlabel="Re Z, mΩ",
     ylabel="−Im Z, mΩ",
     aspect="equal",
-    ylim=(0, None),
+    ylim=(0, 18),
     title=f"order {element[0]:.3f} ± {errors[0]:.3f}, truth {truth[0]:.2f}",
 )
-axes["nyquist"].legend(frameon=False, loc="lower center")
+axes["nyquist"].legend(frameon=False, ncols=3, loc="upper center", fontsize="small")
+axes["phase"].set(xlabel="frequency, Hz", ylabel="−phase, degrees", ylim=(55, 95), yticks=(60, 75, 90))
 for each in axes.values():
     each.grid(alpha=0.25)
 plt.show()
@@ -164,3 +171,5 @@ plt.show()
 
 assert ((element - truth).abs() < 4 * errors).all()
 assert left["element"].square().mean().sqrt() < 1.2 * noise < 0.8 * left["capacitor"].square().mean().sqrt()
+assert capacitor[1] > truth[1] + 0.4
+assert capacitor[2] < 0.75 * truth[2]

@@ -12,7 +12,7 @@ What does a network lose on that way?
 # The slider, with training
 # -------------------------
 # All networks have 10 layers of width 6, the same first weights and the same factor :math:`c` by which a layer acts, so
-# that only the memory differs; L-BFGS trains them on 300 points.
+# that only the memory differs; L-BFGS trains them on 300 points. Percentages are accuracies on 2,000 other points.
 
 import os
 from math import gamma
@@ -30,7 +30,7 @@ from fracdnn.report.figures import BLUE, VERMILION
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 torch.set_default_dtype(torch.float64)
 orders = (0.05, 0.5, 1.0) if small else (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
-seeds, iterations, factor = range(2 if small else 5), 50 if small else 120, 0.6
+seeds, iterations, factor = range(3 if small else 5), 50 if small else 120, 0.6
 
 
 def drawn(n, seed):

@@ -182,8 +182,8 @@ for drug, (times, _) in drugs.items():
 # %%
 # Look at indometacin first. One order for all six subjects does most of what a second compartment does, which takes
 # two more rates for each of them. AIC finds these rates worth their price; BIC, and AICc, which corrects AIC for
-# having few measurements, prefer the order. Theophylline asks for neither: AIC is in two
-# minds about an order, the others are against it, and all are against a second compartment.
+# having few measurements, prefer the order. Theophylline asks for neither: AIC is in two minds about an order, the
+# others are against it, and all are against a second compartment. Below, the first three subjects of each.
 
 
 def curve(model, rates, order, until):
@@ -259,6 +259,7 @@ for name, (model, data, kind, orders, colour) in profiles.items():
     least = "at most " if inside[0] == x[0] else ""
     print(f"{name:31} order {best:.2f}, 95 % interval: {least}{inside[0]:.2f} to {inside[-1]:.2f}")
 axes.axhline(3.84, color=GREY, linewidth=1)
+axes.annotate("95 %", (0.695, 4), color=GREY)
 axes.set(
     xlabel="order $\\gamma$", ylabel="deviance above its least", ylim=(0, 12), title="Profile likelihood of the order"
 )

@@ -151,7 +151,7 @@ for kind, colour, marker in ((maxwell, GREY, "o"), (liquid, PURPLE, "D"), (fract
     of_kind = [(len(start), fits[name][1]) for name, (model, start) in models.items() if model is kind]
     right.semilogy(*zip(*of_kind, strict=True), marker + "-", color=colour)
 right.annotate("sums of Maxwell modes", (4, fits["Maxwell, 2 modes"][1]), (4.6, 0.9), color=GREY)
-right.annotate("springpot and dashpot", (3, fits["springpot and dashpot"][1]), (0.2, 0.06), color=PURPLE)
+right.annotate("springpot and dashpot", (3, fits["springpot and dashpot"][1]), (0.3, 0.12), color=PURPLE)
 right.annotate("two springpots", (4, error), (4.5, error * 0.85), color=VERMILION)
 right.set(xlabel="numbers fitted", ylabel="error (root mean square of logarithms)", xlim=(0, 13))
 right.set_yticks([0.03, 0.1, 0.3, 1], ["3 %", "10 %", "30 %", "100 %"])
