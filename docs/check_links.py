@@ -46,6 +46,8 @@ def _leads_somewhere(path: Path, link: str, pages: dict[Path, Page]) -> bool:
 
 
 def main(site: Path) -> None:
+    if not (site / "index.html").is_file():
+        sys.exit(f"{site} holds no index.html: build the site first")
     broken = broken_links(site)
     if broken:
         sys.exit("links that lead nowhere:\n" + "\n".join(broken))

@@ -50,17 +50,22 @@ nitpick_ignore_regex = [
     ("py:class", r"fracdnn\.training\.(together\.Ranks|rows\.Rows)"),
 ]
 
+# Pages without a list of their headings: pictures and the gallery's wide code have its place.
+WIDE = ["index", "playground", *(f"gallery/{path.stem}" for path in (ROOT / "examples" / "gallery").glob("plot_*.py"))]
+
 # The gallery: scripts called plot_*.py, run by the build; `-D plot_gallery=0` shows them without running.
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples" / "gallery"),
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
+    "reset_modules": ("matplotlib", "fresh.torch_defaults"),
     "within_subsection_order": "FileNameSortKey",
     "remove_config_comments": True,
     "download_all_examples": False,
     "write_computation_times": False,
     "show_signature": False,
     "image_srcset": ["2x"],
+    "thumbnail_size": (640, 400),
     "abort_on_example_error": True,
 }
 
@@ -78,7 +83,7 @@ html_theme_options = {
     "header_links_before_dropdown": 8,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
-    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "playground": []},
+    "secondary_sidebar_items": {"**": ["page-toc"], **{page: [] for page in WIDE}},
     "show_prev_next": True,
     "navigation_with_keys": False,
     "show_toc_level": 2,

@@ -12,7 +12,7 @@ The early iterations, which only find the rough shape, are then cheap. How much 
 # ---------------------
 # The equation is the same after a split, but not its discretisation: the state moves a little. It moves less where
 # :math:`K(t)` is smooth, so both ways of training, coarse to fine and deep from the start, minimise the misfit and a
-# small multiple of :math:`\int \lVert K' \rVert^2 + \lVert b' \rVert^2 \, dt`.
+# small penalty on the squared slopes of :math:`K(t)` and :math:`b(t)`.
 
 import os
 import time

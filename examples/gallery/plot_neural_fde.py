@@ -154,7 +154,7 @@ for name, (colour, _) in kinds.items():
     axes[name].set(title=f"{name}\n{errors[name][:, 1].mean():.0%} off beyond t = {trained_until:g}", xlabel="$x$")
 axes["x"].set(xlabel="time", ylabel="angle $x$", title="A new start; trained on the grey times only")
 axes["x"].legend(frameon=False, loc="upper right")
-axes["tail"].set(xlabel="time", title="Late $x$, root mean square, all seeds", ylim=(1e-3, 0.3), xlim=(4, until))
+axes["tail"].set(xlabel="time", title="Late $x$, r.m.s., all seeds", ylim=(1e-3, 0.3), xlim=(4, until))
 axes["tail"].set_xticks([4, 6, 10, 15], ["4", "6", "10", "15"])
 axes["tail"].minorticks_off()
 axes["neural ODE"].set_ylabel("$v$")

@@ -7,6 +7,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+import torch
 
 from tests.browser.axe import serious_faults
 from tests.browser.chromium import browser, playwright, watched  # noqa: F401
@@ -14,7 +15,9 @@ from tests.docs.building import ROOT, site  # noqa: F401
 
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs" / "_site")]
 
+import check_links  # noqa: E402
 from check_links import Page, broken_links  # noqa: E402
+from fresh import torch_defaults  # noqa: E402
 from names import described  # noqa: E402
 
 PHONE = {"width": 390, "height": 844}
@@ -103,6 +106,20 @@ def test_search_finds_a_name(browser, address):  # noqa: F811
 
 def test_links_lead_somewhere(site):  # noqa: F811
     assert broken_links(site) == []
+
+
+def test_a_folder_that_is_no_site_has_no_links_to_praise(tmp_path):
+    with pytest.raises(SystemExit, match=r"holds no index\.html: build the site first"):
+        check_links.main(tmp_path)
+
+
+def test_a_script_of_the_gallery_does_not_find_the_torch_of_the_one_before():
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch_defaults({}, "plot_next.py")
+        assert torch.empty(0).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_broken_links_are_found(tmp_path):
