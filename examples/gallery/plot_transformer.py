@@ -30,7 +30,7 @@ from fracdnn.report.figures import BLUE, GREEN, GREY, VERMILION
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 depth, width, start = 3 if small else 6, 32, 0.7
 seeds, epochs, n_train, batch_size = (range(1), 6, 300, 25) if small else (range(3), 7, 600, 25)
-rows, labels = (torch.tensor(a[: 800 if small else None]) for a in load_digits(return_X_y=True))
+rows, labels = (torch.tensor(a[: 550 if small else None]) for a in load_digits(return_X_y=True))
 rows = (rows.float() / 8 - 1).reshape(-1, 8, 8)
 
 
