@@ -66,5 +66,6 @@ def _git(*arguments: str) -> str:
 
 def write_figures(folder: Path, part: Part, numbers: Numbers) -> None:
     """The part's figure as PNG and SVG."""
+    figure = part.figure(numbers)
     for suffix in (".png", ".svg"):
-        save_figure(folder / f"{part.name}{suffix}", part.figure(numbers))
+        save_figure(folder / f"{part.name}{suffix}", figure)

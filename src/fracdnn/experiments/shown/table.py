@@ -106,14 +106,14 @@ PART = Part(
     full=TableSettings(),
     quick=TableSettings(
         columns=(
-            *TableSettings().columns[:2],
-            *(PERFUMES.short(4).with_order(order) for order in (1.0, 0.9)),
+            *(column.short(2) for column in TableSettings().columns[:2]),
+            *(PERFUMES.short(2).with_order(order) for order in (1.0, 0.9)),
         ),
         n_points=500,
         step_sizes=(0.2, 0.4),
         seeds=(0, 1),
         perfume_seeds=(0, 1),
-        rounding=2,
+        rounding=1,
     ),
     jobs=jobs,
     work=work,
