@@ -25,11 +25,11 @@ def browser(playwright):
     found.close()
 
 
-def watched(page, origin):
-    """A list of what must stay empty: errors, dialogs and requests that go elsewhere than to `origin`."""
+def watched(page, origin, messages=("error", "warning")):
+    """A list of what must stay empty: such `messages`, errors, dialogs and requests that leave `origin`."""
     wrong = []
     own = (origin, "data:", "blob:")
-    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("console", lambda message: wrong.append(message.text) if message.type in messages else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
     page.on("request", lambda request: None if request.url.startswith(own) else wrong.append(request.url))

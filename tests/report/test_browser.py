@@ -3,7 +3,7 @@
 import pytest
 
 from tests.browser.axe import serious_faults
-from tests.browser.chromium import ARGUMENTS, CHROMIUM
+from tests.browser.chromium import ARGUMENTS, CHROMIUM, watched
 from tests.report.cases import CASES, INJECTION, flow_of
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -12,11 +12,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 def opened(browser, path, **options):
     """The page, and a list of what must stay empty: errors, dialogs and requests that leave the file."""
     page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
-    wrong = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
-    page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else wrong.append(r.url))
+    wrong = watched(page, "file:", messages=("error",))  # WebGL warns that readback is slow
     page.set_default_timeout(120_000)  # several megabytes of script, on a machine that may be busy
     page.goto(path.as_uri())
     page.wait_for_selector("#theme", state="visible")
