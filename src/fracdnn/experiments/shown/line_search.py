@@ -5,7 +5,7 @@ from typing import Any
 from fracdnn.experiments.comparisons import effects, names, of_network, spread
 from fracdnn.experiments.line_search import LineSearch, jobs, work
 from fracdnn.experiments.part import Claim, Numbers, Part, Row, Table
-from fracdnn.experiments.table import PERFUMES
+from fracdnn.experiments.table import LEVEL_SETS, PERFUMES
 from fracdnn.report.account_figures import arms_figure
 
 WORDS = {"bfgs": "library's BFGS", "textbook-bfgs": "textbook BFGS"}
@@ -67,7 +67,7 @@ PART = Part(
     title="Trials of the line search, two BFGS",
     minutes=2,
     full=LineSearch(),
-    quick=LineSearch(perfumes=PERFUMES.short(3), n_points=500, seeds=(0, 1)),
+    quick=LineSearch(level_sets=LEVEL_SETS.short(2), perfumes=PERFUMES.short(3), n_points=200, seeds=(0, 1)),
     jobs=jobs,
     work=work,
     figure=_figure,
