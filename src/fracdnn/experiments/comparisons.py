@@ -67,6 +67,14 @@ def effect_text(effect: Difference) -> str:
     return f"{effect.mean:+.3g} ({effect.low:+.3g} to {effect.high:+.3g})".replace("-", "−")
 
 
+def grouped(runs: Sequence[Run], *keys: str) -> dict[tuple[Any, ...], list[Run]]:
+    """The runs by their values of these keys, in their order."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
+    for r in runs:
+        found.setdefault(tuple(r[key] for key in keys), []).append(r)
+    return found
+
+
 def names(runs: Sequence[Run], key: str = "network") -> list[Any]:
     """The values of a key, in their order."""
     return list(dict.fromkeys(r[key] for r in runs))

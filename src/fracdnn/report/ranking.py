@@ -89,18 +89,7 @@ def _which(subject: Subject, shown: list[Ranked], n_found: int) -> str:
 
 
 def _roc_plot(subject: Subject, shown: list[Ranked], which: str) -> Plot:
-    line = {"color": GREY, "dash": "dash", "width": 1.5}
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [0, 1],
-            "y": [0, 1],
-            "line": line,
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-    ]
+    data = [_chance([0, 1])]
     for each in shown:
         false_alarms, right, _ = roc_curve(each.hits, each.probability)
         name = f"{label(subject.labels[each.k], 16)} {number(each.area, 3)}"
@@ -127,14 +116,19 @@ def _precision_plot(subject: Subject, shown: list[Ranked], which: str) -> Plot:
     if len(shown) == 1:
         rate = float(shown[0].hits.mean())
         caption += f" Chance alone would give {rate:.1%}, the dashed line."
-        line = {"color": GREY, "dash": "dash", "width": 1.5}
-        chance = {"x": [0, 1], "y": numbers([rate, rate]), "line": line, "hoverinfo": "skip", "showlegend": False}
-        data.insert(0, {"type": "scatter", "mode": "lines", **chance})
+        data.insert(0, _chance(numbers([rate, rate])))
     axes = {"xaxis": axis("found", **_SHARES), "yaxis": axis("right among those told", **_SHARES), "showlegend": True}
     return Plot("precision", "Precision and recall", caption, data, axes)
 
 
 _SHARES = {"range": [0, 1.02], "tickformat": ".0%"}
+
+
+def _chance(y: list[Any]) -> dict[str, Any]:
+    """The dashed line from one side to the other that guessing would give."""
+    line = {"color": GREY, "dash": "dash", "width": 1.5}
+    options = {"x": [0, 1], "y": y, "line": line, "hoverinfo": "skip", "showlegend": False}
+    return {"type": "scatter", "mode": "lines", **options}
 
 
 def _curve(k: int, name: str, x: np.ndarray, y: np.ndarray, hover: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from fracdnn.experiments.comparisons import effect_text, spread
+from fracdnn.experiments.comparisons import effect_text, grouped, spread
 from fracdnn.experiments.part import Numbers, Part, Row, Table
 from fracdnn.experiments.statistics import difference
 from fracdnn.experiments.table import PAPER, PERFUMES
@@ -23,13 +23,6 @@ WORDS = {
     "feature": "by feature",
     "global": "one mean for all",
 }
-
-
-def groups(numbers: Numbers) -> dict[tuple[str, ...], list[dict[str, Any]]]:
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for r in numbers["runs"]:
-        found.setdefault(tuple(r[key] for key in KEYS), []).append(r)
-    return found
 
 
 def papers(network: str) -> tuple[float, float]:
@@ -59,13 +52,13 @@ def rows(numbers: Numbers) -> list[Row]:
             f"{papers(network)[0]}",
             spread([r["batch"] for r in runs], ".1f"),
         )
-        for (gradient, normalization, network), runs in groups(numbers).items()
+        for (gradient, normalization, network), runs in grouped(numbers["runs"], *KEYS).items()
     ]
 
 
 def tables(numbers: Numbers) -> list[Table]:
     lines = []
-    for (gradient, normalization, network), runs in groups(numbers).items():
+    for (gradient, normalization, network), runs in grouped(numbers["runs"], *KEYS).items():
         train, test = papers(network)
         spans = [(min(r["without_one"]), max(r["without_one"])) for r in runs]
         span = f"{min(low for low, _ in spans):.0f} to {max(high for _, high in spans):.0f}"
@@ -96,8 +89,8 @@ def tables(numbers: Numbers) -> list[Table]:
 
 
 def values(numbers: Numbers) -> dict[str, str]:
-    found = {}
-    for key, runs in groups(numbers).items():
+    found, groups = {}, grouped(numbers["runs"], *KEYS)
+    for key, runs in groups.items():
         name = "-".join(key).replace(", ", "-").replace(" ", "-")
         found[f"{name}-batch"] = f"{sum(r['batch'] for r in runs) / len(runs):.1f}"
         found[f"{name}-all"] = f"{sum(r['all'] for r in runs) / len(runs):.1f}"
@@ -106,9 +99,9 @@ def values(numbers: Numbers) -> dict[str, str]:
         found[f"{name}-near-both"] = f"{shares(runs, key[-1])[2]:.0f}"
         found[f"{name}-iterations"] = f"{100 * median(r['iterations'] for r in runs) / ALL_ITERATIONS:.0f}"
         found[f"{name}-failed"] = str(sum(r["status"] == Status.LINE_SEARCH_FAILED for r in runs))
-    for (gradient, normalization, network), runs in groups(numbers).items():
+    for (gradient, normalization, network), runs in groups.items():
         if network == "order 0.9":
-            rivals = {r["seed"]: r["batch"] for r in groups(numbers)[gradient, normalization, "order 1"]}
+            rivals = {r["seed"]: r["batch"] for r in groups[gradient, normalization, "order 1"]}
             found[f"{gradient}-{normalization}-difference"] = effect_text(
                 difference([r["batch"] for r in runs], [rivals[r["seed"]] for r in runs])
             )

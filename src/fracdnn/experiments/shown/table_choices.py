@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fracdnn.experiments.comparisons import spread
+from fracdnn.experiments.comparisons import grouped, spread
 from fracdnn.experiments.part import Numbers, Part, Row, Table
 from fracdnn.experiments.table import LEVEL_SETS, PAPER, PERFUMES
 from fracdnn.experiments.table_choices import TableChoices, jobs, work
@@ -13,10 +13,7 @@ KEYS = ("data", "choice", "order")
 
 def groups(numbers: Numbers) -> dict[tuple[Any, ...], list[float]]:
     """Accuracies by data, choice and order."""
-    found: dict[tuple[Any, ...], list[float]] = {}
-    for r in numbers["runs"]:
-        found.setdefault(tuple(r[key] for key in KEYS), []).append(r["accuracy"])
-    return found
+    return {key: [r["accuracy"] for r in runs] for key, runs in grouped(numbers["runs"], *KEYS).items()}
 
 
 def rows(numbers: Numbers) -> list[Row]:
