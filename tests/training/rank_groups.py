@@ -30,6 +30,7 @@ def _forked(rank, count, work, folder, timeout):
     code = 1
     try:
         signal.alarm(SECONDS)  # whatever hangs ends
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
         torch.set_num_threads(1)
         store = distributed.FileStore(str(folder / "store"), count)
         distributed.init_process_group(
