@@ -108,7 +108,7 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     assert not (tmp_path / "run" / "model.ckpt").exists()
 
 
-@pytest.mark.parametrize("limit", ["1TB", "0"])
+@pytest.mark.parametrize("limit", [pytest.param("1TB", marks=pytest.mark.slow), "0"])
 def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
     """To the same digits as one that had the time; without checkpoints, the command says that it cannot."""
     write_iris(tmp_path)

@@ -198,7 +198,8 @@ def trained_by_torchrun(place, out, iterations, kills, chosen):
     return fracdnn.load(out).estimator
 
 
-@pytest.mark.parametrize(("kills", "iterations"), [(1, 200), pytest.param(20, 4000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "iterations"), [(1, 200), (20, 4000)])
 def test_torchrun_starts_again_and_ends_at_the_same_bits(kills, iterations, place, tmp_path):
     chosen = random.Random(kills)
     whole = trained_by_torchrun(place, tmp_path / "whole.fracdnn", iterations, 0, chosen)

@@ -254,3 +254,12 @@ def test_a_streamed_table_trains_one_network_on_all_rows_and_says_what_is_not_us
     done = run("train", "classes.csv", *options, "--early-stopping", "--out", tmp_path / "m.fracdnn", cwd=place)
     assert done.returncode == 0, done.stderr
     assert len(fracdnn.load(tmp_path / "m.fracdnn").estimator.validation_scores_) == 2
+
+
+@pytest.mark.parametrize(("limit", "is_told"), [("10", True), pytest.param("none", False, marks=pytest.mark.slow)])
+def test_a_streamed_target_is_taken_as_it_is(limit, is_told, place, tmp_path):
+    options = ["--target", "y", "--memory-limit", "0", "--max-iter", "2", "--width", "4", "--outlier-limit", limit]
+    done = run("train", "values.csv", *options, "--out", tmp_path / "m.fracdnn", cwd=place)
+    assert done.returncode == 0, done.stderr
+    told = "--outlier-limit 10 is not used: a streamed table takes all values of its target as they are"
+    assert (told in " ".join(done.stderr.split())) == is_told

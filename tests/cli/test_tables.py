@@ -111,7 +111,7 @@ def test_regression_is_found_out_and_evaluated(folder):
     assert len(out.stdout.splitlines()) == 443
 
 
-@pytest.mark.parametrize("limit", ["1TB", "0"])
+@pytest.mark.parametrize("limit", ["1TB", pytest.param("0", marks=pytest.mark.slow)])
 def test_training_tells_what_its_scores_compare_with(limit, folder):
     """Balanced accuracy and the simplest model, by scikit-learn from the rows held out; order and columns left out."""
     for name, target, column in (("iris", "species", "sample"), ("diabetes", "progression", None)):
@@ -695,7 +695,7 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     assert "different values" in model.details["left_out"]["sample"]
 
 
-@pytest.mark.parametrize("limit", ["1TB", "0"])
+@pytest.mark.parametrize("limit", ["1TB", pytest.param("0", marks=pytest.mark.slow)])
 def test_dates_become_features(limit, tmp_path):
     """Of a season and a trend; from text and from a type the same, also for rows that come later."""
     n = 600

@@ -31,7 +31,7 @@ def run_onnx(path, X, dtype):
     [
         ("float32", {}),
         ("float64", {"order": 1.0, "bias": "scalar"}),
-        ("float32", {"n_layers": 6, "bias": "none"}),
+        pytest.param("float32", {"n_layers": 6, "bias": "none"}, marks=pytest.mark.slow),
         ("float64", {"learn_order": True, "width": None}),
     ],
     ids=repr,

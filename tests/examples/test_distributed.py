@@ -13,9 +13,8 @@ ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-@pytest.mark.parametrize(
-    "example", [pytest.param(ddp, id="ddp", marks=pytest.mark.slow), pytest.param(fsdp2, id="fsdp2")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [pytest.param(ddp, id="ddp"), pytest.param(fsdp2, id="fsdp2")])
 def test_two_processes_have_the_losses_of_one(example):
     expected = example.trained(rank=0, size=1)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

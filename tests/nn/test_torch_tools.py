@@ -136,7 +136,14 @@ def test_selective_checkpoints(name, products):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"learn_order": True}, {"learn_order": "layer"}, {"history": "compressed"}], ids=repr
+    "options",
+    [
+        {},
+        pytest.param({"learn_order": True}, marks=pytest.mark.slow),
+        {"learn_order": "layer"},
+        {"history": "compressed"},
+    ],
+    ids=repr,
 )
 @pytest.mark.filterwarnings("ignore")  # of the exporter itself
 def test_onnx_of_a_stack(options, tmp_path):

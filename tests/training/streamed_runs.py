@@ -205,8 +205,12 @@ def whole(name, path):
     return work
 
 
-def run_equal(folder):
-    return [run_group(count, trained, folder / str(count)) for count in (1, 2, 3, 4)]
+def run_equal(folder, counts=(1, 3)):
+    return [run_group(count, trained, folder / str(count)) for count in counts]
+
+
+def run_more(folder):
+    return run_equal(folder, (1, 2, 4))
 
 
 def run_faults(folder):
@@ -231,7 +235,7 @@ def run_resumed(folder):
     return codes
 
 
-RUNS = {"equal": run_equal, "faults": run_faults, "resumed": run_resumed}
+RUNS = {"equal": run_equal, "more": run_more, "faults": run_faults, "resumed": run_resumed}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

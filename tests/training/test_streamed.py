@@ -323,11 +323,14 @@ def test_a_piece_that_has_changed_is_refused(wrong):
             training.fit(streamed)
 
 
-def test_any_number_of_processes_trains_as_one_does(tmp_path):
-    run(tmp_path, "equal", module="streamed_runs")
-    (alone,) = loaded(tmp_path / "equal" / "1", 1)
-    for n_ranks in (1, 2, 3, 4):
-        ranks = loaded(tmp_path / "equal" / str(n_ranks), n_ranks)
+@pytest.mark.parametrize(
+    ("what", "counts"), [("equal", (1, 3)), pytest.param("more", (1, 2, 4), marks=pytest.mark.slow)]
+)
+def test_any_number_of_processes_trains_as_one_does(what, counts, tmp_path):
+    run(tmp_path, what, module="streamed_runs")
+    (alone,) = loaded(tmp_path / what / "1", 1)
+    for n_ranks in counts:
+        ranks = loaded(tmp_path / what / str(n_ranks), n_ranks)
         unseeded = [rank.pop("unseeded") for rank in ranks]
         assert all(torch.equal(each, unseeded[0]) for each in unseeded)
         for name, expected in alone.items():

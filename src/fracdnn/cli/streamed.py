@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 # Of the rows held out, a run keeps this many for its report.
 MOST_HELD_OUT = 100_000
+# Parameters that streamed tables do without: values that ask for nothing else, and what is done whatever is given.
+UNUSED = {
+    "n_members": (("auto", 1), "trains one network, without bins"),
+    "n_bins": (("auto", 0), "trains one network, without bins"),
+    "outlier_limit": ((None,), "takes all values of its target as they are"),
+}
 
 
 def is_too_large(source: str, limit: str | float | None, quiet: bool) -> bool:
@@ -65,13 +71,12 @@ def _holds_out(early_stopping: bool | str) -> bool:
     return early_stopping != "auto" and bool(early_stopping)
 
 
-def say_one_network(parameters: dict[str, Any], quiet: bool) -> None:
-    """Of what is given for several members or bins, that a streamed table has none."""
-    for name, least in (("n_members", 1), ("n_bins", 0)):
-        given = parameters.get(name, "auto")
-        if given != "auto" and given > least:
-            flag = f"--{name.replace('_', '-')} {given}"
-            say(f"{flag} is not used: a streamed table trains one network, without bins", quiet)
+def say_unused(parameters: dict[str, Any], quiet: bool) -> None:
+    """Of what is given for several members, bins or outliers, that a streamed table has none."""
+    for name, (same, instead) in UNUSED.items():
+        if name in parameters and parameters[name] not in same:
+            flag = f"--{name.replace('_', '-')} {parameters[name]:g}"
+            say(f"{flag} is not used: a streamed table {instead}", quiet)
 
 
 def fit(estimator: Any, table: ExaminedTable) -> None:

@@ -200,7 +200,7 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)
     with ranks.together("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, n_features, quiet)
-        streamed.say_one_network(settings.parameters, quiet)
+        streamed.say_unused(settings.parameters, quiet)
     interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks, quiet)
     model = TableModel(estimator, preparation, settings.target, {})
     found = streamed.scores_of(model, table, ranks, "training", "validation")

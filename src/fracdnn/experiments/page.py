@@ -7,6 +7,7 @@ one called "claims" is made from all of them. A number in a sentence stands betw
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 from fracdnn import files
@@ -25,10 +26,13 @@ def filled(text: str, results: Path) -> str:
             found = PARTS[name].tables(read_result(results / f"{name}.json")["numbers"])[int(index)]
         return f"{found.title}:\n\n{found.markdown()}"
 
+    @cache
+    def values(name: str) -> dict[str, str]:
+        return PARTS[name].values(read_result(results / f"{name}.json")["numbers"])
+
     def value(match: re.Match[str]) -> str:
         opening, name, key, closing = match.groups()
-        numbers = read_result(results / f"{name}.json")["numbers"]
-        return f"{opening}{PARTS[name].values(numbers)[key]}{closing}"
+        return f"{opening}{values(name)[key]}{closing}"
 
     text = files.filled(text, "table", table)
     return re.sub(r"(<!-- value (\S+) (\S+) -->)[^<]*(<!-- /value -->)", value, text)
