@@ -8,6 +8,7 @@ from tests.browser.chromium import watched
 def opened(browser, served, settings="", **options):
     """The page with these settings, ready, and a list of what must stay empty."""
     page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+    page.set_default_timeout(120_000)  # the machine may be busy
     wrong = watched(page, served.address)
     page.goto(f"{served.address}#{settings}")
     until(page, "document.getElementById('status').textContent !== ''")

@@ -230,6 +230,7 @@ class TestControls:
             picture(page, name) != old for name, old in zip(("#memory", "#gradients", FLOW), charts, strict=True)
         )
         page.keyboard.press("Home")
+        settled(page)
         assert page.inner_text("#layer-name") == "input"
         page.click("#flow-play")
         assert page.inner_text("#flow-play") == "Stop"
