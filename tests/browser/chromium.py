@@ -1,4 +1,4 @@
-"""Fixtures for tests in Chromium: import them where they are used."""
+"""Chromium for tests: fixtures, to be imported where they are used, and pages."""
 
 import shutil
 
@@ -6,6 +6,9 @@ import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+DESK = {"width": 1280, "height": 900}
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+PATIENCE = 120  # seconds: the machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,13 @@ def browser(playwright):
     found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
     yield found
     found.close()
+
+
+def new_page(browser, viewport=DESK, **options):
+    """An empty page that waits long enough."""
+    page = browser.new_page(viewport=viewport, **options)
+    page.set_default_timeout(1000 * PATIENCE)
+    return page
 
 
 def watched(page, origin, messages=("error", "warning")):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.browser.axe import serious_faults
-from tests.browser.chromium import browser, playwright, watched  # noqa: F401
+from tests.browser.chromium import PHONE, browser, new_page, playwright, watched  # noqa: F401
 from tests.docs.building import ROOT, site  # noqa: F401
 
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs" / "_site")]
@@ -19,9 +19,6 @@ import check_links  # noqa: E402
 from check_links import Page, broken_links  # noqa: E402
 from fresh import torch_defaults  # noqa: E402
 from names import described  # noqa: E402
-
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 900}
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -48,7 +45,7 @@ def test_every_page_opens_without_errors_or_outside_requests(browser, site, addr
     """On a phone, where nothing but tables and code may be wider than the screen."""
     pages = pages_of(site)
     assert len(pages) > 35
-    page = browser.new_page(viewport=PHONE)
+    page = new_page(browser, viewport=PHONE["viewport"])
     wrong = watched(page, address)
     wide = []
     for path in pages:
@@ -61,7 +58,7 @@ def test_every_page_opens_without_errors_or_outside_requests(browser, site, addr
 
 @pytest.mark.parametrize(("scheme", "other"), [("light", "reference/optim.html"), ("dark", "explanation/l1.html")])
 def test_accessible_in_light_and_dark(browser, address, scheme, other):  # noqa: F811
-    page = browser.new_page(viewport=DESK, color_scheme=scheme)
+    page = new_page(browser, color_scheme=scheme)
     for path in ("index.html", other):
         page.goto(address + path)
         assert page.get_attribute("html", "data-theme") == scheme
@@ -85,7 +82,7 @@ WAYS = {
 def test_a_new_reader_finds_in_three_clicks(browser, address, what):  # noqa: F811
     links, title = WAYS[what]
     assert len(links) <= 3
-    page = browser.new_page(viewport=DESK)
+    page = new_page(browser)
     page.goto(address + "index.html")
     for link in links:
         page.get_by_role("link", name=link, exact=True).first.click()
@@ -95,7 +92,7 @@ def test_a_new_reader_finds_in_three_clicks(browser, address, what):  # noqa: F8
 
 
 def test_search_finds_a_name(browser, address):  # noqa: F811
-    page = browser.new_page(viewport=DESK)
+    page = new_page(browser)
     wrong = watched(page, address)
     page.goto(address + "search.html?q=parameter_groups")
     page.wait_for_selector("#search-results li a")

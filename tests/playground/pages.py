@@ -2,20 +2,19 @@
 
 import json
 
-from tests.browser.chromium import watched
+from tests.browser.chromium import PATIENCE, new_page, watched
 
 
 def opened(browser, served, settings="", **options):
     """The page with these settings, ready, and a list of what must stay empty."""
-    page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
-    page.set_default_timeout(120_000)  # the machine may be busy
+    page = new_page(browser, **options)
     wrong = watched(page, served.address)
     page.goto(f"{served.address}#{settings}")
     until(page, "document.getElementById('status').textContent !== ''")
     return page, wrong
 
 
-def until(page, condition, seconds=30):
+def until(page, condition, seconds=PATIENCE):
     """Wait for a condition; playwright's own way needs `eval`, which the page does not allow."""
     page.evaluate(
         f"""async (milliseconds) => {{

@@ -12,7 +12,7 @@ from fracdnn.caputo import memory_weights
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective
 from fracdnn.training.history import layer_gradient_norms
-from tests.browser.chromium import watched
+from tests.browser.chromium import new_page, watched
 
 STEPS, RATE, TOLERANCE = 50, 0.01, 1e-10
 
@@ -113,7 +113,7 @@ def found(browser, served, tmp_path_factory):
     """What Chromium computes, by case: it reads the fixtures from a file that is written here."""
     file = tmp_path_factory.mktemp("fixtures") / "cases.json"
     file.write_text(json.dumps({name: fixture_of(case) for name, case in CASES.items()}), encoding="utf-8")
-    page = browser.new_page()
+    page = new_page(browser)
     wrong = watched(page, served.address)
     script = Path(__file__).with_name("mathematics.js")
     page.route("**/tests/cases.json", lambda route: route.fulfill(path=file, content_type="application/json"))

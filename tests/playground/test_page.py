@@ -6,11 +6,11 @@ import pytest
 
 from fracdnn.playground import STATIC
 from tests.browser.axe import serious_faults
+from tests.browser.chromium import PHONE, new_page
 from tests.playground.pages import inside, opened, picture, settled, until, until_told
 
 SMALL = "layers=6&points=100"
 BOUNDARY, FLOW = "#boundaries canvas", "#flows canvas"
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 class TestTraining:
@@ -486,7 +486,7 @@ class TestLook:
         page.close()
 
     def test_says_that_it_needs_a_server(self, browser):
-        page = browser.new_page()
+        page = new_page(browser)
         page.goto((STATIC / "index.html").as_uri())
         assert page.inner_text("#needs-server") == "This page has to come from a server: run fracdnn play."
         page.close()

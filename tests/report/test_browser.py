@@ -3,18 +3,16 @@
 import pytest
 
 from tests.browser.axe import serious_faults
-from tests.browser.chromium import ARGUMENTS, CHROMIUM, watched
+from tests.browser.chromium import ARGUMENTS, CHROMIUM, PHONE, new_page, watched
 from tests.report.cases import CASES, INJECTION, flow_of
 
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 SLOW_TO_DRAW = ("level set", "space")  # as iris, and in three coordinates, which another test looks at
 
 
 def opened(browser, path, **options):
     """The page, and a list of what must stay empty: errors, dialogs and requests that leave the file."""
-    page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+    page = new_page(browser, **options)
     wrong = watched(page, "file:", messages=("error",))  # WebGL warns that readback is slow
-    page.set_default_timeout(120_000)  # several megabytes of script, on a machine that may be busy
     page.goto(path.as_uri())
     page.wait_for_selector("#theme", state="visible")
     return page, wrong
