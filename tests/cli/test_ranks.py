@@ -41,7 +41,7 @@ def codes(ranks):
     return [each.returncode for each in ranks]
 
 
-@pytest.mark.parametrize(("count", "ending"), [(2, "csv"), (7, "parquet")])
+@pytest.mark.parametrize(("count", "ending"), [pytest.param(2, "csv", marks=pytest.mark.slow), (7, "parquet")])
 def test_predictions_come_in_order_and_are_those_of_one_process(count, ending, place, tmp_path):
     for name in ("classes", "values"):
         options = [f"{name}.fracdnn", f"{name}-{ending}", "--id", "id", "--out"]
@@ -209,7 +209,7 @@ def test_torchrun_starts_again_and_ends_at_the_same_bits(kills, iterations, plac
         assert value.equal(ended.network_.state_dict()[name])
 
 
-@pytest.mark.parametrize(("count", "name"), [(2, "classes"), (3, "values")])
+@pytest.mark.parametrize(("count", "name"), [(2, "classes"), pytest.param(3, "values", marks=pytest.mark.slow)])
 def test_a_streamed_table_is_learned_from_as_by_one_process(count, name, place, tmp_path):
     options = [f"{name}-csv", "--target", "y", "--memory-limit", "0", "--json", *SMALL]
     alone = run("train", *options, "--run", tmp_path / "one", cwd=place)

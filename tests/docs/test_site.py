@@ -22,6 +22,8 @@ from names import described  # noqa: E402
 
 
 class Quiet(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # connections are kept
+
     def log_message(self, *_):
         """Nothing."""
 

@@ -211,8 +211,15 @@ def test_a_file_from_before_there_were_members_is_read(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (FractionalClassifier, "float32"),
+        (FractionalRegressor, "float64"),
+        pytest.param(FractionalClassifier, "float64", marks=pytest.mark.slow),
+        pytest.param(FractionalRegressor, "float32", marks=pytest.mark.slow),
+    ],
+)
 def test_exports_hold_members_bins_and_temperature(kind, dtype, tmp_path):
     fitted = small(kind, n_members=2, dtype=dtype).fit(X[:, :3], y if kind is FractionalClassifier else X[:, 3])
     features = X[:, :3].astype(dtype)

@@ -145,8 +145,15 @@ def test_a_cut_training_of_the_paper_goes_on_to_the_same_bits(n_members, tmp_pat
     assert resumed.n_iter_ == whole.n_iter_ == 20
 
 
-@pytest.mark.parametrize("ending", [".pt2", ".onnx"])
-@pytest.mark.parametrize("stencil", ["five-point", "nine-point"])
+@pytest.mark.parametrize(
+    ("stencil", "ending"),
+    [
+        ("five-point", ".onnx"),
+        ("nine-point", ".pt2"),
+        pytest.param("five-point", ".pt2", marks=pytest.mark.slow),
+        pytest.param("nine-point", ".onnx", marks=pytest.mark.slow),
+    ],
+)
 def test_stencils_are_exported(stencil, ending, tmp_path):
     X, y = level_sets(n=60)
     fitted = small(operator=stencil, width=6, grid_shape=(2, 3)).fit(X, y)

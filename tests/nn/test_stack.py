@@ -120,7 +120,7 @@ def test_every_parameter_gets_a_gradient(stack):
 
 
 # The others trace what these do.
-TRACED = ["residual", "learned order", "learned orders", "both", "orders", "compressed"]
+TRACED = ["residual", "learned orders", "both", "compressed"]
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,7 @@ not_a_leaf = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 
 @not_a_leaf
 @pytest.mark.parametrize(
-    "name",
-    [name if name in ("network", "fdeint") else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+    "name", [name if name == "network" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
 )
 def test_compiled_autograd(name):
     model, x = made(name), batch()
@@ -138,7 +137,7 @@ def test_selective_checkpoints(name, products):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"learn_order": True}, marks=pytest.mark.slow),
         {"learn_order": "layer"},
         {"history": "compressed"},

@@ -33,7 +33,7 @@ def test_a_switched_input_to_the_tolerance(order, switch):
 
 
 @pytest.mark.parametrize("method", ["adams", "trapezoidal", "pece", "euler"])
-@pytest.mark.parametrize("order", [0.3, 0.7, 1.8])
+@pytest.mark.parametrize("order", [pytest.param(0.3, marks=pytest.mark.slow), 0.7, 1.8])
 def test_methods_whose_nodes_count_on_both_sides(order, method):
     """Relaxation to a level that is switched on."""
     after = (T - 1.0).clamp(min=0) ** order

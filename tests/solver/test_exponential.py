@@ -87,7 +87,7 @@ def test_without_a_linear_part_it_is_the_adams_method(order):
     [
         [[-2.0, 0.5], [0.3, -40.0]],
         [[-1.0, 3.0], [-3.0, -1.0]],
-        [[-5.0, 0.0], [0.0, -5.0]],
+        pytest.param([[-5.0, 0.0], [0.0, -5.0]], marks=pytest.mark.slow),
     ],
     ids=["stiff", "rotating", "equal eigenvalues"],
 )

@@ -213,11 +213,11 @@ def test_the_limits_of_the_derivatives_by_rate_and_order():
 @pytest.mark.parametrize(
     ("method", "name", "grading"),
     [
-        ("adams", "below and above one", 1.0),
+        pytest.param("adams", "below and above one", 1.0, marks=pytest.mark.slow),
         ("adams", "below and above one", 3.0),
-        ("pece", "an order each", 3.0),
+        pytest.param("pece", "an order each", 3.0, marks=pytest.mark.slow),
         ("euler", "above one", 1.0),
-        ("l1-implicit", "one order", 1.0),
+        pytest.param("l1-implicit", "one order", 1.0, marks=pytest.mark.slow),
         ("bdf2", "an order each", 1.0),
     ],
 )

@@ -49,7 +49,7 @@ def rate():
 
 
 @pytest.mark.parametrize("method", ["pece", "adams", "euler", "trapezoidal"])
-@pytest.mark.parametrize("order", [0.6, 1.0])
+@pytest.mark.parametrize("order", [0.6, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_gradients_are_the_same_and_no_graph_is_kept(method, order, y0, rate):
     def field(t, y):
         return torch.sin(rate * y) + t

@@ -66,7 +66,13 @@ STOPPING = EarlyStopping(0.2, patience=4)
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"learn_order": True}, {"order": 1.0}, {"order": 0.9, "n_layers": 7}, {"activation": "tanh"}],
+    [
+        {},
+        {"learn_order": True},
+        pytest.param({"order": 1.0}, marks=pytest.mark.slow),
+        {"order": 0.9, "n_layers": 7},
+        pytest.param({"activation": "tanh"}, marks=pytest.mark.slow),
+    ],
     ids=["half", "learnt", "one", "deep", "tanh"],
 )
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])

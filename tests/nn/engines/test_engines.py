@@ -441,7 +441,16 @@ def test_whoever_transforms_or_observes_sees_every_operation():
     assert single.engine_ == "operations"
 
 
-@pytest.mark.parametrize("options", [{}, {"width": 20}, {"learn_order": True}, {"residual": False}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"width": 20},
+        {"learn_order": True},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"residual": False}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_compiled_and_exported_networks(options):
     net, x = network(n_layers=3, **options), batch()
     expected = net(x)
