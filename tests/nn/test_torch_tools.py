@@ -177,7 +177,7 @@ def test_an_exported_stack_is_saved_and_loaded(form, tmp_path):
     torch.testing.assert_close(torch.export.load(path).module()(x), stack(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow), torch.bfloat16])
 @pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "history": "compressed"}, {"order": 1.0}], ids=str)
 @pytest.mark.parametrize("space", [(8, 8), (4, 4, 4)])
 @pytest.mark.parametrize("transformed", [False, True])

@@ -9,8 +9,8 @@ from fracdnn.solver import fdeint
     ("options", "tolerance"),
     [
         ({}, 1e-5),
-        ({"rtol": 1e-9, "atol": 1e-12}, 1e-5),
-        ({"method": "trapezoidal", "grid": "graded", "n_steps": 100}, 5e-5),
+        pytest.param({"rtol": 1e-9, "atol": 1e-12}, 1e-5, marks=pytest.mark.slow),
+        pytest.param({"method": "trapezoidal", "grid": "graded", "n_steps": 100}, 5e-5, marks=pytest.mark.slow),
         ({"method": "bdf2", "n_steps": 100}, 2e-4),
     ],
     ids=["collocation", "collocation, precise", "trapezoidal", "bdf2"],

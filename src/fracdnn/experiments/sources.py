@@ -30,7 +30,7 @@ def imported_files(module: str, package: Path = PACKAGE) -> set[Path]:
     while waiting:
         for path in _files(waiting.pop(), package) - found:
             found.add(path)
-            waiting += _imports(path)
+            waiting += _imports(path.read_text(encoding="utf-8"))
     return found
 
 
@@ -46,9 +46,10 @@ def _files(name: str, package: Path) -> set[Path]:
     return found
 
 
-def _imports(path: Path) -> list[str]:
+@cache
+def _imports(text: str) -> list[str]:
     names = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -56,6 +57,7 @@ def _imports(path: Path) -> list[str]:
     return names
 
 
+@cache
 def _without_words(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
