@@ -41,7 +41,7 @@ def test_counts_stated_in_the_docstring():
         assert all(abs(a - b) <= 2 for a, b in zip(found, said, strict=True))
 
 
-@pytest.mark.parametrize(("min_lag", "max_lag"), [(2, 2), (2, 50), (32, 32), (32, 33), (8, 5000), (100, 3 * 10**5)])
+@pytest.mark.parametrize(("min_lag", "max_lag"), [(2, 2), (2, 50), (32, 32), (32, 33), (8, 5000), (100, 3 * 10**6)])
 @pytest.mark.parametrize("order", [0.05, 0.6, 0.99])
 def test_any_range_of_lags(min_lag, max_lag, order):
     terms = compress_differences(order, min_lag=min_lag, max_lag=max_lag, tolerance=1e-8)

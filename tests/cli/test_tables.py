@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from datetime import date, timedelta
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 from tests.plain import PLAIN_OPTIONS
+from tests.slow import slow_but
 
 QUICK = ["--max-iter", "15", "--n-members", "1", "--quiet"]
 
@@ -101,6 +103,7 @@ def test_regression_is_found_out_and_evaluated(folder):
     assert summary["rows"] == {"training": 354, "test": 88}
     assert summary["test"]["R2"] > 0.2
     assert "regression: 'progression' holds values from 25 to 346" in done.stderr
+    assert json.loads(run("info", "d.fracdnn", "--json", cwd=folder).stdout)["members"] == 8
     found = json.loads(run("evaluate", "d.fracdnn", "diabetes.csv", "--json", cwd=folder).stdout)
     assert found["rows"] == 442
     assert found["R2"] > 0.3
@@ -659,13 +662,7 @@ def test_kept_columns_come_back_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ending", "limit"),
-    [
-        ("csv", "1TB"),
-        ("parquet", "0"),
-        pytest.param("csv", "0", marks=pytest.mark.slow),
-        pytest.param("parquet", "1TB", marks=pytest.mark.slow),
-    ],
+    ("ending", "limit"), slow_but([("csv", "1TB"), ("parquet", "0")], product(("csv", "parquet"), ("1TB", "0")))
 )
 def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     """Also ids, which are dropped or left out; and the report of the run can be made of them."""

@@ -1,7 +1,7 @@
 """Several networks for one answer: what each is trained without, how sure they may be, files, exports, limits."""
 
 import signal
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from fracdnn.estimators.members import parts, temperature_of
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import Objective, Task
 from fracdnn.training.together import Alone
+from tests.slow import slow_but
 
 X, y = load_iris(return_X_y=True)
 KINDS = [FractionalClassifier, FractionalRegressor]
@@ -211,15 +212,7 @@ def test_a_file_from_before_there_were_members_is_read(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [
-        (FractionalClassifier, "float32"),
-        (FractionalRegressor, "float64"),
-        pytest.param(FractionalClassifier, "float64", marks=pytest.mark.slow),
-        pytest.param(FractionalRegressor, "float32", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("kind", "dtype"), slow_but(zip(KINDS, DTYPES, strict=True), product(KINDS, DTYPES)))
 def test_exports_hold_members_bins_and_temperature(kind, dtype, tmp_path):
     fitted = small(kind, n_members=2, dtype=dtype).fit(X[:, :3], y if kind is FractionalClassifier else X[:, 3])
     features = X[:, :3].astype(dtype)

@@ -1,5 +1,7 @@
 """What the paper's user asks of an estimator: its training, its regularisation, and stencils for K."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import MiniBatchTraining, Objective, Regularization, Standardization, Task
 from fracdnn.training.together import Alone
 from tests.plain import PLAIN
+from tests.slow import slow_but
 from tests.training.pieces import Pieces
 
 KINDS = [FractionalClassifier, FractionalRegressor]
@@ -147,12 +150,9 @@ def test_a_cut_training_of_the_paper_goes_on_to_the_same_bits(n_members, tmp_pat
 
 @pytest.mark.parametrize(
     ("stencil", "ending"),
-    [
-        ("five-point", ".onnx"),
-        ("nine-point", ".pt2"),
-        pytest.param("five-point", ".pt2", marks=pytest.mark.slow),
-        pytest.param("nine-point", ".onnx", marks=pytest.mark.slow),
-    ],
+    slow_but(
+        [("five-point", ".onnx"), ("nine-point", ".pt2")], product(("five-point", "nine-point"), (".pt2", ".onnx"))
+    ),
 )
 def test_stencils_are_exported(stencil, ending, tmp_path):
     X, y = level_sets(n=60)

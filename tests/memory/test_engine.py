@@ -5,6 +5,7 @@ import os
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 import torch
@@ -26,13 +27,12 @@ from fracdnn.memory import (
 from fracdnn.memory.compiled import CompiledCompressedSum
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
+from tests.slow import slow_but
 
 # Around the sizes of blocks; all orders at some depths, and those at the ends at all.
 ORDERS = {
-    **dict.fromkeys([1, 2, 3, 31, 33], (0.05, 0.1, 0.5, 0.9, 0.999)),
-    **dict.fromkeys([65, 130], (0.05, 0.5, 0.999)),
-    **dict.fromkeys([32, 63, 64, 70, 128], (0.05, 0.999)),
-    300: (0.999,),
+    **dict.fromkeys([1, 2, 3, 31, 33, 65, 130], (0.05, 0.1, 0.5, 0.9, 0.999)),
+    **dict.fromkeys([32, 63, 64, 70, 128, 300], (0.05, 0.999)),
 }
 # Every sum, by name: what it is called, how it is asked for, and what must then run.
 SUMS = {
@@ -120,12 +120,9 @@ def test_the_larger_blocks_of_other_devices(n_layers, learned):
 
 @pytest.mark.parametrize(
     ("size", "n_layers"),
-    [
-        *((3, n) for n in (31, 33, 65, 130)),
-        (20_011, 33),
-        (20_011, 65),
-        pytest.param(20_011, 130, marks=pytest.mark.slow),
-    ],
+    slow_but(
+        [*((3, n) for n in (31, 33, 65, 130)), (20_011, 33), (20_011, 65)], product((3, 20_011), (31, 33, 65, 130))
+    ),
 )
 def test_single_precision_and_blocks_of_every_level(n_layers, size):
     """A state of 40,000 numbers takes all levels of blocks, one of 6 the single one."""

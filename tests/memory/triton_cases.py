@@ -86,8 +86,8 @@ class Problem:
 @pytest.mark.parametrize(
     ("n_layers", "order"),
     [
-        *((n, 0.3) for n in (1, 4, 7, 8, 9)),
-        *(pytest.param(n, order, marks=slow) for n in (2, 5, 12, 13, 31, 32, 33, 65, 100) for order in (0.3, 0.9)),
+        *((n, 0.3) for n in (1, 4, 7, 8, 9, 33)),
+        *(pytest.param(n, order, marks=slow) for n in (2, 5, 12, 13, 31, 32, 65, 100) for order in (0.3, 0.9)),
     ],
 )
 def test_values_and_all_gradients_agree_with_the_definition(n_layers, order, learned):

@@ -90,7 +90,7 @@ DEEP = ["0.3", "1", "compressed", "learned order, compressed", "both"]  # of sev
 
 @pytest.mark.parametrize(
     ("name", "n_layers"),
-    [*((name, n_layers) for name in SETTINGS for n_layers in (1, 2, 33)), *((name, 130) for name in DEEP)],
+    [*((name, n_layers) for name in SETTINGS for n_layers in (1, 2, 9, 33)), *((name, 130) for name in DEEP)],
 )
 def test_values_and_gradients_are_the_same(name, n_layers):
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 2e-6)):

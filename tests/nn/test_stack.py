@@ -12,6 +12,7 @@ from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import reference
 from fracdnn.nn import FractionalStack, WithoutSkip, parameter_groups
 from tests.nn.problems import Seen
+from tests.slow import slow_but
 
 SETTINGS = {
     "fixed": {"order": 0.5},
@@ -123,11 +124,7 @@ def test_every_parameter_gets_a_gradient(stack):
 TRACED = ["residual", "learned orders", "both", "compressed"]
 
 
-@pytest.mark.parametrize(
-    "stack",
-    [name if name in TRACED else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS],
-    indirect=True,
-)
+@pytest.mark.parametrize("stack", slow_but(TRACED, SETTINGS), indirect=True)
 def test_compile_gives_the_same_values_and_gradients(stack):
     torch._dynamo.reset()
     stack, x = stack[:3], batch(5, 4)

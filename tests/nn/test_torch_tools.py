@@ -12,6 +12,7 @@ from fracdnn import fdeint
 from fracdnn.exceptions import FracdnnError
 from fracdnn.nn import DenseLayer, FractionalNetwork, FractionalStack
 from tests.nn.processes import run_as_two_processes
+from tests.slow import slow_but
 
 
 class Solve(nn.Module):
@@ -80,9 +81,7 @@ not_a_leaf = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 
 
 @not_a_leaf
-@pytest.mark.parametrize(
-    "name", [name if name == "network" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
-)
+@pytest.mark.parametrize("name", slow_but(["network"], MODELS))
 def test_compiled_autograd(name):
     model, x = made(name), batch()
     expected = values_and_gradients(model, model, x)
@@ -177,7 +176,7 @@ def test_an_exported_stack_is_saved_and_loaded(form, tmp_path):
     torch.testing.assert_close(torch.export.load(path).module()(x), stack(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow), torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "history": "compressed"}, {"order": 1.0}], ids=str)
 @pytest.mark.parametrize("space", [(8, 8), (4, 4, 4)])
 @pytest.mark.parametrize("transformed", [False, True])

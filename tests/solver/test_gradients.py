@@ -217,7 +217,7 @@ def test_the_limits_of_the_derivatives_by_rate_and_order():
         ("adams", "below and above one", 3.0),
         pytest.param("pece", "an order each", 3.0, marks=pytest.mark.slow),
         ("euler", "above one", 1.0),
-        pytest.param("l1-implicit", "one order", 1.0, marks=pytest.mark.slow),
+        ("l1-implicit", "one order", 1.0),
         ("bdf2", "an order each", 1.0),
     ],
 )

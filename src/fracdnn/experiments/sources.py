@@ -47,14 +47,14 @@ def _files(name: str, package: Path) -> set[Path]:
 
 
 @cache
-def _imports(text: str) -> list[str]:
-    names = []
+def _imports(text: str) -> tuple[str, ...]:
+    names: list[str] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-    return names
+    return tuple(names)
 
 
 @cache
