@@ -44,7 +44,3 @@ def rounding(values: Array) -> float:
     """The distance from 1 to the next number."""
     return float(library(values).finfo(values.dtype).eps)
 
-
-def is_rounding(change: Array, values: Array, epsilon: float, roundings: float = 8.0) -> bool:
-    """Whether values change by no more than so many roundings of numbers with this epsilon."""
-    return norm(change) <= max(roundings * epsilon * norm(values), library(values).finfo(values.dtype).tiny)

@@ -8,20 +8,22 @@ first derivatives as its own.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, as_numpy, as_tensor, is_rounding, library, norm
-from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration, jacobian, unhooked
+from fracdnn.solver.arrays import Array, as_numpy, as_tensor, library, norm
+from fracdnn.solver.convergence import Progress, is_finite, sizes
+from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration
+from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
-# Unknowns up to which the matrix is dense, and components up to which rows of a Jacobian come one by one.
-DENSE, _ROW_BY_ROW = 512, 8
-_ROUNDINGS = 1e4  # of the state, up to which rounding may move the solution of a stiff system
+DENSE = 2048  # unknowns up to which the matrix is dense
+_ROUNDINGS = 100.0  # of all that is added up in an equation, which rounding may leave of its residual
+# Iterations after which changes that are no shorter are taken for func's noise: by Newton's method, and without it.
+_NEWTON_WINDOW, _WINDOW = 4, 10
 _LONGER = 4  # for iterations without a matrix, to rounding
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
@@ -55,11 +57,16 @@ class System:
 class CoupledSolver:
     """Solves the systems of one problem, one after the other; a Jacobian serves as many of them as it can.
 
-    `enough` says, for states, which change of each is small enough to end with; without it, it is rounding.
+    `enough` says, for states, which change of each component is small enough to end with; without it, it is rounding.
+    `noise` is that of func's values for each component, [G, d], where it is known: changes that come of it end an
+    iteration. After a solve, `moving` says by how much the states still moved when func's noise stopped the iteration,
+    [G, d], and is None where it converged.
     """
 
     def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], Array] | None = None) -> None:
         self._problem, self._max_iterations, self._enough = problem, max_iterations, enough
+        self.noise: Array | None = None
+        self.moving: Array | None = None
         self._jacobians: Array | None = None  # [S, n, n]
         self._at_solution = False
         self._dtype = problem.value.dtype
@@ -70,6 +77,7 @@ class CoupledSolver:
 
         A guess that is `close` is worth new Jacobians, the more so as the derivatives need them at the solution.
         """
+        self.moving = None
         wanted = torch.is_grad_enabled() or being_transformed()
         dense = math.prod(system.known.shape) <= DENSE or being_transformed()
         with torch.no_grad():
@@ -93,8 +101,8 @@ class CoupledSolver:
         return as_tensor(states, self._dtype), as_tensor(slopes, self._dtype)
 
     def _newton(self, system: System, states: Array, *, always_anew: bool) -> tuple[Array, Array]:
-        inverse, mixing, size, anew = None, Mixing(), math.inf, always_anew
-        change, self._at_solution = states, False
+        inverse, mixing, anew = None, Mixing(), always_anew
+        progress, self._at_solution = Progress(_NEWTON_WINDOW), False
         for _ in range(self._max_iterations):
             if anew or self._jacobians is None:
                 slopes, self._jacobians = self._with_jacobians(system.clock, states)
@@ -103,47 +111,65 @@ class CoupledSolver:
                 slopes = self._slopes(system.clock, states)
             if inverse is None:
                 inverse = _inverse(_matrix(system.weights, self._jacobians))
-            change = _by_points(inverse @ _flat(states - system.states(slopes)), states)
-            length = norm(change)
-            if math.isinf(length):
+            residual = states - system.states(slopes)
+            change = _by_points(inverse @ _flat(residual), states)
+            if not is_finite(change):
                 if anew:
                     break
                 anew, self._jacobians = True, None
                 continue
-            rate = length / size  # 0 for the first
-            slow = rate > _SLOW or (rate > 0 and not self._ends(change, states, rate**_PATIENCE))
-            if self._ends(change, states, rate) or (
-                slow and anew and is_rounding(change, states, self._epsilon, _ROUNDINGS)
-            ):
-                self._at_solution = anew and length <= _SAME * norm(states)
+            rate, goal = progress.note(change), self._goal(system, states)
+            # To a small change belongs a small residual, unless func is steep: then its slopes are not yet known.
+            done = (rate * progress.length <= goal) & (rate * sizes(residual) <= goal)
+            ends = bool(done.all())
+            slow = not progress.begins and _any_slow(~done, rate, progress.length, goal)
+            if not ends and (slow and anew or bool((rate * progress.length <= goal).all())):
+                rounding = _ROUNDINGS * self._epsilon * self._rounded(system, states, slopes)
+                done |= (rate * progress.length <= goal) & (sizes(residual) <= sizes(rounding))
+                if slow and anew:
+                    done |= progress.length <= sizes(_by_points(abs(inverse) @ _flat(rounding), states))
+                ends = bool(done.all())
+            if ends or progress.is_stuck(done, states):
+                self.moving = None if ends else library(done).where(done, 0.0, progress.length)
+                self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, slopes - _times(self._jacobians, change)
             states = mixing.next(states - change, -change)
-            anew, size = slow or always_anew, length
+            anew = slow or always_anew
         self._jacobians = None
-        raise self._not_converged(system, change)
+        raise self._not_converged(system, progress.largest)
 
     def _iterated(self, system: System, states: Array) -> tuple[Array, Array]:
-        mixing, change, size = Mixing(), states, math.inf
+        mixing, progress = Mixing(), Progress(_WINDOW)
         for _ in range(self._max_iterations * (1 if self._enough else _LONGER)):  # a search would take shorter panels
             slopes = self._slopes(system.clock, states)
             image = system.states(slopes)
             change = image - states
-            length = norm(change)
-            if math.isinf(length):
+            if not is_finite(change):
                 break
-            rounded = length > _SLOW * size and is_rounding(change, states, self._epsilon, _ROUNDINGS)
-            if rounded or self._ends(change, states, length / size):
+            rate, goal = progress.note(change), self._goal(system, states)
+            done = rate * progress.length <= goal
+            if not bool(done.all()) and not progress.begins and bool((~done & (rate > _SLOW)).any()):
+                rounding = abs(states) + abs(system.known) + abs(system.weights) @ abs(slopes)
+                done |= progress.length <= _ROUNDINGS * self._epsilon * sizes(rounding)
+            ends = bool(done.all())
+            if ends or progress.is_stuck(done, states):
+                self.moving = None if ends else torch.where(done, 0.0, progress.length)
                 return image, slopes
-            size, states = length, mixing.next(image, change)
-        raise self._not_converged(system, change)
+            states = mixing.next(image, change)
+        raise self._not_converged(system, progress.largest)
 
-    def _ends(self, change: Array, states: Array, rate: float = 1.0) -> bool:
-        """Whether nothing to speak of is left, with changes that become shorter at a rate."""
-        left = (rate or 1.0) * change
-        if self._enough is None:
-            return is_rounding(left, states, self._epsilon)
-        return norm(left / self._enough(states)) <= 1.0
+    def _goal(self, system: System, states: Array) -> Array:
+        """The change to end with, [G, d]."""
+        goal = 8.0 * self._epsilon * sizes(states) if self._enough is None else self._enough(states)
+        if self.noise is not None:
+            goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * self.noise[:, None])
+        return goal.clip(min=float(library(states).finfo(states.dtype).tiny))
+
+    def _rounded(self, system: System, states: Array, slopes: Array) -> Array:
+        """The sizes of all that is added up in an equation, inside of func by its derivatives; [G, S, d]."""
+        inside = abs(slopes) + _times(abs(self._jacobians), abs(states))
+        return abs(states) + abs(system.known) + abs(system.weights) @ inside
 
     def _attached(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -166,7 +192,7 @@ class CoupledSolver:
             slopes,
             lambda slopes: self._problem.slopes(system.clock, apart.states(slopes)),
             self._max_iterations * _LONGER,
-            lambda residual: self._not_converged(system, residual),
+            lambda residual: self._not_converged(system, norm(residual)),
         )
 
     def _slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
@@ -181,38 +207,19 @@ class CoupledSolver:
         found = slopes_with_jacobians(self._problem, clock, as_tensor(states, self._dtype))
         return found[0].double().numpy(), found[1].double().numpy()
 
-    def _not_converged(self, system: System, change: Array) -> NotConvergedError:
-        return NotConvergedError(
-            f"the iteration did not converge {system.name()}: the last change is {norm(change):.3g}; use shorter steps "
-            f"(max_step, step_size, n_steps), method='adams' for large states, or check that func is smooth there"
-        )
+    def _not_converged(self, system: System, last: float) -> NotConvergedError:
+        remedy = "use shorter steps, or check that func is smooth there"
+        if math.prod(system.known.shape) > DENSE:
+            remedy += (
+                f"; if func is stiff, pass fewer than {DENSE // system.known.shape[1]} components, which are solved for "
+                f"with a matrix"
+            )
+        return NotConvergedError(f"the iteration did not converge {system.name()}: the last change is {last:.3g}; {remedy}")
 
 
-def slopes_with_jacobians(
-    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Func at several times, and its derivatives by the states there; [G, S, d] and [S, n, n] with n = G · d."""
-    groups, count, d = states.shape
-    n = groups * d
-    if being_transformed() or torch.is_inference_mode_enabled():
-        each = zip(clock, states.unbind(1), strict=True)
-        found = [jacobian(partial(problem.packed_slope, time), state) for time, state in each]
-        return problem.slopes(clock, states), torch.stack(found)
-    with torch.enable_grad(), unhooked():
-        at = states.detach().requires_grad_()
-        slopes = problem.slopes(clock, at)
-        if not n or not slopes.requires_grad:  # func does not look at the state
-            return slopes.detach(), states.new_zeros(count, n, n)
-        # A slope depends on the state of its own point alone: one pass gives a row for all points.
-        rows = torch.eye(n, dtype=slopes.dtype, device=slopes.device).view(n, groups, 1, d).expand(n, groups, count, d)
-        if n > _ROW_BY_ROW:
-            (whole,) = torch.autograd.grad(slopes, at, rows, is_grads_batched=True, allow_unused=True)
-        else:
-            found = [torch.autograd.grad(slopes, at, row, retain_graph=True, allow_unused=True)[0] for row in rows]
-            whole = None if found[0] is None else torch.stack(found)
-    if whole is None:
-        return slopes.detach(), states.new_zeros(count, n, n)
-    return slopes.detach(), whole.permute(2, 0, 1, 3).reshape(count, n, n)
+def _any_slow(left: Array, rate: Array, length: Array, goal: Array) -> bool:
+    """Whether a component is left that needs other Jacobians, or too many iterations."""
+    return bool((left & ((rate > _SLOW) | (rate**_PATIENCE * length > goal))).any())
 
 
 def _matrix(weights: Array, jacobians: Array) -> Array:

@@ -1,44 +1,23 @@
-"""Jacobians, what makes iterations faster, and the derivatives of what an iteration finds.
+"""What makes iterations faster, and the derivatives of what an iteration finds.
 
 An iteration is not differentiated: by the implicit function theorem one more step from the solution, attached to the
 graph, has the solution's first derivatives as its own.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.arrays import Array, library, norm, rounding
+from fracdnn.solver.convergence import component_sizes
+from fracdnn.solver.jacobians import unhooked
 from fracdnn.tracing import being_transformed
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 _DEPTH = 5  # of Anderson's memory
-
-
-def jacobian(function: Function, state: torch.Tensor) -> torch.Tensor:
-    """∂function/∂state, [n, n] for a state of n components, where autograd cannot be asked."""
-    if torch.is_inference_mode_enabled():
-        return _by_differences(function, state)
-    return torch.func.jacrev(function)(state).reshape(state.numel(), state.numel())
-
-
-def unhooked() -> AbstractContextManager[None]:
-    """Keep hooks of the caller's on saved tensors, such as those of a checkpoint, off a graph that is used up here."""
-    if being_transformed():  # which knows no such hooks
-        return nullcontext()
-    return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
-
-
-def _by_differences(function: Function, state: torch.Tensor) -> torch.Tensor:
-    """For inference mode, which has no derivatives: good enough to converge."""
-    length = torch.finfo(state.dtype).eps ** 0.5 * (1.0 + state.abs().max())
-    moves = torch.eye(state.numel(), dtype=state.dtype, device=state.device).reshape(-1, *state.shape) * length
-    value = function(state)
-    return torch.stack([((function(state + move) - value) / length).reshape(-1) for move in moves], dim=1)
 
 
 def attached(step: Function, solution: torch.Tensor) -> torch.Tensor:
@@ -93,7 +72,10 @@ def attached_by_iteration(
             return adjoint if back is None else adjoint - back
 
         with torch.no_grad():
-            return solved_linear(less_pulled, cotangent, max_iterations, error)
+            # In units of each component, so that the residual of a large cotangent does not hide that of a small one.
+            unit = component_sizes(solution)
+            scaled = solved_linear(lambda x: unit * less_pulled(x / unit), unit * cotangent, max_iterations, error)
+            return scaled / unit
 
     image.register_hook(whole)
     return _OnceDifferentiable.apply(image)
@@ -132,24 +114,30 @@ def solved_linear(
 
 
 class Mixing:
-    """Anderson's: the next iterate, of the last images and residuals those whose residual is least."""
+    """Anderson's: the next iterate, of the last images and residuals those whose residual is least.
+
+    Residuals are measured in units of their components.
+    """
 
     def __init__(self) -> None:
         self._images: list[Array] = []
         self._residuals: list[Array] = []
+        self._unit: Array | None = None
 
     def next(self, image: Array, residual: Array) -> Array:
         """Where to look next, after an iterate with this image and residual, the way to it."""
+        if self._unit is None:
+            self._unit = component_sizes(image)
         self._images = [*self._images[-_DEPTH:], image.reshape(-1)]
-        self._residuals = [*self._residuals[-_DEPTH:], residual.reshape(-1)]
+        self._residuals = [*self._residuals[-_DEPTH:], (residual / self._unit).reshape(-1)]
         if len(self._images) == 1:
             return image
         of = library(image)
         residuals, images = of.stack(self._residuals), of.stack(self._images)
         changes = residuals[:-1] - residuals[-1]
         # By normal equations of rows of length 1: their loss of digits costs an iteration, a decomposition many.
-        sizes = ((changes * changes).sum(1) + of.finfo(image.dtype).tiny) ** 0.5
-        products = changes @ changes.T / (sizes[:, None] * sizes)
-        products = products + of.diag(0.0 * sizes + 10.0 * rounding(image))
-        factors = of.linalg.solve(products, -(changes @ residuals[-1]) / sizes) / sizes
+        lengths = ((changes * changes).sum(1) + of.finfo(image.dtype).tiny) ** 0.5
+        products = changes @ changes.T / (lengths[:, None] * lengths)
+        products = products + of.diag(0.0 * lengths + 10.0 * rounding(image))
+        factors = of.linalg.solve(products, -(changes @ residuals[-1]) / lengths) / lengths
         return (images[-1] + factors @ (images[:-1] - images[-1])).reshape(image.shape)

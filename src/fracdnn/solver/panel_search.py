@@ -1,7 +1,6 @@
 """Find panels of such lengths that the slopes on them are polynomials, up to a tolerance; see `adaptive`."""
 
 import math
-import sys
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.adaptive import Search, Tolerances
 from fracdnn.solver.arrays import Array, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel
+from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import DENSE
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
@@ -148,14 +148,14 @@ class PanelSearch(Search):
 
 @dataclass(frozen=True)
 class _Enough:
-    """Which change of states [G, S, d] is small enough, for each component."""
+    """Which change of states [G, S, d] is small enough; [G, d]."""
 
     tolerances: Tolerances
     rounding: float
 
     def __call__(self, states: Array) -> Array:
-        allowed = _ENOUGH * self.tolerances.scale(states)
-        return allowed.clip(min=max(self.rounding * norm(states), sys.float_info.min))[:, None]
+        of = library(states)
+        return of.maximum(_ENOUGH * self.tolerances.scale(states), self.rounding * sizes(states))
 
 
 def _weights(problem: Problem, count: int, shortest: float, span: float) -> Weights:

@@ -99,6 +99,8 @@ class Problem:
         self.n_evaluations += 1
         if self._jumps is not None:
             time = self._beside_jump(time, self._jumps)
+        if not torch.is_grad_enabled():  # func may take derivatives of its own
+            state = self.states.detached(state)
         if transformed:  # where versions cannot be seen
             given = self.states.copied(state)
             return self._checked(self._answer(time, given), state, time)

@@ -46,6 +46,12 @@ class States:
         """One that may be written into."""
         return tuple(part.clone() for part in state) if self.is_tuple else state.clone()
 
+    def detached(self, state: Any) -> Any:
+        """Apart from any graph."""
+        if self.is_tuple:
+            return tuple(part.detach() if part.requires_grad else part for part in state)
+        return state.detach() if state.requires_grad else state
+
     def pack(self, state: State) -> torch.Tensor:
         """[groups, components]."""
         parts = self.parts(state)
@@ -156,6 +162,11 @@ def check_state(state: Any, name: str) -> State:
             raise InvalidTypeError(
                 f"{name} must be a torch tensor, a tuple of tensors, or numbers, got {type(part).__name__}; "
                 f"pass a tensor of floating-point numbers"
+            )
+        if part.is_complex():
+            raise InvalidArgumentError(
+                f"{name} must be real, got {part.dtype}; pass torch.view_as_real({name}), and let func compute with "
+                f"torch.view_as_complex(y) and return torch.view_as_real of the result"
             )
         check_floating(part, name)
     if not parts:

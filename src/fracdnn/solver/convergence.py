@@ -1,0 +1,71 @@
+"""How an iteration converges, component by component: a large component must not end the iteration of a small one."""
+
+import math
+
+from fracdnn.solver.arrays import Array, library, norm
+
+# Of changes that do not become this much shorter within a window of iterations, func's noise is taken to be the cause,
+# if they are this small a part of the states; longer ones are an iteration that does not converge.
+_STUCK, _SMALL = 0.5, 1e-2
+
+
+def sizes(values: Array) -> Array:
+    """The largest size of each component over the points; [G, d] for [G, S, d]."""
+    return library(values).amax(abs(values), 1)
+
+
+def component_sizes(values: Array) -> Array:
+    """The same as a unit for each component, [G, 1, d]: that of the largest where one is 0."""
+    of_each = sizes(values)[:, None]
+    largest = norm(of_each)
+    return library(values).where(of_each > 0, of_each, largest if 0.0 < largest < math.inf else 1.0)
+
+
+class Progress:
+    """The lengths of the changes so far, [G, d] each, and the rates at which they become shorter."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._lengths: list[Array] = []
+
+    @property
+    def length(self) -> Array:
+        """Of the last change."""
+        return self._lengths[-1]
+
+    @property
+    def largest(self) -> float:
+        """Of all components."""
+        return norm(self.length) if self._lengths else math.inf
+
+    @property
+    def begins(self) -> bool:
+        """Whether there was but one change, so that no rate is known."""
+        return len(self._lengths) == 1
+
+    def note(self, change: Array) -> Array:
+        """The rate of each component, 1 for the first change."""
+        self._lengths.append(sizes(change))
+        if self.begins:
+            return 0.0 * self.length + 1.0
+        return self.length / self._lengths[-2].clip(min=_tiny(change))
+
+    def is_stuck(self, done: Array, states: Array) -> bool:
+        """Whether no component becomes better that is not done, and what is left is small: func has that much noise."""
+        if len(self._lengths) < 2 * self._window:
+            return False
+        least = library(states).amin
+        of = library(states).stack
+        recent = least(of(self._lengths[-self._window :]), 0)
+        earlier = least(of(self._lengths[-2 * self._window : -self._window]), 0)
+        stuck = (recent > _STUCK * earlier) & (recent <= _SMALL * sizes(states))
+        return bool((done | stuck).all())
+
+
+def _tiny(values: Array) -> float:
+    return float(library(values).finfo(values.dtype).tiny)
+
+
+def is_finite(values: Array) -> bool:
+    """Whether all numbers are."""
+    return math.isfinite(float(abs(values).sum())) or bool(library(values).isfinite(values).all())
