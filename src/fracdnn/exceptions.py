@@ -18,7 +18,11 @@ class NotFiniteError(FracdnnError, ArithmeticError):
 
 
 class NotConvergedError(FracdnnError, ArithmeticError):
-    """An iteration for an implicit step, or the choice of a step's length, came to no end."""
+    """An iteration or the choice of steps did not converge, or steps are too long to be stable."""
+
+
+class NoisyFunctionWarning(RuntimeWarning):
+    """The values of a differential equation's func scatter more than the tolerances of a solve allow for."""
 
 
 class StateChangedError(FracdnnError, RuntimeError):

@@ -10,6 +10,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,16 +22,24 @@ from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver.arrays import Array, library
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.mesh import FoundGrid
-from fracdnn.solver.problem import Problem
+from fracdnn.solver.problem import OutOfEvaluationsError, Problem
 
 _SAFETY, _SHRINK = 0.9, 0.2
 _FORGETTING = 0.75  # the power of time with which errors count up to the first output
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
-_MOST_STEPS = 100_000
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
-_LOOK_AHEAD = 400  # steps after which the pace is taken for that of the whole
 _JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
+_MANY = 256  # components from which a stiff func is not solved for with a matrix
+# Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
+# error is what limits the steps.
+_PATIENCE, _HEARD_PATIENCE, _LIMITED = 50, 10, 0.05
+_RECENT = 8  # steps that a longer one is held against
+# A step longer by the first of these factors has a misfit that is larger by more than the second, unless that is noise:
+# which is no larger than this part of func, since what is larger is a function that jumps or is random. Noise varies by
+# some such factor from one step to the next.
+_LONGER, _MUCH_MORE, _LARGEST_NOISE, _NOISE_CAUTION = 8.0, 4.0, 0.02, 2.0
+_USUAL, _MOST = 0.9, 0.75  # the quantile of all components that is usual, and the part that has to agree
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,21 @@ class Piece:
     end: float
     first_output: float  # after the piece's begin; up to it, errors count less
     shortest: float  # of its steps
+
+    def fading(self, end: float) -> "Fading":
+        """Of the errors of a step to that time."""
+        taken = end - self.begin
+        return Fading(min(taken / self.first_output, 1.0) ** _FORGETTING, max(self.first_output - taken, 0.0))
+
+
+@dataclass(frozen=True)
+class Fading:
+    """How much an error of a step counts: the `factor` for errors of slopes all over it, and how long it is until the
+    first output, for errors at its begin.
+    """
+
+    factor: float
+    wait: float
 
 
 @dataclass(frozen=True)
@@ -76,6 +100,14 @@ class Search(ABC):
             problem.states.spread(spacing.rtol, "rtol").to(begin.device),
         )
         self.now = 0.0
+        self.noise: Array | None = None  # of func's values, where it is known; [G, d]
+        # Of the step tried last: errors in tolerances, and how far slopes are from what the step takes them for; the
+        # largest slopes so far; [G, d].
+        self.errors: Array | None = None
+        self.misfit: Array | None = None
+        self.slope_sizes: Array | None = None
+        self._slopes_taken: Array | None = None
+        self._recent: deque[Array] = deque(maxlen=_RECENT)  # misfits of the steps taken last
 
     @property
     @abstractmethod
@@ -92,16 +124,53 @@ class Search(ABC):
         return 0.02 * span
 
     @abstractmethod
-    def attempt(self, end: float) -> float:
+    def attempt(self, end: float, fading: "Fading") -> float:
         """The error of a step to that time, in tolerances; infinite or NaN where it cannot be made."""
 
-    @abstractmethod
     def accept(self) -> None:
         """Take the step that was tried last."""
+        self._slopes_taken = self.slope_sizes
+        if self.misfit is not None:
+            self._recent.append(self.misfit)
 
     @abstractmethod
     def restart(self) -> None:
         """Forget what the next step would guess from those before: func jumps here."""
+
+    def why_so_short(self) -> str:
+        """The reason and the remedy where no step is short enough; empty where they are not known."""
+        return ""
+
+    def heard_noise(self, longer: float) -> bool:
+        """Whether func's own noise, rather than its shape, is what limits the steps of late; then it is noted.
+
+        A much longer step tells: it misses no more of a func that only scatters. Each component is held against its own
+        misfits of late, or, since noise varies, against what is usual for the others.
+        """
+        self.attempt(self.now + longer, Fading(1.0, math.inf))
+        if self._slopes_taken is None or self.errors is None or self.misfit is None:
+            return False
+        of, slopes = library(self.misfit), self._slopes_taken.clip(min=sys.float_info.min)
+        recent = of.amax(of.stack(list(self._recent)), 0)
+        usual = of.maximum(recent, float(of.quantile(recent / slopes, _USUAL)) * slopes)
+        limits = ~(self.errors <= 1.0)
+        scatters = int((limits & (self.misfit <= _MUCH_MORE * usual)).sum()) >= _MOST * int(limits.sum())
+        if not scatters or float(of.quantile(usual / slopes, 0.5)) > _LARGEST_NOISE:
+            return False
+        level = _NOISE_CAUTION * of.maximum(usual, of.where(limits, self.misfit, 0.0))
+        self.noise = level if self.noise is None else of.maximum(_NOISE_CAUTION * self.noise, level)
+        self.problem.note_noise(float(of.quantile(self.noise / slopes, 0.5)), self.begin + self.now)
+        return True
+
+    def note_slopes(self, largest: Array) -> None:
+        """Of the step that is tried."""
+        taken = self._slopes_taken
+        self.slope_sizes = largest if taken is None else library(largest).maximum(taken, largest)
+
+    def without_noise(self, misfit: Array) -> Array:
+        """A misfit, 0 where it is no more than func's noise."""
+        self.misfit = misfit
+        return misfit if self.noise is None else library(misfit).where(misfit <= self.noise, 0.0, misfit)
 
 
 @torch.no_grad()
@@ -109,9 +178,16 @@ def find_grid(
     search: Search, pieces: Sequence[Piece], outputs: Sequence[float], longest: float = math.inf
 ) -> FoundGrid:
     """A grid that ends a step wherever a piece ends, of steps not longer than `longest`."""
-    _check_longest(outputs[-1], longest)
-    places, shares, restarts = [0], [0.0], set()
+    _check_longest(outputs[-1], longest, search.problem.max_evaluations)
     walk = _StepsTaken(search, outputs, longest)
+    try:
+        return _walked(walk, search, pieces)
+    except OutOfEvaluationsError:
+        raise NotConvergedError(walk.out_of_evaluations()) from None
+
+
+def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> FoundGrid:
+    places, shares, restarts = [0], [0.0], set()
     for place, piece in enumerate(pieces):
         if place:
             if search.slope_at_begin:
@@ -138,6 +214,7 @@ class _StepsTaken:
         self._search, self._outputs, self._span, self._longest = search, outputs, outputs[-1], longest
         self.ends = [0.0]
         self.n_rejected = 0
+        self._tried, self._patience = 0, _PATIENCE  # steps since noise was looked for, and until it is again
 
     def bridge(self, piece: Piece) -> None:
         """A step over a jump at the piece's begin, so short that it does not matter what lies between its ends.
@@ -146,7 +223,7 @@ class _StepsTaken:
         """
         length = (2.0 * sys.float_info.epsilon * self._span * piece.first_output) ** 0.5
         end = piece.begin + min(length, 0.1 * (piece.end - piece.begin))
-        if math.isfinite(self._search.attempt(end)):
+        if math.isfinite(self._search.attempt(end, Fading(1.0, math.inf))):
             self._take(end)
 
     def over(self, piece: Piece) -> None:
@@ -162,7 +239,9 @@ class _StepsTaken:
                 step = rest / 2.0
             self._check(step, end, piece)
             end = piece.end if step == rest else self.ends[-1] + step
-            error = search.attempt(end) * min((end - piece.begin) / piece.first_output, 1.0) ** _FORGETTING
+            error = search.attempt(end, piece.fading(end))
+            if self._listens(step, error, piece):
+                continue
             power = _FORGETTING + search.smallest_order if first else search.power
             if tried_again and not first and search.largest_order <= 1.0:  # func may jump
                 error, power = error * self._left_over(end), 1.0
@@ -174,6 +253,20 @@ class _StepsTaken:
                 self.n_rejected += 1
                 growth, tried_again = 1.0, True
                 step *= min(max(_factor(error, power), _FIRST_SHRINK if first else _SHRINK), 0.9)
+
+    def _listens(self, step: float, error: float, piece: Piece) -> bool:
+        """Whether it was time to look for noise in func; then the step has to be tried again."""
+        self._tried += 1
+        longer = min(_LONGER * step, piece.end - self.ends[-1])
+        # Far enough from the begin for a smooth func to be smooth on the longer step.
+        if self._tried < self._patience or longer < _MUCH_MORE * step or longer > self.ends[-1] - piece.begin:
+            return False
+        if not _LIMITED < error < math.inf:
+            return False
+        heard = self._search.heard_noise(longer)
+        self.n_rejected += 1
+        self._tried, self._patience = 0, _HEARD_PATIENCE if heard else 2 * self._patience
+        return True
 
     def _left_over(self, end: float) -> float:
         """How much of an error of the slope, on a step to this time alone, is left at the next output.
@@ -193,38 +286,45 @@ class _StepsTaken:
 
     def _check(self, step: float, tried: float, piece: Piece) -> None:
         search, now = self._search, self.ends[-1]
-        taken = len(self.ends) - 1
-        if taken > _MOST_STEPS or (taken > _LOOK_AHEAD and taken * self._span > _MOST_STEPS * now):
-            raise NotConvergedError(
-                f"the solve must take at most {_MOST_STEPS} steps, got no further than "
-                f"t = {float(search.begin) + now:.6g} with {taken}; {self._remedy_for_pace()}"
-            )
         shortest = max(piece.shortest, SMALLEST * now)
         if step < shortest:
-            for time in (now, tried):  # the last that was taken, and the last that was tried
+            reason = search.why_so_short()
+            for time in () if reason else (now, tried):  # the last that was taken, and the last that was tried
                 search.problem.check_slope(search.begin + time, search.state)
-            if piece.begin and piece.shortest > _COARSE * (piece.end - piece.begin):
+            if not reason and piece.begin and piece.shortest > _COARSE * (piece.end - piece.begin):
                 raise NotConvergedError(_too_coarse(float(search.begin), piece))
+            reason = reason or (
+                "the solution may end there: pass earlier times only, or larger rtol and atol; where func jumps, pass "
+                "breakpoints="
+            )
             raise NotConvergedError(
-                f"the step became shorter than {shortest:.2g} at "
-                f"t = {float(search.begin) + now:.6g} after {taken} steps; the solution may end there: "
-                f"ask for earlier times only, or for larger rtol and atol; where func jumps, pass breakpoints="
+                f"the step became shorter than {shortest:.2g} at t = {float(search.begin) + now:.6g} after "
+                f"{len(self.ends) - 1} steps; {reason}"
             )
 
-    def _remedy_for_pace(self) -> str:
-        if self._longest * _MOST_STEPS < 2.0 * self._span:
-            return f"max_step = {self._longest:g} makes them so many: pass a longer one, or n_steps="
+    def out_of_evaluations(self) -> str:
+        """What was done with them, and what to do."""
+        search, now, taken = self._search, self.ends[-1], len(self.ends) - 1
         return (
-            "func may be random, jump with the state, or be stiff for a state of more than some sixty components: "
-            "use larger rtol and atol, or n_steps="
+            f"the solve must need at most max_evaluations = {search.problem.max_evaluations} evaluations of func, got "
+            f"no further than t = {float(search.begin) + now:.6g} with {taken} steps, {self.n_rejected} more in vain; "
+            f"{self._remedy_for_pace()}"
         )
 
+    def _remedy_for_pace(self) -> str:
+        if self._longest * (len(self.ends) - 1) < 2.0 * self.ends[-1]:
+            return f"max_step = {self._longest:g} makes them so many: pass a longer one, or a larger max_evaluations"
+        reason = "func may jump with the state, be random"
+        if self._search.problem.value.numel() > _MANY:
+            reason += ", be stiff for a state of so many components"
+        return f"{reason}, or change all along: pass larger rtol and atol, or a larger max_evaluations"
 
-def _check_longest(span: float, longest: float) -> None:
-    if span / longest > _MOST_STEPS:
+
+def _check_longest(span: float, longest: float, most: float) -> None:
+    if span / longest > most:
         raise InvalidArgumentError(
-            f"max_step must leave at most {_MOST_STEPS} steps from t[0] to t[-1], got {longest:g}, which takes "
-            f"{span / longest:.6g}; pass a longer one, or n_steps= for steps that are not adaptive"
+            f"max_step must leave at most max_evaluations = {most} steps from t[0] to t[-1], got {longest:g}, which "
+            f"takes {span / longest:.6g}; pass a longer one, or a larger max_evaluations"
         )
 
 

@@ -31,6 +31,13 @@ def as_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
     return array if isinstance(array, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
 
 
+def as_kind(array: Array, like: Array) -> Array:
+    """An array of the other's kind and dtype."""
+    if isinstance(like, torch.Tensor):
+        return torch.as_tensor(array).to(like)
+    return as_numpy(array) if isinstance(array, torch.Tensor) else array
+
+
 def norm(values: Array) -> float:
     """The largest size of an entry; infinite where one is not a number."""
     if isinstance(values, torch.Tensor):
@@ -43,4 +50,3 @@ def norm(values: Array) -> float:
 def rounding(values: Array) -> float:
     """The distance from 1 to the next number."""
     return float(library(values).finfo(values.dtype).eps)
-

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
@@ -63,7 +64,7 @@ class Collocation:
     ) -> None:
         self.problem, self.weights, self.points = problem, weights, weights.points
         self._begin, self.clock_dtype = begin.to(torch.float64), dtype
-        self._solver = CoupledSolver(problem, _MAX_ITERATIONS, enough)
+        self.solver = CoupledSolver(problem, _MAX_ITERATIONS, enough)
         self._orders = weights.kernel.orders
         self._sorted_rates = weights.rates.tolist()
         self.in_numpy = not isinstance(weights.rates, torch.Tensor)
@@ -79,6 +80,10 @@ class Collocation:
     def time(self, elapsed: float) -> Array:
         """Of either kind."""
         return elapsed if self.in_numpy else self._begin.new_tensor(elapsed)
+
+    def numbers(self, values: list[float]) -> Array:
+        """The same of several."""
+        return np.array(values) if self.in_numpy else self._begin.new_tensor(values)
 
     def remembered(self, memory: Memory, begin: Array, elapsed: Array) -> Array:
         """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
@@ -104,16 +109,16 @@ class Collocation:
             clock.unbind(0), known, weights, lambda: f"in the panel from t = {time_text(self._begin + begin)} on"
         )
         if guess is not None:
-            return Panel(begin, length, *self._solver.solve(system, guess, close=True))
+            return Panel(begin, length, *self.solver.solve(system, guess, close=True))
         constant = memory.state[:, None] + 0.0 * system.known
         continued = self._continued(memory, system, length)
         if continued is not None:
             try:
-                return Panel(begin, length, *self._solver.solve(system, continued))
+                return Panel(begin, length, *self.solver.solve(system, continued))
             except NotConvergedError:
                 pass  # where slopes cannot be continued
         try:
-            return Panel(begin, length, *self._solver.solve(system, constant))
+            return Panel(begin, length, *self.solver.solve(system, constant))
         except NotConvergedError:
             for time in system.clock:
                 self.problem.check_slope(time, self.tensor(memory.state))
@@ -212,6 +217,7 @@ def walk(
             begin = grid.elapsed[number]
             guess = guesses[number] if guesses else None
             panel = scheme.solve(memory, begin, grid.elapsed[number + 1] - begin, guess)
+            scheme.solver.note_noise(panel.states, grid.clock[number])
             mine = elapsed[bisect_left(panel_of, number, at_begin) : bisect_right(panel_of, number, at_begin)]
             states.extend(scheme.found(memory, panel, mine, to_end=to_end and number == grid.n_steps - 1))
             memory = scheme.close(memory, panel)

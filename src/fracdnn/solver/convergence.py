@@ -50,16 +50,21 @@ class Progress:
             return 0.0 * self.length + 1.0
         return self.length / self._lengths[-2].clip(min=_tiny(change))
 
-    def is_stuck(self, done: Array, states: Array) -> bool:
-        """Whether no component becomes better that is not done, and what is left is small: func has that much noise."""
+    def stalls(self, done: Array) -> bool:
+        """Whether no component becomes better that is not done."""
         if len(self._lengths) < 2 * self._window:
             return False
-        least = library(states).amin
-        of = library(states).stack
-        recent = least(of(self._lengths[-self._window :]), 0)
-        earlier = least(of(self._lengths[-2 * self._window : -self._window]), 0)
-        stuck = (recent > _STUCK * earlier) & (recent <= _SMALL * sizes(states))
-        return bool((done | stuck).all())
+        return bool((done | (self._recent(0) > _STUCK * self._recent(1))).all())
+
+    def is_stuck(self, done: Array, states: Array) -> bool:
+        """Whether it stalls with little left, as with a func that has so much noise."""
+        return self.stalls(done) and bool((done | (self._recent(0) <= _SMALL * sizes(states))).all())
+
+    def _recent(self, windows_ago: int) -> Array:
+        """The shortest changes within a window."""
+        end = len(self._lengths) - windows_ago * self._window
+        window = library(self.length).stack(self._lengths[end - self._window : end])
+        return library(window).amin(window, 0)
 
 
 def _tiny(values: Array) -> float:

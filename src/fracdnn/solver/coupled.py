@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, as_numpy, as_tensor, library, norm
+from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, library, norm
 from fracdnn.solver.convergence import Progress, is_finite, sizes
 from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration
 from fracdnn.solver.jacobians import slopes_with_jacobians
@@ -90,6 +90,12 @@ class CoupledSolver:
         slopes = (self._attached if dense else self._attached_by_iteration)(system, *found)
         return system.states(slopes), slopes
 
+    def note_noise(self, states: Array, time: torch.Tensor) -> None:
+        """Tell the problem of states that func's noise kept moving; for the warning after a solve."""
+        if self.moving is not None:
+            scale = sizes(states.detach()).double().cpu().clip(min=float(np.finfo(float).tiny))
+            self._problem.note_noise(float((torch.as_tensor(self.moving).double().cpu() / scale).max()), time)
+
     def _by_newton(self, system: System, guess: Array, *, always_anew: bool) -> tuple[Array, Array]:
         """In NumPy, which has less to do for each operation on few numbers, where that can be."""
         if not isinstance(guess, torch.Tensor):
@@ -108,7 +114,7 @@ class CoupledSolver:
                 slopes, self._jacobians = self._with_jacobians(system.clock, states)
                 inverse, mixing, anew = None, Mixing(), True
             else:
-                slopes = self._slopes(system.clock, states)
+                slopes = self.slopes(system.clock, states)
             if inverse is None:
                 inverse = _inverse(_matrix(system.weights, self._jacobians))
             residual = states - system.states(slopes)
@@ -123,17 +129,19 @@ class CoupledSolver:
             done = (rate * progress.length <= goal) & (rate * sizes(residual) <= goal)
             ends = bool(done.all())
             slow = not progress.begins and _any_slow(~done, rate, progress.length, goal)
-            if not ends and (slow and anew or bool((rate * progress.length <= goal).all())):
-                rounding = _ROUNDINGS * self._epsilon * self._rounded(system, states, slopes)
+            if not ends and ((slow and anew) or bool((rate * progress.length <= goal).all())):
+                rounding = _ROUNDINGS * self._epsilon * self._rounded(system, states, slopes, self._jacobians)
                 done |= (rate * progress.length <= goal) & (sizes(residual) <= sizes(rounding))
                 if slow and anew:
                     done |= progress.length <= sizes(_by_points(abs(inverse) @ _flat(rounding), states))
                 ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
-                self.moving = None if ends else library(done).where(done, 0.0, progress.length)
+                self.moving = None if ends else _left(done, progress.length, states)
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, slopes - _times(self._jacobians, change)
+            if self._enough and progress.stalls(done):  # a search tries a shorter step
+                break
             states = mixing.next(states - change, -change)
             anew = slow or always_anew
         self._jacobians = None
@@ -142,7 +150,7 @@ class CoupledSolver:
     def _iterated(self, system: System, states: Array) -> tuple[Array, Array]:
         mixing, progress = Mixing(), Progress(_WINDOW)
         for _ in range(self._max_iterations * (1 if self._enough else _LONGER)):  # a search would take shorter panels
-            slopes = self._slopes(system.clock, states)
+            slopes = self.slopes(system.clock, states)
             image = system.states(slopes)
             change = image - states
             if not is_finite(change):
@@ -154,7 +162,7 @@ class CoupledSolver:
                 done |= progress.length <= _ROUNDINGS * self._epsilon * sizes(rounding)
             ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
-                self.moving = None if ends else torch.where(done, 0.0, progress.length)
+                self.moving = None if ends else _left(done, progress.length, states)
                 return image, slopes
             states = mixing.next(image, change)
         raise self._not_converged(system, progress.largest)
@@ -163,12 +171,13 @@ class CoupledSolver:
         """The change to end with, [G, d]."""
         goal = 8.0 * self._epsilon * sizes(states) if self._enough is None else self._enough(states)
         if self.noise is not None:
-            goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * self.noise[:, None])
+            noise = as_kind(self.noise, states)[:, None]
+            goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * noise)
         return goal.clip(min=float(library(states).finfo(states.dtype).tiny))
 
-    def _rounded(self, system: System, states: Array, slopes: Array) -> Array:
+    def _rounded(self, system: System, states: Array, slopes: Array, jacobians: Array) -> Array:
         """The sizes of all that is added up in an equation, inside of func by its derivatives; [G, S, d]."""
-        inside = abs(slopes) + _times(abs(self._jacobians), abs(states))
+        inside = abs(slopes) + _times(abs(jacobians), abs(states))
         return abs(states) + abs(system.known) + abs(system.weights) @ inside
 
     def _attached(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
@@ -195,7 +204,8 @@ class CoupledSolver:
             lambda residual: self._not_converged(system, norm(residual)),
         )
 
-    def _slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
+    def slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
+        """Func at several times, for states [G, S, d] of either kind."""
         if isinstance(states, torch.Tensor):
             return self._problem.slopes(clock, states)
         return self._problem.slopes(clock, as_tensor(states, self._dtype)).double().numpy()
@@ -208,13 +218,18 @@ class CoupledSolver:
         return found[0].double().numpy(), found[1].double().numpy()
 
     def _not_converged(self, system: System, last: float) -> NotConvergedError:
-        remedy = "use shorter steps, or check that func is smooth there"
+        remedy = "use shorter steps (n_steps=, step_size=, max_step=), or check that func is smooth there"
         if math.prod(system.known.shape) > DENSE:
-            remedy += (
-                f"; if func is stiff, pass fewer than {DENSE // system.known.shape[1]} components, which are solved for "
-                f"with a matrix"
-            )
-        return NotConvergedError(f"the iteration did not converge {system.name()}: the last change is {last:.3g}; {remedy}")
+            most = DENSE // system.known.shape[1]
+            remedy += f"; a stiff func needs a state of at most {most} components, for which there is a matrix"
+        return NotConvergedError(
+            f"the iteration did not converge {system.name()}: the last change is {last:.3g}; {remedy}"
+        )
+
+
+def _left(done: Array, length: Array, states: Array) -> Array:
+    """Of the changes, those that are not done."""
+    return library(states).where(done, 0.0, length)
 
 
 def _any_slow(left: Array, rate: Array, length: Array, goal: Array) -> bool:

@@ -1,5 +1,6 @@
 """Solve d_t^order u = func(t, u) with memory, differentiably."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.memory import HISTORIES, default_tolerance
 from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.collocation import Collocation, modes_for, walk
@@ -22,13 +23,18 @@ from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
-from fracdnn.solver.problem import Problem, posed_problem
+from fracdnn.solver.problem import OutOfEvaluationsError, Problem, posed_problem
+from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.tracing import being_transformed
 from fracdnn.validation import check_choice, check_count, check_flag, check_positive, check_times
 
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-7}
+# Calls of func that an adaptive solve may take, and more of them for a breakpoint.
+MAX_EVALUATIONS, _PER_BREAKPOINT = 200_000, 1_000
+# Of states on a fixed grid, from which it is worth a warning.
+_FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
 # Methods that predict and correct.
 _CORRECTED = ("adams", "pece", "exponential")
 
@@ -72,6 +78,7 @@ def fdeint(
     checkpoint: bool = False,
     trajectory: bool = True,
     info: bool = False,
+    max_evaluations: int | None = None,
 ) -> Any:
     """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
 
@@ -98,6 +105,9 @@ def fdeint(
     `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
     of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
     at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts.
+    `max_evaluations` calls of func are the most that a solve may need before it is given up with `NotConvergedError`;
+    200,000 and 1,000 for each breakpoint on an adaptive grid unless given, without a limit on others. A func whose
+    values scatter more than the tolerances allow for is solved as well as they can be, with `NoisyFunctionWarning`.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
     adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
@@ -107,8 +117,25 @@ def fdeint(
     options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
     precision = _Precision.asked_for(history, tolerance, checkpoint, method, request.problem.value.dtype)
     wants_info = check_flag(info, "info")
+    request.problem.max_evaluations = _most_evaluations(max_evaluations, spacing)
     solution = _solved(method, request, precision, options)
+    request.problem.warn_of_noise(*_noise_that_counts(spacing, request.problem.value.dtype))
     return solution if wants_info else solution.states
+
+
+def _most_evaluations(given: Any, spacing: Spacing) -> float:
+    if given is not None:
+        return check_count(given, "max_evaluations", minimum=1)
+    jumps = 0 if spacing.breakpoints is None else len(spacing.breakpoints)
+    return MAX_EVALUATIONS + _PER_BREAKPOINT * jumps if spacing.kind == "adaptive" else math.inf
+
+
+def _noise_that_counts(spacing: Spacing, dtype: torch.dtype) -> tuple[float, str]:
+    """In parts of func's values or of the states, and what comes of it."""
+    if spacing.kind == "adaptive":
+        least = spacing.smallest_rtol
+        return least, f"the solution is about as good as that, not as rtol = {least:g} asks"
+    return _FIXED_NOISE.get(dtype, 1e-3), "the equations of implicit steps are solved to about that only"
 
 
 @dataclass(frozen=True)
@@ -224,6 +251,11 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
                 packed, nodes, rejected = _by_panels(request, precision)
             else:
                 packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+    except OutOfEvaluationsError:
+        raise NotConvergedError(
+            f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
+            f"its grid; pass a larger max_evaluations, or fewer steps"
+        ) from None
     except RuntimeError as error:
         if "vmap: It looks like" in str(error):  # with which vmap refuses to tell a value
             raise _unbatched(method, spacing.kind) from error
@@ -299,9 +331,12 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
         if outputs is not None:
             return torch.stack(search.states), request.grid(found), found.n_rejected
         guesses = search.guesses
+    elif not being_transformed():
+        request.problem.check_slope(request.clock[0].detach(), request.problem.value.detach())
     nodes = request.grid(found)
     weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.tolerance))
     scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
+    scheme.solver.noise = None if found is None else search.noise
     states = walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint)
     return states, nodes, found.n_rejected if found else 0
 
@@ -313,7 +348,9 @@ def _by_matrices(method: Exponential, request: _Request, precision: _Precision) 
             f"{precision.checkpoint} and {precision.history!r}; leave them out"
         )
     nodes = request.grid(None)
-    return interpolated(method.states(nodes), nodes, request.elapsed), nodes, 0
+    states = method.states(nodes)
+    Stability(request.problem, nodes, method.name).see(0, states[1:].unbind(0))
+    return interpolated(states, nodes, request.elapsed), nodes, 0
 
 
 def _by_steps(method: Method | Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:

@@ -213,8 +213,9 @@ def is_uniform(given: Any, times: torch.Tensor) -> bool:
     rounding = torch.finfo(torch.float64).eps if precise else torch.finfo(given.dtype).eps
     steps = times.diff()
     deviation = (steps - steps.mean()).abs().max()
-    # Steps as short as the rounding of late times may differ by their own size.
-    return bool(deviation <= 4 * rounding * times.abs().max() and deviation <= _LARGEST_DEVIATION * steps.mean())
+    # Up to the rounding of the span: at late times that of the times is more, and steps that differ by it are others.
+    span = times[-1] - times[0]
+    return bool(deviation <= 4 * rounding * span and deviation <= _LARGEST_DEVIATION * steps.mean())
 
 
 def _between_ends(times: torch.Tensor, clock: torch.Tensor, shares: torch.Tensor, *, uniform: bool) -> Grid:

@@ -30,8 +30,8 @@ def slopes_with_jacobians(
         return _by_differences(problem, clock, states)
     if being_transformed():
         each = zip(clock, states.unbind(1), strict=True)
-        rows = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
-        return problem.slopes(clock, states), torch.stack([row.reshape(n, n) for row in rows])
+        found = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
+        return problem.slopes(clock, states), torch.stack([whole.reshape(n, n) for whole in found])
     with torch.enable_grad(), unhooked():
         at = states.detach().requires_grad_()
         slopes = problem.slopes(clock, at)

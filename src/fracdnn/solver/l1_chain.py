@@ -13,7 +13,10 @@ from fracdnn.memory import (
 )
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.problem import Problem, time_text
-from fracdnn.tracing import carries_derivative
+from fracdnn.solver.stability import Stability
+from fracdnn.tracing import being_traced, carries_derivative
+
+_LOOK = 32  # steps after which a solution is looked at
 
 
 def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float, *, trajectory: bool) -> torch.Tensor:
@@ -21,9 +24,20 @@ def l1_chain(problem: Problem, grid: Grid, history: str, tolerance: float, *, tr
     clock = grid.clock.unbind(0)
     start = problem.states.unpack(problem.value)
     assert isinstance(start, torch.Tensor)
+    stability, traced = Stability(problem, grid, "l1"), being_traced()
+    seen: list[torch.Tensor] = []
+
+    def layer(number: int, state: torch.Tensor) -> torch.Tensor:
+        if number and not traced:
+            seen.append(state.detach())
+            if number % _LOOK == 0 or number == grid.n_steps - 1:
+                stability.see(number - len(seen), seen)
+                seen.clear()
+        return problem.slope(clock[number], state)
+
     states = propagate(
         _plan(problem, grid, history, tolerance),
-        lambda j, y: problem.slope(clock[j], y),
+        layer,
         start,
         trajectory=trajectory,
         name=lambda j: f"func at t = {time_text(clock[j])}",

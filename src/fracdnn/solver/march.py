@@ -17,6 +17,7 @@ from fracdnn.solver.history import BLOCK
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method
 from fracdnn.solver.segments import segment
+from fracdnn.solver.stability import Stability
 from fracdnn.solver.steps import Position, Steps, steps_for
 from fracdnn.tracing import being_traced, carries_derivative
 
@@ -94,6 +95,8 @@ class _OutputsFound:
     def __init__(self, steps: Steps, wanted: Wanted | None) -> None:
         self.steps, self._wanted = steps, wanted
         self._problem, self._grid = steps.method.problem, steps.grid
+        explicit = not steps.method.implicit
+        self._stability = Stability(self._problem, self._grid, steps.method.name) if explicit else None
         self._in_segments = not steps.learned and type(self._problem.value) is torch.Tensor
 
     def start(self) -> tuple[Position, list[torch.Tensor]]:
@@ -107,6 +110,8 @@ class _OutputsFound:
         for begin, end in blocks:
             nodes, closing = self.steps.over(begin, end, position)
             states = [position.last.state, *(node.state for node in nodes)]
+            if self._stability is not None:
+                self._stability.see(begin, states[1:])
             if not being_traced() and not bool(torch.isfinite(states[-1].detach()).all()):
                 packed = [state.detach().reshape(self._problem.value.shape) for state in states]
                 self._problem.check_finite(packed, self._grid.clock.unbind(0), begin)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from fracdnn.caputo.modes import kernel_modes
+from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
-from fracdnn.solver.adaptive import Search, Tolerances
+from fracdnn.solver.adaptive import Fading, Search, Tolerances
 from fracdnn.solver.arrays import Array, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.convergence import sizes
@@ -17,6 +18,7 @@ from fracdnn.solver.coupled import DENSE
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
+from fracdnn.solver.starts import STEEPEST, missed_integral
 from fracdnn.tracing import being_transformed
 
 _POINTS = 8  # of a panel on a grid that was asked for
@@ -27,6 +29,9 @@ _ENOUGH = 3e-3  # of the tolerance, for iterates
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 _OF_SLOPES, _OF_STATES = 0.02, 4.0
+_CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
+_OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
+_STEEP = 0.05  # power of 1/t from which func is said to grow toward a start
 
 
 class PanelSearch(Search):
@@ -63,6 +68,11 @@ class PanelSearch(Search):
         self._growing = (self._orders - 1.0).clip(min=0.0)
         self._panel: Panel | None = None
         self._end, self._restarted = 0.0, False
+        # Of a start: the largest states that were expected of it, its error when it was tried last, the time by which
+        # that counts, and the power of time with which func grows toward it.
+        self._reach = 0.0 * sizes(self._memory.state[:, None])
+        self._start_error: Array | None = None
+        self._first_output = self._steepness = 0.0
         self._outputs = None if outputs is None else (outputs, outputs.tolist())
         self.guesses: list[torch.Tensor] = []  # for a walk over the same panels
         self.states = [problem.value for time in (self._outputs or ((), ()))[1] if time <= 0.0]
@@ -72,39 +82,80 @@ class PanelSearch(Search):
         return float(self._scheme.points.count)
 
     def first_step(self, span: float) -> float:
-        """As long as the slope at the begin would take to undo the state."""
+        """As long as the slope at the begin would take to undo the state, in the component that is quickest."""
         if self.now > 0.0:
             return super().first_step(span)
-        value, orders = self.problem.value, self.problem.orders.tolist()
-        size, speed = norm(value), norm(self.problem.packed_slope(self.begin.to(self._scheme.clock_dtype), value))
-        if not size or not speed:
-            return _LONGEST_FIRST * span
-        time = min((_FIRST * math.gamma(order + 1.0) * size / speed) ** (1.0 / order) for order in orders)
-        return min(max(time, _SHORTEST_FIRST * span), _LONGEST_FIRST * span)
+        time, value = self.begin.to(self._scheme.clock_dtype), self.problem.value.detach()
+        slope = self.problem.packed_slope(time, value)
+        if bool(slope.isnan().any()):
+            self.problem.check_slope(time, value)
+        order = self.problem.orders.detach().unsqueeze(-1)
+        times = (_FIRST * gamma(order + 1.0) * value.abs() / slope.abs()) ** (1.0 / order)
+        counts = (value != 0) & (slope != 0) & slope.isfinite()
+        quickest = float(times[counts].min()) if bool(counts.any()) else math.inf
+        return min(max(quickest, _SHORTEST_FIRST * span), _LONGEST_FIRST * span)
 
-    def attempt(self, end: float) -> float:
+    def attempt(self, end: float, fading: Fading) -> float:
         begin, length = self._scheme.time(self.now), self._scheme.time(end - self.now)
         guess, self._end = self._guess(length), end
+        self._scheme.solver.noise = self.noise
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 self._panel = self._scheme.solve(self._memory, begin, length, guess)
         except (NotConvergedError, NotFiniteError):
-            self._panel = None
+            self._panel = self.errors = self.misfit = None
             return math.inf
         slopes, states = self._scheme.tails(self._panel)
         # Where old errors die out, that of a state is the one of its own interpolation.
         grown = ((self._span - self.now) / (end - self.now)) ** self._growing  # where they grow, at the span's end
         of = library(states)
-        error = of.minimum(_OF_SLOPES * self._mass * slopes, _OF_STATES * grown * states)
-        error = of.maximum(error, self._of_jump(self._panel, end - self.now))
-        return norm(error / self.tolerances.scale(self._panel.states))
+        error = of.minimum(_OF_SLOPES * self._mass * self.without_noise(slopes), _OF_STATES * grown * states)
+        error = fading.factor * of.maximum(error, self._of_jump(self._panel, end - self.now))
+        if self._scheme.solver.moving is not None:
+            error = error + _OF_MOVING * self._scheme.solver.moving
+        self.note_slopes(sizes(self._panel.slopes))
+        allowed = self.tolerances.scale(self._panel.states)
+        self.errors = error / allowed
+        if self._memory.slopes is None or self._restarted:
+            self._reach = of.maximum(self._reach, sizes(self._panel.states))
+            if norm(self.errors) <= 1.0:
+                error, reached = self._of_start(self._panel, fading), self.tolerances.scale(self._reach[:, None])
+                self.errors = of.maximum(self.errors, error / reached)
+                self._start_error = None if norm(error / allowed) <= 1.0 else error
+        return norm(self.errors)
+
+    def _of_start(self, panel: Panel, fading: Fading) -> Array:
+        """What is left, at the first output, of what func does before the panel's first point."""
+        scheme, length, orders = self._scheme, float(panel.length), self._orders
+        interval = length * float(scheme.points.places[0])
+        base, first = self._memory.state[:, None], panel.states[:, :1]
+        finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * abs(float(self.begin) + self.now)
+
+        def slopes_at(times: list[float]) -> Array:
+            # Between the begin and the first point the state goes like t^order.
+            shares = scheme.numbers(times)[:, None] / interval
+            clock = (self.begin + self.now + self.begin.new_tensor(times)).to(scheme.clock_dtype)
+            return scheme.solver.slopes(
+                clock.unbind(0), base + (first - base) * cast(shares ** orders.clip(max=1.0)[:, None], base)
+            )
+
+        def polynomial_at(times: list[float]) -> Array:
+            return cast(scheme.points.values_at(scheme.numbers(times) / length), panel.slopes) @ panel.slopes
+
+        with np.errstate(all="ignore"):
+            missed, self._steepness = missed_integral(interval, finest, slopes_at, polynomial_at)
+        self._first_output = self._end + fading.wait
+        distance = library(orders).where(orders > 1.0, self._span, max(min(fading.wait, self._span), length))
+        return missed * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
 
     def _of_jump(self, panel: Panel, length: float) -> Array:
         """What a jump of func before the panel's first point would cost: slopes do not go on from the panel before."""
         if self._memory.slopes is None or self._restarted:
             return 0.0 * self._mass
-        gap = cast(self._to_begin, panel.slopes) @ panel.slopes - self._memory.slopes[:, -1:]
-        return self._mass_of(length * float(self._scheme.points.places[0])) * abs(gap[:, 0])
+        gap = abs(cast(self._to_begin, panel.slopes) @ panel.slopes - self._memory.slopes[:, -1:])[:, 0]
+        if self.noise is not None:
+            gap = library(gap).where(gap <= _CONTINUED * self.noise, 0.0, gap)
+        return self._mass_of(length * float(self._scheme.points.places[0])) * gap
 
     def _mass_of(self, length: float) -> Array:
         """The integral of the kernel over a panel, seen from where it is largest."""
@@ -127,14 +178,38 @@ class PanelSearch(Search):
         return self._scheme.tensor(self._memory.state)
 
     def accept(self) -> None:
+        super().accept()
+        if self._panel is not None:
+            self._check_start(self._panel)
+            if self._outputs is None:
+                self.guesses.append(self._scheme.tensor(self._panel.states))
+            else:
+                self._note(self._panel, *self._outputs)
+            self._memory = self._scheme.close(self._memory, self._panel)
         self._restarted = False
-        if self._panel is None:
+        self._reach = 0.0 * self._reach
+
+    def _check_start(self, panel: Panel) -> None:
+        """Whether the error of a start is small at the first output, where it was measured by what was expected."""
+        if self._start_error is None or self._end < self._first_output:
             return
-        if self._outputs is None:
-            self.guesses.append(self._scheme.tensor(self._panel.states))
-        else:
-            self._note(self._panel, *self._outputs)
-        self._memory = self._scheme.close(self._memory, self._panel)
+        error, self._start_error = self._start_error, None
+        if not norm(error / self.tolerances.scale(panel.states)) <= 1.0:
+            raise NotConvergedError(
+                f"the start must be solved to the tolerances at the first output, t = "
+                f"{float(self.begin) + self._first_output:.6g}, got an error of {norm(error):.2g} from a func that "
+                f"grows like t^-{self._steepness:.2g} there; pass larger rtol and atol"
+            )
+
+    def why_so_short(self) -> str:
+        if self._steepness <= _STEEP or (self._memory.slopes is not None and not self._restarted):
+            return ""
+        if self._steepness >= STEEPEST:
+            return "func grows there like 1/t or faster, so that no solution exists: check func, or start later"
+        return (
+            f"func grows there like t^-{self._steepness:.2g}: pass larger rtol and atol, or solve for what is left of "
+            f"u without its singular part, a constant times t^(order - {self._steepness:.2g})"
+        )
 
     def restart(self) -> None:
         self._restarted = True

@@ -23,6 +23,7 @@ from fracdnn.tracing import outside_of_modes
 # Gauss's rule for the panel before: so many parts, each a quarter of the one before, with so many points.
 _PARTS, _PART_POINTS = 8, 12
 MODES_TOLERANCE = 1e-12
+_NEAR = 1e-3  # distances after a panel, in its lengths, for which that rule is not fine enough
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -83,7 +84,35 @@ class Points:
     def later_weights(self, kernel: Kernel, distance: Array) -> Array:
         """[G, R, m]: the same over the whole panel of length 1, seen from distances [R] > 0 after its end."""
         gap = distance[:, None] + (1.0 - self.fine)
-        return (kernel.at(gap) * self.fine_weights) @ self.at_fine
+        weights = (kernel.at(gap) * self.fine_weights) @ self.at_fine
+        near = distance < _NEAR
+        if not bool(near.any()):
+            return weights
+        of = library(distance)
+        close = self._close_weights(kernel, of.where(near, distance, _NEAR))
+        return of.where(near[:, None], close, weights)
+
+    def _close_weights(self, kernel: Kernel, distance: Array) -> Array:
+        """The same for short distances, which no quadrature resolves: in closed form, the polynomial being continued.
+
+        ∫_0^1 = ∫_0^{1+d} − ∫_1^{1+d}, of which the last is small.
+        """
+        if not isinstance(distance, torch.Tensor):
+            orders, moved = (
+                torch.from_numpy(kernel.orders),
+                Points(*(torch.from_numpy(each) for each in self._arrays())),
+            )
+            return moved._close_weights(Kernel(orders, orders), torch.from_numpy(distance)).numpy()
+        orders = kernel.orders.reshape(-1)
+        whole = self.own_weights(orders, 1.0 + distance)
+        at_end = self.own_weights(orders, self.places[-1:])  # [G, 1, m]
+        places = 1.0 + distance[:, None] * self.places
+        continued = self.values_at(places.reshape(-1)).reshape(*places.shape, -1)  # [R, m, m]
+        rest = torch.einsum("gm,rmk->grk", at_end[:, 0], continued)
+        return whole - distance[:, None] ** kernel.orders * rest
+
+    def _arrays(self) -> list[Array]:
+        return [getattr(self, name) for name in self.__dataclass_fields__]
 
     def absorbed(self, rates: Array, length: Array) -> Array:
         """[K + 1, m]: what a panel adds to the modes at its end."""
@@ -105,11 +134,11 @@ class Points:
 
     def to(self, device: torch.device) -> "Points":
         """The same on a device."""
-        return Points(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+        return Points(*(each.to(device) for each in self._arrays()))
 
     def numpy(self) -> "Points":
         """The same as arrays of NumPy's."""
-        return Points(*(getattr(self, name).numpy() for name in self.__dataclass_fields__))
+        return Points(*(each.numpy() for each in self._arrays()))
 
 
 @dataclass(frozen=True)

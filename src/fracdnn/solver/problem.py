@@ -1,13 +1,15 @@
 """A fractional initial value problem in packed form: what a method sees of it."""
 
 import math
+import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, StateChangedError
+from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
 from fracdnn.memory.guard import version
 from fracdnn.solver.states import State, States, as_state, check_state
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative
@@ -16,6 +18,10 @@ from fracdnn.validation import check_numbers, check_order
 _ORDER_REMEDY = (
     "; order=1 is an ordinary differential equation: pass a number above 0, and for derivatives above 2 use MultiTerm"
 )
+
+
+class OutOfEvaluationsError(Exception):
+    """Func was called as often as it may be; solvers make an error of it that says how far they came."""
 
 
 class Problem:
@@ -27,11 +33,13 @@ class Problem:
         self.states = states
         self._func = func
         self.n_evaluations = 0
+        self.max_evaluations = math.inf
+        self._noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         kind = self.value.device.type
         self._autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         self._returned: tuple[torch.Tensor, int] | None = None  # what func gave last
-        self._jumps: torch.Tensor | None = None
+        self._jumps: list[float] = []
         self._begin = self._rounding = 0.0
         self.velocity = None
         if slope is not None:
@@ -80,15 +88,15 @@ class Problem:
 
         At the begin, for what it is just after.
         """
-        self._jumps, self._begin, self._rounding = times, begin, rounding
+        self._jumps, self._begin, self._rounding = times.tolist(), begin, rounding
 
-    def _beside_jump(self, time: torch.Tensor, jumps: torch.Tensor) -> torch.Tensor:
-        near = (jumps - time.detach()).abs() <= self._rounding
-        if not bool(near.any()):
+    def _beside_jump(self, time: torch.Tensor) -> torch.Tensor:
+        jumps, now = self._jumps, float(time.detach())
+        place = bisect_left(jumps, now - self._rounding)
+        if place == len(jumps) or jumps[place] > now + self._rounding:
             return time
-        jump = jumps[near][0]
-        side = math.inf if float(jump) <= self._begin + self._rounding else -math.inf
-        jump = jump.to(time.dtype)
+        side = math.inf if jumps[place] <= self._begin + self._rounding else -math.inf
+        jump = time.detach().new_tensor(jumps[place])
         return time + (torch.nextafter(jump, torch.full_like(jump, side)) - time).detach()
 
     def slope(self, time: torch.Tensor, state: Any) -> Any:
@@ -96,9 +104,11 @@ class Problem:
         return self._called(time, state, being_transformed())
 
     def _called(self, time: torch.Tensor, state: Any, transformed: bool) -> Any:
+        if self.n_evaluations >= self.max_evaluations:
+            raise OutOfEvaluationsError
         self.n_evaluations += 1
-        if self._jumps is not None:
-            time = self._beside_jump(time, self._jumps)
+        if self._jumps:
+            time = self._beside_jump(time)
         if not torch.is_grad_enabled():  # func may take derivatives of its own
             state = self.states.detached(state)
         if transformed:  # where versions cannot be seen
@@ -133,13 +143,30 @@ class Problem:
         first = slope[0] if isinstance(slope, tuple) else slope
         self._returned = (first, version(first))
 
+    def note_noise(self, part: float, time: torch.Tensor) -> None:
+        """Func's noise, as a part of its values or of the states, at a time: for a warning after the solve."""
+        if self._noise is None or part > self._noise[0]:
+            self._noise = (part, time_text(time))
+
+    def warn_of_noise(self, least: float, consequence: str) -> None:
+        """Once a solve, where it was noted and is not less than this."""
+        if self._noise is not None and self._noise[0] >= least:
+            part, time = self._noise
+            warnings.warn(
+                f"func is noisy: its values scatter by about {part:.1g} of their size at t = {time}; {consequence}; "
+                f"compute func with more digits (in float64; on a GPU torch.set_float32_matmul_precision('highest')), "
+                f"or where it jumps in time, pass breakpoints=",
+                NoisyFunctionWarning,
+                stacklevel=3,
+            )
+
     def check_slope(self, time: torch.Tensor, packed: torch.Tensor) -> None:
         """Say so where a solve failed because func gives NaN or infinity at a time."""
         bad = ~torch.isfinite(self.evaluate(time, packed)[1].detach())
         if bool(bad.any()) and bool(torch.isfinite(packed).all()):
             raise NotFiniteError(
                 f"func must return finite numbers, got NaN or infinity at t = {time_text(time)} in "
-                f"{self.states.describe(bad)}; check func there, take smaller steps, or end before"
+                f"{self.states.describe(bad)}; check func there, or solve for times at which it is finite"
             )
 
     def check_finite(self, states: Sequence[torch.Tensor], clock: Sequence[torch.Tensor], begin: int) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
-from fracdnn.solver.adaptive import Search
+from fracdnn.solver.adaptive import Fading, Search
 from fracdnn.solver.arrays import norm
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods.base import Method, Node, Stage
@@ -15,6 +15,7 @@ from fracdnn.solver.rules import ConstantRule, Rule, advance
 _FIRST = 0.2  # of a first interval's change of slope that is error, for slopes like t^order
 _WINDOW = 128  # nodes before the older half of them becomes far
 _TOLERANCE = 1e-12
+_OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
 
 
 class StepSearch(Search):
@@ -34,7 +35,7 @@ class StepSearch(Search):
         self._history = _GrowingHistory(rules, span)
         self._history.append(0.0, self._last.entry)
 
-    def attempt(self, end: float) -> float:
+    def attempt(self, end: float, fading: Fading) -> float:
         self._end = end
         step, dtype = self.begin.new_tensor(end - self.now), self._last.state.dtype
         sums, newest = self._history.row(end)
@@ -52,8 +53,14 @@ class StepSearch(Search):
         try:
             self._node = self._method.step(stage, self._last, self._before)
         except (NotConvergedError, NotFiniteError):
+            self.errors = self.misfit = None
             return math.inf
-        return self._error(end - self.now, self._uncorrected(stage))
+        error = fading.factor * (self._error(end - self.now) + self._uncorrected(stage))
+        if self._method.stages.moving is not None:
+            error = error + _OF_MOVING * self._method.stages.moving
+        allowed = self.tolerances.scale(torch.stack([self._node.state, self._last.state], dim=1))
+        self.errors = error / allowed
+        return norm(self.errors)
 
     @property
     def power(self) -> float:
@@ -64,6 +71,7 @@ class StepSearch(Search):
         return self._last.state
 
     def accept(self) -> None:
+        super().accept()
         self._history.append(self._end, self._node.entry)
         self._last_step = self._end - self.now
         self._last, self._before = self._node, self._last
@@ -78,23 +86,26 @@ class StepSearch(Search):
             return 0.0
         return (stage.sums[rule] + stage.newest[rule] * node.entry - node.state).abs().to(torch.float64)
 
-    def _error(self, step: float, uncorrected: torch.Tensor | float) -> float:
+    def _error(self, step: float) -> torch.Tensor:
+        """[G, d], of slopes that the method takes for constant or linear between nodes."""
         node, last, before = self._node, self._last, self._before
+        changes = [(new - old).to(torch.float64) for new, old in _pairs(node, last)]
         if self._held:  # slopes hold over a step, and miss half of their change on average
-            slopes, states = (0.5 * (new - old) for new, old in _pairs(node, last))
+            part = 0.5
         elif before is None:
-            slopes, states = (_FIRST * (new - old) for new, old in _pairs(node, last))
+            part = _FIRST
         else:
             # The line misses by u''/2 · τ (τ + τ'), the interpolation on average by u''/12 · τ².
             ratio, part = step / self._last_step, step / (6.0 * (step + self._last_step))
-            slopes, states = (
-                part * (new - old - ratio * (old - older))
-                for (new, old), (_, older) in zip(_pairs(node, last), _pairs(last, before), strict=True)
-            )
-        error = self.mass * slopes.abs().to(torch.float64)
+            changes = [
+                new - ratio * (old - older) for new, (old, older) in zip(changes, _pairs(last, before), strict=True)
+            ]
+        slopes, states = (change.abs() for change in changes)
+        self.note_slopes(torch.maximum(node.entry.abs(), last.entry.abs()).to(torch.float64))
+        error = self.mass * part * self.without_noise(slopes)
         if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
-            error = torch.minimum(error, states.abs().to(torch.float64))
-        return norm((error + uncorrected) / self.tolerances.scale(torch.stack([node.state, last.state], dim=1)))
+            error = torch.minimum(error, part * states)
+        return error
 
 
 def _pairs(node: Node, other: Node) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:

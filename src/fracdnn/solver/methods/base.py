@@ -102,7 +102,7 @@ class Method(Scheme, ABC):
 
     def __init__(self, problem: Problem, options: Options) -> None:
         super().__init__(problem, options)
-        self._stages = CoupledSolver(problem, options.max_iterations)
+        self.stages = CoupledSolver(problem, options.max_iterations)
 
     @abstractmethod
     def rules(self, grid: Grid | None) -> list[Rule]:
@@ -130,8 +130,9 @@ class Method(Scheme, ABC):
             lambda: f"in step {stage.number}, at t = {time_text(stage.time)}",
         )
         try:
-            states, slopes = self._stages.solve(system, guess.unsqueeze(1))
+            states, slopes = self.stages.solve(system, guess.unsqueeze(1))
         except NotConvergedError:
             self.problem.check_slope(stage.time, guess)
             raise
+        self.stages.note_noise(states, stage.time)
         return Node(states[:, 0], slopes[:, 0])

@@ -73,7 +73,9 @@ class Bdf2(Method):
         clock = self._grid.clock[1:count].unbind(0)
         system = System(clock, known, weights[..., 1:], lambda: f"for the first {count - 1} steps")
         guess = first.state.detach().unsqueeze(1).expand(-1, count - 1, -1)
-        states, slopes = CoupledSolver(self.problem, self.options.max_iterations).solve(system, guess)
+        solver = CoupledSolver(self.problem, self.options.max_iterations)
+        states, slopes = solver.solve(system, guess)
+        solver.note_noise(states, clock[0])
         return [Node(*pair) for pair in zip(states.unbind(1), slopes.unbind(1), strict=True)]
 
 

@@ -1,0 +1,92 @@
+"""Notice explicit steps that are too long to be stable: the solution grows or swings although func pulls it back.
+
+Where a solution of an order up to 1 is larger than ever before, its derivative cannot point back: D^γ u ≥ 0 at a
+maximum over all the past. (Source: Luchko, "Maximum principle for the generalized time-fractional diffusion equation",
+2009.) Nor can it swing from node to node, no less each time, against func.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from fracdnn.exceptions import NotConvergedError
+from fracdnn.solver.coupled import DENSE
+from fracdnn.solver.mesh import Grid
+from fracdnn.solver.problem import Problem, time_text
+from fracdnn.tracing import being_traced
+
+_WINDOW = 10  # nodes between which a solution has to swing
+_KEPT = 0.9  # of the first swing in the window, that the last one has at least
+_PART = 1e-3  # of the state, that a swing has to be
+_GROWN = 2.0  # of a solution within the window that is larger than ever before
+_SAFE = 0.2  # of Γ(1 + order)/rate, a power of the step that is stable in all explicit methods
+_MOST_STEPS = 1_000_000  # that are worth recommending
+
+
+class Stability:
+    """Sees the states of a method's nodes in order, and raises where they are not stable."""
+
+    def __init__(self, problem: Problem, grid: Grid, method: str) -> None:
+        self._problem, self._grid, self._method = problem, grid, method
+        self._window = problem.value.detach().unsqueeze(0)  # the last states that were seen
+        self._number = 0  # of the last of them
+        self._largest = torch.zeros_like(problem.value.detach())  # sizes before the window
+
+    def see(self, begin: int, states: Sequence[torch.Tensor]) -> None:
+        """The states at nodes begin + 1, begin + 2, …; better many at once, since values are looked at."""
+        if being_traced() or begin != self._number:  # such as those that are computed again
+            return
+        fresh = torch.stack([state.detach() for state in states]).reshape(len(states), *self._problem.value.shape)
+        finite = int(fresh.flatten(1).isfinite().all(1).cumprod(0).sum())
+        known = torch.cat([self._window, fresh[:finite]])
+        self._number += finite
+        older, self._window = known[:-_WINDOW], known[-_WINDOW:]
+        if len(older):
+            self._largest = torch.maximum(self._largest, older.abs().amax(0))
+        if len(self._window) == _WINDOW:
+            self._check(self._window)
+
+    def _check(self, states: torch.Tensor) -> None:
+        moves, sizes = states.diff(dim=0), states.abs()
+        signs, lengths = moves.sign(), moves.abs()
+        swings = (signs[1:] * signs[:-1] < 0).all(0) & (lengths[-1] >= _KEPT * lengths[0])
+        swings &= lengths[-1] > _PART * sizes.amax(0)
+        climbs = (sizes[1:] > sizes[:-1]).all(0) & (sizes[0] >= self._largest) & (sizes[-1] > _GROWN * sizes[0])
+        climbs &= (self._problem.orders.detach() <= 1.0).unsqueeze(-1)
+        if bool((swings | climbs).any()):
+            self._confirm(states[:2], swings, climbs)
+
+    @torch.no_grad()
+    def _confirm(self, states: torch.Tensor, swings: torch.Tensor, climbs: torch.Tensor) -> None:
+        """Whether func pulls these components back, so fast that the steps are too long for it."""
+        problem, first = self._problem, self._number + 1 - _WINDOW
+        times = self._grid.clock.detach()[first : first + 2].unbind(0)
+        slopes = torch.stack([problem.packed_slope(time, state) for time, state in zip(times, states, strict=True)])
+        pulls, moves = (slopes[1] - slopes[0]).double(), (states[1] - states[0]).double()
+        swings = swings & (pulls.sign() * moves.sign() < 0)
+        climbs = climbs & (slopes.sign() * states.sign() < 0).all(0)
+        if not bool((swings | climbs).any()):
+            return
+        rates = torch.where(swings, pulls / moves, slopes[1].double() / states[1].double()).abs()
+        orders = problem.orders.detach().unsqueeze(-1)
+        stable = (_SAFE * torch.lgamma(orders + 1.0).exp() / rates) ** (1.0 / orders)
+        longest = float(stable[swings | climbs].min())
+        step = float(self._grid.elapsed.detach().diff().max())
+        if longest < step:
+            raise NotConvergedError(self._message(time_text(times[0]), step, longest))
+
+    def _message(self, time: str, step: float, longest: float) -> str:
+        remedies = []
+        if self._problem.value.numel() <= DENSE:
+            methods = "method='trapezoidal'" + (" or 'bdf2'" if self._grid.step is not None else "")
+            remedies.append(f"the implicit {methods} with the same steps, or no steps at all for those of the solver")
+        count = math.ceil(float(self._grid.elapsed.detach()[-1]) / longest) if longest > 0.0 else _MOST_STEPS + 1
+        if count <= _MOST_STEPS:
+            remedies.append(f"n_steps={count} or more")
+        if not remedies:
+            remedies.append("a state of fewer components, for which there are implicit methods")
+        return (
+            f"steps must be shorter for method {self._method!r} to be stable, got {step:.3g}: from t = {time} the "
+            f"solution grows or swings from step to step while func pulls it back; pass {', or '.join(remedies)}"
+        )
