@@ -58,7 +58,7 @@ def pair(layers, dtype=torch.float64, **options):
 
 
 def loss(y):
-    return (y * torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view_as(y)).sum()
+    return (y * torch.cos(torch.arange(y.numel(), dtype=y.dtype, device=y.device)).view_as(y)).sum()
 
 
 def outcome(stack, x, **options):
@@ -108,6 +108,24 @@ def test_large_states_on_compiled_sums(learn_order):
     plain, again = pair(dense(100, width=16), order=0.5, learn_order=learn_order)
     x = batch(64, 16)
     assert_same(outcome(again, x), outcome(plain, x))
+
+
+ON = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+    ),
+]
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("learn_order", [True, "layer"])
+@pytest.mark.parametrize("n_layers", [17, 40])
+def test_large_states_with_weights_of_their_own_dtype(n_layers, learn_order, device):
+    """Weights in float64, like the states, are used as they are: a segment begins again inside a block of them."""
+    plain, again = pair(dense(n_layers, width=64), order=0.5, learn_order=learn_order, history="exact")
+    x = batch(256, 64).to(device)
+    assert_same(outcome(again.to(device), x), outcome(plain.to(device), x))
 
 
 @pytest.mark.parametrize("learn_order", [False, True])
