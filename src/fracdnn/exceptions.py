@@ -22,7 +22,7 @@ class NotConvergedError(FracdnnError, ArithmeticError):
 
 
 class StateChangedError(FracdnnError, RuntimeError):
-    """A layer wrote into the state it was given, which later layers remember."""
+    """A layer wrote into the state it was given, or made another one when it was called again."""
 
 
 class FileContentError(FracdnnError, ValueError):
