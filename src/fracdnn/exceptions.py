@@ -26,7 +26,7 @@ class NoisyFunctionWarning(RuntimeWarning):
 
 
 class StateChangedError(FracdnnError, RuntimeError):
-    """A layer wrote into the state it was given, which later layers remember."""
+    """A layer wrote into the state it was given, or made another one when it was called again."""
 
 
 class FileContentError(FracdnnError, ValueError):

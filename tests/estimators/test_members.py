@@ -228,10 +228,30 @@ def test_exports_hold_members_bins_and_temperature(kind, dtype, tmp_path):
 def test_warm_starts_go_on_with_all_members():
     fitted = small(warm_start=True).fit(X, y)
     before, loss = [network.W.detach().clone() for network in fitted.members_], fitted.loss_
-    fitted.set_params(n_members=5).fit(X, y)  # as many as there were
+    networks = list(fitted.members_)
+    fitted.set_params(n_members="auto").fit(X, y)  # as many as there were
     assert fitted.loss_ < loss
-    assert len(fitted.members_) == 3
+    assert fitted.members_ == networks
     assert not any(network.W.equal(old) for network, old in zip(fitted.members_, before, strict=True))
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_more_members_are_added_to_those_of_a_warm_start(solver, tmp_path):
+    fitted = small(warm_start=True, solver=solver, max_iter=3).fit(X, y)
+    networks = list(fitted.members_)
+    fitted.set_params(n_members=5, checkpoint=tmp_path / "checkpoint").fit(X, y)
+    assert fitted.members_[:3] == networks
+    assert len(fitted.members_) == 5
+    first, *_, last = fitted.members_
+    assert last.W.shape == first.W.shape
+    assert not last.W.equal(first.W)
+    start = small(n_members=5, solver=solver, max_iter=3).fit(X, y)
+    assert fitted.loss_ < start.loss_, "the first has been trained before"
+    words = "n_members must be at least 5, as many as there are, with warm_start=True, got 2; set warm_start=False to"
+    with pytest.raises(ValueError, match=words):
+        fitted.set_params(n_members=2).fit(X, y)
+    assert len(fitted.members_) == 5
+    assert len(fitted.set_params(warm_start=False, checkpoint=None).fit(X, y).members_) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

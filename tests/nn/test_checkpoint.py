@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,7 +14,7 @@ from torch._dynamo import lookup_backend
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-from fracdnn.exceptions import FracdnnError
+from fracdnn.exceptions import FracdnnError, StateChangedError
 from fracdnn.memory import segments as lengths
 from fracdnn.nn import FractionalStack, WithoutSkip
 from tests.nn.problems import Seen
@@ -58,7 +59,7 @@ def pair(layers, dtype=torch.float64, **options):
 
 
 def loss(y):
-    return (y * torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view_as(y)).sum()
+    return (y * torch.cos(torch.arange(y.numel(), dtype=y.dtype, device=y.device)).view_as(y)).sum()
 
 
 def outcome(stack, x, **options):
@@ -108,6 +109,24 @@ def test_large_states_on_compiled_sums(learn_order):
     plain, again = pair(dense(100, width=16), order=0.5, learn_order=learn_order)
     x = batch(64, 16)
     assert_same(outcome(again, x), outcome(plain, x))
+
+
+ON = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+    ),
+]
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("learn_order", [True, "layer"])
+@pytest.mark.parametrize("n_layers", [17, 40])
+def test_large_states_with_weights_of_their_own_dtype(n_layers, learn_order, device):
+    """Weights in float64, like the states, are used as they are: a segment begins again inside a block of them."""
+    plain, again = pair(dense(n_layers, width=64), order=0.5, learn_order=learn_order, history="exact")
+    x = batch(256, 64).to(device)
+    assert_same(outcome(again.to(device), x), outcome(plain.to(device), x))
 
 
 @pytest.mark.parametrize("learn_order", [False, True])
@@ -242,6 +261,110 @@ def test_layers_that_compute_with_what_they_count_compute_the_same_again():
         assert_same(outcome(again, batch(3, 4)), outcome(plain, batch(3, 4)))
         for mine, theirs in zip(again.buffers(), plain.buffers(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+
+
+class Drifting(nn.Module):
+    """Computes something else in each call, by a number that is a plain attribute or a buffer."""
+
+    def __init__(self, layer, *, buffer, amount=0.02):
+        super().__init__()
+        self.layer, self.amount = layer, torch.as_tensor(amount, dtype=torch.float64)
+        if buffer:
+            self.register_buffer("calls", torch.zeros((), dtype=torch.float64))
+        else:
+            self.calls = 0.0
+
+    def forward(self, y):
+        self.calls += 1
+        return self.layer(y) * (1 + self.amount * self.calls)
+
+
+OTHERWISE = (
+    r"layer \d+ \(\w+\)( to layer \d+ \(\w+\))? must compute the same when called again, as checkpoint=True does in "
+    "the backward pass, got another state; keep what a layer changes from call to call in buffers, change parameters "
+    "after the backward pass, or pass checkpoint=False"
+)
+
+
+@pytest.mark.parametrize("drifting", [0, 17, 39])
+@pytest.mark.parametrize("name", ["0.3", "1", "compressed", "learned order, compressed", "both"])
+def test_layers_with_plain_state_are_refused(name, drifting):
+    layers = dense(40)
+    layers[drifting] = Drifting(layers[drifting], buffer=False)
+    _, again = pair(layers, **SETTINGS[name])
+    with pytest.raises(StateChangedError, match=f"^{OTHERWISE}$") as caught:
+        outcome(again, batch(3, 4))
+    first, *last = (int(number) for number in re.findall(r"layer (\d+)", str(caught.value)))
+    assert first <= drifting <= (last or [first])[0]
+    # As the message says: a buffer is put back, and without checkpoints there is no second call.
+    layers[drifting] = Drifting(layers[drifting].layer, buffer=True)
+    plain, again = pair(layers, **SETTINGS[name])
+    for _ in range(2):
+        assert_same(outcome(again, batch(3, 4)), outcome(plain, batch(3, 4)))
+
+
+@pytest.mark.parametrize("amount", [1e-6, 0.02])
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_a_small_component_that_drifts_is_noticed(order, amount):
+    """One of four, 1e6 times smaller than the others."""
+    scale = torch.tensor([1.0, 1.0, 1e-6, 1.0], dtype=torch.float64)
+    amounts = torch.tensor([0.0, 0.0, amount, 0.0])
+    layers = [Drifting(nn.Tanh(), buffer=False, amount=amounts) for _ in range(9)]
+    stack = FractionalStack(layers, order=order, checkpoint=True)
+    with pytest.raises(StateChangedError, match=OTHERWISE):
+        stack((batch(3, 4) * scale).requires_grad_()).sum().backward()
+
+
+def test_a_loss_on_a_state_inside_a_segment_is_held_to_it_too():
+    layers = [Drifting(layer, buffer=False) for layer in dense(40)]
+    states = FractionalStack(layers, order=1.0, checkpoint=True)(batch(3, 4), trajectory=True)
+    with pytest.raises(StateChangedError, match=OTHERWISE):
+        states[2].sum().backward()
+
+
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_what_is_done_to_the_result_is_no_change_of_a_layer(order):
+    plain, again = pair(dense(20), order=order)
+    found = []
+    for stack in (again, plain):
+        y = stack(batch(3, 4)).mul_(3.0)
+        found.append(torch.autograd.grad(loss(y.relu_()), list(stack.parameters())))
+    assert_same(*found)
+
+
+def test_parameters_that_change_between_the_passes_are_noticed():
+    stack = FractionalStack([nn.Sequential(nn.Linear(4, 4).double(), nn.Tanh()) for _ in range(9)], checkpoint=True)
+    y = stack(batch(3, 4))
+    with torch.no_grad():
+        stack[3][0].weight.mul_(1.01)
+    with pytest.raises(StateChangedError, match=OTHERWISE):
+        y.sum().backward()
+
+
+class Jittery(nn.Module):
+    """Computes the same up to rounding, as kernels do that sum in another order each time; each component by itself."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale, self.calls = scale, 0
+
+    def forward(self, y):
+        self.calls += 1
+        return self.scale * torch.cos(2 * y / self.scale) * (1 + 4 * torch.finfo(y.dtype).eps * (self.calls % 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_rounding_is_no_change(order, dtype):
+    """Also of components 1e6 apart, and next to 0 in single samples."""
+    scale = torch.tensor([1.0, 1e-6, 1e6, 1.0], dtype=dtype)
+    x = (batch(64, 4, dtype=dtype) * scale).requires_grad_()
+    layers = [Jittery(scale) for _ in range(30)]
+    stack = FractionalStack(layers, order=order, checkpoint=True)
+    for _ in range(3):
+        (gradient,) = torch.autograd.grad(loss(stack(x)), x)
+        assert bool(torch.isfinite(gradient).all())
+    assert {layer.calls for layer in layers} == {6}
 
 
 @pytest.mark.parametrize("history", ["exact", "compressed"])

@@ -502,6 +502,81 @@ def test_weight_decay_leaves_learned_orders_alone():
     assert stack[0][0].weight.norm() < 0.95 * weight.norm()
 
 
+def test_groups_have_the_rates_they_are_given():
+    stack = FractionalStack(dense(), order=0.9, learn_order="layer", learn_steps=True)
+
+    def settings(**rates):
+        return [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in parameter_groups(stack, **rates)
+        ]
+
+    assert settings() == [{}, {"weight_decay": 0.0}]
+    assert settings(weight_decay=0.1) == [{"weight_decay": 0.1}, {"weight_decay": 0.0}]
+    assert settings(lr=0.2) == [{"lr": 0.2}, {"lr": 0.2, "weight_decay": 0.0}]
+    assert settings(order_lr=0.3) == [{}, {"lr": 0.3, "weight_decay": 0.0}]
+    assert settings(lr=0.2, order_lr=0, weight_decay=0.1) == [
+        {"lr": 0.2, "weight_decay": 0.1},
+        {"lr": 0, "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(parameter_groups(stack, order_lr=0.0), lr=0.1)
+    weight = stack[0][0].weight.detach().clone()
+    stack(batch(5, 4)).square().sum().backward()
+    optimizer.step()
+    assert torch.equal(stack.order, FractionalStack(dense(), order=0.9, learn_order="layer").order)
+    assert not torch.equal(stack[0][0].weight, weight)
+
+
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "order_lr"])
+@pytest.mark.parametrize("bad", [-0.1, math.nan, math.inf, "0.1", True])
+def test_rates_that_are_none_are_refused(name, bad):
+    stack = FractionalStack(dense(), learn_order=True)
+    with pytest.raises(FracdnnError, match=rf"^{name} must be a finite number, not negative, got .*; pass 0.01, say"):
+        parameter_groups(stack, **{name: bad})
+
+
+WHY = (
+    "it was learned, with too large steps: go back to an earlier state and use a smaller learning rate for it, as "
+    r"parameter_groups\(model, lr=1e-3, order_lr=1e-4\)"
+)
+
+
+@pytest.mark.parametrize("options", [{"learn_order": True}, {"learn_order": "layer"}, {"learn_steps": True}], ids=str)
+@pytest.mark.parametrize("learned", [-1e6, 1e6, math.nan])
+def test_what_was_learned_too_fast_is_refused_with_the_reason(options, learned):
+    """An order of 1 is allowed; repr and `order` still work, to look at what happened."""
+    stack = FractionalStack(dense(), **options)
+    rule = "step_size must be positive and finite" if "learn_steps" in options else r"order must lie in \(0, 1\]"
+    raw = next(parameter for name, parameter in stack.named_parameters() if name.endswith(".raw"))
+    with torch.no_grad():
+        raw[-1] = learned
+    assert "learned" in repr(stack)
+    if "learn_order" in options and learned > 0:
+        assert stack.order.reshape(-1)[-1] == 1.0
+        assert bool(torch.isfinite(stack(batch(5, 4))).all())
+        return
+    with pytest.raises(FracdnnError, match=rf"^{rule}, got (0\.0|inf|nan); {WHY}$"):
+        stack(batch(5, 4))
+
+
+def test_an_order_that_is_learned_too_fast_is_never_0():
+    """By training, then where nobody looks at values: compiled."""
+    stack = FractionalStack(dense(), learn_order="layer", step_size=1.0)
+    optimizer = torch.optim.SGD(parameter_groups(stack, lr=0.0, order_lr=1e8))
+
+    def train(model):
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(batch(5, 4)).square().sum().backward()
+            optimizer.step()
+
+    with pytest.raises(FracdnnError, match=WHY):
+        train(stack)
+    compiled = torch.compile(stack.memory.learned_order, backend="eager", fullgraph=True)
+    assert bool((stack.order == 0).any())
+    assert bool((compiled() > 0).all())
+
+
 def test_what_is_reported_is_not_what_is_used():
     stack, x = FractionalStack(dense(), order=0.5), batch(5, 4)
     expected = stack(x)

@@ -1,8 +1,10 @@
+import copy
 import itertools
 import math
 
 import pytest
 import torch
+from torch.optim import lr_scheduler
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.optim import BFGS, LBFGS, Armijo, Status, SteepestDescent
@@ -420,3 +422,30 @@ def test_a_state_of_other_parameters_is_refused(kind):
         other.load_state_dict({"direction": {}, "length": 0.0})
     with pytest.raises(InvalidArgumentError, match="state_dict must be one of"):
         other.load_state_dict({"direction": {"surprise": torch.zeros(3, 3, dtype=torch.float64)}, "length": None})
+
+
+SCHEDULERS = {
+    "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, step_size=3),
+    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=10),
+    "ReduceLROnPlateau": lr_scheduler.ReduceLROnPlateau,
+    "OneCycleLR": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10),
+    "CyclicLR": lambda optimizer: lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=1.0),
+    "LambdaLR": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
+    "by hand": lambda optimizer: optimizer.param_groups[0].__setitem__("lr", 0.1),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("kind", [BFGS, LBFGS, SteepestDescent])
+def test_schedulers_are_refused_in_words(kind, name):
+    x, optimizer, _ = run(kind, quadratic, [1.0, 2.0], max_iter=3)
+    words = (
+        rf"param_groups must be left without '\w*lr' and learning-rate schedulers, got one for {kind.__name__}, which "
+        r"searches for the length of each step; leave it out, or use an optimizer such as torch\.optim\.Adam"
+    )
+    with pytest.raises(InvalidArgumentError, match=words):
+        SCHEDULERS[name](optimizer)
+    with pytest.raises(InvalidArgumentError, match="param_groups must be left without 'lr'"):
+        kind([{"params": [x], "lr": 0.1}])
+    (group,) = copy.deepcopy(optimizer).param_groups
+    assert group.keys() == {"params"}, "nothing of it was taken"

@@ -6,7 +6,7 @@ import pytest
 
 from fracdnn.playground import STATIC
 from tests.browser.axe import serious_faults
-from tests.browser.chromium import PHONE, new_page
+from tests.browser.chromium import PATIENCE, PHONE, new_page
 from tests.playground.pages import inside, opened, picture, settled, until, until_told
 
 SMALL = "layers=6&points=100"
@@ -33,6 +33,33 @@ class TestTraining:
         page.wait_for_timeout(200)
         assert inside(page, "playground.arms[0].steps") == steps
         assert int(page.inner_text("#steps")) == steps
+        assert wrong == []
+        page.close()
+
+    @pytest.mark.parametrize("compare", ["residual", "matched", "plain"])
+    def test_both_pictures_follow_it(self, browser, served, compare):
+        """In turns: while the first is drawn eight times, so is the second, but for those under way."""
+        page, wrong = opened(browser, served, f"{SMALL}&data=moons&compare={compare}")
+        page.click("#play")
+        changes = page.evaluate(
+            """async (patience) => {
+            const canvases = [...document.querySelectorAll("#boundaries canvas")], end = performance.now() + patience;
+            const seen = canvases.map((canvas) => canvas.toDataURL()), changes = canvases.map(() => 0);
+            while (changes[0] < 8 && performance.now() < end) {
+                await new Promise(requestAnimationFrame);
+                canvases.forEach((canvas, i) => {
+                    const now = canvas.toDataURL();
+                    changes[i] += now !== seen[i];
+                    seen[i] = now;
+                });
+            }
+            return changes;
+        }""",
+            1000 * PATIENCE,
+        )
+        assert changes[0] == 8
+        assert 6 <= changes[1] <= 10
+        assert page.inner_text("#play") == "Pause", "it is still training"
         assert wrong == []
         page.close()
 

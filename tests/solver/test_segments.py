@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fracdnn import fdeint
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.exceptions import InvalidArgumentError, StateChangedError
 from fracdnn.solver.march import march
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods import METHODS, Options
@@ -192,3 +192,71 @@ def test_a_func_that_fails_in_the_backward_pass_can_be_asked_again(y0, rate):
     found = torch.autograd.grad(loss, [y0, rate])
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
     assert torch.equal(torch.get_rng_state(), random_numbers)
+
+
+class Drifting:
+    """A func that computes something else by and by: in each call, or, for methods that iterate, between the passes."""
+
+    def __init__(self, rate, amount, weights=1.0):
+        self.rate, self.amount, self.weights, self.calls, self.shift = rate, amount, weights, 0, 0.0
+
+    def __call__(self, t, y):
+        self.calls += 1
+        return torch.sin(self.rate * y) * (1 + self.weights * (self.amount * self.calls + self.shift))
+
+
+AGAIN = (
+    "^func must compute the same when called again, as checkpoint=True does in the backward pass, got another state; "
+    "make it a function of t, y and parameters that stay as they are, or pass checkpoint=False$"
+)
+
+
+IMPLICIT = {"collocation": 12, "trapezoidal": 60, "bdf2": 60}
+EXPLICIT = {"pece": 60, "adams": 60, "euler": 60}
+
+
+def refused(field, y0, order, method):
+    n_steps = {**IMPLICIT, **EXPLICIT}[method]
+    states = fdeint(field, y0, [0.0, 0.3, 1.0], order=order, method=method, n_steps=n_steps, checkpoint=True)
+    if method in IMPLICIT:
+        field.shift = 1e-3
+    with pytest.raises(StateChangedError, match=AGAIN):
+        states.sum().backward()
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["own segments", "torch's"])
+@pytest.mark.parametrize("method", [*IMPLICIT, *EXPLICIT])
+def test_a_func_with_state_of_its_own_is_refused(method, learned, y0, rate):
+    order = torch.tensor(0.6, dtype=FLOAT64, requires_grad=learned)
+    refused(Drifting(rate, 0.0 if method in IMPLICIT else 1e-4), y0, order, method)
+
+
+@pytest.mark.parametrize("method", ["collocation", "adams"])
+def test_a_small_component_that_drifts_is_noticed(method, rate):
+    y0 = torch.tensor([1.0, 1e-6, 1e6], dtype=FLOAT64, requires_grad=True)
+    weights = torch.tensor([0.0, 1.0, 0.0], dtype=FLOAT64)
+    refused(Drifting(rate, 0.0 if method in IMPLICIT else 1e-4, weights), y0, 0.6, method)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("method", ["collocation", "trapezoidal", "bdf2"])
+def test_solvers_begin_again_with_the_jacobians_they_had(method, dtype):
+    """A stiff system in single precision is solved to a few digits only: with other Jacobians, to other ones."""
+    rate = torch.tensor(0.8, dtype=dtype, requires_grad=True)
+    y0 = torch.tensor([1.0, 1e-3, 0.5], dtype=dtype, requires_grad=True)
+    matrix = torch.tensor([[-1e4, 1.0, 0.0], [0.3, -1.0, 0.2], [0.0, 5.0, -2.0]], dtype=dtype)
+    found = []
+    for checkpoint in (True, False):
+        states = fdeint(
+            lambda t, y: torch.sin(rate * (matrix @ y)) + matrix @ y,
+            y0,
+            torch.linspace(0, 20, 5, dtype=dtype),
+            order=0.6,
+            method=method,
+            n_steps=100,
+            checkpoint=checkpoint,
+        )
+        found.append([states, *torch.autograd.grad((states**2).sum(), [y0, rate])])
+    assert torch.equal(found[0][0], found[1][0])
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e3 * torch.finfo(dtype).eps, atol=1e-6 * got.abs().max().item())

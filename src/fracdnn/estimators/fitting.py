@@ -83,12 +83,14 @@ class Fitting(Inputs, SharedParameters):
     ) -> None:
         seed, before = self._seed(ranks), list(self.members_) if self._goes_on() else []
         task, recipe = self._task(X, target, n_outputs, loss, weight, ranks, seed, new=not before)
-        n_members = len(before) or recipe.n_members
+        n_members = len(before) if before and self.n_members == "auto" else recipe.n_members
+        recipe = replace(recipe, n_members=n_members)
         held_out = self._held_out(task, recipe, n_members, seed)
         tasks = [task]
         for number in range(1, n_members):
             generator = torch.Generator().manual_seed(seed + number)
-            network = before[number] if before else self._new_network(task.x.shape[1], n_outputs, generator)
+            is_new = number >= len(before)
+            network = self._new_network(task.x.shape[1], n_outputs, generator) if is_new else before[number]
             tasks.append(replace(task, network=network.to(self._dtype()), generator=generator))
         for each, rows in zip(tasks, held_out, strict=True):
             each.held_out = rows
@@ -312,6 +314,11 @@ class Fitting(Inputs, SharedParameters):
                     f"{name} must be {before[name]!r} as in the fit before with warm_start=True, "
                     f"got {value!r}; set warm_start=False to start anew"
                 )
+        if self.n_members != "auto" and int(self.n_members) < len(self.members_):
+            raise ValueError(
+                f"n_members must be at least {len(self.members_)}, as many as there are, with warm_start=True, "
+                f"got {self.n_members}; set warm_start=False to start anew"
+            )
         return True
 
     def _training(self, recipe: Recipe, max_time: float | None = None) -> Training:

@@ -198,7 +198,9 @@ class SharedParameters(BaseEstimator):
     )
     verbose: bool = parameter(default=False, allowed=["verbose"], meaning="Show a bar on standard error.")
     warm_start: bool = parameter(
-        default=False, allowed=["boolean"], meaning="Let `fit` go on from the network of the fit before."
+        default=False,
+        allowed=["boolean"],
+        meaning="Let `fit` go on from the networks of the fit before; a larger `n_members` adds new ones.",
     )
     random_state: int | np.random.RandomState | None = parameter(
         default=None,

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory.guard import CopyGuard, Guard, NoGuard, StateGuard, Step
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
-from fracdnn.memory.segments import segments
+from fracdnn.memory.segments import SegmentEnd, segments
 from fracdnn.memory.sums import Continuation, FusedSum, HistorySum, ResumableSum, wide
 from fracdnn.tracing import (
     backward_is_compiled,
@@ -35,6 +35,8 @@ from fracdnn.tracing import (
     is_batch_of_cotangents,
     when_backward_ends,
 )
+
+_REMEDY = "keep what a layer changes from call to call in buffers, change parameters after the backward pass"
 
 
 def propagate(
@@ -59,7 +61,7 @@ def propagate(
     y = _Start.apply(tape, history, y0, *weights) if recording else history.first(y0)
     walk = _Walk(tape, step, guard, recording=recording, trajectory=trajectory, copies=not (recording or plain))
     if checkpoint and torch.is_grad_enabled() and not transformed:
-        last, states = walk.in_segments(history, y)
+        last, states = walk.in_segments(history, y, name)
     else:
         last, states = walk.over(range(1, plan.n_layers + 1), history, y)
     return torch.stack([y, *states]) if trajectory else last
@@ -93,13 +95,17 @@ class _Walk:
                 states.append(y.clone() if self.copies else y)
         return y, states
 
-    def in_segments(self, history: HistorySum, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def in_segments(
+        self, history: HistorySum, y: torch.Tensor, name: Callable[[int], str]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The same, in segments that are computed again in the backward pass."""
         assert isinstance(history, ResumableSum)
         found: list[torch.Tensor] = []
         n_layers = self.tape.plan.n_layers
         for layers in segments(n_layers, states=history.states_of_a_position, block=history.block):
-            segment, position = _Segment(self, layers, history), history.position(layers.start)
+            names = f"{name(layers[0] - 1)} to {name(layers[-1] - 1)}" if len(layers) > 1 else name(layers[0] - 1)
+            end = SegmentEnd(names, _REMEDY, copy=layers.stop > n_layers)
+            segment, position = _Segment(self, layers, history, end), history.position(layers.start)
             y, states = recomputed(segment, y, *position, use_reentrant=False)
             found.extend(states)
         return y, found
@@ -108,17 +114,19 @@ class _Walk:
 class _Segment:
     """Some layers. The first call goes on with the history; later ones begin again in the position it was in."""
 
-    def __init__(self, walk: _Walk, layers: range, history: HistorySum) -> None:
-        self._walk, self._layers = walk, layers
+    def __init__(self, walk: _Walk, layers: range, history: HistorySum, end: SegmentEnd) -> None:
+        self._walk, self._layers, self._end = walk, layers, end
         self._history: HistorySum | None = history
 
     def __call__(self, y: torch.Tensor, *position: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        history, self._history = self._history, None
-        if history is not None:
-            return self._walk.over(self._layers, history, y, *position)
-        resumed = self._walk.tape.plan.resumed_sum(y, self._layers.start, position)
-        # The values have been looked at, in the first call.
-        return replace(self._walk, guard=NoGuard()).over(self._layers, resumed, y, *position)
+        history: Continuation | None
+        history, self._history, walk = self._history, None, self._walk
+        if history is None:
+            history = walk.tape.plan.resumed_sum(y, self._layers.start, position)
+            walk = replace(walk, guard=NoGuard())  # the values have been looked at, in the first call
+        last, states = walk.over(self._layers, history, y, *position)
+        self._end.check(y, last)
+        return last, states
 
 
 class Tape:

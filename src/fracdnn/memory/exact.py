@@ -75,12 +75,12 @@ class ExactSum(BufferedSum):
 
     def resume(self, n: int, history: torch.Tensor) -> None:
         """Go on with row n, with the states before it; later ones may be missing, where a pass was broken off."""
-        self._history[:n].copy_(history[:n])
         start = 0
         for size in self._levels:
             begin = n - n % size
-            if begin < n:  # the rest of a block that began before
-                self._pull(n, min(begin + size, self.n_rows + 1), start, begin)
+            self._history[start:begin].copy_(history[start:begin])
+            if begin < n:  # all of a block that began before, by the same product, to the same bits
+                self._pull(begin, min(begin + size, self.n_rows + 1), start, begin)
             start = begin
 
     def _slot(self, n: int) -> torch.Tensor:

@@ -178,11 +178,11 @@ class ExactPlan(MemoryPlan):
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """The weights as numbers only, in the dtype and on the device of a state."""
-        return self.kept(("forward", *kind_of(like)), lambda: self._matrix.to(like).contiguous())
+        return self.kept(("forward", *kind_of(like)), lambda: self._matrix.detach().to(like).contiguous())
 
     def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
-        return self.kept(("adjoint", *kind_of(like)), lambda: _transposed(self._matrix).to(like).contiguous())
+        return self.kept(("adjoint", *kind_of(like)), lambda: _transposed(self._matrix.detach()).to(like).contiguous())
 
 
 class CompressedPlan(MemoryPlan):

@@ -1,6 +1,8 @@
 """Order and steps as parameters, kept in their ranges by smooth maps."""
 
+import math
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any
 
 import torch
@@ -8,6 +10,15 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import single
+from fracdnn.tracing import values_are_unknown
+from fracdnn.validation import check_order, check_positive_tensor
+
+# Where nobody can look at values: next to 0, but not 0.
+_SMALLEST = 1e-300
+_REMEDY = (
+    "it was learned, with too large steps: go back to an earlier state and use a smaller learning rate for it, "
+    "as parameter_groups(model, lr=1e-3, order_lr=1e-4)"
+)
 
 
 class LearnedOrder(nn.Module):
@@ -27,9 +38,12 @@ class LearnedOrder(nn.Module):
         return "one for each layer" if self.by_layer else "one for all layers"
 
     def forward(self) -> torch.Tensor:
-        raw = self.raw.to(torch.float64)
         # Not a view of the result: FSDP2 warns of views, which might be written into.
-        return torch.sigmoid(raw if self.by_layer else raw.reshape(()))
+        return orders_from(self.raw if self.by_layer else self.raw.reshape(()))
+
+    def checked(self) -> torch.Tensor:
+        """The same, refused where it rounds to 0 or is not a number."""
+        return check_order(self(), remedy=f"; {_REMEDY}")
 
 
 class LearnedSteps(nn.Module):
@@ -44,21 +58,49 @@ class LearnedSteps(nn.Module):
     def forward(self) -> torch.Tensor:
         return torch.exp(self.raw.to(torch.float64))
 
+    def checked(self) -> torch.Tensor:
+        """The same, refused where it rounds to 0 or is not finite."""
+        return check_positive_tensor(self(), "step_size", remedy=_REMEDY)
 
-def parameter_groups(module: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimiser: learned orders and steps without weight decay, all other parameters with it.
+
+def orders_from(raw: torch.Tensor) -> torch.Tensor:
+    """The orders that parameters stand for, float64; never 0 where nobody can look at them."""
+    order = torch.sigmoid(raw.to(torch.float64))
+    return order.clamp(min=_SMALLEST) if values_are_unknown(raw) else order
+
+
+def parameter_groups(
+    module: nn.Module,
+    *,
+    lr: float | torch.Tensor | None = None,
+    weight_decay: float | None = None,
+    order_lr: float | torch.Tensor | None = None,
+) -> list[dict[str, Any]]:
+    """Two groups for an optimizer: first all other parameters, then learned orders and steps, without weight decay.
+
+    The first has `lr` and `weight_decay`, the second `order_lr` (by default `lr`) and weight decay 0. What is left out
+    is for the optimizer to say: `AdamW(parameter_groups(model, order_lr=1e-2), lr=1e-3)`.
 
     Decay draws a parameter to 0, and 0 is order 0.5 here, or step 1: 1,000 steps of AdamW with its default decay and a
-    learning rate of 0.1 take an order of 0.9 to 0.69 where the gradient is 0. Use:
-    `AdamW(parameter_groups(model, weight_decay=0.01))`.
+    learning rate of 0.1 take an order of 0.9 to 0.69 where the gradient is 0. One step of Adam moves an order by
+    `order_lr` times order (1 − order), and a step size by the fraction `order_lr`, at most about.
     """
     memory = list(_memory_parameters(module))
     known = {id(parameter) for parameter in memory}
     others = [parameter for parameter in module.parameters() if id(parameter) not in known]
-    return [
-        {"params": others, "weight_decay": weight_decay},
-        {"params": memory, "weight_decay": 0.0},
-    ]
+    rates = {"lr": lr, "weight_decay": weight_decay, "order_lr": order_lr}
+    given = {name: _checked_rate(rate, name) for name, rate in rates.items() if rate is not None}
+    order_rate = given.pop("order_lr", lr)
+    own = {} if order_rate is None else {"lr": order_rate}
+    return [{"params": others, **given}, {"params": memory, **own, "weight_decay": 0.0}]
+
+
+def _checked_rate(rate: Any, name: str) -> Any:
+    """Torch itself looks only at those that are given to the optimizer."""
+    is_number = isinstance(rate, Real | torch.Tensor) and not isinstance(rate, bool)
+    if not is_number or not (math.isfinite(rate) and rate >= 0):
+        raise InvalidArgumentError(f"{name} must be a finite number, not negative, got {rate!r}; pass 0.01, say")
+    return rate
 
 
 def _memory_parameters(module: nn.Module) -> Iterator[nn.Parameter]:

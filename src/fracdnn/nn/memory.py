@@ -153,7 +153,9 @@ class Memory(nn.Module):
         return plan
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str) -> MemoryPlan:
-        order, steps = self._together(self.order, self.step_size)
+        order = self.order if self.learned_order is None else self.learned_order.checked()
+        steps = self.step_size if self.learned_steps is None else self.learned_steps.checked()
+        order, steps = self._together(order, steps)
         order, steps = self._for(n_layers, order, "order"), self._for(n_layers, steps, "step_size")
         if self.is_residual:
             return MemorylessPlan(steps.expand(n_layers).contiguous())

@@ -72,11 +72,33 @@ class _Point:
         return math.isfinite(self.gradient_norm) or bool(torch.isfinite(self.gradient).all())
 
 
+class _Group(dict[str, Any]):
+    """The parameters. There is no learning rate or other setting of a group to read or set: schedulers are refused."""
+
+    def __init__(self, group: dict[str, Any], optimizer: str) -> None:
+        super().__init__()
+        self._optimizer = optimizer
+        for key, value in group.items():
+            self[key] = value
+
+    def __missing__(self, key: str) -> Any:
+        raise InvalidArgumentError(
+            f"param_groups must be left without {key!r} and learning-rate schedulers, got one for {self._optimizer}, "
+            f"which searches for the length of each step; leave it out, or use an optimizer such as torch.optim.Adam"
+        )
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key not in ("params", "param_names"):
+            self.__missing__(key)
+        super().__setitem__(key, value)
+
+
 class LineSearchOptimizer(torch.optim.Optimizer):
     """Common to all: iterate direction, search, update. Use BFGS, LBFGS or SteepestDescent.
 
     A step stops after `max_iter` iterations, or when the norm of the gradient is at most `tolerance` (1e-6 as in the
-    paper). `line_search` holds Armijo's constants; `callback` is told of each iteration.
+    paper). `line_search` holds Armijo's constants; `callback` is told of each iteration. There is no learning rate, so
+    torch's learning-rate schedulers are refused.
     """
 
     def __init__(
@@ -158,7 +180,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "params must be one group, got another; the search treats all parameters alike, so pass them together"
             )
-        super().add_param_group(param_group)
+        super().add_param_group(_Group(param_group, type(self).__name__))
 
     def _trained(self) -> list[torch.Tensor]:
         """The parameters that require a gradient now: they may be frozen and freed between steps."""

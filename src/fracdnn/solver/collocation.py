@@ -18,6 +18,7 @@ from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Weights, points
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
+from fracdnn.solver.segments import Repeatable
 
 _MAX_ITERATIONS = 40
 _STEEP = 0.1
@@ -211,8 +212,11 @@ def walk(
     to_end = bool(wanted[-1] == grid.elapsed[-1].detach())
     found = [memory.state] * at_begin
 
-    def over(numbers: range, memory: Memory) -> tuple[Memory, list[torch.Tensor]]:
+    def over(numbers: range, memory: Memory, part: Repeatable | None) -> tuple[Memory, list[torch.Tensor]]:
         states: list[torch.Tensor] = []
+        start = memory.state
+        if part is not None:
+            part.begin()
         for number in numbers:
             begin = grid.elapsed[number]
             guess = guesses[number] if guesses else None
@@ -221,15 +225,17 @@ def walk(
             mine = elapsed[bisect_left(panel_of, number, at_begin) : bisect_right(panel_of, number, at_begin)]
             states.extend(scheme.found(memory, panel, mine, to_end=to_end and number == grid.n_steps - 1))
             memory = scheme.close(memory, panel)
+        if part is not None:
+            part.end(start, memory.state)
         return memory, states
 
     length = max(round(segment_length(grid.n_steps, 1.0)), 1) if checkpoint else grid.n_steps
     for first in range(0, grid.n_steps, length):
         numbers = range(first, min(first + length, grid.n_steps))
         if checkpoint:
-            memory, states = recomputed(over, numbers, memory, use_reentrant=False)
+            memory, states = recomputed(over, numbers, memory, Repeatable(scheme), use_reentrant=False)
         else:
-            memory, states = over(numbers, memory)
+            memory, states = over(numbers, memory, None)
         found.extend(states)
     return torch.stack(found)
 

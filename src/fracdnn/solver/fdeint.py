@@ -119,6 +119,7 @@ def fdeint(
     wants_info = check_flag(info, "info")
     request.problem.max_evaluations = _most_evaluations(max_evaluations, spacing)
     solution = _solved(method, request, precision, options)
+    request.problem.max_evaluations = math.inf  # a backward pass takes what it takes
     request.problem.warn_of_noise(*_noise_that_counts(spacing, request.problem.value.dtype))
     return solution if wants_info else solution.states
 

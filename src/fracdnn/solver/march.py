@@ -16,7 +16,7 @@ from fracdnn.memory.segments import segment_length
 from fracdnn.solver.history import BLOCK
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method
-from fracdnn.solver.segments import segment
+from fracdnn.solver.segments import Repeatable, segment
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.steps import Position, Steps, steps_for
 from fracdnn.tracing import being_traced, carries_derivative
@@ -124,8 +124,9 @@ class _OutputsFound:
         """The same, to be computed again in the backward pass."""
         if not torch.is_grad_enabled():
             return self.over(blocks, position)
+        part = Repeatable(self.steps.method)
         if not self._in_segments:
-            return recomputed(self.over, blocks, position, use_reentrant=False)
+            return recomputed(self._over_checked, part, blocks, position, use_reentrant=False)
         problem, value, velocity = self._problem, self._problem.value, self._problem.velocity
         start = (value,) if velocity is None else (value, velocity)
         kinds: list[Position] = []
@@ -133,7 +134,7 @@ class _OutputsFound:
         def run(tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
             problem.value, problem.velocity = tensors[0], None if velocity is None else tensors[1]
             try:
-                after, found = self.over(blocks, position.with_tensors(tensors[len(start) :]))
+                after, found = self._over_checked(part, blocks, position.with_tensors(tensors[len(start) :]))
             finally:
                 problem.value, problem.velocity = value, velocity
             kinds[:] = [after.with_tensors([each.detach() for each in after.tensors()])]  # without its graph
@@ -142,9 +143,19 @@ class _OutputsFound:
         results = segment(run, (*start, *position.tensors()))
         if results is None:  # nor will it serve for later ones
             self._in_segments = False
-            return recomputed(self.over, blocks, position, use_reentrant=False)
+            part.forget()
+            return recomputed(self._over_checked, part, blocks, position, use_reentrant=False)
         count = len(kinds[0].tensors())
         return kinds[0].with_tensors(results[:count]), list(results[count:])
+
+    def _over_checked(
+        self, part: Repeatable, blocks: Sequence[tuple[int, int]], position: Position
+    ) -> tuple[Position, list[torch.Tensor]]:
+        part.begin()
+        after, found = self.over(blocks, position)
+        is_last = blocks[-1][1] == self._grid.n_steps
+        part.end(position.last.state, found[-1] if is_last else after.last.state)
+        return after, found
 
     def _found(
         self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: Callable[[], torch.Tensor]

@@ -12,9 +12,35 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.memory.segments import SegmentEnd
+from fracdnn.solver.coupled import CoupledSolver
 from fracdnn.tracing import has_tensor_hooks, operations_are_watched, sequence_number
 
 Tensors = tuple[torch.Tensor, ...]
+
+
+class Repeatable:
+    """A part of a solve that is called again: each call begins with what the solvers of a scheme know now, and has to
+    end in the same state.
+    """
+
+    def __init__(self, scheme: Any) -> None:
+        solvers = [each for each in vars(scheme).values() if isinstance(each, CoupledSolver)]
+        self._known = [(solver, dict(vars(solver))) for solver in solvers]
+        self.forget()
+
+    def forget(self) -> None:
+        """As if it had not been called yet."""
+        self._end = SegmentEnd("func", "make it a function of t, y and parameters that stay as they are")
+
+    def begin(self) -> None:
+        """Before the first step of a call."""
+        for solver, known in self._known:
+            vars(solver).update(known)
+
+    def end(self, begin: torch.Tensor, end: torch.Tensor) -> None:
+        """After its last step, with the states before and after."""
+        self._end.check(begin, end)
 
 
 def segment(run: Callable[[Tensors], Sequence[torch.Tensor]], inputs: Tensors) -> Tensors | None:

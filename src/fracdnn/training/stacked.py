@@ -10,6 +10,7 @@ import torch
 
 from fracdnn.caputo.weights import l1_differences, l1_step_factor, lag_increments
 from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.learned import orders_from
 from fracdnn.nn.operators import ACTIVATIONS
 
 _RAW_ORDER = "memory.learned_order.raw"
@@ -71,7 +72,7 @@ class StackedNetworks:
         of = dict(zip(self.names, self.parameters, strict=True))
         a = self.architecture
         activation, opening = ACTIVATIONS[a.activation], ACTIVATIONS[a.opening_activation]
-        weights, factor = self._fixed or self._history(torch.sigmoid(of[_RAW_ORDER].to(torch.float64)))
+        weights, factor = self._fixed or self._history(orders_from(of[_RAW_ORDER]))
         weights, factor = weights.to(x.dtype), factor.to(x.dtype)
         y = opening(torch.baddbmm(of["opening_bias"].unsqueeze(1), x, of["opening_weight"].transpose(1, 2)))
         states, K, b = [y], of["K"], of["b"].unsqueeze(2)

@@ -187,7 +187,8 @@ class Playground {
       if (next > deadline) break;
       before = now;
     }
-    this.unfinished = new Set(this.grids);
+    // At the end of the line: a grid that is under way goes on, and the others have their turns.
+    for (const grid of this.grids) this.unfinished.add(grid);
   }
 
   _flow(elapsed) {
@@ -206,7 +207,7 @@ class Playground {
     if (!grid.advance(performance.now() + GRID_BUDGET)) return;
     this.views.drawBoundary(grid, this.settings);
     this.unfinished.delete(grid);
-    if (grid.begun !== grid.arm.steps) this.unfinished.add(grid);
+    if (grid.begun !== grid.arm.steps) this.unfinished.add(grid); // behind the others
   }
 
   async takeFile(file) {
