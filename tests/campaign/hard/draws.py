@@ -67,7 +67,7 @@ def draw_late(random):
     nodes = [0.0, 0.25, 0.5078125, 0.75, 1.0]
     method = random.choice(["adams", "pece", "euler", "trapezoidal", "l1", "l1-implicit"])
     given = {**_system(random, 2, mild=True), "nodes": nodes}
-    span, start = random.choice([(8.0, 1e6), (32.0, 1e6), (1024.0, 2.0**27)])
+    span, start = random.choice([(8.0, 1e6), (32.0, 1e6), (2048.0, 2.0**27)])
     mode, dtype = random.choice(MODES), random.choice(["float64", "float32"])
     return Case(
         "steps",
@@ -206,6 +206,26 @@ def draw_steps(random):
         method=method,
         grid=grid,
         n_steps=random.randint(8, 60),
+        dtype=dtype,
+        mode=random.choice(MODES),
+        given=given,
+    )
+
+
+def draw_panels(random):
+    """Collocation on panels that are not its own choice."""
+    count = random.choice([1, 2, 3])
+    grid = random.choice(["uniform", "graded", "given"])
+    given = _system(random, count)
+    given["cubic"] = [random.choice([0.0, log_uniform(random, -1, 3)]) for _ in range(count)]
+    dtype = random.choice(["float64", "float64", "float32"])
+    return Case(
+        "panels",
+        order=some_order(random, 0.3, 1.0 if grid == "graded" else 1.9),
+        span=some_span(random) if dtype == "float64" else 1.0,
+        method="collocation",
+        grid=grid,
+        n_steps=random.randint(1, 12),
         dtype=dtype,
         mode=random.choice(MODES),
         given=given,

@@ -24,6 +24,9 @@ CASES = {
     ),
     "a large component, implicit L1": Case("steps", method="l1-implicit", grid="graded", n_steps=20, given=FURTHER),
     "a large component, collocation": Case("system", rtol=1e-4, mode="no_grad", given=APART),
+    "a large component, collocation on panels": Case(
+        "panels", method="collocation", grid="uniform", n_steps=5, mode="no_grad", given=FURTHER
+    ),
     "a transient, one output": Case(
         "transient",
         order=0.9,

@@ -1,4 +1,4 @@
-"""Linear problems: decays of any stiffness, batches, transients, pulses, diffusion, spirals; solutions by transforms."""
+"""Linear problems, solved by transforms: decays of any stiffness, batches, transients, pulses, diffusion, spirals."""
 
 import numpy as np
 

@@ -8,7 +8,6 @@ from tests.campaign.hard.case import Problem, array, kind, like, sure
 from tests.campaign.hard.linear import SHARES
 from tests.campaign.hard.references import integrated, output_shares
 
-
 COARSEST = 64  # steps of the reference, whose finest mesh has four times as many
 
 
@@ -63,7 +62,7 @@ def cubic_at_order_1(case):
 
 @kind("steep start")
 def steep_start(case):
-    """u' = size/√(max(u, 0) + small), u(0) = small: steep where it starts, and not defined left of 0; order 1."""
+    """A steep slope, u' = size/√(max(u, 0) + small), u(0) = small, not defined left of 0; order 1."""
     small, size = case.given["small"], case.given["size"]
     exact = ((2 * small) ** 1.5 + 1.5 * size * SHARES) ** (2 / 3) - small
 

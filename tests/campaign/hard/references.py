@@ -7,6 +7,7 @@ meshes of N, 2N and 4N steps, extrapolated, with the change by the last extrapol
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def trapezoidal_rows(order, mesh):
 
 
 def solved(func, known, weight, guess):
-    """u = known + weight · func(u) by Newton's method, each component to rounding in units of its own size."""
+    """Solve u = known + weight · func(u) by Newton's method, each component to rounding in units of its own size."""
     u = np.array(guess, dtype=float)
     best, best_size = u, math.inf
     for _ in range(100):
@@ -114,6 +115,31 @@ def solved(func, known, weight, guess):
     if not best_size < 1e-11:
         raise ArithmeticError(f"the reference's own equation is not solved: {best_size:.1e}")
     return best
+
+
+def solved_together(func, times, known, weights, guess):
+    """States [P, d] at several times: z = known + weights · func(times, z), by Newton's method, to rounding."""
+    z, before = np.array(guess, dtype=float), math.inf
+    for _ in range(60):
+        value, jacobian = _values(func, times, z.reshape(known.shape))
+        step = np.linalg.solve(np.eye(len(z)) - weights @ jacobian, z - known.ravel() - weights @ value)
+        z, size = z - step, float(np.abs(step).max())
+        if size < 1e-11 and size >= 0.5 * before:
+            return z.reshape(known.shape)
+        before = size
+    raise ArithmeticError(f"the reference's own equations are not solved: {before:.1e}")
+
+
+def _values(func, times, states):
+    """Func at all times, one after the other, [P d], and its derivatives, [P d, P d]."""
+    count, d = states.shape
+    jacobian = np.zeros((count, d, count, d))
+    for p, (time, z) in enumerate(zip(times, states, strict=True)):
+        for i, row in enumerate(np.eye(d)):
+            move = 1e-6 * (1e-3 + abs(z[i]))
+            jacobian[p, :, p, i] = (func(time, z + move * row) - func(time, z - move * row)) / (2 * move)
+    values = np.stack([func(time, z) for time, z in zip(times, states, strict=True)])
+    return values.ravel(), jacobian.reshape(count * d, -1)
 
 
 def _rows(moves):
@@ -154,5 +180,5 @@ def integrated(func, y0, orders, coarsest=120):
     for n in (coarsest, 2 * coarsest, 4 * coarsest):
         states = trapezoidal(func, y0, orders, graded(n, _grading(orders)))
         found.append(states[[n * m // 8 for m in OUTPUTS]])
-    once = [fine + (fine - coarse) / 3 for coarse, fine in zip(found[:-1], found[1:], strict=True)]
+    once = [fine + (fine - coarse) / 3 for coarse, fine in pairwise(found)]
     return once[1], np.abs(once[1] - once[0])

@@ -30,7 +30,7 @@ def power(case):
 
 @kind("no solution")
 def no_solution(case):
-    """u' = u^power ends at a finite time inside the span, and a start like 1/u has nowhere to go from 0."""
+    """A solution of u' = u² ends at a finite time inside the span, and a start like 1/u has nowhere to go from 0."""
     what, size = case.given["what"], case.given["size"]
 
     def func(m, x, u, a):
@@ -81,7 +81,7 @@ def noise(case):
 
 @kind("sign")
 def sign(case):
-    """d^order u = −c · sign(u) from 1: down to 0, and there it stays, by sliding."""
+    """From 1 down to 0 by d^order u = −c · sign u, and there it stays, by sliding."""
     size = case.given["size"]
     fall = 1 - size * SHARES**case.order / math.gamma(case.order + 1)
     exact = np.maximum(fall, 0.0)[:, None]
@@ -97,13 +97,13 @@ def sign(case):
 
 @kind("kink")
 def kink(case):
-    """u' = −c − rate · relu(u − level) at order 1, down through the level, where the slope has a kink."""
+    """Down by u' = −c − rate · relu(u − level) through the level, where the slope has a kink; order 1."""
     level, rate, size = case.given["level"], case.given["rate"], case.given["size"]
     scale = case.given["scale"]
     above = 1 - level
     crossing = math.log1p(rate * above / size) / rate
     before = (above + size / rate) * np.exp(-rate * SHARES) + level - size / rate
-    exact = scale * np.where(SHARES < crossing, before, level - size * (SHARES - crossing))[:, None]
+    exact = scale * np.where(crossing > SHARES, before, level - size * (SHARES - crossing))[:, None]
 
     def func(m, x, u, a):
         return -size * scale - rate * m.relu(u - level * scale)

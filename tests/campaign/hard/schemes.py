@@ -7,7 +7,7 @@ import numpy as np
 from tests.campaign.hard.case import Problem, array, kind, like
 from tests.campaign.hard.linear import SHARES
 from tests.campaign.hard.nonlinear import in_units, system_func
-from tests.campaign.hard.references import hats, solved, trapezoidal
+from tests.campaign.hard.references import hats, solved, solved_together, trapezoidal
 from tests.references import mittag_leffler
 
 EXPLICIT = ("adams", "pece", "euler", "l1")
@@ -98,29 +98,15 @@ def _bdf2(func, y0, orders, nodes):
     table *= h**order
     d, first = len(y0), func(0.0, y0)
 
-    def together(flat):
-        return np.concatenate([func(nodes[n + 1], z) for n, z in enumerate(flat.reshape(-1, d))])
-
-    block = table[1:size, 1:size]
-    z = _solved_block(together, np.tile(y0, size - 1) + np.outer(table[1:size, 0], first).ravel(), block, y0)
-    states = [y0, *z.reshape(-1, d)]
+    block = np.kron(table[1:size, 1:size], np.eye(d))
+    z = solved_together(func, nodes[1:size], y0 + np.outer(table[1:size, 0], first), block, np.tile(y0, size - 1))
+    states = [y0, *z]
     slopes = [first, *(func(nodes[n], states[n]) for n in range(1, size))]
     for n in range(size, count):
         x, known = nodes[n], y0 + table[n, :n] @ np.array(slopes)
         states.append(solved(lambda u: func(x, u), known, np.full(d, table[n, n]), states[-1]))  # noqa: B023
         slopes.append(func(x, states[-1]))
     return np.stack(states)
-
-
-def _solved_block(func, known, block, y0):
-    """z = known + (block ⊗ 1) func(z), by Newton's method with differences."""
-    wide, z = np.kron(block, np.eye(len(y0))), np.tile(y0, len(block))
-    for _ in range(60):
-        residual = z - known - wide @ func(z)
-        moves = 1e-7 * (1 + np.abs(z))
-        columns = [(func(z + e * m) - func(z - e * m)) / (2 * m) for e, m in zip(np.eye(len(z)), moves, strict=True)]
-        z = z - np.linalg.solve(np.eye(len(z)) - wide @ np.stack(columns, 1), residual)
-    return z
 
 
 AGREEMENT = {"float64": 1e-9, "float32": 2e-4}
@@ -135,7 +121,7 @@ def steps(case):
     plain = scale * stepped(case.method, in_units(func, scale), y0 / scale, orders, nodes)
     largest = np.abs(plain).max(0)
     share = AGREEMENT[case.dtype] if case.method not in ("bdf2", "l1") else max(1e-7, AGREEMENT[case.dtype])
-    growth = np.nan_to_num(largest / (scale * _reach(case.given)), nan=np.inf).max()
+    growth = np.nan_to_num(largest / (scale * reach_of(case.given)), nan=np.inf).max()
     derivative = None
     if case.mode == "gradient":
         more, less = (stepped(case.method, in_units(func, scale, a), y0 / scale, orders, nodes) for a in (1.001, 0.999))
@@ -152,7 +138,7 @@ def steps(case):
     )
 
 
-def _reach(given):
+def reach_of(given):
     """What no |z| of the system exceeds: each component is pulled back from there, on each side."""
     pushes = 1 + np.abs(array(*given["forcing"])).max() + abs(given["coupling"])
     return 1.5 * pushes
