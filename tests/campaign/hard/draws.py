@@ -84,6 +84,16 @@ def draw_late(random):
     )
 
 
+def draw_late_decay(random):
+    """The same on adaptive grids: func asks for no time, so that only lengths of steps could be spoiled."""
+    span, start = random.choice([(8.0, 1e6), (32.0, 1e6), (2048.0, 2.0**27)])
+    count = random.choice([1, 2])
+    rates = [log_uniform(random, -2, 4) for _ in range(count)]
+    given = {"rates": rates, "scales": scales(random, count), "shares": [0.25, 0.5078125, 1.0]}
+    order = some_order(random, 0.2, 1.0)
+    return Case("decay", order=order, span=span, start=start, times="float32", given=given, **common(random, precise=7))
+
+
 def draw_transient(random):
     given = {
         "fall": log_uniform(random, 0, 6),
@@ -164,7 +174,10 @@ def draw_cubic(random):
 
 def draw_steep_start(random):
     given = {"small": log_uniform(random, -12, -1), "size": log_uniform(random, -1, 2)}
-    return Case("steep start", order=1.0, given=given, **common(random, precise=7, single=False))
+    order = 1.0 if random.random() < 0.6 else round(random.uniform(0.5, 0.95), 2)
+    if order < 1:
+        given["small"] = max(given["small"], 0.01)
+    return Case("steep start", order=order, given=given, **common(random, precise=5 if order < 1 else 7, single=False))
 
 
 def _system(random, count, *, mild=False):
@@ -183,8 +196,34 @@ def draw_system(random):
     count = random.choice([1, 2, 3])
     order = tuple(round(random.uniform(0.35, 1.9), 2) for _ in range(count))
     order = order[0] if count == 1 or random.random() < 0.6 else order
-    options = common(random, precise=5, single=False)
+    options = common(random, precise=4.5, single=False)
     return Case("system", order=order, span=some_span(random), given=_system(random, count), **options)
+
+
+def draw_brusselator(random):
+    given = {
+        "b": round(random.uniform(0.5, 3), 2),
+        "length": round(random.uniform(0.5, 4), 2),
+        "scales": scales(random, 2),
+    }
+    order = tuple(round(random.uniform(0.5, 1), 2) for _ in range(2))
+    options = common(random, precise=4.5, single=False)
+    return Case("brusselator", order=order, span=some_span(random), given=given, **options)
+
+
+def draw_stiff_at_order_1(random):
+    if random.random() < 0.5:
+        given = {"stiff": 1e4, "length": log_uniform(random, 0, 4), "scales": scales(random, 3)}
+    else:
+        given = {"stiff": log_uniform(random, 0, 3), "length": log_uniform(random, -1, 1), "scales": scales(random, 2)}
+    options = common(random, precise=5, single=False)
+    return Case("stiff at order 1", order=1.0, span=some_span(random), given=given, **options)
+
+
+def draw_logarithm(random):
+    count = random.choice([1, 2])
+    given = {"rate": log_uniform(random, -1, 4), "first": [log_uniform(random, -8, 1) for _ in range(count)]}
+    return Case("logarithm", order=1.0, span=some_span(random), given=given, **common(random, precise=7))
 
 
 def draw_steps(random):
@@ -195,6 +234,8 @@ def draw_steps(random):
     grid = "uniform" if method == "bdf2" else random.choice(["uniform", "graded", "given"])
     top = 1.0 if method.startswith("l1") or grid == "graded" else 1.9
     order = some_order(random, 0.35 if method == "bdf2" else 0.15, top)
+    if count > 1 and method not in ("bdf2", "l1") and random.random() < 0.3:
+        order = tuple(some_order(random, 0.15, top) for _ in range(count))
     given = _system(random, count, mild=not implicit)
     if implicit:
         given["cubic"] = [random.choice([0.0, log_uniform(random, 0, 4)]) for _ in range(count)]
@@ -219,6 +260,8 @@ def draw_panels(random):
     given = _system(random, count)
     given["cubic"] = [random.choice([0.0, log_uniform(random, -1, 3)]) for _ in range(count)]
     dtype = random.choice(["float64", "float64", "float32"])
+    if random.random() < 0.3:
+        given["after"] = log_uniform(random, -14, -8)
     return Case(
         "panels",
         order=some_order(random, 0.3, 1.0 if grid == "graded" else 1.9),

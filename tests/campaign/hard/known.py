@@ -25,7 +25,10 @@ CASES = {
     "a large component, implicit L1": Case("steps", method="l1-implicit", grid="graded", n_steps=20, given=FURTHER),
     "a large component, collocation": Case("system", rtol=1e-4, mode="no_grad", given=APART),
     "a large component, collocation on panels": Case(
-        "panels", method="collocation", grid="uniform", n_steps=5, mode="no_grad", given=FURTHER
+        "panels", method="collocation", grid="uniform", n_steps=6, given=FURTHER
+    ),
+    "an output just after a panel": Case(
+        "panels", order=0.3, method="collocation", grid="uniform", n_steps=6, given={**MILD, "after": 1e-9}
     ),
     "a transient, one output": Case(
         "transient",

@@ -14,14 +14,15 @@ def decays(case):
     """Scalars that know nothing of one another, stiff or not, of any sizes: d^order u_i = −rate_i · u_i."""
     rates, scale = array(*case.given["rates"]), array(*case.given["scales"])
     orders = case.orders(len(rates))
-    parts = [decay(rate, order, SHARES) for rate, order in zip(rates, orders, strict=True)]
+    shares = array(*case.given.get("shares", SHARES))
+    parts = [decay(rate, order, shares) for rate, order in zip(rates, orders, strict=True)]
     exact = scale * np.concatenate(parts, axis=1)
     # Above order 1 solutions swing through 0.
     peak = np.where(orders > 1, scale, np.abs(exact))
     return Problem(
         lambda m, x, u, a: -like(m, rates, u) * u,
         scale,
-        SHARES,
+        shares,
         exact,
         derivative=exact,
         start_scales=True,

@@ -80,5 +80,8 @@ def panels(case):
         more, less = (collocated(in_units(func, scale, a), y0 / scale, orders, nodes) for a in (1.001, 0.999))
         derivative = (scale * (more - less) / 2e-3)[1:]
     bound = AGREEMENT[case.dtype] * largest + 0 * plain[1:]
+    after = case.given.get("after", 0.0)
+    shares = nodes[1:] + after * np.append(np.diff(nodes)[1:], 0.0)  # outputs just behind the nodes: nearly the same
+    bound = bound + 100 * after * largest
     answer = "may refuse" if max(case.given["cubic"]) > 1 else "solve"
-    return Problem(func, y0, nodes[1:], plain[1:], derivative=derivative, scale=scale, bound=bound, answer=answer)
+    return Problem(func, y0, shares, plain[1:], derivative=derivative, scale=scale, bound=bound, answer=answer)

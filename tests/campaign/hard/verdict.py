@@ -144,6 +144,7 @@ def problem_of(case):
     """What the kind makes of the case, at the outputs that it asks for."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         problem = KINDS[case.kind](case)
+    problem.budget = case.given.get("budget", problem.budget)
     problem.answer = case.given.get("answer", problem.answer)
     if case.outputs == "end":
         last = [-1]
