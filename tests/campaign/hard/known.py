@@ -13,6 +13,7 @@ APART = {
     "first": [1.0, 1.0],
 }
 MILD = {**APART, "linear": [1.0, 0.5], "cubic": [0.0, 0.3], "forcing": [0.3, 0.7]}
+CUBIC = {**MILD, "linear": [2.72, 2.67], "cubic": [4.09, 0.262], "frequency": [2.73, 2.41], "scales": [1.0, 1.0]}
 FURTHER = {**APART, "scales": [1e8, 1e-4]}
 
 CASES = {
@@ -26,6 +27,16 @@ CASES = {
     "a large component, collocation": Case("system", rtol=1e-4, mode="no_grad", given=APART),
     "a large component, collocation on panels": Case(
         "panels", method="collocation", grid="uniform", n_steps=6, given=FURTHER
+    ),
+    "float32 on panels": Case(
+        "panels", order=0.815, method="collocation", grid="graded", n_steps=4, dtype="float32", given=CUBIC
+    ),
+    "Robertson's reaction in other units": Case(
+        "stiff at order 1",
+        order=1.0,
+        rtol=1e-4,
+        outputs="end",
+        given={"stiff": 1e4, "length": 267.0, "scales": [537.0, 5e-4, 4e-8]},
     ),
     "an output just after a panel": Case(
         "panels", order=0.3, method="collocation", grid="uniform", n_steps=6, given={**MILD, "after": 1e-9}

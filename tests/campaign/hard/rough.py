@@ -37,7 +37,7 @@ def no_solution(case):
         return {"square": size * u**2, "exponential": size * m.exp(u), "reciprocal": -size / u}[what]
 
     # Each is over by x = 1 for the sizes that are drawn: comparison with order 1 and with the rate of the start.
-    return Problem(func, array(1.0), SHARES, None, answer="must refuse")
+    return Problem(func, array(1.0), SHARES, None, answer="must refuse", budget=60_000)
 
 
 @kind("bad start")
