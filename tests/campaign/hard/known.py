@@ -48,6 +48,9 @@ CASES = {
         outputs="end",
         given={"fall": 1e4, "rate": 1e-3 * 1e4**0.9, "size": 1e4**0.9, "scale": 1.0},
     ),
+    "a short pulse, small order": Case(
+        "pulse", order=0.26, given={"begin": 0.508, "width": 2e-6, "rate": 0.153, "scale": 1e-3, "told": True}
+    ),
     "a steep start": Case("steep start", order=1.0, mode="no_grad", given={"small": 1e-12, "size": 1.0}),
     "an integrable singularity": Case("power", order=1.0, given={"p": 0.5, "size": 1.0, "first": 0.0}),
     "1/t": Case("power", order=1.0, given={"p": 1.0, "size": 1.0, "first": 0.0}),
