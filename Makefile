@@ -25,7 +25,7 @@ unit: $(READY) chromium
 coverage: $(READY) chromium
 	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal --cov --cov-report=term
 
-# Many random cases against definitions, half an hour on two cores; FRACDNN_CAMPAIGN_SEED repeats a run.
+# Many random cases against definitions, an hour on two cores; FRACDNN_CAMPAIGN_SEED repeats a run.
 campaign: $(READY)
 	FRACDNN_CAMPAIGN=full OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal tests/campaign
 

@@ -1,0 +1,95 @@
+"""Cases with a story, each of which the solver once got wrong, never finished, or answered with a raw error."""
+
+from tests.campaign.hard.case import Case
+
+# Two components 1e6 apart, of which the small one is the nonlinear one.
+APART = {
+    "linear": [0.1, 0.0],
+    "cubic": [0.0, 5.0],
+    "forcing": [0.0, 0.0],
+    "frequency": [1.0, 1.0],
+    "coupling": 0.0,
+    "scales": [1e6, 1.0],
+    "first": [1.0, 1.0],
+}
+MILD = {**APART, "linear": [1.0, 0.5], "cubic": [0.0, 0.3], "forcing": [0.3, 0.7]}
+CUBIC = {**MILD, "linear": [2.72, 2.67], "cubic": [4.09, 0.262], "frequency": [2.73, 2.41], "scales": [1.0, 1.0]}
+FURTHER = {**APART, "scales": [1e8, 1e-4]}
+
+CASES = {
+    "a large component, trapezoidal": Case(
+        "steps", method="trapezoidal", grid="uniform", n_steps=20, mode="no_grad", given=APART
+    ),
+    "a large component, bdf2, inference": Case(
+        "steps", method="bdf2", grid="uniform", n_steps=20, mode="inference", given=FURTHER
+    ),
+    "a large component, implicit L1": Case("steps", method="l1-implicit", grid="graded", n_steps=20, given=FURTHER),
+    "a large component, collocation": Case("system", rtol=1e-4, mode="no_grad", given=APART),
+    "a large component, collocation on panels": Case(
+        "panels", method="collocation", grid="uniform", n_steps=6, given=FURTHER
+    ),
+    "float32 on panels": Case(
+        "panels", order=0.815, method="collocation", grid="graded", n_steps=4, dtype="float32", given=CUBIC
+    ),
+    "Robertson's reaction in other units": Case(
+        "stiff at order 1",
+        order=1.0,
+        rtol=1e-4,
+        outputs="end",
+        given={"stiff": 1e4, "length": 267.0, "scales": [537.0, 5e-4, 4e-8]},
+    ),
+    "an output just after a panel": Case(
+        "panels", order=0.3, method="collocation", grid="uniform", n_steps=6, given={**MILD, "after": 1e-9}
+    ),
+    "a transient, one output": Case(
+        "transient",
+        order=0.9,
+        span=1e4,
+        outputs="end",
+        given={"fall": 1e4, "rate": 1e-3 * 1e4**0.9, "size": 1e4**0.9, "scale": 1.0},
+    ),
+    "a short pulse, small order": Case(
+        "pulse", order=0.26, given={"begin": 0.508, "width": 2e-6, "rate": 0.153, "scale": 1e-3, "told": True}
+    ),
+    "a steep start": Case("steep start", order=1.0, mode="no_grad", given={"small": 1e-12, "size": 1.0}),
+    "an integrable singularity": Case("power", order=1.0, given={"p": 0.5, "size": 1.0, "first": 0.0}),
+    "1/t": Case("power", order=1.0, given={"p": 1.0, "size": 1.0, "first": 0.0}),
+    "t^-1.5": Case("power", order=0.7, given={"p": 1.5, "size": 1.0, "first": 0.0}, mode="no_grad"),
+    "late times in float32": Case(
+        "steps",
+        start=1e6,
+        span=8.0,
+        times="float32",
+        method="adams",
+        grid="given",
+        n_steps=4,
+        given={**MILD, "nodes": [0.0, 0.25, 0.5078125, 0.75, 1.0]},
+    ),
+    "an explosion, adams": Case(
+        "explosion", order=0.5, grid="uniform", method="adams", n_steps=40, given={"rates": [50.0], "scales": [1.0]}
+    ),
+    "an explosion, euler": Case(
+        "explosion", order=1.0, grid="uniform", method="euler", n_steps=40, given={"rates": [500.0], "scales": [1e-6]}
+    ),
+    "an explosion of a small component": Case(
+        "explosion",
+        order=0.8,
+        grid="uniform",
+        method="pece",
+        n_steps=40,
+        given={"rates": [1.0, 1e3], "scales": [1e8, 1.0]},
+    ),
+    "10 bits": Case("noise", given={"rate": 1.0, "level": 0.5, "bits": 10, "scale": 1.0}),
+    "10 bits, no_grad": Case(
+        "noise", order=0.5, mode="no_grad", given={"rate": 3.0, "level": 0.1, "bits": 10, "scale": 1e3}
+    ),
+    "single precision inside": Case(
+        "noise", order=0.6, rtol=1e-4, given={"rate": 2.0, "level": 0.3, "bits": 24, "scale": 1.0}
+    ),
+    "a sign": Case("sign", order=1.0, rtol=1e-4, given={"size": 2.0}),
+    "70 cells": Case("diffusion", given={"cells": 70, "kappa": 1.0, "scale": 1.0}),
+    "a span of 1e100": Case("decay", span=1e100, given={"rates": [1.0], "scales": [1.0], "answer": "may refuse"}),
+    "a span of 1e-300": Case("decay", span=1e-300, given={"rates": [1.0], "scales": [1.0], "answer": "may refuse"}),
+    "NaN at the start": Case("bad start", given={"rate": 2.0, "value": "nan"}),
+    "a quenching solution": Case("no solution", given={"what": "reciprocal", "size": 5.0}),
+}
