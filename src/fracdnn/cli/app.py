@@ -64,6 +64,9 @@ def _train(
     task: Task = None,
     test_fraction: TestFraction = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column to use, though it looks like row numbers or an id; repeatable.")
+    ] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
     search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
@@ -95,6 +98,7 @@ def _train(
         "task": task,
         "test_fraction": test_fraction,
         "drop": drop or None,
+        "keep": keep or None,
         "categorical": categorical or None,
         "search": search,
         "jobs": jobs,

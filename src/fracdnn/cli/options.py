@@ -20,6 +20,7 @@ OWN_KINDS: dict[str, tuple[type, ...]] = {
     "task": (str,),
     "test_fraction": (float, int),
     "drop": (list,),
+    "keep": (list,),
     "categorical": (list,),
     "search": (bool,),
     "jobs": (int,),

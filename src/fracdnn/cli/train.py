@@ -1,7 +1,6 @@
 """`fracdnn train`: from a table to a model file."""
 
 import hashlib
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,20 +14,21 @@ import typer
 from fracdnn.cli import streamed
 from fracdnn.cli.checkpoints import choose_checkpoint, files_of, say_resumed, space_checkpoints
 from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import scores, shown
+from fracdnn.cli.metrics import scores
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
-from fracdnn.cli.remarks import ids_among, on_ids, on_outliers, on_rows, on_target
-from fracdnn.cli.results import write_results
+from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
+from fracdnn.cli.results import tell, write_results
 from fracdnn.cli.search import Search, search
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.encodings import UTF_8
+from fracdnn.tabular.ids import Numbering, left_out_ids
 from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.reading import read_table
-from fracdnn.tabular.words import check_columns, listed
+from fracdnn.tabular.words import check_columns
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
@@ -48,6 +48,7 @@ class Settings:
     task: str = "auto"
     test_fraction: float = 0.2
     drop: list[str] = field(default_factory=list)
+    keep: list[str] = field(default_factory=list)
     categorical: list[str] = field(default_factory=list)
     search: bool = False
     jobs: int = 1
@@ -124,7 +125,7 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
     learned.model.details.update(source=source, summary=summary, versions=versions())
     held_out = learned.test_table, learned.y_test
     paths = write_results(learned.model, *held_out, out=out, run=run, interrupted=learned.interrupted)
-    _tell(summary, paths, as_json)
+    tell(summary, paths, as_json)
     return paths
 
 
@@ -141,18 +142,22 @@ def _then(estimator: Any) -> str:
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
-    table, y, task = _examined(read_table(source, settings.encoding), settings, quiet)
+    whole = read_table(source, settings.encoding)
+    table, y, task = _examined(whole, settings, quiet)
     features = table.drop(settings.drop)
+    asked = (*settings.keep, *settings.categorical)
+    numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     train_rows, test_rows = _split(y, task, settings)
     learned, tested = features[train_rows], features[test_rows]
-    preparation, notes = Preparation.of(learned, categorical=settings.categorical, tested=tested)
-    for note in (*notes, *_remarks(y[train_rows], len(test_rows), task, settings)):
+    preparation, notes = Preparation.of(
+        learned, categorical=settings.categorical, tested=tested, ids=left_out_ids(numberings)
+    )
+    ids = [n for n, each in numberings.items() if each and n in preparation.names and each.differs_in_each_row]
+    remarks = _remarks(y[train_rows], len(test_rows), task, settings) + on_ids(ids, len(train_rows))
+    for note in (*notes, *remarks):
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
-    numbers = preparation.number_names
-    for remark in on_ids(ids_among(numbers, X[train_rows, : len(numbers)]), len(train_rows)):
-        say(remark, quiet)
     return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
 
 
@@ -250,6 +255,9 @@ def _check_settings(settings: Settings) -> None:
         raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
     if not 0 <= settings.test_fraction < 1:
         raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
+    both = [name for name in settings.keep if name in settings.drop]
+    if both:
+        raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
     if settings.memory_limit is not None:
         try:
             bytes_of(settings.memory_limit)
@@ -275,7 +283,7 @@ def _check_settings(settings: Settings) -> None:
 
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
     """The columns beside the target, the target, and the task."""
-    check_columns((*settings.drop, *settings.categorical), table.columns)
+    check_columns((*settings.drop, *settings.keep, *settings.categorical), table.columns)
     check_target_name(settings.target, [name for name in table.columns if name not in settings.drop])
     others, values, n_missing = split_target(table, settings.target)
     task = task_of(values) if settings.task == "auto" else settings.task
@@ -365,35 +373,3 @@ def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks, quiet: bool) -
         if not interrupted and not str(warning.message).startswith(_TOLD_BEFORE):
             say(f"warning: {warning.message}", False)
     return interrupted
-
-
-def _tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps({**summary, **paths}))
-        return
-    name = "accuracy" if summary["task"] == "classification" else "R2"
-    for part in ("training", "test"):
-        if summary[part]:
-            value = summary[part][name]
-            text = "-" if value is None else f"{value:.4f}"
-            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {text}")
-    typer.echo(_compared(summary))
-    typer.echo(f"order: {summary['order']:.4g} ({'learned' if summary['order_learned'] else 'fixed'})")
-    if summary["left_out"]:
-        typer.echo(f"columns left out: {listed(summary['left_out'])}")
-    for what, path in paths.items():
-        typer.echo(f"{what}: {path}")
-
-
-def _compared(summary: dict[str, Any]) -> str:
-    """The model beside the simplest there is, on the rows held out, else on all."""
-    part, baseline = "test" if summary["test"] else "training", summary["baseline"]
-    if summary["task"] == "classification":
-        balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
-        most = f"always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
-        loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
-        shares = f"always the shares of the classes: {shown(baseline['log_loss'])}"
-        error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
-        return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
-    error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"
-    return f"{error}; always the mean, {shown(baseline['mean'])}: {shown(baseline['RMSE'])}"
