@@ -99,6 +99,7 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     assert "--resume goes on after iteration 8: run/model.ckpt" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 40
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
+    (tmp_path / "run" / "model.fracdnn").unlink()
     done = run(*command, "--resume", cwd=tmp_path)
     assert "--resume finds nothing to go on from: there is no run/model.ckpt; training begins anew" in done.stderr
     # The same training, never interrupted, to the last digit.

@@ -71,6 +71,9 @@ def _train(
     search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
     memory_limit: MemoryLimit = None,
+    start_over: Annotated[
+        bool | None, typer.Option("--start-over", help="Discard the checkpoint of an earlier training; see --resume.")
+    ] = None,
     encoding: Encoding = None,
     timeout: Timeout = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
@@ -103,6 +106,7 @@ def _train(
         "search": search,
         "jobs": jobs,
         "memory_limit": memory_limit,
+        "start_over": start_over,
         "encoding": encoding,
         "timeout": timeout,
     }
@@ -115,7 +119,9 @@ def _train(
     beside = {name: settings[name] for name in own if name in settings}
     network = {name: settings[name] for name in parameters if name in settings}
     command = loaded("train", trains=True)
-    command.train(data, command.Settings(**beside, parameters=network), out=out, run=run, quiet=quiet, as_json=as_json)
+    places = loaded("runs").Places(out, run, config)
+    given = loaded("settings").Settings(**beside, parameters=network)
+    command.train(data, given, places, quiet=quiet, as_json=as_json)
 
 
 def _with_options(generated: Iterable[inspect.Parameter]) -> Any:

@@ -24,6 +24,7 @@ OWN_KINDS: dict[str, tuple[type, ...]] = {
     "categorical": (list,),
     "search": (bool,),
     "jobs": (int,),
+    "start_over": (bool,),
     "memory_limit": (str, int, float),
     "timeout": (float, int),
     "encoding": (str,),

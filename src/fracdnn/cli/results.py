@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+MODEL, HELD_OUT = "model.fracdnn", "held-out.csv"
+
+
 def write_results(
     model: TableModel,
     test_table: "pl.DataFrame",
@@ -26,21 +29,24 @@ def write_results(
     out: Path | None,
     run: Path | None,
     interrupted: bool,
+    remedy: str,
 ) -> dict[str, str]:
-    """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`)."""
+    """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`).
+
+    The model comes last: where it is, all is there. `remedy` is what to do where the disk is full.
+    """
     paths = {}
-    for path in (out, None if run is None else run / "model.fracdnn"):
+    if run is not None and not (interrupted and (run / HELD_OUT).exists()):  # those of the model that is kept
+        with written(run, remedy):
+            write_whole(run / HELD_OUT, _held_out(model, test_table, y_test).write_csv)
+    for path in (out, None if run is None else run / MODEL):
         if path is not None:
             place = place_for(path, interrupted)
-            with written(path):
+            with written(path, remedy):
                 paths["model"] = str(model.save(place))
             if place != path:
                 paths["kept"] = str(path)
     if run is not None:
-        held_out = run / "held-out.csv"
-        if not (interrupted and held_out.exists()):  # those of the model that is kept
-            with written(run):
-                write_whole(held_out, _held_out(model, test_table, y_test).write_csv)
         paths["run"] = str(run)
     return paths
 

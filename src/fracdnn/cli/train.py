@@ -3,7 +3,8 @@
 import hashlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,16 @@ from fracdnn.cli import streamed
 from fracdnn.cli.checkpoints import choose_checkpoint, files_of, say_resumed, space_checkpoints
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import scores
-from fracdnn.cli.options import check_encoding
-from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
+from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
 from fracdnn.cli.results import tell, write_results
+from fracdnn.cli.runs import UNFINISHED, Places, check_checkpoint, finished, locked, training_record
 from fracdnn.cli.search import Search, search
+from fracdnn.cli.settings import Settings, check_settings
+from fracdnn.cli.termination import exit_code
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.ids import Numbering, left_out_ids
-from fracdnn.tabular.memory import bytes_of
 from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.reading import read_table
@@ -35,28 +36,8 @@ from fracdnn.version import versions
 if TYPE_CHECKING:
     import polars as pl
 
-TASKS = ("auto", "classification", "regression")
 # A warning of scikit-learn's, which `on_rows` gives before the training.
 _TOLD_BEFORE = "The number of unique classes is greater than"
-
-
-@dataclass
-class Settings:
-    """What `train` does beside the estimator's own parameters, which are in `parameters`."""
-
-    target: str
-    task: str = "auto"
-    test_fraction: float = 0.2
-    drop: list[str] = field(default_factory=list)
-    keep: list[str] = field(default_factory=list)
-    categorical: list[str] = field(default_factory=list)
-    search: bool = False
-    jobs: int = 1
-    memory_limit: str | float | None = None
-    encoding: str = UTF_8
-    timeout: float = TIMEOUT
-    parameters: dict[str, Any] = field(default_factory=dict)
-    spaces_checkpoints: bool = False
 
 
 @dataclass
@@ -84,36 +65,74 @@ class _Prepared:
     test_rows: list[int]
 
 
-def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
+def train(source: str, settings: Settings, places: Places, *, quiet: bool, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
-    _check_settings(settings)
-    checkpoint = choose_checkpoint(settings.parameters, out, run)
-    settings.spaces_checkpoints = run is not None and "checkpoint_every" not in settings.parameters
-    with process_group(settings.timeout) as ranks:
-        with ranks.together("looking at the table"):
-            is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
-            _check_ranks(source, settings, ranks)
-        ranks.check_same(options=repr((settings, out, run)))
-        is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-        learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
-        paths: dict[str, str] = {}
-        with ranks.together("writing the model"):
+    check_settings(settings)
+    own = choose_checkpoint(settings.parameters, places.out, places.run)
+    settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
+    checkpoint = settings.parameters.get("checkpoint")
+    with process_group(settings.timeout) as ranks, ExitStack() as held:
+        record, model = {}, None
+        with ranks.together("looking at the places"):
             if ranks.is_first:
-                learned.model.details["left_out"] = _why_left_out(learned.model, settings)
-                paths = _finish(learned, source, out, run, as_json)
-        is_out_of_time = learned.model.estimator.history_.status == "time limit"
-        if checkpoint is not None and not (learned.interrupted or is_out_of_time) and ranks.is_first:
-            for file in files_of(checkpoint):
-                file.unlink(missing_ok=True)
-    if is_out_of_time:
+                places.check(source, checkpoint and Path(checkpoint))
+                if places.run is not None:
+                    held.enter_context(locked(places.run))
+                record = training_record(source, settings.document())
+                if settings.parameters.get("resume") and not (own and files_of(own)):
+                    model = finished(places.models[-1], record)
+        if ranks.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
+            if model is not None:
+                _say_finished(model, places, quiet, as_json)
+            return
+        _train(source, settings, places, own, record, ranks, quiet=quiet, as_json=as_json)
+
+
+def _say_finished(model: TableModel, places: Places, quiet: bool, as_json: bool) -> None:
+    say(f"the training is finished: {places.models[-1]}; --start-over in place of --resume trains again", quiet)
+    paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
+    tell(model.details["summary"], paths, as_json)
+
+
+def _train(
+    source: str,
+    settings: Settings,
+    places: Places,
+    own: Path | None,
+    record: dict[str, Any],
+    ranks: Ranks,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Train and write; of the checkpoints, our `own` ones go when it is done."""
+    checkpoint, resumes = settings.parameters.get("checkpoint"), bool(settings.parameters.get("resume"))
+    with ranks.together("looking at the table"):
+        if ranks.is_first:
+            check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
+        is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
+        _check_ranks(source, settings, ranks)
+    ranks.check_same(options=repr((settings, places)))
+    is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
+    learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
+    paths: dict[str, str] = {}
+    with ranks.together("writing the model"):
+        if ranks.is_first:
+            learned.model.details.update(left_out=_why_left_out(learned.model, settings), training=record)
+            paths = _finish(learned, source, places, as_json)
+    status = learned.model.estimator.history_.status
+    if own is not None and status not in UNFINISHED and ranks.is_first:
+        for file in files_of(own):
+            file.unlink(missing_ok=True)
+    if status == "time limit":
         say(f"the time is over; {_then(learned.model.estimator)}", quiet)
     if learned.interrupted:
         _say_interrupted(learned.model.estimator, paths, quiet)
     if learned.interrupted or learned.search_cut_short:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
 
 
-def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, as_json: bool) -> dict[str, str]:
+def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dict[str, str]:
     """Write the model and tell of it; where it is."""
     estimator = learned.model.estimator
     summary = learned.summary | {
@@ -124,7 +143,10 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
     }
     learned.model.details.update(source=source, summary=summary, versions=versions())
     held_out = learned.test_table, learned.y_test
-    paths = write_results(learned.model, *held_out, out=out, run=run, interrupted=learned.interrupted)
+    remedy = f"make room, then {_then(estimator)}"
+    paths = write_results(
+        learned.model, *held_out, out=places.out, run=places.run, interrupted=learned.interrupted, remedy=remedy
+    )
     tell(summary, paths, as_json)
     return paths
 
@@ -248,37 +270,6 @@ def _check_ranks(source: str, settings: Settings, ranks: Ranks) -> None:
 def _digest(table: _Prepared) -> bytes:
     parts = (np.ascontiguousarray(table.X), table.y, np.array(table.train_rows))
     return b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts)
-
-
-def _check_settings(settings: Settings) -> None:
-    if settings.task not in TASKS:
-        raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
-    if not 0 <= settings.test_fraction < 1:
-        raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
-    both = [name for name in settings.keep if name in settings.drop]
-    if both:
-        raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
-    if settings.memory_limit is not None:
-        try:
-            bytes_of(settings.memory_limit)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--memory-limit") from None
-    if settings.jobs == 0:
-        raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    check_timeout(settings.timeout)
-    check_encoding(settings.encoding)
-    device = str(settings.parameters.get("device", "auto"))
-    if device != "auto":
-        try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
-            raise typer.BadParameter(str(error).splitlines()[0], param_hint="--device") from None
-    for kind in (FractionalClassifier, FractionalRegressor):  # the task is not known yet
-        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_constraints}
-        try:
-            kind(**known)._validate_params()
-        except ValueError as error:
-            raise typer.BadParameter(str(error).replace(f" of {kind.__name__}", "")) from None
 
 
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:

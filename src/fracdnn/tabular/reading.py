@@ -12,9 +12,10 @@ import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
@@ -220,7 +221,7 @@ def _blocks(stream: IO[bytes] | Recoded, source: str) -> Iterator[bytes]:
 
 def _read(stream: IO[bytes] | Recoded, source: str) -> bytes:
     try:
-        return stream.read(PART_BYTES)
+        return _piped() if stream is sys.stdin.buffer else stream.read(PART_BYTES)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TableError(f"{source} must be a whole gzip file, got one that is not ({error}); save it again") from None
     except UnicodeError as error:
@@ -229,6 +230,14 @@ def _read(stream: IO[bytes] | Recoded, source: str) -> bytes:
             f"{_name(source)} must be in {encoding}, got bytes that are not ({reason}); "
             f"pass another --encoding, or leave it out for UTF-8"
         ) from None
+
+
+def _piped() -> bytes:
+    """As much of standard input, in the portions of a pipe: one read of all would wait on while a signal is pending."""
+    found, pipe = bytearray(), cast(BufferedReader, sys.stdin.buffer)
+    while len(found) < PART_BYTES and (portion := pipe.read1(PART_BYTES - len(found))):
+        found += portion
+    return bytes(found)
 
 
 def _row_end(block: bytes) -> int:
