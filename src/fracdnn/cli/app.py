@@ -96,20 +96,10 @@ def _train(
     torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """
     options = loaded("options")
-    own = {
-        "target": target,
-        "task": task,
-        "test_fraction": test_fraction,
-        "drop": drop or None,
-        "keep": keep or None,
-        "categorical": categorical or None,
-        "search": search,
-        "jobs": jobs,
-        "memory_limit": memory_limit,
-        "start_over": start_over,
-        "encoding": encoding,
-        "timeout": timeout,
-    }
+    own: dict[str, Any] = {"target": target, "task": task, "test_fraction": test_fraction}
+    own |= {"drop": drop or None, "keep": keep or None, "categorical": categorical or None, "search": search}
+    own |= {"jobs": jobs, "memory_limit": memory_limit, "start_over": start_over, "encoding": encoding}
+    own["timeout"] = timeout
     settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
     settings |= options.chosen({**own, **parameters})
     if out is None and run is None:

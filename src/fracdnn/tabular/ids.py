@@ -67,7 +67,7 @@ class Numbering:
             column = column.fill_nan(None)
         values = parsed(column).drop_nulls().to_numpy()
         if len(values) < column.count() and is_named_id(column.name):
-            texts = column.drop_nulls().hash(seed=0).unique().sort().to_numpy()
+            texts = np.unique(column.drop_nulls().hash(seed=0).to_numpy())
             return cls(len(column), column.count(), np.nan, np.nan, False, False, (), texts)
         if len(values) < column.count() or not (values == np.floor(values)).all():
             return None
