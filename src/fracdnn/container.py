@@ -13,7 +13,7 @@ import torch
 
 from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
-from fracdnn.files import write_whole
+from fracdnn.files import os_error, write_whole
 
 # 2: networks are whole tensors; before, they had a module for each layer.
 FORMAT = 2
@@ -28,10 +28,14 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
     `kind` ("model", "checkpoint") and a checksum over document and tensors go with it.
     """
     require("safetensors")
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors, metadata = _written(kind, document)
-    return write_whole(Path(path), lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    try:
+        return write_whole(Path(path), lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    except SafetensorError as error:
+        raise os_error(error, path) or error from None
 
 
 def document_bytes(kind: str, document: dict[str, Any]) -> bytes:

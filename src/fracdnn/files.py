@@ -28,6 +28,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     return path
 
 
+def os_error(error: Exception, path: str | os.PathLike) -> OSError | None:
+    """What the system said, where a library of Rust tells it in an error of its own."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) if number else None
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

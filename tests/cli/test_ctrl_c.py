@@ -99,10 +99,12 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     assert "--resume goes on after iteration 8: run/model.ckpt" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 40
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
+    (tmp_path / "run" / "model.fracdnn").unlink()
     done = run(*command, "--resume", cwd=tmp_path)
     assert "--resume finds nothing to go on from: there is no run/model.ckpt; training begins anew" in done.stderr
     # The same training, never interrupted, to the last digit.
     assert run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
+    (tmp_path / "run" / "model.fracdnn").unlink()
     done = run(*command, "--resume", "--checkpoint", "none", cwd=tmp_path)
     assert "--resume finds nothing to go on from: --checkpoint is none" in done.stderr
     assert not (tmp_path / "run" / "model.ckpt").exists()

@@ -389,3 +389,15 @@ def test_plain_numbers_are_not_touched():
     X = np.random.default_rng(0).normal(size=(20, 3))
     encoding = Encoding.of_numbers([0.0, 0.0, 0.0], ["a", "b", "c"])
     assert encoding(Cells(X, {})) is X
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["numbers", "with text"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_that_occurs_twice(kind, text):
+    X = pd.DataFrame(np.random.default_rng(0).random((20, 3)), columns=["a", "b", "c"])
+    X["c"] = "x" if text else X["c"]
+    fitted, twice = small(kind).fit(X, np.arange(20) % 2), X.set_axis(["a", "b", "a"], axis=1)
+    message = "X must have each column once, got 'a' 2 times; rename or remove one"
+    for call in (lambda: small(kind).fit(twice, np.arange(20) % 2), lambda: fitted.predict(twice)):
+        with pytest.raises(InvalidArgumentError, match=message):
+            call()

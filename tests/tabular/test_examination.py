@@ -106,7 +106,7 @@ def test_decimal_commas_that_only_the_whole_table_explains(tmp_path, small_piece
 def test_text_that_begins_with_numbers(tmp_path, small_pieces):
     """What looks like numbers in the first pieces is categories, or classes, of the whole table."""
     cells = [str(k % 7) for k in range(2000)] + ["seven"] * 120
-    table = pl.DataFrame({"a": cells, "b": np.arange(2120.0), "y": cells})
+    table = pl.DataFrame({"a": cells, "b": np.arange(2120.0) * 3, "y": cells})
     path = write(table, tmp_path / "t.csv")
     found = assert_as_in_memory(path, read_table(str(path)))
     assert found.target.classes.tolist() == ["0", "1", "2", "3", "4", "5", "6", "seven"]

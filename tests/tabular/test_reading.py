@@ -1,13 +1,17 @@
 """Tables of text: headings, and encodings that are not UTF-8."""
 
 import gzip
+import re
 
+import pandas as pd
 import polars as pl
 import pytest
+import xlsxwriter
 from polars.testing import assert_frame_equal
 
 from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.tabular import reading
+from fracdnn.tabular.model import as_polars
 from fracdnn.tabular.streaming import TableStream
 
 
@@ -97,3 +101,29 @@ def test_encodings_that_do_not_fit_are_refused(tmp_path):
     for read in (reading.read_table, lambda path, name: TableStream.of(path, encoding=name)):
         with pytest.raises(TableError, match=r"must be a \.csv or \.tsv file for --encoding, got a \.parquet file"):
             read(str(tmp_path / "t.parquet"), "latin-1")
+
+
+def test_a_name_that_occurs_twice(tmp_path):
+    (tmp_path / "t.csv").write_text('b,"a",c,a\n1,2,3,4\n', encoding="utf-8")
+    (tmp_path / "t.tsv").write_text("b\ta\tc\ta\n1\t2\t3\t4\n", encoding="utf-8")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"b;a;a;a\n1;2;3;4\n"))
+    with xlsxwriter.Workbook(tmp_path / "t.xlsx") as book:
+        sheet = book.add_worksheet()
+        for row, cells in enumerate((["b", "a", "c", "a"], [1, 2, 3, 4])):
+            sheet.write_row(row, 0, cells)
+    for name, times in (("t.csv", 2), ("t.tsv", 2), ("t.csv.gz", 3), ("t.xlsx", 2)):
+        path = str(tmp_path / name)
+        message = f"{re.escape(path)} must have each column once, got 'a' {times} times; rename or remove one"
+        with pytest.raises(TableError, match=message):
+            reading.read_table(path)
+        with pytest.raises(TableError, match=message):
+            TableStream.of(path)
+    frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    with pytest.raises(TableError, match="the frame must have each column once, got 'a' 2 times"):
+        as_polars(frame)
+
+
+def test_columns_without_a_name_may_be_several(tmp_path):
+    """As a spreadsheet leaves them at the right."""
+    (tmp_path / "t.csv").write_text("a,b,,\n1,2,,\n", encoding="utf-8")
+    assert reading.read_table(str(tmp_path / "t.csv")).select("a", "b").rows() == [("1", "2")]

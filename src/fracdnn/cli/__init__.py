@@ -3,6 +3,7 @@
 import os
 import sys
 
+from fracdnn.cli.termination import exit_code, take_as_interrupt
 from fracdnn.exceptions import MissingExtraError
 from fracdnn.extras import missing, require
 from fracdnn.kernels.interrupts import interrupt_afterwards
@@ -10,7 +11,7 @@ from fracdnn.version import __version__
 
 
 def main() -> None:
-    """Run a command; exit with 0 done, 1 the user can mend it, 2 wrong usage, 130 interrupted."""
+    """Run a command; exit with 0 done, 1 the user can mend it, 2 wrong usage, 130 interrupted, 143 by SIGTERM."""
     # --debug may stand anywhere; `messages.guarded` asks the environment for it.
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")
@@ -18,13 +19,14 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # at once: typer takes a quarter of a second
         print(f"fracdnn {__version__}")
         return
+    take_as_interrupt()
     try:
         require("typer")
         with interrupt_afterwards():
             from fracdnn.cli.app import app
         app(prog_name="fracdnn")
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(exit_code())
     except MissingExtraError as error:
         if error.name is None or os.environ.get("FRACDNN_DEBUG"):
             raise

@@ -64,10 +64,16 @@ def _train(
     task: Task = None,
     test_fraction: TestFraction = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column to use, though it looks like row numbers or an id; repeatable.")
+    ] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
     search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
     memory_limit: MemoryLimit = None,
+    start_over: Annotated[
+        bool | None, typer.Option("--start-over", help="Discard the checkpoint of an earlier training; see --resume.")
+    ] = None,
     encoding: Encoding = None,
     timeout: Timeout = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
@@ -90,18 +96,10 @@ def _train(
     torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """
     options = loaded("options")
-    own = {
-        "target": target,
-        "task": task,
-        "test_fraction": test_fraction,
-        "drop": drop or None,
-        "categorical": categorical or None,
-        "search": search,
-        "jobs": jobs,
-        "memory_limit": memory_limit,
-        "encoding": encoding,
-        "timeout": timeout,
-    }
+    own: dict[str, Any] = {"target": target, "task": task, "test_fraction": test_fraction}
+    own |= {"drop": drop or None, "keep": keep or None, "categorical": categorical or None, "search": search}
+    own |= {"jobs": jobs, "memory_limit": memory_limit, "start_over": start_over, "encoding": encoding}
+    own["timeout"] = timeout
     settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
     settings |= options.chosen({**own, **parameters})
     if out is None and run is None:
@@ -111,7 +109,9 @@ def _train(
     beside = {name: settings[name] for name in own if name in settings}
     network = {name: settings[name] for name in parameters if name in settings}
     command = loaded("train", trains=True)
-    command.train(data, command.Settings(**beside, parameters=network), out=out, run=run, quiet=quiet, as_json=as_json)
+    places = loaded("runs").Places(out, run, config)
+    given = loaded("settings").Settings(**beside, parameters=network)
+    command.train(data, given, places, quiet=quiet, as_json=as_json)
 
 
 def _with_options(generated: Iterable[inspect.Parameter]) -> Any:

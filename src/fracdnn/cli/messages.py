@@ -1,5 +1,6 @@
 """What the commands say to people: one line each, on standard error."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,8 +11,11 @@ from typing import Any, NoReturn
 
 import typer
 
+from fracdnn.cli.termination import exit_code
 from fracdnn.exceptions import FracdnnError, MissingExtraError
 
+# What the system says of a disk, a quota or a file that can take no more.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _muted = False
 
 
@@ -34,7 +38,7 @@ def fail(message: str) -> NoReturn:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[None]:
+def written(path: Path, remedy: str = "pass another place, or make room") -> Iterator[None]:
     """Turn a failure to write into one line that says what to do."""
     try:
         yield
@@ -43,11 +47,11 @@ def written(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, FracdnnError) or _is_debugged():
             raise
-        fail(f"cannot write to {path}: {error.strerror or error}; pass another place, or make room")
+        fail(f"cannot write to {path}: {error.strerror or error}; {remedy}")
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with what the user can mend as one line and exit code 1, and Ctrl-C as exit code 130."""
+    """The command with what the user can mend as one line and exit code 1; Ctrl-C is exit code 130, SIGTERM 143."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -55,7 +59,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
         except KeyboardInterrupt:
             say("interrupted")
-            raise typer.Exit(130) from None
+            raise typer.Exit(exit_code()) from None
         except BrokenPipeError:
             # The reader of a pipe, such as head, has seen enough.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,6 +75,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, FracdnnError) and error.filename:
+        if error.errno in _FULL:
+            return f"cannot write to {error.filename}: {error.strerror}; make room, or pass another place"
         return f"{error.filename}: {error.strerror}"
     return str(error)
 

@@ -2,13 +2,13 @@
 
 import copy
 import json
-import os
-import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,9 +29,10 @@ from fracdnn.cli.metrics import (
     shown,
 )
 from fracdnn.cli.options import check_encoding
+from fracdnn.cli.outputs import check_output
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.exceptions import FileContentError, TableError
-from fracdnn.files import write_whole
+from fracdnn.files import os_error, write_whole
 from fracdnn.nn.architecture import Architecture
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.encodings import UTF_8
@@ -85,6 +86,7 @@ def predict(
         with ranks.together("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
+            check_output("--out", out, path, source)
         ranks.check_same(options=repr((out, keep, new_categories, encoding)))
         made = in_order(ranks, _predictions(ranks, model, source, keep, new_categories, encoding))
         with ranks.together("writing predictions"), closing(made) as parts:
@@ -110,10 +112,15 @@ def _model_of_all(ranks: Ranks, path: Path, source: str) -> TableModel:
 
 
 def _print(parts: "Iterator[pl.DataFrame]") -> None:
-    for number, part in enumerate(parts):
-        # Not by Polars, which tells of a closed pipe in its own way.
-        sys.stdout.buffer.write(part.write_csv(include_header=number == 0).encode())
+    for text in _texts(parts, ","):
+        sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
+
+
+def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
+    """The parts as text, for Python to write: Polars tells of a closed pipe in its own way, and loses Ctrl-C."""
+    for number, part in enumerate(parts):
+        yield part.write_csv(include_header=number == 0, separator=separator).encode()
 
 
 def _predictions(
@@ -162,28 +169,45 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
 
     def as_text(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            for number, part in enumerate(counted()):
-                separator = "\t" if path.suffix == ".tsv" else ","
-                part.write_csv(file, include_header=number == 0, separator=separator)
+            file.writelines(_texts(counted(), "\t" if path.suffix == ".tsv" else ","))
 
-    def as_parquet(temporary: Path) -> None:
-        from polars.exceptions import PolarsError
-        from polars.io.plugins import register_io_source
-
-        flow = counted()
-        first = next(flow)
-        # Nothing is asked of the source but all of its rows.
-        source = register_io_source(lambda *asked: chain([first], flow), schema=first.schema)
-        try:
-            source.sink_parquet(temporary, maintain_order=True)
-        except PolarsError as error:
-            number = re.search(r"\(os error (\d+)\)", str(error))
-            if number is None:
-                raise
-            raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
-
-    write_whole(path, as_parquet if path.suffix == ".parquet" else as_text)
+    write_whole(path, (lambda place: _sink(place, counted())) if path.suffix == ".parquet" else as_text)
     return rows
+
+
+def _sink(path: Path, parts: "Iterator[pl.DataFrame]") -> None:
+    """Write Parquet in a thread of its own, so that this one, which makes the parts, gets signals at once."""
+    from polars.exceptions import PolarsError
+    from polars.io.plugins import register_io_source
+
+    first = next(parts)
+    handed: Queue[pl.DataFrame | None] = Queue(1)
+    # Nothing is asked of the source but all of its rows.
+    source = register_io_source(lambda *asked: _taken(handed), schema=first.schema)
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(source.sink_parquet, path, maintain_order=True)
+        try:
+            for part in chain([first], parts):
+                _hand(part, handed, written)
+        finally:
+            _hand(None, handed, written)  # the end, of the file or of the thread
+        try:
+            written.result()
+        except PolarsError as error:
+            raise os_error(error, path) or error from None
+
+
+def _taken(handed: "Queue[pl.DataFrame | None]") -> "Iterator[pl.DataFrame]":
+    while (part := handed.get()) is not None:
+        yield part
+
+
+def _hand(part: "pl.DataFrame | None", to: "Queue[pl.DataFrame | None]", taker: Future) -> None:
+    """Wait until it is taken, unless the taker has failed."""
+    while not taker.done():
+        with suppress(Full):
+            to.put(part, timeout=0.1)
+            return
 
 
 def evaluate(
@@ -331,10 +355,12 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
-    model = table_model(run / "model.fracdnn" if run.is_dir() else run)
+    path = run / "model.fracdnn" if run.is_dir() else run
+    model = table_model(path)
     source = data if data is not None else str(run / "held-out.csv") if run.is_dir() else None
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
+    check_output("--out", out, path, source)
     features, values, _ = split_target(read_table(source, encoding if data else UTF_8), model.target)
     y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
     X = model.features(features, new_categories="ignore")

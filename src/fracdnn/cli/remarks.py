@@ -73,12 +73,3 @@ def on_ids(ids: Sequence[str], n_learned: int) -> list[str]:
         return []
     drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])
     return [f"{listed(ids)} holds a different whole number in each row; if that is an id, leave it out: {drop}"]
-
-
-def ids_among(names: Sequence[str], numbers: np.ndarray) -> list[str]:
-    """Of columns of numbers [n, k]: those with a different whole number in each row."""
-    return [name for name, column in zip(names, numbers.T, strict=True) if _is_id(column)]
-
-
-def _is_id(column: np.ndarray) -> bool:
-    return bool((column == np.round(column)).all()) and len(np.unique(column)) == len(column)

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 
 from fracdnn.cli.messages import fail, say, written
+from fracdnn.cli.outputs import check_output
 from fracdnn.datasets import Perfume, load_perfume
 from fracdnn.exceptions import DownloadError, FracdnnError, MissingExtraError
 from fracdnn.experiments.jobs import Jobs
@@ -23,6 +24,8 @@ def reproduce_parts(names: list[str], out: Path, *, quick: bool, perfume_path: P
             typer.echo(f"{part.name:20} {part.title} (up to {part.minutes:g} min on two cores)")
         return
     chosen = _chosen(names)
+    for file in (out / f"{part.name}.{ending}" for part in chosen for ending in ("json", "jsonl", "png", "svg")):
+        check_output("--out", file, perfume_path)
     with written(out):
         out.mkdir(parents=True, exist_ok=True)
     perfume, missing, left_out = None, "", [part for part in chosen if part.needs_perfume]

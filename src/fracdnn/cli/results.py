@@ -1,17 +1,24 @@
-"""What `fracdnn train` leaves behind: a model file, and in the folder of a run also the rows that were held out."""
+"""What `fracdnn train` leaves behind: a model file, a summary, in the folder of a run the rows held out."""
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import typer
 
 from fracdnn.cli.messages import written
+from fracdnn.cli.metrics import shown
 from fracdnn.files import write_whole
 from fracdnn.tabular.cells import has_no_text, parsed
 from fracdnn.tabular.model import TableModel
+from fracdnn.tabular.words import listed
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+MODEL, HELD_OUT = "model.fracdnn", "held-out.csv"
 
 
 def write_results(
@@ -22,21 +29,24 @@ def write_results(
     out: Path | None,
     run: Path | None,
     interrupted: bool,
+    remedy: str,
 ) -> dict[str, str]:
-    """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`)."""
+    """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`).
+
+    The model comes last: where it is, all is there. `remedy` is what to do where the disk is full.
+    """
     paths = {}
-    for path in (out, None if run is None else run / "model.fracdnn"):
+    if run is not None and not (interrupted and (run / HELD_OUT).exists()):  # those of the model that is kept
+        with written(run, remedy):
+            write_whole(run / HELD_OUT, _held_out(model, test_table, y_test).write_csv)
+    for path in (out, None if run is None else run / MODEL):
         if path is not None:
             place = place_for(path, interrupted)
-            with written(path):
+            with written(path, remedy):
                 paths["model"] = str(model.save(place))
             if place != path:
                 paths["kept"] = str(path)
     if run is not None:
-        held_out = run / "held-out.csv"
-        if not (interrupted and held_out.exists()):  # those of the model that is kept
-            with written(run):
-                write_whole(held_out, _held_out(model, test_table, y_test).write_csv)
         paths["run"] = str(run)
     return paths
 
@@ -72,3 +82,36 @@ def _readable(column: "pl.Series") -> "pl.Series":
         return column.cast(pl.Int8)
     has_comma = column.dtype == pl.String and column.str.contains(",", literal=True).any()
     return parsed(column) if has_comma else column
+
+
+def tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
+    """Print what a model reached and where it is."""
+    if as_json:
+        typer.echo(json.dumps({**summary, **paths}))
+        return
+    name = "accuracy" if summary["task"] == "classification" else "R2"
+    for part in ("training", "test"):
+        if summary[part]:
+            value = summary[part][name]
+            text = "-" if value is None else f"{value:.4f}"
+            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {text}")
+    typer.echo(_compared(summary))
+    typer.echo(f"order: {summary['order']:.4g} ({'learned' if summary['order_learned'] else 'fixed'})")
+    if summary["left_out"]:
+        typer.echo(f"columns left out: {listed(summary['left_out'])}")
+    for what, path in paths.items():
+        typer.echo(f"{what}: {path}")
+
+
+def _compared(summary: dict[str, Any]) -> str:
+    """The model beside the simplest there is, on the rows held out, else on all."""
+    part, baseline = "test" if summary["test"] else "training", summary["baseline"]
+    if summary["task"] == "classification":
+        balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
+        most = f"always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+        loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
+        shares = f"always the shares of the classes: {shown(baseline['log_loss'])}"
+        error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
+        return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
+    error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"
+    return f"{error}; always the mean, {shown(baseline['mean'])}: {shown(baseline['RMSE'])}"

@@ -62,8 +62,8 @@ def examined(source: str, settings: Any, ranks: Ranks) -> ExaminedTable:
         validation=float(parameters["validation_fraction"]) if _holds_out(parameters["early_stopping"]) else 0.0,
         seed=int(drawn) if seed is None else int(seed),
     )
-    names = {"task": settings.task, "drop": settings.drop, "categorical": settings.categorical}
-    return examine(stream, settings.target, division=division, ranks=ranks, **names)
+    names = {"drop": settings.drop, "keep": settings.keep, "categorical": settings.categorical}
+    return examine(stream, settings.target, task=settings.task, division=division, ranks=ranks, **names)
 
 
 def _holds_out(early_stopping: bool | str) -> bool:

@@ -1,10 +1,10 @@
 """`fracdnn train`: from a table to a model file."""
 
 import hashlib
-import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,47 +15,29 @@ import typer
 from fracdnn.cli import streamed
 from fracdnn.cli.checkpoints import choose_checkpoint, files_of, say_resumed, space_checkpoints
 from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import scores, shown
-from fracdnn.cli.options import check_encoding
-from fracdnn.cli.ranks import TIMEOUT, check_ranks, check_timeout, process_group
-from fracdnn.cli.remarks import ids_among, on_ids, on_outliers, on_rows, on_target
-from fracdnn.cli.results import write_results
+from fracdnn.cli.metrics import scores
+from fracdnn.cli.ranks import check_ranks, process_group
+from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
+from fracdnn.cli.results import tell, write_results
+from fracdnn.cli.runs import UNFINISHED, Places, check_checkpoint, finished, locked, training_record
 from fracdnn.cli.search import Search, search
+from fracdnn.cli.settings import Settings, check_settings
+from fracdnn.cli.termination import exit_code
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.encodings import UTF_8
-from fracdnn.tabular.memory import bytes_of
+from fracdnn.tabular.ids import Numbering, left_out_ids
 from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
 from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.reading import read_table
-from fracdnn.tabular.words import check_columns, listed
+from fracdnn.tabular.words import check_columns
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
 if TYPE_CHECKING:
     import polars as pl
 
-TASKS = ("auto", "classification", "regression")
 # A warning of scikit-learn's, which `on_rows` gives before the training.
 _TOLD_BEFORE = "The number of unique classes is greater than"
-
-
-@dataclass
-class Settings:
-    """What `train` does beside the estimator's own parameters, which are in `parameters`."""
-
-    target: str
-    task: str = "auto"
-    test_fraction: float = 0.2
-    drop: list[str] = field(default_factory=list)
-    categorical: list[str] = field(default_factory=list)
-    search: bool = False
-    jobs: int = 1
-    memory_limit: str | float | None = None
-    encoding: str = UTF_8
-    timeout: float = TIMEOUT
-    parameters: dict[str, Any] = field(default_factory=dict)
-    spaces_checkpoints: bool = False
 
 
 @dataclass
@@ -83,36 +65,74 @@ class _Prepared:
     test_rows: list[int]
 
 
-def train(source: str, settings: Settings, *, out: Path | None, run: Path | None, quiet: bool, as_json: bool) -> None:
+def train(source: str, settings: Settings, places: Places, *, quiet: bool, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
-    _check_settings(settings)
-    checkpoint = choose_checkpoint(settings.parameters, out, run)
-    settings.spaces_checkpoints = run is not None and "checkpoint_every" not in settings.parameters
-    with process_group(settings.timeout) as ranks:
-        with ranks.together("looking at the table"):
-            is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
-            _check_ranks(source, settings, ranks)
-        ranks.check_same(options=repr((settings, out, run)))
-        is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-        learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
-        paths: dict[str, str] = {}
-        with ranks.together("writing the model"):
+    check_settings(settings)
+    own = choose_checkpoint(settings.parameters, places.out, places.run)
+    settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
+    checkpoint = settings.parameters.get("checkpoint")
+    with process_group(settings.timeout) as ranks, ExitStack() as held:
+        record, model = {}, None
+        with ranks.together("looking at the places"):
             if ranks.is_first:
-                learned.model.details["left_out"] = _why_left_out(learned.model, settings)
-                paths = _finish(learned, source, out, run, as_json)
-        is_out_of_time = learned.model.estimator.history_.status == "time limit"
-        if checkpoint is not None and not (learned.interrupted or is_out_of_time) and ranks.is_first:
-            for file in files_of(checkpoint):
-                file.unlink(missing_ok=True)
-    if is_out_of_time:
+                places.check(source, checkpoint and Path(checkpoint))
+                if places.run is not None:
+                    held.enter_context(locked(places.run))
+                record = training_record(source, settings.document())
+                if settings.parameters.get("resume") and not (own and files_of(own)):
+                    model = finished(places.models[-1], record)
+        if ranks.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
+            if model is not None:
+                _say_finished(model, places, quiet, as_json)
+            return
+        _train(source, settings, places, own, record, ranks, quiet=quiet, as_json=as_json)
+
+
+def _say_finished(model: TableModel, places: Places, quiet: bool, as_json: bool) -> None:
+    say(f"the training is finished: {places.models[-1]}; --start-over in place of --resume trains again", quiet)
+    paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
+    tell(model.details["summary"], paths, as_json)
+
+
+def _train(
+    source: str,
+    settings: Settings,
+    places: Places,
+    own: Path | None,
+    record: dict[str, Any],
+    ranks: Ranks,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Train and write; of the checkpoints, our `own` ones go when it is done."""
+    checkpoint, resumes = settings.parameters.get("checkpoint"), bool(settings.parameters.get("resume"))
+    with ranks.together("looking at the table"):
+        if ranks.is_first:
+            check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
+        is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
+        _check_ranks(source, settings, ranks)
+    ranks.check_same(options=repr((settings, places)))
+    is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
+    learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
+    paths: dict[str, str] = {}
+    with ranks.together("writing the model"):
+        if ranks.is_first:
+            learned.model.details.update(left_out=_why_left_out(learned.model, settings), training=record)
+            paths = _finish(learned, source, places, as_json)
+    status = learned.model.estimator.history_.status
+    if own is not None and status not in UNFINISHED and ranks.is_first:
+        for file in files_of(own):
+            file.unlink(missing_ok=True)
+    if status == "time limit":
         say(f"the time is over; {_then(learned.model.estimator)}", quiet)
     if learned.interrupted:
         _say_interrupted(learned.model.estimator, paths, quiet)
     if learned.interrupted or learned.search_cut_short:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
 
 
-def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, as_json: bool) -> dict[str, str]:
+def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dict[str, str]:
     """Write the model and tell of it; where it is."""
     estimator = learned.model.estimator
     summary = learned.summary | {
@@ -123,8 +143,11 @@ def _finish(learned: Learned, source: str, out: Path | None, run: Path | None, a
     }
     learned.model.details.update(source=source, summary=summary, versions=versions())
     held_out = learned.test_table, learned.y_test
-    paths = write_results(learned.model, *held_out, out=out, run=run, interrupted=learned.interrupted)
-    _tell(summary, paths, as_json)
+    remedy = f"make room, then {_then(estimator)}"
+    paths = write_results(
+        learned.model, *held_out, out=places.out, run=places.run, interrupted=learned.interrupted, remedy=remedy
+    )
+    tell(summary, paths, as_json)
     return paths
 
 
@@ -141,18 +164,22 @@ def _then(estimator: Any) -> str:
 
 
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
-    table, y, task = _examined(read_table(source, settings.encoding), settings, quiet)
+    whole = read_table(source, settings.encoding)
+    table, y, task = _examined(whole, settings, quiet)
     features = table.drop(settings.drop)
+    asked = (*settings.keep, *settings.categorical)
+    numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     train_rows, test_rows = _split(y, task, settings)
     learned, tested = features[train_rows], features[test_rows]
-    preparation, notes = Preparation.of(learned, categorical=settings.categorical, tested=tested)
-    for note in (*notes, *_remarks(y[train_rows], len(test_rows), task, settings)):
+    preparation, notes = Preparation.of(
+        learned, categorical=settings.categorical, tested=tested, ids=left_out_ids(numberings)
+    )
+    ids = [n for n, each in numberings.items() if each and n in preparation.names and each.differs_in_each_row]
+    remarks = _remarks(y[train_rows], len(test_rows), task, settings) + on_ids(ids, len(train_rows))
+    for note in (*notes, *remarks):
         say(note, quiet)
     # All rows at once, so that a message names the row of the table.
     X = preparation.transform(features, new_categories="ignore")
-    numbers = preparation.number_names
-    for remark in on_ids(ids_among(numbers, X[train_rows, : len(numbers)]), len(train_rows)):
-        say(remark, quiet)
     return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
 
 
@@ -245,37 +272,9 @@ def _digest(table: _Prepared) -> bytes:
     return b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts)
 
 
-def _check_settings(settings: Settings) -> None:
-    if settings.task not in TASKS:
-        raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
-    if not 0 <= settings.test_fraction < 1:
-        raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
-    if settings.memory_limit is not None:
-        try:
-            bytes_of(settings.memory_limit)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--memory-limit") from None
-    if settings.jobs == 0:
-        raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    check_timeout(settings.timeout)
-    check_encoding(settings.encoding)
-    device = str(settings.parameters.get("device", "auto"))
-    if device != "auto":
-        try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
-            raise typer.BadParameter(str(error).splitlines()[0], param_hint="--device") from None
-    for kind in (FractionalClassifier, FractionalRegressor):  # the task is not known yet
-        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_constraints}
-        try:
-            kind(**known)._validate_params()
-        except ValueError as error:
-            raise typer.BadParameter(str(error).replace(f" of {kind.__name__}", "")) from None
-
-
 def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
     """The columns beside the target, the target, and the task."""
-    check_columns((*settings.drop, *settings.categorical), table.columns)
+    check_columns((*settings.drop, *settings.keep, *settings.categorical), table.columns)
     check_target_name(settings.target, [name for name in table.columns if name not in settings.drop])
     others, values, n_missing = split_target(table, settings.target)
     task = task_of(values) if settings.task == "auto" else settings.task
@@ -365,35 +364,3 @@ def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks, quiet: bool) -
         if not interrupted and not str(warning.message).startswith(_TOLD_BEFORE):
             say(f"warning: {warning.message}", False)
     return interrupted
-
-
-def _tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps({**summary, **paths}))
-        return
-    name = "accuracy" if summary["task"] == "classification" else "R2"
-    for part in ("training", "test"):
-        if summary[part]:
-            value = summary[part][name]
-            text = "-" if value is None else f"{value:.4f}"
-            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {text}")
-    typer.echo(_compared(summary))
-    typer.echo(f"order: {summary['order']:.4g} ({'learned' if summary['order_learned'] else 'fixed'})")
-    if summary["left_out"]:
-        typer.echo(f"columns left out: {listed(summary['left_out'])}")
-    for what, path in paths.items():
-        typer.echo(f"{what}: {path}")
-
-
-def _compared(summary: dict[str, Any]) -> str:
-    """The model beside the simplest there is, on the rows held out, else on all."""
-    part, baseline = "test" if summary["test"] else "training", summary["baseline"]
-    if summary["task"] == "classification":
-        balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
-        most = f"always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
-        loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
-        shares = f"always the shares of the classes: {shown(baseline['log_loss'])}"
-        error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
-        return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
-    error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"
-    return f"{error}; always the mean, {shown(baseline['mean'])}: {shown(baseline['RMSE'])}"

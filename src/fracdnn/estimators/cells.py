@@ -96,6 +96,10 @@ def _columns(X: Any) -> tuple[Any, list[tuple[str, Any]] | None]:
     """
     pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
     if pandas is not None and isinstance(X, pandas.DataFrame):
+        if not X.columns.is_unique:
+            name = X.columns[X.columns.duplicated()][0]
+            n = int((X.columns == name).sum())
+            raise InvalidArgumentError(f"X must have each column once, got {name!r} {n} times; rename or remove one")
         if all(dtype.kind in _NUMBERS for dtype in X.dtypes):
             return X, None
         return X, [(repr(name), _pandas_column(X.iloc[:, j], name, pandas)) for j, name in enumerate(X.columns)]

@@ -14,9 +14,10 @@ from fracdnn.files import write_whole
 from fracdnn.report.calibration import reliability_plot
 from fracdnn.report.confusion import confusion_plot
 from fracdnn.report.dependence import dependence_plot
+from fracdnn.report.dominance import warning
 from fracdnn.report.flow import flow_plot
 from fracdnn.report.headline import headline, tiles
-from fracdnn.report.importance import importance_plot, measured
+from fracdnn.report.importance import Importances, importance_plot, measured
 from fracdnn.report.memory import memory_plot
 from fracdnn.report.network import network_facts
 from fracdnn.report.planes import region_plot
@@ -53,12 +54,14 @@ def write_report(
     2,000 samples, and what takes long is measured on as few as its caption says; the figures at the top count all.
     """
     subject = subject_of(estimator, X, y, columns)
-    plots = _plots(subject, left_out or {})
-    page = _page(subject, title, plots, _tables(subject, details or {}, trained_with or {}))
+    importances = measured(subject)
+    plots = _plots(subject, importances, left_out or {})
+    tables = _tables(subject, details or {}, trained_with or {})
+    page = _page(subject, title, warning(subject, importances), plots, tables)
     return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
-def _page(subject: Subject, title: str, plots: list[Plot], tables: dict[str, dict[str, str]]) -> str:
+def _page(subject: Subject, title: str, warned: str, plots: list[Plot], tables: dict[str, dict[str, str]]) -> str:
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
@@ -71,6 +74,7 @@ def _page(subject: Subject, title: str, plots: list[Plot], tables: dict[str, dic
         kind="Classification" if subject.classifies else "Regression",
         style=_resource("report.css"),
         headline=headline(subject),
+        warned=warned,
         tiles=tiles(subject),
         plots=plots,
         tables=tables,
@@ -80,14 +84,14 @@ def _page(subject: Subject, title: str, plots: list[Plot], tables: dict[str, dic
     )
 
 
-def _plots(subject: Subject, left_out: Mapping[str, str]) -> list[Plot]:
+def _plots(subject: Subject, importances: Importances, left_out: Mapping[str, str]) -> list[Plot]:
     """What there is to see of this model and these samples, the most important first."""
     history, n_members = subject.estimator.history_, len(subject.estimator.members_)
     if subject.classifies:
         answers = [confusion_plot(subject), reliability_plot(subject), *ranking_plots(subject)]
     else:
         answers = [prediction_plot(subject), residual_plot(subject)]
-    importances, regions = measured(subject), region_plot(subject)
+    regions = region_plot(subject)
     # Regions show all that there is to one or two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
     reasons = [importance_plot(subject, importances), depends, _without_plot("left-out", "Columns left out", left_out)]

@@ -75,41 +75,13 @@ class Commas:
 
 
 @dataclass(frozen=True)
-class Course:
-    """Whether numbers are whole, and whether each is larger than the one before, or each smaller; the ends, if any."""
-
-    is_whole: bool
-    rises: bool
-    falls: bool
-    ends: tuple[float, ...]
-
-    @classmethod
-    def of(cls, numbers: np.ndarray) -> "Course":
-        steps = np.diff(numbers)
-        ends = (float(numbers[0]), float(numbers[-1])) if len(numbers) else ()
-        return cls(bool((numbers == np.round(numbers)).all()), bool((steps > 0).all()), bool((steps < 0).all()), ends)
-
-    def merged(self, other: "Course") -> "Course":
-        if not (self.ends and other.ends):
-            return self if self.ends else other
-        rises, falls = self.ends[1] < other.ends[0], self.ends[1] > other.ends[0]
-        return Course(
-            self.is_whole and other.is_whole,
-            self.rises and other.rises and rises,
-            self.falls and other.falls and falls,
-            (self.ends[0], other.ends[1]),
-        )
-
-
-@dataclass(frozen=True)
 class Numbers:
-    """The numbers of a column and their course, how many cells to learn from are none, and of all rows those that are
+    """The numbers of a column, how many cells to learn from are none, and of all rows those that are
     none, the first of them, and the first that is not finite.
     """
 
     moments: Moments
     quantiles: Quantiles
-    course: Course
     commas: Commas
     learned_strays: int
     strays: Strays
@@ -120,7 +92,6 @@ class Numbers:
         return Numbers(
             self.moments.merged(other.moments),
             self.quantiles.merged(other.quantiles),
-            self.course.merged(other.course),
             self.commas.merged(other.commas),
             self.learned_strays + other.learned_strays,
             self.strays.merged(other.strays),
@@ -133,7 +104,6 @@ class Numbers:
         return cls(
             Moments.from_document(document["moments"]),
             Quantiles.from_document(document["quantiles"]),
-            Course(**{**document["course"], "ends": tuple(document["course"]["ends"])}),
             Commas(**document["commas"]),
             document["learned_strays"],
             _strays(document["strays"]),
@@ -273,8 +243,7 @@ def _numbers(column: "pl.Series", learned: "pl.Series", places: Places) -> Numbe
     numbers = numbers[np.isfinite(numbers)]
     commas = Commas.of(column.filter(learned & ~bad))
     counts = int((bad & learned).sum()), Strays.of(strays)
-    found = Moments.of(numbers[:, None]), Quantiles.of(numbers), Course.of(numbers)
-    return Numbers(*found, commas, *counts, bad_cell, infinite)
+    return Numbers(Moments.of(numbers[:, None]), Quantiles.of(numbers), commas, *counts, bad_cell, infinite)
 
 
 def _categories(kept: "pl.Series") -> tuple[tuple[str, int], ...] | None:

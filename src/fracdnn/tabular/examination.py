@@ -12,6 +12,7 @@ import torch
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.cells import parsed
 from fracdnn.tabular.columns import Cell, ColumnReader, ColumnSummary, Places
+from fracdnn.tabular.ids import Numbering
 from fracdnn.tabular.model import check_target_name, target_column
 from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.statistics import TableStatistics
@@ -125,6 +126,7 @@ def examine(
     task: str = "auto",
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    keep: Sequence[str] = (),
     division: Division | None = None,
     ranks: Ranks | None = None,
 ) -> ExaminedTable:
@@ -134,16 +136,19 @@ def examine(
     to the last bit what one would get.
     """
     division, ranks = division or Division(), ranks or Alone()
-    settings = (target, task, tuple(drop), tuple(categorical), division)
+    settings = (target, task, tuple(drop), tuple(categorical), tuple(keep), division)
     ranks.check_same(table=repr(stream.spans), settings=repr(settings))
-    check_columns((*drop, *categorical), list(stream.schema))
+    check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     features = {name: kind for name, kind in stream.schema.items() if name not in (*drop, target)}
-    summary, counts = _read(stream, _Reader(features, stream.schema, target, categorical, division), ranks)
+    may_be_ids = [name for name in features if name not in (*keep, *categorical)]
+    reader = _Reader(features, stream.schema, target, categorical, may_be_ids, division)
+    summary, counts = _read(stream, reader, ranks)
     sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
     _check_rows(stream, sizes, n_rows, target)
     found = summary.target.found(target, task)
-    statistics = TableStatistics(features, summary.columns, lambda cell: _place(stream, n_rows, cell))
+    numberings = dict(zip(may_be_ids, summary.numberings, strict=True))
+    statistics = TableStatistics(features, summary.columns, numberings, lambda cell: _place(stream, n_rows, cell))
     preparation, notes = statistics.preparation()
     content = f"{statistics.digest()} {found.digest()} {sizes.tolist()} {division}"
     return ExaminedTable(
@@ -152,7 +157,7 @@ def examine(
         found,
         preparation,
         notes,
-        statistics.ids(),
+        statistics.ids(preparation),
         statistics.standardization(preparation),
         sizes,
         int(counts[:, len(ROLES)].sum()),
@@ -166,15 +171,19 @@ class _Summary:
 
     columns: tuple[ColumnSummary, ...]
     target: TargetSummary
+    numberings: tuple[Numbering | None, ...]
 
     def merged(self, other: "_Summary") -> "_Summary":
         columns = tuple(mine.merged(theirs) for mine, theirs in zip(self.columns, other.columns, strict=True))
-        return _Summary(columns, self.target.merged(other.target))
+        both = zip(self.numberings, other.numberings, strict=True)
+        numberings = tuple(mine and theirs and mine.merged(theirs) for mine, theirs in both)
+        return _Summary(columns, self.target.merged(other.target), numberings)
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "_Summary":
         columns = tuple(ColumnSummary.from_document(each) for each in document["columns"])
-        return cls(columns, TargetSummary.from_document(document["target"]))
+        numberings = tuple(each and Numbering.from_document(each) for each in document["numberings"])
+        return cls(columns, TargetSummary.from_document(document["target"]), numberings)
 
 
 class _Reader:
@@ -186,11 +195,13 @@ class _Reader:
         schema: "pl.Schema",
         target: str,
         categorical: Sequence[str],
+        may_be_ids: Sequence[str],
         division: Division,
     ) -> None:
         self._columns = {name: ColumnReader(kind, name in categorical) for name, kind in features.items()}
         self._target, self._about = target, TargetReader(target, schema[target])
         self._schema, self._division = schema, division
+        self._may_be_ids = dict.fromkeys(may_be_ids, True)
 
     def read(self, piece: Piece) -> tuple[_Summary, np.ndarray]:
         """Of a piece, and its numbers of rows: of each role, and without a target."""
@@ -204,18 +215,28 @@ class _Reader:
             places = Places(piece.number, counts.sum() + 1 + known.arg_true().to_numpy())
             roles[~known.to_numpy()] = len(ROLES)
             counts += np.bincount(roles, minlength=len(counts))
-            tree.add_part(number, self._summary(frame.filter(known), roles[known.to_numpy()], places))
+            numberings = self._numberings(frame)
+            tree.add_part(number, self._summary(frame.filter(known), roles[known.to_numpy()], places, numberings))
         if not tree.nodes:
             nothing = pl.DataFrame(schema=self._schema)
-            tree.add_part(0, self._summary(nothing, np.empty(0), Places(piece.number, np.empty(0))))
+            places = Places(piece.number, np.empty(0))
+            tree.add_part(0, self._summary(nothing, np.empty(0), places, self._numberings(nothing)))
         return tree.root(), counts
 
-    def _summary(self, frame: "pl.DataFrame", roles: np.ndarray, places: Places) -> _Summary:
+    def _numberings(self, frame: "pl.DataFrame") -> tuple[Numbering | None, ...]:
+        """Of all rows, also those without a target; a column that has turned out to hold no ids is not tried again."""
+        found = {name: Numbering.of(frame[name]) if may_be else None for name, may_be in self._may_be_ids.items()}
+        self._may_be_ids = {name: numbering is not None for name, numbering in found.items()}
+        return tuple(found.values())
+
+    def _summary(
+        self, frame: "pl.DataFrame", roles: np.ndarray, places: Places, numberings: tuple[Numbering | None, ...]
+    ) -> _Summary:
         import polars as pl
 
         learned = pl.Series(roles < ROLES.index("test"))
         columns = tuple(reader.summary(frame[name], learned, places) for name, reader in self._columns.items())
-        return _Summary(columns, self._about.summary(target_column(frame, self._target), learned))
+        return _Summary(columns, self._about.summary(target_column(frame, self._target), learned), numberings)
 
 
 def _read(stream: TableStream, reader: _Reader, ranks: Ranks) -> tuple[_Summary, np.ndarray]:

@@ -17,7 +17,7 @@ from fracdnn.extras import require
 from fracdnn.tabular.cells import has_no_text, missing_as_null, numbers_in
 from fracdnn.tabular.dates import may_be_dates, seconds_in
 from fracdnn.tabular.preparation import Preparation
-from fracdnn.tabular.words import listed, nearest, quoted
+from fracdnn.tabular.words import check_unique, listed, nearest, quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,6 +83,7 @@ def as_polars(table: Any) -> "pl.DataFrame":
     if isinstance(table, pl.DataFrame):
         return table
     if hasattr(table, "columns") and hasattr(table, "iloc"):  # pandas, without needing pyarrow
+        check_unique([str(name) for name in table.columns], "the frame")
         return pl.DataFrame({str(name): _with_nones(table[name]) for name in table.columns}, strict=False)
     return pl.DataFrame(table)
 

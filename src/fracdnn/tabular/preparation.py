@@ -37,6 +37,7 @@ from fracdnn.tabular.dates import (
     parts_of,
     seconds_in,
 )
+from fracdnn.tabular.ids import is_named_id
 from fracdnn.tabular.words import check_columns, listed, nearest, quoted
 
 if TYPE_CHECKING:
@@ -111,17 +112,23 @@ class Preparation:
 
     @classmethod
     def of(
-        cls, table: "pl.DataFrame", *, categorical: Sequence[str] = (), tested: "pl.DataFrame | None" = None
+        cls,
+        table: "pl.DataFrame",
+        *,
+        categorical: Sequence[str] = (),
+        tested: "pl.DataFrame | None" = None,
+        ids: Mapping[str, str] | None = None,
     ) -> tuple["Preparation", list[str]]:
         """What the table's columns are, and a sentence for each that is left out, has cells that are, or holds dates.
 
-        Of rows that are only `tested`, cells that are no numbers or dates are looked at, and nothing else.
+        Of rows that are only `tested`, cells that are no numbers or dates are looked at, and nothing else. `ids` are
+        columns to leave out, and why (see `ids`).
         """
         tested = table.clear() if tested is None else tested
         found = {name: _column(table[name], tested[name], name in categorical) for name in table.columns}
         skipping = {name: date_strays if c.kind == "date" else strays_in for name, c in _skipping(found)}
         strays = {name: find(table[name]).append(find(tested[name])) for name, find in skipping.items()}
-        return prepared(found, {name: Strays.of(cells) for name, cells in strays.items()})
+        return prepared(found, {name: Strays.of(cells) for name, cells in strays.items()}, ids or {})
 
     @classmethod
     def from_document(cls, document: list[dict[str, Any]]) -> "Preparation":
@@ -197,8 +204,14 @@ class Preparation:
             self._encoder = encoder.fit(np.array([[each[0] for each in known]], dtype=object))
 
 
-def prepared(found: Mapping[str, Column | str], strays: "Mapping[str, Strays]") -> tuple[Preparation, list[str]]:
+def prepared(
+    found: Mapping[str, Column | str], strays: "Mapping[str, Strays]", ids: Mapping[str, str]
+) -> tuple[Preparation, list[str]]:
     """The columns that can be used, and sentences: the reason that was found for each other, and on stray cells."""
+    usable = [name for name, column in found.items() if isinstance(column, Column)]
+    others = [name for name in usable if name not in ids]
+    found = {**found, **{name: ids[name] for name in usable if name in ids and (others or is_named_id(name))}}
+    strays = {name: cells for name, cells in strays.items() if isinstance(found[name], Column)}
     columns = [column for column in found.values() if isinstance(column, Column)]
     left_out = {name: why for name, why in found.items() if isinstance(why, str)}
     notes = [f"column {quoted(name)} is left out: {why}" for name, why in left_out.items()]

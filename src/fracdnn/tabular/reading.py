@@ -11,14 +11,16 @@ import sys
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
 from fracdnn.tabular.encodings import UTF_8, Recoded, checked_encoding, guessed_encoding
+from fracdnn.tabular.words import check_unique
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,6 +129,9 @@ def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
         if ending == ".parquet":
             yield from pl.scan_parquet(source, glob=False).collect_batches(chunk_size=PART_ROWS)
         else:
+            # A name that occurs twice is made another one by what reads the sheet.
+            first = pl.read_excel(source, engine="calamine", has_header=False, read_options={"n_rows": 1})
+            check_unique([None if cell is None else str(cell) for row in first.rows() for cell in row], source)
             # The whole sheet decides on the type of a column, not its first hundred rows.
             yield pl.read_excel(source, engine="calamine", infer_schema_length=None)
 
@@ -136,7 +141,7 @@ def readable(source: str, ending: str) -> Iterator[None]:
     """Around what reads a file that is not text: its content must be what the ending promises."""
     try:
         yield
-    except OSError:
+    except (OSError, TableError):
         raise
     except Exception as error:
         # Polars and calamine raise many kinds.
@@ -176,7 +181,17 @@ def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
         raise _not_utf_8(first, source, "a byte of another encoding in line 1")
     if not heading.strip():
         raise TableError(f"{_name(source)} must begin with the names of the columns, got an empty line; check the file")
-    return heading, "\t" if ending.startswith(".tsv") else _separator(heading), rest
+    separator = "\t" if ending.startswith(".tsv") else _separator(heading)
+    _check_heading(heading, separator, _name(source))
+    return heading, separator, rest
+
+
+def _check_heading(heading: bytes, separator: str, table: str) -> None:
+    """Polars would make another name of one that occurs twice; a heading that it cannot read is an error later."""
+    import polars as pl
+
+    with suppress(pl.exceptions.PolarsError):
+        check_unique(pl.read_csv(heading, has_header=False, separator=separator, infer_schema=False).row(0), table)
 
 
 def _opened(source: str, ending: str) -> IO[bytes]:
@@ -206,7 +221,7 @@ def _blocks(stream: IO[bytes] | Recoded, source: str) -> Iterator[bytes]:
 
 def _read(stream: IO[bytes] | Recoded, source: str) -> bytes:
     try:
-        return stream.read(PART_BYTES)
+        return _piped() if stream is sys.stdin.buffer else stream.read(PART_BYTES)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TableError(f"{source} must be a whole gzip file, got one that is not ({error}); save it again") from None
     except UnicodeError as error:
@@ -215,6 +230,14 @@ def _read(stream: IO[bytes] | Recoded, source: str) -> bytes:
             f"{_name(source)} must be in {encoding}, got bytes that are not ({reason}); "
             f"pass another --encoding, or leave it out for UTF-8"
         ) from None
+
+
+def _piped() -> bytes:
+    """As much of standard input, in the portions of a pipe: one read of all would wait on while a signal is pending."""
+    found, pipe = bytearray(), cast(BufferedReader, sys.stdin.buffer)
+    while len(found) < PART_BYTES and (portion := pipe.read1(PART_BYTES - len(found))):
+        found += portion
+    return bytes(found)
 
 
 def _row_end(block: bytes) -> int:

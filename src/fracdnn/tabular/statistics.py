@@ -16,6 +16,7 @@ from fracdnn.exceptions import TableError
 from fracdnn.tabular.cells import Strays, are_numbers, is_usable, skips_text
 from fracdnn.tabular.columns import Cell, ColumnSummary, Dates, Numbers
 from fracdnn.tabular.dates import PARTS, date_features
+from fracdnn.tabular.ids import Numbering, left_out_ids
 from fracdnn.tabular.preparation import MOST_CATEGORIES, Column, Preparation, prepared, too_many_categories
 from fracdnn.tabular.summaries import Moments
 from fracdnn.tabular.words import quoted
@@ -29,11 +30,15 @@ class TableStatistics:
     """The columns of a table, from the rows to learn from; `place` says in words where a cell is."""
 
     def __init__(
-        self, schema: "Mapping[str, pl.DataType]", summaries: Sequence[ColumnSummary], place: Callable[[Cell], str]
+        self,
+        schema: "Mapping[str, pl.DataType]",
+        summaries: Sequence[ColumnSummary],
+        numberings: Mapping[str, Numbering | None],
+        place: Callable[[Cell], str],
     ) -> None:
         found = zip(schema.items(), summaries, strict=True)
         self._columns = {name: _ColumnStatistics(name, dtype, summary) for (name, dtype), summary in found}
-        self._place = place
+        self._numberings, self._place = numberings, place
 
     def preparation(self) -> tuple[Preparation, list[str]]:
         """As `Preparation.of`: what the columns are, and a sentence for each that is left out or has cells that are."""
@@ -43,7 +48,7 @@ class TableStatistics:
             for name, column in found.items()
             if isinstance(column, Column) and (column.skips_text or column.kind == "date")
         }
-        preparation, notes = prepared(found, strays)
+        preparation, notes = prepared(found, strays, left_out_ids(self._numberings))
         for column in preparation.columns:
             if column.kind == "number":
                 self._columns[column.name].check_cells(self._place, column.skips_text)
@@ -63,11 +68,12 @@ class TableStatistics:
         deviation = np.concatenate([*(each.deviation for each in number), spread, *(each.deviation for each in dates)])
         return Standardization.of_moments(torch.from_numpy(mean), torch.from_numpy(deviation))
 
-    def ids(self) -> list[str]:
-        """Columns with a different whole number in each row to learn from, as far as that is known: they rise or fall
-        from row to row, or there are no more of them than `Quantiles` keeps.
+    def ids(self, preparation: Preparation) -> list[str]:
+        """Columns in use with a different whole number in each row, as far as that is known: they rise or fall from row
+        to row, or there are no more of them than `Numbering` keeps.
         """
-        return [name for name, column in self._columns.items() if column.is_numbers and column.is_id]
+        found = self._numberings.items()
+        return [name for name, each in found if each and name in preparation.names and each.differs_in_each_row]
 
     def digest(self) -> str:
         """The same for the same table; another one has other sums."""
@@ -105,14 +111,6 @@ class _ColumnStatistics:
         if self.is_numbers or dates is None or not dates.moments.count[0]:
             return False
         return are_numbers(self.summary.cells - dates.learned_strays, self.summary.cells)
-
-    @property
-    def is_id(self) -> bool:
-        """Of a column of numbers."""
-        course, quantiles, rows = self.numbers.course, self.numbers.quantiles, self.summary.rows
-        if not course.is_whole or self.numbers.moments.count[0] < rows:
-            return False
-        return course.rises or course.falls or (not quantiles.rank_error and len(quantiles.values) == rows)
 
     def strays(self, kind: str) -> Strays:
         return (self.dates if kind == "date" else self.numbers).strays

@@ -2,6 +2,7 @@
 
 import difflib
 import reprlib
+from collections import Counter
 from collections.abc import Sequence
 
 from fracdnn.exceptions import TableError
@@ -15,6 +16,13 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
         lines = [f"the table must have the column {nearest(name, others)}" for name in missing[:3]]
         more = f" (and {len(missing) - 3} more)" if len(missing) > 3 else ""
         raise TableError("; ".join(lines) + more + f"; it has {listed(columns)}")
+
+
+def check_unique(names: Sequence[str | None], table: str) -> None:
+    """Every column must have a name of its own; those without one are told apart by their places."""
+    name, n = Counter(name for name in names if name).most_common(1)[0] if any(names) else ("", 0)
+    if n > 1:
+        raise TableError(f"{table} must have each column once, got {quoted(name)} {n} times; rename or remove one")
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

@@ -1,0 +1,290 @@
+"""Where commands write: never to what they read, one training at a time, and no training is lost by mistake."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fracdnn.cli.runs import LOCK, locked
+from tests.cli.commands import run, run_ranks
+from tests.cli.test_termination import started, wait_for
+
+QUICK = ["--target", "y", "--n-members", "1", "--max-iter", "20"]
+LONG = ["--max-iter", "100000", "--no-early-stopping", "--n-iter-no-change", "100000", "--checkpoint-every", "5"]
+
+
+def write_table(folder, name="t.csv", seed=0):
+    a, b = np.random.default_rng(seed).standard_normal((2, 200))
+    pl.DataFrame({"a": a, "b": b, "y": a - b}).write_csv(folder / name)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A table, its parts, settings, a run, and other names for the table."""
+    write_table(tmp_path)
+    (tmp_path / "parts").mkdir()
+    for number in range(2):
+        write_table(tmp_path, f"parts/{number}.csv", number)
+    (tmp_path / "s.toml").write_text("max_iter = 20\n", encoding="utf-8")
+    (tmp_path / "link.csv").symlink_to("t.csv")
+    (tmp_path / "hard.csv").hardlink_to(tmp_path / "t.csv")
+    assert run("train", "t.csv", *QUICK, "--run", "run", "-q", cwd=tmp_path).returncode == 0
+    return tmp_path
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+SAME = "must be no file that is read, got {}, which is {}; pass another place"
+INSIDE = "must lie outside of the table's folder parts, got {}; pass another place"
+
+
+def test_an_output_is_no_input(place):
+    absolute = place / "run" / ".." / "t.csv"
+    commands = [
+        (["predict", "run/model.fracdnn", "t.csv", "--out", "t.csv"], "--out", SAME.format("t.csv", "t.csv")),
+        (["predict", "run/model.fracdnn", "t.csv", "--out", absolute], "--out", SAME.format(absolute, "t.csv")),
+        (["predict", "run/model.fracdnn", "t.csv", "--out", "link.csv"], "--out", SAME.format("link.csv", "t.csv")),
+        (["predict", "run/model.fracdnn", "t.csv", "--out", "hard.csv"], "--out", SAME.format("hard.csv", "t.csv")),
+        (["predict", "run/model.fracdnn", "link.csv", "--out", "t.csv"], "--out", SAME.format("t.csv", "link.csv")),
+        (
+            ["predict", "run/model.fracdnn", "parts", "--out", "parts/1.csv"],
+            "--out",
+            SAME.format("parts/1.csv", "parts/1.csv"),
+        ),
+        (["predict", "run/model.fracdnn", "parts", "--out", "parts/2.csv"], "--out", INSIDE.format("parts/2.csv")),
+        (
+            ["report", "run", "--out", "run/model.fracdnn"],
+            "--out",
+            SAME.format("run/model.fracdnn", "run/model.fracdnn"),
+        ),
+        (["report", "run", "--out", "run/held-out.csv"], "--out", SAME.format("run/held-out.csv", "run/held-out.csv")),
+        (["report", "run", "--data", "t.csv", "--out", "link.csv"], "--out", SAME.format("link.csv", "t.csv")),
+        (["train", "t.csv", *QUICK, "--out", "hard.csv"], "--out", SAME.format("hard.csv", "t.csv")),
+        (["train", "t.csv", *QUICK, "--config", "s.toml", "--out", "s.toml"], "--out", SAME.format("s.toml", "s.toml")),
+        (
+            ["train", "run/held-out.csv", *QUICK, "--run", "run"],
+            "--run",
+            SAME.format("run/held-out.csv", "run/held-out.csv"),
+        ),
+        (
+            ["train", "t.csv", *QUICK, "--out", "m.fracdnn", "--checkpoint", "t.csv"],
+            "--checkpoint",
+            SAME.format("t.csv", "t.csv"),
+        ),
+        (["train", "parts", *QUICK, "--run", "parts/run"], "--run", INSIDE.format("parts/run/model.fracdnn")),
+        (["train", "parts", *QUICK, "--out", "parts/m.fracdnn"], "--out", INSIDE.format("parts/m.fracdnn")),
+        (
+            ["train", "t.csv", *QUICK, "--out", "m.fracdnn", "--checkpoint", "m.fracdnn"],
+            "--checkpoint",
+            "must be another file than the model, got m.fracdnn for both; pass another place",
+        ),
+        (
+            ["reproduce", "nonsmooth", "--quick", "--out", "out", "--perfume", "out/nonsmooth.json"],
+            "--out",
+            SAME.format("out/nonsmooth.json", "out/nonsmooth.json"),
+        ),
+    ]
+    (place / "out").mkdir()
+    (place / "out" / "nonsmooth.json").write_text("{}", encoding="utf-8")
+    before = content(place)
+    for command, option, message in commands:
+        done = run(*command, cwd=place)
+        assert (done.returncode, done.stderr) == (1, f"fracdnn: {option} {message}\n"), command
+        assert content(place) == before, command
+
+
+def test_an_output_is_not_what_a_pipe_or_a_redirection_reads(place):
+    before = content(place)
+    fracdnn = [sys.executable, "-m", "fracdnn"]
+    for command in ("predict run/model.fracdnn - --out t.csv < t.csv", "predict run/model.fracdnn t.csv >> t.csv"):
+        done = subprocess.run(f"{' '.join(fracdnn)} {command}", shell=True, cwd=place, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "--out must be no file that is read, got " in done.stderr
+        assert content(place) == before
+
+
+def test_other_places_are_good(place):
+    for out in ("p.csv", "run/p.csv", "parts/_p.csv"):
+        done = run("predict", "run/model.fracdnn", "parts", "--out", out, cwd=place)
+        assert done.returncode == 0, done.stderr
+    assert run("report", "run", "--out", "run/report.html", cwd=place).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "lost"), [(["--run", "full"], "full"), (["--out", "full/model.fracdnn"], "full/model.fracdnn")]
+)
+def test_a_full_disk_at_the_end_of_a_training_loses_nothing(where, lost, tmp_path):
+    """Long categories make the rows held out and the model larger than the limit on file sizes; checkpoints are not."""
+    rng = np.random.default_rng(0)
+    kind, a = rng.integers(0, 2, 60), rng.standard_normal(60)
+    texts = [letter * 700_000 for letter in "ab"]
+    pl.DataFrame({"kind": [texts[k] for k in kind], "a": a, "y": a + kind}).write_parquet(tmp_path / "t.parquet")
+    command = ["train", "t.parquet", *QUICK, "--n-bins", "0", *where, "--checkpoint-every", "3"]
+    done = run(*command, cwd=tmp_path, file_size=600_000)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"fracdnn: cannot write to {lost}: File too large")
+    assert done.stderr.endswith("; make room, then --resume goes on from full/model.ckpt\n")
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["model.ckpt"]
+    done = run(*command, "--resume", "--json", cwd=tmp_path)
+    assert "--resume goes on after iteration 18: full/model.ckpt" in done.stderr
+    assert json.loads(done.stdout)["iterations"] == 20
+    resumed = run("predict", "full/model.fracdnn", "t.parquet", cwd=tmp_path).stdout
+    assert run(*command[: -len(where) - 2], "--out", "whole.fracdnn", cwd=tmp_path).returncode == 0
+    assert run("predict", "whole.fracdnn", "t.parquet", cwd=tmp_path).stdout == resumed
+
+
+def test_a_full_disk_in_the_midst_of_a_training(tmp_path):
+    write_table(tmp_path)
+    done = run("train", "t.csv", *QUICK, "--run", "full", cwd=tmp_path, file_size=4000)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == "fracdnn: cannot write to full/model.ckpt: File too large; make room, or pass another place"
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "full").exists()
+
+
+def test_a_finished_run_is_not_trained_again(place):
+    before = content(place / "run")
+    command = ["train", "t.csv", *QUICK, "--run", "run"]
+    done = run(*command, "--resume", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        "fracdnn: the training is finished: run/model.fracdnn; --start-over in place of --resume trains again\n"
+    )
+    assert "R2 on the test rows (40): " in done.stdout
+    assert json.loads(run(*command, "--resume", "--json", cwd=place).stdout)["iterations"] == 20
+    assert [each.returncode for each in run_ranks(2, *command, "--resume", cwd=place)] == [0, 0]
+    assert content(place / "run") == before
+    write_table(place, seed=5)
+    for options, what in (([], "data"), (["--order", "0.3", "--drop", "a"], "data and drop and order")):
+        done = run(*command, *options, "--resume", cwd=place)
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"fracdnn: run/model.fracdnn must be of this training to --resume it, got a finished one with other "
+            f"{what}; pass --start-over to replace it, or another place\n",
+        )
+    assert content(place / "run") == before
+    assert run(*command, "--start-over", "-q", cwd=place).returncode == 0
+    assert content(place / "run") != before
+
+
+@pytest.mark.parametrize("where", [["--run", "new"], ["--out", "new/model.fracdnn", "--checkpoint-every", "2"]])
+def test_a_checkpoint_is_gone_on_from_or_discarded_on_purpose(where, place):
+    command = ["train", "t.csv", *QUICK, *where]
+    assert run(*command, cwd=place, moment="9").returncode == 130
+    before = content(place / "new")
+    done = run(*command, "--order", "0.3", cwd=place)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "fracdnn: new/model.ckpt must not be lost, got a training that would replace it; pass --resume to go on from "
+        "it, --start-over to discard it, or another place\n",
+    )
+    done = run(*command, "--order", "0.3", "--resume", cwd=place)
+    assert done.returncode == 1
+    assert "new/model.ckpt must be a checkpoint of this training, got one with other " in done.stderr
+    assert content(place / "new") == before
+    done = run(*command, "--resume", "--start-over", cwd=place)
+    assert done.returncode == 2
+    assert "must go without --resume, got both; leave one out" in done.stderr
+    done = run(*command, "--order", "0.3", "--start-over", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["iterations"] == 20
+    assert not (place / "new" / "model.ckpt").exists()
+
+
+def test_two_trainings_at_once(place):
+    """The second is refused while the first is at work; where that was killed, its lock is taken over."""
+    command = ["train", "t.csv", *QUICK, *LONG, "--run", "two"]
+    with started(*command, cwd=place) as first:
+        wait_for((place / "two" / "model.ckpt").exists, first)
+        before = (place / "two" / LOCK).read_bytes()
+        assert json.loads(before)["pid"] == first.pid
+        for option in ([], ["--resume"], ["--start-over"]):
+            done = run(*command, *option, cwd=place)
+            assert (done.returncode, done.stderr) == (
+                1,
+                f"fracdnn: two must be of one training at a time, got that of process {first.pid} on "
+                f"{socket.gethostname()}; wait for it, or pass another --run\n",
+            )
+        assert (place / "two" / "model.ckpt").exists()
+        assert (place / "two" / LOCK).read_bytes() == before
+        first.send_signal(signal.SIGKILL)
+        first.wait(60)
+    assert (place / "two" / LOCK).exists()
+    done = run(*command, "--max-time", "1e-6", "--resume", cwd=place)
+    assert f"fracdnn: the lock of process {first.pid}, which is gone, is taken over: two/{LOCK}\n" in done.stderr
+    assert "--resume goes on after iteration " in done.stderr
+    assert done.returncode == 0
+    assert not (place / "two" / LOCK).exists()
+
+
+def test_locks_of_other_hosts_and_of_nobody(place):
+    command = ["train", "t.csv", *QUICK, "--run", "run"]
+    lock = place / "run" / LOCK
+    for text, who in ((json.dumps({"host": "elsewhere", "pid": 7}), "process 7 on elsewhere"), ("", "process ? on an")):
+        lock.write_text(text, encoding="utf-8")
+        done = run(*command, cwd=place)
+        assert done.returncode == 1
+        assert f"run must be of one training at a time, got that of {who}" in done.stderr
+        assert f"wait for it, or if it is gone, remove run/{LOCK}, or pass another --run" in done.stderr
+        assert lock.read_text(encoding="utf-8") == text
+    # A process of the same number that began at another time is another one.
+    lock.write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": "1"}), encoding="utf-8")
+    assert run(*command, "-q", cwd=place).returncode == 0
+
+
+def test_many_that_find_a_stale_lock_take_it_over_one_by_one(tmp_path):
+    """Each holds the lock for a moment; two at once would find the other's mark."""
+    (tmp_path / LOCK).write_text(json.dumps({"host": socket.gethostname(), "pid": 2**22 + 1}), encoding="utf-8")
+    children = []
+    for _ in range(8):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                with locked(tmp_path):
+                    (tmp_path / "mark").mkdir()  # fails where another is at work
+                    time.sleep(0.05)
+                    (tmp_path / "mark").rmdir()
+                code = 0
+            except FileExistsError:
+                code = 2
+            except BaseException:
+                code = 3  # refused
+            os._exit(code)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert set(codes) <= {0, 3}
+    assert 0 in codes
+
+
+def test_a_training_that_fails_leaves_no_folder(tmp_path):
+    write_table(tmp_path)
+    done = run("train", "t.csv", "--target", "z", "--run", "new", cwd=tmp_path)
+    assert done.returncode == 1
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = run("train", "t.csv", "--target", "y", "--run", "file", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "cannot write to file: File exists; pass another place, or make room" in done.stderr
+
+
+def test_ranks_share_one_lock(place):
+    done = run_ranks(2, "train", "t.csv", *QUICK, "--run", "ranks", cwd=place)
+    assert [each.returncode for each in done] == [0, 0], done[0].stderr
+    assert not (place / "ranks" / LOCK).exists()
+    (place / "ranks" / LOCK).write_text(json.dumps({"host": "elsewhere", "pid": 7}), encoding="utf-8")
+    done = run_ranks(2, "train", "t.csv", *QUICK, "--run", "ranks", cwd=place)
+    assert [each.returncode for each in done] == [1, 1]
+    assert "got that of process 7 on elsewhere" in done[0].stderr
+    assert done[1].stderr == ""
