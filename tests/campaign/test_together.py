@@ -215,9 +215,10 @@ def test_two_trainings_write_one_run(tmp_path):
     command = [sys.executable, "-m", "fracdnn", "train", str(tmp_path / "t.csv"), "--target", "y", "--quiet"]
     command += ["--max-iter", "5", "--width", "4", "--checkpoint-every", "1", "--run"]
     processes = [begun(*command, str(tmp_path / "run")) for _ in range(2)]
-    for process in processes:
-        _, complaint = process.communicate()
-        assert process.returncode == 0, complaint
+    complaints = [process.communicate()[1] for process in processes]
+    codes = sorted(process.returncode for process in processes)
+    assert codes in ([0, 0], [0, 1]), complaints  # one after the other, or one is refused
+    assert codes == [0, 0] or "must be of one training at a time" in "".join(complaints)
     alone = begun(*command, str(tmp_path / "alone"))
     alone.communicate()
     say_tried("one run by two processes", 2)
