@@ -15,7 +15,7 @@ from fracdnn.memory.segments import segment_length
 from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.panels import Weights, points
+from fracdnn.solver.panels import FASTEST, MORE_PARTS, Points, Weights, points
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.solver.segments import Repeatable
@@ -132,9 +132,17 @@ class Collocation:
             # Faster modes have died out before anybody sees them, at the end of the panel.
             count = bisect_right(self._sorted_rates, _FORGOTTEN / _number(panel.length))
             rates = self.weights.rates[:count]
-            fresh = cast(self.points.absorbed(rates, memory.length), memory.slopes) @ memory.slopes
+            absorbed = self._points_for(count, _number(memory.length)).absorbed(rates, memory.length)
+            fresh = cast(absorbed, memory.slopes) @ memory.slopes
             far = fresh if far is None else fresh + advance(rates, _resized(far, count), memory.length)
         return Memory(panel.states[:, -1], far, panel.slopes, panel.length)
+
+    def _points_for(self, count: int, length: float) -> Points:
+        """With a quadrature that resolves the fastest of so many modes on a panel of this length."""
+        if not count or self._sorted_rates[count - 1] * length <= FASTEST:
+            return self.points
+        finer = points(self.points.count, MORE_PARTS)
+        return finer.numpy() if self.in_numpy else finer.to(self._begin.device)
 
     def _modes(self, count: int) -> tuple[Array, Array]:
         """So many rates [K], and the kernel's weights [G, K + 1] of them and of t."""

@@ -26,13 +26,15 @@ from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import OutOfEvaluationsError, Problem, posed_problem
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
-from fracdnn.tracing import being_transformed
+from fracdnn.tracing import being_traced, being_transformed
 from fracdnn.validation import check_choice, check_count, check_flag, check_positive, check_times
 
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-7}
 # Calls of func that an adaptive solve may take, and more of them for a breakpoint.
-MAX_EVALUATIONS, _PER_BREAKPOINT = 200_000, 1_000
+MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
+# Of the times, below which their powers are no numbers any more; the longest is as much above 1.
+SHORTEST_SPAN = 1e-100
 # Of states on a fixed grid, from which it is worth a warning.
 _FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
 # Methods that predict and correct.
@@ -106,7 +108,7 @@ def fdeint(
     of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
     at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts.
     `max_evaluations` calls of func are the most that a solve may need before it is given up with `NotConvergedError`;
-    200,000 and 1,000 for each breakpoint on an adaptive grid unless given, without a limit on others. A func whose
+    100,000 and 1,000 for each breakpoint on an adaptive grid unless given, without a limit on others. A func whose
     values scatter more than the tolerances allow for is solved as well as they can be, with `NoisyFunctionWarning`.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
@@ -176,6 +178,12 @@ class _Request:
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
         times = check_times(t)
+        span = 1.0 if being_traced() else float((times[-1] - times[0]).detach())
+        if not SHORTEST_SPAN <= span <= 1.0 / SHORTEST_SPAN:
+            raise InvalidArgumentError(
+                f"t must span between {SHORTEST_SPAN:g} and {1.0 / SHORTEST_SPAN:g}, got {span:g} from t[0] to t[-1]; "
+                f"measure time in another unit, in which the span is about 1"
+            )
         problem = posed_problem(func, start[0], order, start[1])
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)

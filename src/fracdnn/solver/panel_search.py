@@ -114,15 +114,26 @@ class PanelSearch(Search):
         if self._scheme.solver.moving is not None:
             error = error + _OF_MOVING * self._scheme.solver.moving
         self.note_slopes(sizes(self._panel.slopes))
-        allowed = self.tolerances.scale(self._panel.states)
+        largest = self._largest_that_counts(self._panel, fading)
+        allowed = self.tolerances.scale(largest[:, None])
         self.errors = error / allowed
         if self._memory.slopes is None or self._restarted:
-            self._reach = of.maximum(self._reach, sizes(self._panel.states))
+            self._reach = of.maximum(self._reach, largest)
             if norm(self.errors) <= 1.0:
                 error, reached = self._of_start(self._panel, fading), self.tolerances.scale(self._reach[:, None])
                 self.errors = of.maximum(self.errors, error / reached)
                 self._start_error = None if norm(error / allowed) <= 1.0 else error
         return norm(self.errors)
+
+    def _largest_that_counts(self, panel: Panel, fading: Fading) -> Array:
+        """Of the states [G, d]: those that are left of a pulse at the first output after it, if that is less."""
+        largest = sizes(panel.states)
+        if self._memory.slopes is None or not 0.0 < fading.wait < math.inf:
+            return largest
+        times = self._scheme.numbers([self._end, self._end + fading.wait])
+        at_end, later = self._scheme.remembered(self._memory, panel.begin, times).swapaxes(0, 1)
+        own = abs(panel.states[:, -1] - at_end)
+        return library(largest).minimum(largest, abs(later) + own)
 
     def _of_start(self, panel: Panel, fading: Fading) -> Array:
         """What is left, at the first output, of what func does before the panel's first point."""

@@ -21,7 +21,9 @@ from fracdnn.solver.arrays import Array, cast, library
 from fracdnn.tracing import outside_of_modes
 
 # Gauss's rule for the panel before: so many parts, each a quarter of the one before, with so many points.
-_PARTS, _PART_POINTS = 8, 12
+# More parts serve modes that are faster than so many times a panel's length can resolve.
+PARTS, MORE_PARTS, _PART_POINTS = 8, 24, 12
+FASTEST = 3e5
 MODES_TOLERANCE = 1e-12
 _NEAR = 1e-3  # distances after a panel, in its lengths, for which that rule is not fine enough
 _TINY = float(np.finfo(np.float64).tiny)
@@ -176,12 +178,12 @@ def constant_weights(orders: tuple[float, ...], count: int, shortest: float, lon
 
 
 @lru_cache(maxsize=32)
-def points(count: int) -> Points:
-    """Radau's points."""
-    return outside_of_modes(lambda: _made(count))
+def points(count: int, parts: int = PARTS) -> Points:
+    """Radau's points, with a quadrature of so many parts."""
+    return outside_of_modes(lambda: _made(count, parts))
 
 
-def _made(count: int) -> Points:
+def _made(count: int, parts: int) -> Points:
     from scipy.special import roots_jacobi  # takes long to import
 
     legendre = np.polynomial.legendre
@@ -190,7 +192,7 @@ def _made(count: int) -> Points:
     places = np.append(inner, 1.0)
     to_legendre = np.linalg.inv(legendre.legvander(places, count - 1))
     base, weights = legendre.leggauss(_PART_POINTS)
-    ends = np.concatenate([[0.0], 1.0 - 0.25 ** np.arange(1, _PARTS), [1.0]])
+    ends = np.concatenate([[0.0], 1.0 - 0.25 ** np.arange(1, parts), [1.0]])
     half = np.diff(ends) / 2.0
     fine = (ends[:-1, None] + half[:, None] * (1.0 + base)).ravel()
     at_fine = legendre.legvander(2.0 * fine - 1.0, count - 1) @ to_legendre
