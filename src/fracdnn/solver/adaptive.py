@@ -11,7 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,17 +29,20 @@ _FORGETTING = 0.75  # the power of time with which errors count up to the first 
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
+# Tolerances that errors of a start may come to at the first output, and the part of them below which it is given up.
+_OVERDRAWN, _STRICTEST = 100.0, 1e-6
 _JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 _MANY = 256  # components from which a stiff func is not solved for with a matrix
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
 # error is what limits the steps.
 _PATIENCE, _HEARD_PATIENCE, _LIMITED = 50, 10, 0.05
-_RECENT = 8  # steps that a longer one is held against
+_RECENT, _VARIES = 8, 10.0  # steps that a longer one is held against, and how much noise varies between them
 # A step longer by the first of these factors has a misfit that is larger by more than the second, unless that is noise:
 # which is no larger than this part of func, since what is larger is a function that jumps or is random. Noise varies by
 # some such factor from one step to the next.
 _LONGER, _MUCH_MORE, _LARGEST_NOISE, _NOISE_CAUTION = 8.0, 4.0, 0.02, 2.0
-_USUAL, _MOST = 0.9, 0.75  # the quantile of all components that is usual, and the part that has to agree
+# The quantile of all components that is usual, where there are so many, and the part of them that has to agree.
+_USUAL, _MANY_PARTS, _MOST = 0.9, 16, 0.75
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class Search(ABC):
     growth: ClassVar[float]  # of a step, at most
     # Whether a node's slope counts on both sides of it, so that a jump takes two nodes.
     slope_at_begin: ClassVar[bool]
+    listens: ClassVar[bool]  # for noise in func
 
     def __init__(self, problem: Problem, begin: torch.Tensor, span: float, spacing: Spacing) -> None:
         orders = problem.orders.detach()
@@ -100,14 +104,14 @@ class Search(ABC):
             problem.states.spread(spacing.rtol, "rtol").to(begin.device),
         )
         self.now = 0.0
-        self.noise: Array | None = None  # of func's values, where it is known; [G, d]
-        # Of the step tried last: errors in tolerances, and how far slopes are from what the step takes them for; the
-        # largest slopes so far; [G, d].
+        self.strictness = 1.0  # the part of the tolerances that errors may take, up to the first output
+        # Of the step tried last: errors in tolerances, how far slopes are from what the step takes them for, and their
+        # sizes; [G, d].
         self.errors: Array | None = None
         self.misfit: Array | None = None
         self.slope_sizes: Array | None = None
-        self._slopes_taken: Array | None = None
-        self._recent: deque[Array] = deque(maxlen=_RECENT)  # misfits of the steps taken last
+        self._recent: deque[tuple[Array, Array]] = deque(maxlen=_RECENT)  # misfits and sizes of the steps taken last
+        self._noise_part: Array | None = None  # of func's values, where it has noise
 
     @property
     @abstractmethod
@@ -127,15 +131,22 @@ class Search(ABC):
     def attempt(self, end: float, fading: "Fading") -> float:
         """The error of a step to that time, in tolerances; infinite or NaN where it cannot be made."""
 
-    def accept(self) -> None:
-        """Take the step that was tried last."""
-        self._slopes_taken = self.slope_sizes
+    def accept(self, part: float = 1.0) -> None:
+        """Take the step that was tried last, of whose error such a part counts."""
         if self.misfit is not None:
-            self._recent.append(self.misfit)
+            self._recent.append((self.misfit, self.slope_sizes))
 
     @abstractmethod
     def restart(self) -> None:
         """Forget what the next step would guess from those before: func jumps here."""
+
+    def overdrawn(self) -> float:
+        """Errors since a piece began, in tolerances at the end of the last step; 0 where nobody keeps account."""
+        return 0.0
+
+    def save(self) -> Callable[[], None]:
+        """What brings back the state of now; called where a piece begins."""
+        return lambda: None
 
     def why_so_short(self) -> str:
         """The reason and the remedy where no step is short enough; empty where they are not known."""
@@ -144,32 +155,37 @@ class Search(ABC):
     def heard_noise(self, longer: float) -> bool:
         """Whether func's own noise, rather than its shape, is what limits the steps of late; then it is noted.
 
-        A much longer step tells: it misses no more of a func that only scatters. Each component is held against its own
-        misfits of late, or, since noise varies, against what is usual for the others.
+        Noise goes on as it was, and a much longer step misses no more of it. Each component is held against its own
+        misfits of late, or, where there are many, against what is usual for the others, since noise varies.
         """
+        if len(self._recent) < _RECENT:
+            return False
+        recent = [misfit / slopes for misfit, slopes in self._recent]
+        of = library(recent[0])
+        overall = [float(of.quantile(parts, _USUAL)) for parts in recent]
         self.attempt(self.now + longer, Fading(1.0, math.inf))
-        if self._slopes_taken is None or self.errors is None or self.misfit is None:
+        if not max(overall) <= _VARIES * min(overall) or self.errors is None or self.misfit is None:
             return False
-        of, slopes = library(self.misfit), self._slopes_taken.clip(min=sys.float_info.min)
-        recent = of.amax(of.stack(list(self._recent)), 0)
-        usual = of.maximum(recent, float(of.quantile(recent / slopes, _USUAL)) * slopes)
-        limits = ~(self.errors <= 1.0)
-        scatters = int((limits & (self.misfit <= _MUCH_MORE * usual)).sum()) >= _MOST * int(limits.sum())
-        if not scatters or float(of.quantile(usual / slopes, 0.5)) > _LARGEST_NOISE:
+        usual = of.amax(of.stack(recent), 0)
+        if math.prod(usual.shape) >= _MANY_PARTS:
+            usual = usual.clip(min=float(of.quantile(usual, _USUAL)))
+        limits, longest = ~(self.errors <= 1.0), self.misfit / self.slope_sizes
+        scatters = int((limits & (longest <= _MUCH_MORE * usual)).sum()) >= _MOST * int(limits.sum())
+        if not scatters or float(of.quantile(usual, 0.5)) > _LARGEST_NOISE:
             return False
-        level = _NOISE_CAUTION * of.maximum(usual, of.where(limits, self.misfit, 0.0))
-        self.noise = level if self.noise is None else of.maximum(_NOISE_CAUTION * self.noise, level)
-        self.problem.note_noise(float(of.quantile(self.noise / slopes, 0.5)), self.begin + self.now)
+        level = _NOISE_CAUTION * of.maximum(usual, of.where(limits, longest, 0.0))
+        self._noise_part = level if self._noise_part is None else of.maximum(_NOISE_CAUTION * self._noise_part, level)
+        self.problem.note_noise(float(of.quantile(usual, 0.5)), self.begin + self.now)
         return True
 
-    def note_slopes(self, largest: Array) -> None:
-        """Of the step that is tried."""
-        taken = self._slopes_taken
-        self.slope_sizes = largest if taken is None else library(largest).maximum(taken, largest)
+    @property
+    def noise(self) -> Array | None:
+        """Of func's values at the sizes they have now, where it is known; [G, d]."""
+        return None if self._noise_part is None else self._noise_part * self.slope_sizes
 
-    def without_noise(self, misfit: Array) -> Array:
-        """A misfit, 0 where it is no more than func's noise."""
-        self.misfit = misfit
+    def without_noise(self, misfit: Array, slopes: Array) -> Array:
+        """A misfit, 0 where it is no more than the noise of slopes of these sizes."""
+        self.misfit, self.slope_sizes = misfit, slopes.clip(min=sys.float_info.min)
         return misfit if self.noise is None else library(misfit).where(misfit <= self.noise, 0.0, misfit)
 
 
@@ -207,6 +223,37 @@ def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> Fou
     )
 
 
+class _Account:
+    """Errors up to a piece's first output, which are measured by larger states than are left there of a pulse.
+
+    Where they turn out to be too large, the piece is solved again with a part of the tolerances.
+    """
+
+    def __init__(self, search: Search, piece: Piece, count: int) -> None:
+        self._search, self.count = search, count
+        self._restore = search.save()
+        self._first_output = piece.begin + piece.first_output
+        self._open = True
+
+    def is_overdrawn(self, end: float) -> bool:
+        """At the end of a step; then all is as it was when the piece began."""
+        if not self._open or end < self._first_output:
+            return False
+        overdrawn, strictness = self._search.overdrawn(), self._search.strictness
+        self._open, self._search.strictness = False, 1.0
+        if overdrawn <= _OVERDRAWN:
+            return False
+        if strictness < _STRICTEST:
+            raise NotConvergedError(
+                f"the start must be solved to the tolerances at the first output, t = "
+                f"{float(self._search.begin) + self._first_output:.6g}, got {overdrawn:.2g} of them; pass larger rtol "
+                f"and atol, or an earlier time in t as well"
+            )
+        self._restore()
+        self._search.strictness = 0.1 * _OVERDRAWN * strictness / overdrawn
+        return True
+
+
 class _StepsTaken:
     """The ends of the steps so far, and what makes them longer or shorter."""
 
@@ -229,6 +276,7 @@ class _StepsTaken:
     def over(self, piece: Piece) -> None:
         """Steps to the end of a piece; the first of them as if nothing had been before."""
         search, growth, first, tried_again = self._search, self._search.growth, True, False
+        account = _Account(search, piece, len(self.ends))
         step, end = min(piece.first_output, search.first_step(piece.end - piece.begin)), piece.begin
         while self.ends[-1] < piece.end:
             step = min(step, self._longest)
@@ -243,10 +291,16 @@ class _StepsTaken:
             if self._listens(step, error, piece):
                 continue
             power = _FORGETTING + search.smallest_order if first else search.power
+            part = 1.0
             if tried_again and not first and search.largest_order <= 1.0:  # func may jump
-                error, power = error * self._left_over(end), 1.0
+                part, power = self._left_over(end), 1.0
+            error *= part
             if error <= 1.0:
-                self._take(end)
+                self._take(end, part)
+                if account.is_overdrawn(end):
+                    del self.ends[account.count :]
+                    self.over(piece)
+                    return
                 step *= min(max(_factor(error, power), _SHRINK), growth)
                 growth, first, tried_again = search.growth, False, False
             else:
@@ -261,7 +315,7 @@ class _StepsTaken:
         # Far enough from the begin for a smooth func to be smooth on the longer step.
         if self._tried < self._patience or longer < _MUCH_MORE * step or longer > self.ends[-1] - piece.begin:
             return False
-        if not _LIMITED < error < math.inf:
+        if not self._search.listens or not _LIMITED < error < math.inf:
             return False
         heard = self._search.heard_noise(longer)
         self.n_rejected += 1
@@ -279,8 +333,8 @@ class _StepsTaken:
         kernel = (wait / self._span) ** (self._search.smallest_order - 1.0)
         return min(_JUMP_CAUTION * length / self._span * kernel, 1.0)
 
-    def _take(self, end: float) -> None:
-        self._search.accept()
+    def _take(self, end: float, part: float = 1.0) -> None:
+        self._search.accept(part)
         self._search.now = end
         self.ends.append(end)
 

@@ -6,7 +6,7 @@ from fracdnn.solver.arrays import Array, library, norm
 
 # Of changes that do not become this much shorter within a window of iterations, func's noise is taken to be the cause,
 # if they are this small a part of the states; longer ones are an iteration that does not converge.
-_STUCK, _SMALL = 0.5, 1e-2
+_STUCK, _LONGER, _SMALL = 0.5, 4.0, 1e-2
 
 
 def sizes(values: Array) -> Array:
@@ -54,7 +54,9 @@ class Progress:
         """Whether no component becomes better that is not done."""
         if len(self._lengths) < 2 * self._window:
             return False
-        return bool((done | (self._recent(0) > _STUCK * self._recent(1))).all())
+        recent, earlier = self._recent(0), self._recent(1)
+        # Changes that become longer may still lead somewhere.
+        return bool((done | ((recent > _STUCK * earlier) & (recent < _LONGER * earlier))).all())
 
     def is_stuck(self, done: Array, states: Array) -> bool:
         """Whether it stalls with little left, as with a func that has so much noise."""

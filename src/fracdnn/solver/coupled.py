@@ -14,7 +14,7 @@ import torch
 
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, library, norm
-from fracdnn.solver.convergence import Progress, is_finite, sizes
+from fracdnn.solver.convergence import Progress, component_sizes, is_finite, sizes
 from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration
 from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.problem import Problem
@@ -68,6 +68,7 @@ class CoupledSolver:
         self.noise: Array | None = None
         self.moving: Array | None = None
         self._jacobians: Array | None = None  # [S, n, n]
+        self._inverse: Array | None = None  # of the last system's matrix, where there is one
         self._at_solution = False
         self._dtype = problem.value.dtype
         self._epsilon = torch.finfo(self._dtype).eps
@@ -77,7 +78,7 @@ class CoupledSolver:
 
         A guess that is `close` is worth new Jacobians, the more so as the derivatives need them at the solution.
         """
-        self.moving = None
+        self.moving = self._inverse = None
         wanted = torch.is_grad_enabled() or being_transformed()
         dense = math.prod(system.known.shape) <= DENSE or being_transformed()
         with torch.no_grad():
@@ -89,6 +90,12 @@ class CoupledSolver:
             return found
         slopes = (self._attached if dense else self._attached_by_iteration)(system, *found)
         return system.states(slopes), slopes
+
+    def after(self, residual: Array) -> Array:
+        """What states [G, S, d] become of such a residual of the last system's equations: less of it in a stiff one."""
+        if self._inverse is None:
+            return residual
+        return _by_points(as_kind(self._inverse, residual) @ _flat(residual), residual)
 
     def note_noise(self, states: Array, time: torch.Tensor) -> None:
         """Tell the problem of states that func's noise kept moving; for the warning after a solve."""
@@ -137,6 +144,7 @@ class CoupledSolver:
                 ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
                 self.moving = None if ends else _left(done, progress.length, states)
+                self._inverse = inverse
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, slopes - _times(self._jacobians, change)
@@ -188,9 +196,13 @@ class CoupledSolver:
                 _, jacobians = self._with_jacobians(system.clock, states)
             matrix = _matrix(system.weights.detach().mT, jacobians.mT).T  # I − J W
 
+            # In units of each component, since factors of a matrix with entries of very different size lose digits.
+            unit = component_sizes(slopes) + 0.0 * slopes.detach()
+            matrix = matrix * _flat(unit).T / _flat(unit)
+
         def step(slopes: torch.Tensor) -> torch.Tensor:
             residual = slopes - self._problem.slopes(system.clock, system.states(slopes))
-            return _by_points(torch.linalg.solve(matrix, _flat(residual)), slopes)
+            return unit * _by_points(torch.linalg.solve(matrix, _flat(residual / unit)), slopes)
 
         return attached(step, slopes)
 

@@ -358,7 +358,7 @@ def _by_matrices(method: Exponential, request: _Request, precision: _Precision) 
         )
     nodes = request.grid(None)
     states = method.states(nodes)
-    Stability(request.problem, nodes, method.name).see(0, states[1:].unbind(0))
+    Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
     return interpolated(states, nodes, request.elapsed), nodes, 0
 
 

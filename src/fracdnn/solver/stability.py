@@ -6,7 +6,7 @@ maximum over all the past. (Source: Luchko, "Maximum principle for the generaliz
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -25,10 +25,20 @@ _MOST_STEPS = 1_000_000  # that are worth recommending
 
 
 class Stability:
-    """Sees the states of a method's nodes in order, and raises where they are not stable."""
+    """Sees the states of a method's nodes in order, and raises where they are not stable.
 
-    def __init__(self, problem: Problem, grid: Grid, method: str) -> None:
+    `slope` is that of a packed state, func's unless given.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        grid: Grid,
+        method: str,
+        slope: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
         self._problem, self._grid, self._method = problem, grid, method
+        self._slope = slope or problem.packed_slope
         self._window = problem.value.detach().unsqueeze(0)  # the last states that were seen
         self._number = 0  # of the last of them
         self._largest = torch.zeros_like(problem.value.detach())  # sizes before the window
@@ -62,7 +72,7 @@ class Stability:
         """Whether func pulls these components back, so fast that the steps are too long for it."""
         problem, first = self._problem, self._number + 1 - _WINDOW
         times = self._grid.clock.detach()[first : first + 2].unbind(0)
-        slopes = torch.stack([problem.packed_slope(time, state) for time, state in zip(times, states, strict=True)])
+        slopes = torch.stack([self._slope(time, state) for time, state in zip(times, states, strict=True)])
         pulls, moves = (slopes[1] - slopes[0]).double(), (states[1] - states[0]).double()
         swings = swings & (pulls.sign() * moves.sign() < 0)
         climbs = climbs & (slopes.sign() * states.sign() < 0).all(0)

@@ -23,6 +23,7 @@ class StepSearch(Search):
 
     growth = 2.5
     slope_at_begin = True
+    listens = False  # the misfits of so low an order are too much alike
 
     def __init__(self, method: Method, begin: torch.Tensor, clock: torch.Tensor, span: float, spacing: Spacing) -> None:
         super().__init__(method.problem, begin, span, spacing)
@@ -70,8 +71,8 @@ class StepSearch(Search):
     def state(self) -> torch.Tensor:
         return self._last.state
 
-    def accept(self) -> None:
-        super().accept()
+    def accept(self, part: float = 1.0) -> None:
+        super().accept(part)
         self._history.append(self._end, self._node.entry)
         self._last_step = self._end - self.now
         self._last, self._before = self._node, self._last
@@ -101,8 +102,8 @@ class StepSearch(Search):
                 new - ratio * (old - older) for new, (old, older) in zip(changes, _pairs(last, before), strict=True)
             ]
         slopes, states = (change.abs() for change in changes)
-        self.note_slopes(torch.maximum(node.entry.abs(), last.entry.abs()).to(torch.float64))
-        error = self.mass * part * self.without_noise(slopes)
+        sizes = torch.maximum(node.entry.abs(), last.entry.abs()).to(torch.float64)
+        error = self.mass * part * self.without_noise(slopes, sizes)
         if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
             error = torch.minimum(error, part * states)
         return error

@@ -58,7 +58,7 @@ class Problem:
     noise: Any = 0.0
     bound: Any = None
     breakpoints: tuple = ()
-    budget: int = 30_000
+    budget: int = 110_000
     options: dict = field(default_factory=dict)
 
 

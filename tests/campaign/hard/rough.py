@@ -37,7 +37,7 @@ def no_solution(case):
         return {"square": size * u**2, "exponential": size * m.exp(u), "reciprocal": -size / u}[what]
 
     # Each is over by x = 1 for the sizes that are drawn: comparison with order 1 and with the rate of the start.
-    return Problem(func, array(1.0), SHARES, None, answer="must refuse", budget=60_000)
+    return Problem(func, array(1.0), SHARES, None, answer="must refuse")
 
 
 @kind("bad start")
@@ -92,7 +92,7 @@ def sign(case):
     slides = bool(exact.min() == 0)
     peak = np.ones_like(exact)
     answer = "may refuse" if slides else "solve"
-    return Problem(func, array(1.0), SHARES, exact, scale=1.0, peak=peak, answer=answer, budget=60_000)
+    return Problem(func, array(1.0), SHARES, exact, scale=1.0, peak=peak, answer=answer)
 
 
 @kind("kink")

@@ -62,6 +62,11 @@ class Exponential(Scheme):
             self.problem.check_finite([node.state for node in nodes[begin:]], clock, begin)
         return torch.stack([node.state for node in nodes])
 
+    def whole_slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """A u + func(t, u) of a packed state."""
+        linear = self._rows(state) @ self._linear.detach().to(state).mT
+        return linear.reshape(state.shape) + self.problem.packed_slope(time, state)
+
     def _node(
         self, time: torch.Tensor, memory: torch.Tensor, newest: torch.Tensor, entries: list[torch.Tensor]
     ) -> Node:
