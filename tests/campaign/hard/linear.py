@@ -94,9 +94,7 @@ def diffusion(case):
 
     # A cell next to a node of a mode is small by cancellation: its neighbors' size counts.
     peak = np.broadcast_to(np.abs(exact).max(1, keepdims=True), exact.shape)
-    return Problem(
-        func, sizes @ modes, SHARES, exact, derivative=exact, start_scales=True, scale=scale, peak=peak
-    )
+    return Problem(func, sizes @ modes, SHARES, exact, derivative=exact, start_scales=True, scale=scale, peak=peak)
 
 
 @kind("spiral")

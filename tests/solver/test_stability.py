@@ -1,0 +1,87 @@
+"""Explicit steps that are too long for a stiff problem are refused, with remedies that work."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from fracdnn.exceptions import NotConvergedError
+from fracdnn.solver import fdeint
+
+EXPLICIT = ["adams", "pece", "euler", "l1"]
+
+
+def decay(rate):
+    return lambda t, u: -rate * u
+
+
+@pytest.mark.parametrize("method", EXPLICIT)
+@pytest.mark.parametrize(
+    ("order", "rate", "n_steps"), [(0.5, 50.0, 40), (0.9, 300.0, 100), (1.0, 100.0, 30), (0.3, 20.0, 25)]
+)
+@pytest.mark.parametrize("trajectory", [True, False])
+def test_steps_that_are_not_stable_are_refused(method, order, rate, n_steps, trajectory):
+    options = {"order": order, "method": method, "trajectory": trajectory}
+    message = (
+        f"steps must be shorter for method '{method}' to be stable, got .* pass the implicit method='trapezoidal' or"
+    )
+    with pytest.raises(NotConvergedError, match=message) as caught:
+        fdeint(decay(rate), 1.0, [0.0, 1.0], n_steps=n_steps, **options)
+    exact = fdeint(decay(rate), 1.0, [0.0, 1.0], order=order)[-1]  # no steps at all
+    for remedy in ("trapezoidal", "bdf2"):
+        found = fdeint(decay(rate), 1.0, [0.0, 1.0], order=order, method=remedy, n_steps=n_steps)[-1]
+        assert abs(found - exact) < 0.1
+    enough = re.search(r"n_steps=(\d+) or more", str(caught.value))
+    if enough and int(enough[1]) < 20_000:
+        found = fdeint(decay(rate), 1.0, [0.0, 1.0], n_steps=int(enough[1]), **options)
+        assert abs(float(found[-1] if trajectory else found) - exact) < 0.02
+
+
+def test_diffusion_on_many_cells():
+    cells = 200
+    start = torch.sin(math.pi * torch.arange(1, cells + 1, dtype=torch.float64) / (cells + 1))
+
+    def diffusion(t, u):
+        padded = torch.nn.functional.pad(u, (1, 1))
+        return (cells + 1) ** 2 * (padded[2:] - 2 * u + padded[:-2])
+
+    with pytest.raises(NotConvergedError, match="method='trapezoidal' or 'bdf2' with the same steps"):
+        fdeint(diffusion, start, [0.0, 1.0], order=0.6, n_steps=100)
+    found = fdeint(diffusion, start, [0.0, 1.0], order=0.6, n_steps=100, method="bdf2")[-1]
+    chosen = fdeint(diffusion, start, [0.0, 1.0], order=0.6)[-1]
+    torch.testing.assert_close(found, chosen, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", EXPLICIT)
+def test_a_small_component_explodes_beside_a_large_one(method):
+    start = torch.tensor([1e9, 1e-3], dtype=torch.float64)
+    with pytest.raises(NotConvergedError, match="to be stable"):
+        fdeint(
+            lambda t, u: torch.stack([0 * u[0], -200 * u[1]]), start, [0.0, 1.0], order=0.6, method=method, n_steps=20
+        )
+
+
+def test_an_exponential_step_that_is_not_stable():
+    linear = -torch.eye(2, dtype=torch.float64)
+    with pytest.raises(NotConvergedError, match="method 'exponential' to be stable"):
+        fdeint(decay(500.0), torch.ones(2, dtype=torch.float64), [0.0, 1.0], order=0.6, linear=linear, n_steps=30)
+
+
+@pytest.mark.parametrize("method", EXPLICIT)
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda t, u: 20.0 * u,  # grows by itself
+        lambda t, u: 1e3 * torch.cos(300 * t) - u,  # is pushed to and fro
+        lambda t, u: u.flip(0) * torch.tensor([-8.0, 8.0], dtype=u.dtype),  # turns
+        lambda t, u: 100.0 - u,
+    ],
+    ids=["growth", "forcing", "rotation", "charging"],
+)
+def test_what_the_problem_does_is_not_refused(func, method):
+    for order in (0.5, 1.0):
+        u = fdeint(
+            func, torch.tensor([1.0, 0.5], dtype=torch.float64), [0.0, 1.0], order=order, method=method, n_steps=64
+        )
+        assert bool(u.isfinite().all())
