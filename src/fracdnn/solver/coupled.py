@@ -21,6 +21,7 @@ from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
 DENSE = 2048  # unknowns up to which the matrix is dense
+_LARGEST = 1e-2  # part of a state that rounding is thought to move
 _ROUNDINGS = 100.0  # of all that is added up in an equation, which rounding may leave of its residual
 # Iterations after which changes that are no shorter are taken for func's noise: by Newton's method, and without it.
 _NEWTON_WINDOW, _WINDOW = 4, 10
@@ -59,13 +60,14 @@ class CoupledSolver:
 
     `enough` says, for states, which change of each component is small enough to end with; without it, it is rounding.
     `noise` is that of func's values for each component, [G, d], where it is known: changes that come of it end an
-    iteration. After a solve, `moving` says by how much the states still moved when func's noise stopped the iteration,
-    [G, d], and is None where it converged.
+    iteration. `acceptable` are changes that do where rounding keeps them from becoming smaller. After a solve, `moving`
+    says by how much the states still moved when func's noise stopped the iteration, [G, d]; None where it converged.
     """
 
     def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], Array] | None = None) -> None:
         self._problem, self._max_iterations, self._enough = problem, max_iterations, enough
         self.noise: Array | None = None
+        self.acceptable: Callable[[Array], Array] | None = None
         self.moving: Array | None = None
         self._jacobians: Array | None = None  # [S, n, n]
         self._inverse: Array | None = None  # of the last system's matrix, where there is one
@@ -140,7 +142,10 @@ class CoupledSolver:
                 rounding = _ROUNDINGS * self._epsilon * self._rounded(system, states, slopes, self._jacobians)
                 done |= (rate * progress.length <= goal) & (sizes(residual) <= sizes(rounding))
                 if slow and anew:
-                    done |= progress.length <= sizes(_by_points(abs(inverse) @ _flat(rounding), states))
+                    moved = sizes(_by_points(abs(inverse) @ _flat(rounding), states))
+                    done |= progress.length <= library(states).minimum(moved, _LARGEST * sizes(states))
+                    if self.acceptable is not None:
+                        done |= progress.length <= self.acceptable(states)
                 ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
                 self.moving = None if ends else _left(done, progress.length, states)

@@ -345,7 +345,8 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     nodes = request.grid(found)
     weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.tolerance))
     scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
-    scheme.solver.noise = None if found is None else search.noise
+    if found is not None:
+        scheme.solver.noise, scheme.solver.acceptable = search.noise, search.acceptable
     states = walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint)
     return states, nodes, found.n_rejected if found else 0
 

@@ -31,6 +31,8 @@ _ENOUGH = 3e-3  # of the tolerance, for iterates
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 _OF_SLOPES, _OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
+_OF_SINGULAR = 30.0  # how much more errors of a start count that is singular
+_CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
 _STEEP = 0.05  # power of 1/t from which func is said to grow toward a start
 
@@ -160,10 +162,15 @@ class PanelSearch(Search):
         """What a jump of func before the panel's first point would cost: slopes do not go on from the panel before."""
         if self._memory.slopes is None or self._restarted:
             return 0.0 * self._mass
+        # States that do not go on either are another root of the equations, or a layer that was passed over.
+        broken = abs(cast(self._to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
         gap = abs(cast(self._to_begin, panel.slopes) @ panel.slopes - self._memory.slopes[:, -1:])[:, 0]
         if self.noise is not None:
             gap = library(gap).where(gap <= _CONTINUED * self.noise, 0.0, gap)
-        return self._mass_of(length * float(self._scheme.points.places[0])) * gap
+            broken = library(gap).where(broken <= _CONTINUED * self._mass_of(length) * self.noise, 0.0, broken)
+        return library(gap).maximum(
+            self._mass_of(length * float(self._scheme.points.places[0])) * gap, _CONTINUITY * broken
+        )
 
     def _mass_of(self, length: float) -> Array:
         """The integral of the kernel over a panel, seen from where it is largest."""
@@ -199,7 +206,8 @@ class PanelSearch(Search):
 
     def overdrawn(self) -> float:
         """By the estimates of errors, which are those at the first output."""
-        return norm(self._spent / self.tolerances.scale(self._memory.state[:, None]))
+        spent = norm(self._spent / self.tolerances.scale(self._memory.state[:, None]))
+        return _OF_SINGULAR * spent if self._steepness > _STEEP else spent
 
     def save(self) -> Callable[[], None]:
         """What brings back the state of now."""
@@ -222,6 +230,11 @@ class PanelSearch(Search):
             f"func grows there like t^-{self._steepness:.2g}: pass larger rtol and atol, or solve for what is left of "
             f"u without its singular part, a constant times t^(order - {self._steepness:.2g})"
         )
+
+    @property
+    def acceptable(self) -> Callable[[Array], Array]:
+        """Changes of states that do not matter to a walk over the same panels, where rounding leaves them; [G, d]."""
+        return _Enough(self.tolerances, 0.0)
 
     def restart(self) -> None:
         self._restarted = True

@@ -16,7 +16,7 @@ from fracdnn.solver.mesh import Grid
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.tracing import being_traced
 
-_WINDOW = 10  # nodes between which a solution has to swing
+_WINDOW = 6  # nodes between which a solution has to swing
 _KEPT = 0.9  # of the first swing in the window, that the last one has at least
 _PART = 1e-3  # of the state, that a swing has to be
 _GROWN = 2.0  # of a solution within the window that is larger than ever before
