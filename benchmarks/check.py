@@ -7,6 +7,9 @@ from benchmarks.runner import outcomes_of
 from records.checking import Again, holds
 from records.keeping import Records, made_with
 
+# Errors below it are rounding.
+ROUNDING = 1e-12
+
 
 def check_group(group: Group, records: Records, options: Options) -> bool:
     """Of its published cases the one that took least: each rival's status, and its error within a few times itself."""
@@ -35,7 +38,7 @@ def _is_as_right(name: str, record: Record, case: Case) -> bool:
 
 def _answer(outcome: Record, factor: float = 1) -> Record:
     found = {"status": outcome.get("status")}
-    return {**found, "error": factor * outcome["error"]} if outcome.get("error") is not None else found
+    return {**found, "error": factor * max(outcome["error"], ROUNDING)} if outcome.get("error") is not None else found
 
 
 def _seconds(record: Record) -> float:

@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; what is done is kept, and the same command goes on", file=sys.stderr)
         return 130
-    except (UsageError, FracdnnError, OSError, ValueError) as error:
+    except (UsageError, FracdnnError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -60,7 +60,10 @@ def reproduce(parts: list[Part], out: Path, *, quick: bool, perfume_path: Path |
         perfume, missing = _perfume(perfume_path, is_needed=left_out == parts)
     if perfume is not None:
         left_out = []
-    chosen = [PartRuns(part, out, quick=quick) for part in parts if part not in left_out]
+    try:
+        chosen = [PartRuns(part, out, quick=quick) for part in parts if part not in left_out]
+    except ValueError as error:  # a file of other settings
+        raise UsageError(str(error)) from None
     found = []
     with Progress(*COLUMNS, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         for runs in chosen:

@@ -25,7 +25,7 @@ class PartRuns:
         self.part, self.settings = part, part.quick if quick else part.full
         self.jobs = part.jobs(self.settings)
         fields = dict.fromkeys(name for job in self.jobs for name in job)
-        header = {"setting": SETTINGS[quick], "settings": asdict(self.settings)}
+        header = {"settings": asdict(self.settings), "setting": SETTINGS[quick]}
         self.records = Records(folder / f"{part.name}.json", list(fields), **header)
 
     @property

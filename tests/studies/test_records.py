@@ -130,7 +130,7 @@ def test_a_sample_has_both_ends(count, expected):
         ({"y": [1]}, ["y, length 2 -> 1"]),
         ({"z": "b", "new": None}, ["z a -> b"]),
         ({"new": 1}, ["new None -> 1"]),
-        ({"tiny": 4e-10}, []),
+        ({"tiny": 1.1e-10}, ["tiny 1e-10 -> 1.1e-10"]),
     ],
 )
 def test_digits_are_compared(now, expected):
@@ -151,7 +151,7 @@ def again(before, now, alike=(), **more):
         (again(1.0, 1.001), MADE, False),
         (again(1.0, 1.001), OTHER, False),  # another commit is no excuse
         (again(1.0, 1.001), {**MADE, "machine": {"cores": 3}}, True),
-        (again(1.0, 1.02), {**MADE, "machine": {"cores": 3}}, False),
+        (again(1.0, 1.04), {**MADE, "machine": {"cores": 3}}, False),
         (again(1.0, 1.4, [1.0, 1.2]), {**MADE, "machine": {"cores": 3}}, True),
         (again(1.0, 1.5, [1.0, 1.2]), {**MADE, "machine": {"cores": 3}}, False),
         (again(1.0, 1.4, [1.0, 1.2]), MADE, False),

@@ -59,7 +59,7 @@ def test_what_was_done_is_not_done_again(tmp_path):
     assert header["seconds"] >= 0
     assert all(run["made_with"]["versions"]["torch"] for run in kept)
     assert PartRuns(part(), tmp_path).left == []
-    with pytest.raises(ValueError, match="holds runs with other setting; delete it"):
+    with pytest.raises(ValueError, match="holds runs with other settings; delete it"):
         PartRuns(part(), tmp_path, quick=True)
     with pytest.raises(ValueError, match="holds runs with other settings; delete it"):
         PartRuns(part(full=Settings(factor=11)), tmp_path)

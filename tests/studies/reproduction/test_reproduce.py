@@ -265,3 +265,12 @@ def test_values_in_sentences_are_made_from_results(tmp_path):
     assert filled(made, tmp_path) == made
     with pytest.raises(KeyError):
         filled("<!-- value mittag-leffler nothing --><!-- /value -->", tmp_path)
+
+
+def test_a_folder_with_results_of_other_settings_is_refused(tmp_path, capsys):
+    options = ["mittag-leffler", "--jobs", "0", "--out", str(tmp_path)]
+    assert main([*options, "--quick"]) == 0
+    before = (tmp_path / "mittag-leffler.json").read_bytes()
+    assert main(options) == 1
+    assert "mittag-leffler.json holds runs with other settings; delete it, or pass" in capsys.readouterr().err
+    assert (tmp_path / "mittag-leffler.json").read_bytes() == before
