@@ -29,8 +29,8 @@ def sample(items: Sequence[Any], count: int) -> list[Any]:
 def holds(study: str, runs: Iterable[Again], made: Record) -> bool:
     """Print whether runs give the published numbers: to 9 digits with the versions and the machine of that time.
 
-    Elsewhere trainings diverge by rounding. There, and where a run is chaotic, a number is the same if it is within 3 %,
-    or no further from those of its kind than these from one another.
+    Elsewhere trainings diverge by rounding. There, and where a run is chaotic, a number may differ by 3 %, or lie no
+    further from those of its kind than these from one another.
     """
     wrong, there, count = [], True, 0
     for run in runs:
