@@ -1,10 +1,11 @@
-# `make demo` shows what the package does, `make test` runs every check, `make campaign` many random cases,
-# `make bench` times it against its peers, `make docs` builds the site.
+# `make demo` shows what the package does, `make test` checks it, `make test-studies` what lies beside it, `make campaign`
+# many random cases; `make reproduce` runs the paper's results, `make bench` times the package against its peers,
+# `make check-results` runs some of what is published again, `make docs` builds the site.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit coverage campaign chromium bench docs clean
+.PHONY: demo test lint types unit test-studies coverage campaign chromium reproduce check-results bench docs clean
 
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
@@ -19,11 +20,15 @@ types: $(READY)
 	$(VENV)/bin/mypy
 
 unit: $(READY) chromium
-	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal
+	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal --ignore tests/studies
 
-# The same tests, and which lines they do not run; a third slower.
+# Reproduction, benchmarks, examples and the site.
+test-studies: $(READY) chromium
+	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal tests/studies
+
+# The tests of the package, and which lines they do not run; a third slower.
 coverage: $(READY) chromium
-	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal --ignore tests/studies --cov --cov-report=term
 
 # Many random cases against definitions, an hour on two cores; FRACDNN_CAMPAIGN_SEED repeats a run.
 campaign: $(READY)
@@ -46,6 +51,15 @@ $(READY): pyproject.toml constraints.txt
 	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(VENV)/bin/fracdnn warmup
 	@touch $@
+
+# At most an hour on two cores; REPRODUCE="table --out DIR" for less, and after Ctrl-C the same command goes on.
+reproduce: $(READY)
+	$(VENV)/bin/python -m reproduction $(or $(REPRODUCE),all)
+
+# Before a release: some runs of everything in docs/results again, and a failure where their numbers differ.
+check-results: $(READY)
+	status=0; for study in "reproduction check" "benchmarks --check" "benchmarks.study --check" "examples.gpt check"; do \
+		$(VENV)/bin/python -m $$study || status=1; done; exit $$status
 
 # About 20 minutes on two cores; BENCH="--only depth" or "--quick" for less, "--resume" to go on after Ctrl-C.
 bench: $(VENV)/.bench

@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 from benchmarks.case import Case, Group, Options
+from benchmarks.check import check_group
 from benchmarks.page import make_page
+from benchmarks.peers import PACKAGES
 from benchmarks.registry import GROUPS
-from benchmarks.results import made_with, read_results, write_results
-from benchmarks.runner import run_case
+from benchmarks.runner import FIELDS, run_case
+from records.keeping import Record, Records, made_with, read_file
 
 ROOT = Path(__file__).parents[1]
 STUDIES = {
@@ -34,13 +36,17 @@ def main(argv: list[str] | None = None) -> int:
     # Small sizes are no results: they must not take the place of the real ones.
     out = told.out or ROOT / ("build/benchmarks" if told.quick else "docs")
     chosen = [(group, case) for group in GROUPS.values() for case in group.cases(options)]
-    order = [f"{group.name}/{case.name}" for group, case in chosen]
+    order = [{"group": group.name, "name": case.name} for group, case in chosen]
     chosen = [(group, case) for group, case in chosen if not told.only or group.name in told.only]
-    interrupted = False
+    if told.check:
+        records = Records(out / "results" / "benchmarks.json", FIELDS)
+        good = [check_group(group, records, options) for group in GROUPS.values()]
+        return 0 if all(good) else 1
     if told.add:
         add_results(told.add, out / "results" / "benchmarks.json", order)
         print(make_page(out))
         return 0
+    interrupted = False
     try:
         run_cases(chosen, out / "results" / "benchmarks.json", options, order, keep=bool(told.only), resume=told.resume)
     except KeyboardInterrupt:
@@ -51,11 +57,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_cases(
-    chosen: list[tuple[Group, Case]], path: Path, options: Options, order: list[str], *, keep: bool, resume: bool
+    chosen: list[tuple[Group, Case]], path: Path, options: Options, order: list[Record], *, keep: bool, resume: bool
 ) -> None:
     """Run cases one after the other into a file; `resume` skips those it has, `keep` leaves the others in it."""
-    records = read_results(path) if keep or resume else {}
-    made = made_with()
+    records, made = Records(path, FIELDS), made_with(PACKAGES)
+    kept = {records.key(run) for run in records.runs} if keep or resume else set()
     begun = time.perf_counter()
     for number, (group, case) in enumerate(chosen, 1):
         name = f"{group.name}/{case.name}"
@@ -63,18 +69,21 @@ def run_cases(
         def say(text: str, place: str = f"{number}/{len(chosen)}] {name}") -> None:
             print(f"[{time.perf_counter() - begun:.0f} s, {place}: {text}", file=sys.stderr, flush=True)
 
-        if resume and name in records and records[name]["made_with"] == made:
+        known = records.get({"group": group.name, "name": case.name})
+        if resume and known is not None and {**known["made_with"], "commit": made["commit"]} == made:
             say("done before")
             continue
-        records[name] = {**run_case(group.name, case, options, say), "quick": options.quick, "made_with": made}
-        known = [each for each in order if each in records]
-        write_results(path, [records[each] for each in known])
+        record = {**run_case(group.name, case, options, say), "quick": options.quick, "made_with": made}
+        records.add(record)
+        kept.add(records.key(record))
+        records.arrange(job for job in order if records.key(job) in kept)
 
 
-def add_results(source: Path, path: Path, order: list[str]) -> None:
+def add_results(source: Path, path: Path, order: list[Record]) -> None:
     """Take in the cases of a file that another machine wrote, such as that of `benchmarks.gpu`."""
-    records = {**read_results(path), **read_results(source)}
-    write_results(path, [records[each] for each in order if each in records])
+    records = Records(path, FIELDS)
+    records.add(*read_file(source)[1])
+    records.arrange(order)
 
 
 def _list(options: Options) -> None:
@@ -95,6 +104,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; into build/benchmarks")
     parser.add_argument("--resume", action="store_true", help="skip cases that the results already hold")
     parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
+    parser.add_argument("--check", action="store_true", help="time nothing; fail where rivals are not as published")
     parser.add_argument("--add", type=Path, metavar="FILE", help="run nothing, take in another machine's results")
     parser.add_argument("--out", type=Path, help="a folder for results, page and pictures (docs)")
     parser.add_argument(

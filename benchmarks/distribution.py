@@ -16,7 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.results import made_with
+from benchmarks.peers import PACKAGES
+from records.keeping import made_with
 
 WAYS = {"1 process, 2 threads": (1, 2), "2 processes, 1 thread": (2, 1)}
 # Solver, iterations, and the mini-batch of Adam.
@@ -110,7 +111,7 @@ def main() -> None:
                 f"turn {turn + 1}, {name}: {one['seconds']:.3f} s, {two['seconds']:.3f} s, ratio {ratio:.2f}",
                 flush=True,
             )
-    document = {"rows": given.rows, "turns": given.turns, "made_with": made_with(), "trainings": {}}
+    document = {"rows": given.rows, "turns": given.turns, "made_with": made_with(PACKAGES), "trainings": {}}
     for name in TRAININGS:
         seconds = {way: [turn[way]["found"][name]["seconds"] for turn in turns] for way in WAYS}
         one, two = seconds.values()

@@ -1,7 +1,7 @@
 """The groups of the GPU by themselves: `python -m benchmarks.gpu [--quick] [--out FOLDER] [--only GROUP ...] …`.
 
-For machines with a GPU that have torch but not what the other groups need. Prints a table as it goes, writes
-FOLDER/gpu.json (build/gpu) after each case, and with --profile N shows where the N largest cases spend the GPU's time.
+For machines with a GPU that have torch but not what the other groups need. Prints a table as it goes, adds each case
+to FOLDER/gpu.json (build/gpu). With --profile N it shows where the N largest cases spend the GPU's time.
 """
 
 import argparse
@@ -15,8 +15,9 @@ from benchmarks.case import Case, Options
 from benchmarks.cases.gpu import GROUP, WAYS, Network
 from benchmarks.cases.gpu_dense import DENSE, FIT
 from benchmarks.measures import Record, median, number, ratio
-from benchmarks.results import made_with, write_results
-from benchmarks.runner import run_case
+from benchmarks.peers import PACKAGES
+from benchmarks.runner import FIELDS, run_case
+from records.keeping import Records, made_with
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     groups = [group for group in (GROUP, DENSE, FIT) if not told.only or group.name in told.only]
     every = [(group.name, case) for group in groups for case in group.cases(Options(told.quick))]
     chosen = [(group, case) for group, case in every if all(word in case.name for word in told.case)]
-    records: list[Record] = []
+    records, made = Records(told.out / "gpu.json", FIELDS), made_with(PACKAGES)
     for group, case in chosen:
         print(f"\n{group}: {case.name}", flush=True)
         try:
@@ -49,8 +50,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"  failed: {error}", flush=True)
             _give_back()
             continue
-        records.append({**record, "quick": told.quick, "made_with": made_with()})
-        write_results(told.out / "gpu.json", records)
+        records.add({**record, "quick": told.quick, "made_with": made})
         print("\n".join(lines(record)), flush=True)
         _give_back()
     plain = sorted((case for _, case in chosen if case.settings.get("precision") == "float32"), key=_numbers)

@@ -5,14 +5,16 @@ Their words stand in docs/benchmarks.md and docs/gpu.md and are written by hand;
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import FIGURES
 from benchmarks.measures import Record
-from benchmarks.results import read_results
 from benchmarks.tables import TABLES
-from fracdnn import files
 from fracdnn.report.figures import save_figure
+from records.keeping import read_file
+from records.pages import fill_page
+from records.pages import filled as filled_with
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ("gpu.md", "benchmarks.md")
@@ -20,21 +22,17 @@ PAGES = ("gpu.md", "benchmarks.md")
 
 def filled(text: str, records: list[Record]) -> str:
     """The page with every table made anew."""
-    return files.filled(text, "benchmark", lambda name: TABLES[name](records))
+    return filled_with(text, "benchmark", lambda name: TABLES[name](records))
 
 
 def make_page(folder: Path = DOCS) -> Path:
     """Write pages and pictures of the results in a folder, with the words of docs; returns the main page."""
-    records = list(read_results(folder / "results" / "benchmarks.json").values())
-    page = folder
+    records = read_file(folder / "results" / "benchmarks.json")[1]
     for name in PAGES:
-        text = filled((DOCS / name).read_text(encoding="utf-8"), records)
-        page = files.write_whole(
-            folder / name, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8")
-        )
+        fill_page(DOCS / name, partial(filled, records=records), folder / name)
     for name, draw in FIGURES.items():
         save_figure(folder / "images" / f"benchmark_{name}.png", draw(records))
-    return page
+    return folder / PAGES[-1]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+PACKAGES = ("numba", "torchdiffeq", "fdeint", "pycaputo", "torchode")
 Field = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 

@@ -1,6 +1,7 @@
 """Run a case: check every rival's numbers, then let the right ones take turns against the clock."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import torch
 from benchmarks.case import Case, Options, Rival
 
 Say = Callable[[str], None]
+# What tells records of cases apart.
+FIELDS = ("group", "name")
 
 
 def run_case(group_name: str, case: Case, options: Options, say: Say = lambda text: None) -> dict[str, Any]:
@@ -46,6 +49,16 @@ def run_case(group_name: str, case: Case, options: Options, say: Say = lambda te
     }
 
 
+def outcomes_of(case: Case) -> dict[str, dict[str, Any]]:
+    """Status and error of each rival; nothing is timed."""
+    with _threads(case.threads):
+        problem = case.build()
+        try:
+            return _checked(case, problem, lambda text: None)[0]
+        finally:
+            getattr(problem, "close", lambda: None)()
+
+
 def _checked(case: Case, problem: Any, say: Say) -> tuple[dict[str, dict[str, Any]], dict[str, Rival]]:
     """What is known of each rival before any clock runs, and those that may be timed."""
     outcomes: dict[str, dict[str, Any]] = {}
@@ -69,7 +82,7 @@ def judged(rival: Rival) -> dict[str, Any]:
         error = float(rival.error())
     except Exception as failure:  # a peer may fail in any way; that is a result, not the end of the run
         return {"status": "failed", "why": f"{type(failure).__name__}: {failure}"[:300]}
-    found: dict[str, Any] = {"error": error, "tolerance": rival.tolerance}
+    found: dict[str, Any] = {"error": error if math.isfinite(error) else None, "tolerance": rival.tolerance}
     if error <= rival.tolerance:
         return {"status": "timed", **found}
     return {"status": "wrong", "why": f"error {error:.1e} exceeds {rival.tolerance:.0e}: not timed", **found}

@@ -7,11 +7,13 @@ supposes; its rates are the measured ones.
 import argparse
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measures import markdown, number
-from fracdnn import files
+from fracdnn.files import write_whole
+from records import pages
 
 DOCS = Path(__file__).parents[1] / "docs"
 ONE, TWO = "1 process, 2 threads", "2 processes, 1 thread"
@@ -151,7 +153,7 @@ PARTS = {"costs": costs, "streams": streams, "model": model}
 
 
 def filled(text: str, results: Results) -> str:
-    return files.filled(text, "scale", lambda name: PARTS[name](results))
+    return pages.filled(text, "scale", lambda name: PARTS[name](results))
 
 
 def joined(results: Results, added: Results) -> Results:
@@ -167,9 +169,8 @@ def main() -> None:
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for added in parser.parse_args().add:
         results = joined(results, json.loads(added.read_text(encoding="utf-8")))
-    files.write_whole(path, lambda temporary: temporary.write_text(json.dumps(results, indent=1) + "\n"))
-    text = filled(page.read_text(encoding="utf-8"), results)
-    print(files.write_whole(page, lambda temporary: temporary.write_text(text, encoding="utf-8")))
+    write_whole(path, lambda temporary: temporary.write_text(json.dumps(results, indent=1) + "\n"))
+    print(pages.fill_page(page, partial(filled, results=results)))
 
 
 if __name__ == "__main__":

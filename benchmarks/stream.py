@@ -22,7 +22,8 @@ import numpy as np
 import polars as pl
 from joblib import Parallel, delayed
 
-from benchmarks.results import made_with
+from benchmarks.peers import PACKAGES
+from records.keeping import made_with
 
 PART_ROWS = 500_000
 TARGET = "y"
@@ -126,7 +127,7 @@ def main() -> None:
             command = [sys.executable, "-m", "benchmarks.stream", *options, "--way", way]
             told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
             print(told.decode(), end="", flush=True)
-            found.append({**json.loads(told), "MB_in_files": round(size / 1e6), "made_with": made_with()})
+            found.append({**json.loads(told), "MB_in_files": round(size / 1e6), "made_with": made_with(PACKAGES)})
         if given.out is not None:
             given.out.write_text(json.dumps({"streams": found}, indent=1) + "\n")
     finally:

@@ -68,7 +68,6 @@ DOORS = [
     ("jinja2", "report", "import fracdnn.report.html"),
     ("matplotlib", "report", "import fracdnn.report.figures"),
     ("plotly", "report", "import fracdnn.report.html"),
-    ("joblib", "cli", "import fracdnn.experiments.jobs"),
 ]
 
 
@@ -154,7 +153,6 @@ def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_pa
         ("safetensors", ["info", "m.fracdnn"]),
         ("plotly", ["report", "run"]),
         ("matplotlib", ["demo"]),
-        ("joblib", ["reproduce", "list"]),
     ],
 )
 def test_commands_say_it_in_one_line(module, arguments, tmp_path):

@@ -1,6 +1,7 @@
 """The structure: imports run one way and in no circle, files and functions are small, the package is imported fast."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -12,6 +13,9 @@ import fracdnn
 
 PACKAGE = Path(fracdnn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+ROOT = Path(__file__).parents[1]
+# What lies beside the package: none of it is in the wheel. Each imports only from itself and those before it.
+BESIDE = ["records", "reproduction", "benchmarks", "examples", "tests"]
 # A module imports only from its own room and from rooms above it in this list.
 ROOMS = [
     "version",
@@ -32,7 +36,6 @@ ROOMS = [
     "tabular",
     "datasets",
     "report",
-    "experiments",
     "playground",
     "cli",
 ]
@@ -51,7 +54,7 @@ def imported_modules(path, modules):
     """The modules of the package that a file imports, wherever in it: at the top, in functions, for types only.
 
     What `from fracdnn.nn import FractionalNetwork` imports is the module `fracdnn.nn`; what
-    `from fracdnn.experiments import table` imports is the module `fracdnn.experiments.table`.
+    `from fracdnn.memory import plan` imports is the module `fracdnn.memory.plan`.
     """
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -62,6 +65,17 @@ def imported_modules(path, modules):
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return found & modules
+
+
+def imported_packages(path):
+    """The first part of all that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            found.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+    return found
 
 
 def import_graph(package=PACKAGE):
@@ -105,6 +119,33 @@ def test_no_room_holds_a_circle(room):
     assert not circle, " imports ".join(circle)
 
 
+def imports_of_what_is_beside(folder, forbidden):
+    """Files that import what they must not, with what that is."""
+    found = {path: imported_packages(path) & set(forbidden) for path in sorted(folder.rglob("*.py"))}
+    return [f"{path.name} imports {', '.join(sorted(names))}" for path, names in found.items() if names]
+
+
+@pytest.mark.parametrize("place", range(-1, len(BESIDE) - 1), ids=["src", *BESIDE[:-1]])
+def test_the_product_imports_no_study_and_studies_import_one_way(place):
+    folder = ROOT / BESIDE[place] if place >= 0 else PACKAGE
+    assert imports_of_what_is_beside(folder, BESIDE[place + 1 :]) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["import records.pages", "from reproduction import part", "def f():\n    from benchmarks.case import Case"]
+)
+def test_an_import_of_a_study_would_be_found(line, tmp_path):
+    (tmp_path / "module.py").write_text(f"import torch\n{line}\n", encoding="utf-8")
+    package = re.search(r"records|reproduction|benchmarks", line)[0]
+    assert imports_of_what_is_beside(tmp_path, BESIDE) == [f"module.py imports {package}"]
+
+
+@pytest.mark.parametrize("name", ["records", "reproduction"])
+def test_no_study_holds_a_circle(name):
+    circle = circle_in(import_graph(ROOT / name))
+    assert not circle, " imports ".join(circle)
+
+
 @pytest.mark.parametrize(
     "upward",
     [
@@ -129,7 +170,11 @@ def test_every_kind_of_import_can_close_a_circle(upward, tmp_path):
     assert circle[0] == circle[-1]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
+@pytest.mark.parametrize(
+    "path",
+    [*FILES, *sorted(ROOT.glob("records/*.py")), *sorted(ROOT.glob("reproduction/**/*.py"))],
+    ids=lambda path: "/".join(path.parts[-3:]),
+)
 def test_files_and_functions_are_small(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES, f"{path.name} has {len(text.splitlines())} lines"

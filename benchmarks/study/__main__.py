@@ -6,39 +6,48 @@ Each run is written at once; the same command goes on where it was ended.
 import argparse
 import sys
 from collections.abc import Callable, Container
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from benchmarks.study.check import check_study
 from benchmarks.study.models import MODELS, RECIPE
-from benchmarks.study.records import append_record, kept_records, run_of
-from benchmarks.study.runner import results
-from benchmarks.study.runs import CPU, Record, Run, begun_record, failed, measured
+from benchmarks.study.page import DOCS
+from benchmarks.study.runs import CPU, FIELDS, Record, Run, failed, measured
 from benchmarks.study.tables import load, missing_packages, tables
 from benchmarks.study.tuning import TUNED, Search
+from records.keeping import Records, made_with
+from records.processes import DIED, in_processes
 
 HALVES = ("development", "report")
 OURS = "fractional"
 CONSOLE = Console(stderr=True)
 EVERY_MODEL = {**MODELS, **RECIPE, **{name: tuning.model for name, tuning in TUNED.items()}}
+PACKAGES = dict.fromkeys(package for model in MODELS.values() for package in model.packages)
 
 
 def main(argv: list[str] | None = None) -> int:
     told = _arguments().parse_args(argv)
+    if told.check:
+        return 1 - check_study(DOCS / "results" / "study.json", told.jobs)
     chosen, models = _tables(told), _models(told.models or _by_default(told), told.device)
     if told.list:
         _list(chosen)
         return 0
     _check("model", told.anew, EVERY_MODEL)
     runs = [Run(seed, table, model) for seed in told.seeds for table in chosen for model in models]
-    records = kept_records(told.out, {run for run in runs if run.model in told.anew})
-    waiting = [run for run in runs if run not in records]
+    records = Records(told.out, FIELDS)
+    if told.anew:
+        anew = {run for run in runs if run.model in told.anew}
+        records.arrange([record for record in records.runs if Run.of(record) not in anew])
+    waiting = [run for run in runs if records.get(asdict(run)) is None]
     CONSOLE.print(f"{len(runs) - len(waiting)} of {len(runs)} runs are in {told.out}", highlight=False)
     try:
         work = partial(measured, search=Search(told.configurations, told.folds), device=told.device)
-        _run(waiting, told.out, told.jobs, work)
+        _run(waiting, records, told.jobs, work)
     except KeyboardInterrupt:
         CONSOLE.print("interrupted; what is done is kept, and the same command goes on (without --anew)")
         return 130
@@ -49,7 +58,7 @@ def _by_default(told: argparse.Namespace) -> list[str]:
     return list(TUNED) if told.tuned else [OURS, *RECIPE] if told.recipe else list(MODELS)
 
 
-def _run(waiting: list[Run], path: Path, processes: int, work: Callable[[Run], Record]) -> None:
+def _run(waiting: list[Run], records: Records, processes: int, work: Callable[[Run], Record]) -> None:
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -60,20 +69,17 @@ def _run(waiting: list[Run], path: Path, processes: int, work: Callable[[Run], R
     )
     with Progress(*columns, console=CONSOLE) as progress:
         bar = progress.add_task("", total=len(waiting))
-        for run, record in results(work, waiting, processes, _died):
-            append_record(path, record)
+        made = made_with(PACKAGES)
+        for run, found in in_processes(work, waiting, processes):
+            record = failed(asdict(run), DIED) if found == DIED else found
+            records.add({**record, "made_with": made})
             progress.update(bar, advance=1, description=_told(record))
             if record["status"] == "failed":
                 progress.console.print(f"{run.model} on {run.table}, seed {run.seed}: {record['error']}", style="red")
 
 
-def _died(run: Run, why: str) -> Record:
-    return failed(begun_record(run), why)
-
-
 def _told(record: Record) -> str:
-    run = run_of(record)
-    return f"{run.table}, {run.model}, seed {run.seed}: {record.get('fit_seconds', 0):.1f} s"
+    return f"{record['table']}, {record['model']}, seed {record['seed']}: {record.get('fit_seconds', 0):.1f} s"
 
 
 def _tables(told: argparse.Namespace) -> list[str]:
@@ -128,8 +134,9 @@ def _arguments() -> argparse.ArgumentParser:
     add("--most-rows", type=int, metavar="N", help="tables of up to so many rows; for what tries many settings")
     add("--device", default=CPU, help="where networks of torch run, cpu unless told; elsewhere no times are kept")
     add("--jobs", type=int, default=2, help="processes of one thread each, 2 unless told")
-    add("--out", type=Path, default=Path("study.jsonl"), help="where each run is a line")
+    add("--out", type=Path, default=Path("study.json"), help="where each run is a line")
     add("--anew", nargs="+", default=[], metavar="MODEL", help="forget what these did in --out, and run them again")
+    add("--check", action="store_true", help="see whether some short runs of ours still give the published numbers")
     add("--list", action="store_true", help="say which tables and models there are, and run nothing")
     return parser
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.study.measures import win_rate
-from benchmarks.study.records import run_of
 from benchmarks.study.runs import Record, Run
 from benchmarks.study.sources import family_of, half_of, is_of_classes
-from fracdnn.experiments.statistics import holm, signed_rank_p
+from reproduction.statistics import holm, signed_rank_p
 
 # What each measure lacks to be perfect, so that less is better.
 ERRORS = {"auc": lambda value: 1 - value, "accuracy": lambda value: 1 - value, "r2": lambda value: 1 - value}
@@ -35,7 +34,7 @@ class Comparison:
         `by_most` takes the seeds that most models have and leaves out those without one of them, rather than all
         models with the seeds that all of them have.
         """
-        chosen = {run_of(each): each for each in records if each["model"] in models and _is(each["table"], half, kind)}
+        chosen = {Run.of(each): each for each in records if each["model"] in models and _is(each["table"], half, kind)}
         tables = sorted({run.table for run in chosen}, key=str.lower)
         whole = {model: _whole_seeds(chosen, model, tables) for model in models}
         there = [model for model in models if whole[model]]

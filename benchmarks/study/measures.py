@@ -5,7 +5,7 @@ from scipy.stats import rankdata, studentized_range
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
 from fracdnn.estimators.reliability import calibration_error
-from fracdnn.experiments.statistics import LEVEL
+from reproduction.statistics import LEVEL
 
 # Below it a probability counts as this much: what is 0 in float32 would cost some models all.
 LEAST_PROBABILITY = float(np.finfo(np.float32).eps)

@@ -3,10 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
@@ -23,10 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import fracdnn
-from fracdnn.experiments.sources import PACKAGE, hash_of_files
 
-# Sources that no fit of an estimator runs.
-NOT_NUMERICAL = {"cli", "datasets", "experiments", "playground", "report", "tabular"}
+# What modules are installed as, where that is something else.
+PACKAGES = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu", "xgboost")}
 Builder = Callable[..., Any]
 
 
@@ -54,24 +50,9 @@ class Model:
     def is_installed(self) -> bool:
         return find_spec(self.module) is not None
 
-    def made_with(self) -> str:
-        """The version; of ours, a hash of the sources that a fit runs."""
-        return f"fracdnn {sources_hash()}" if self.is_ours else version_of(self.module)
-
-
-@cache
-def version_of(module: str) -> str:
-    """Of the package that a module came with, which may be called otherwise."""
-    package = metadata.packages_distributions()[module][0]
-    return f"{package} {metadata.version(package)}"
-
-
-@cache
-def sources_hash(folder: Path = PACKAGE) -> str:
-    """Of what the numerical sources say, comments and docstrings left out."""
-    return hash_of_files(
-        (path for path in folder.rglob("*.py") if path.relative_to(folder).parts[0] not in NOT_NUMERICAL), folder
-    )
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return PACKAGES.get(self.module, (self.module,))
 
 
 def as_numbers(*, scaled: bool) -> Any:

@@ -5,44 +5,31 @@ written by hand; what stands between `<!-- study WORDS -->` and `<!-- end -->` i
 """
 
 import argparse
-import json
+from functools import partial
 from pathlib import Path
 
 from benchmarks.study.figure import figure
-from benchmarks.study.models import sources_hash
 from benchmarks.study.parts import Results
-from benchmarks.study.records import read_records
-from benchmarks.study.runs import Record
-from fracdnn import files
-from fracdnn.experiments.records import line_of
+from benchmarks.study.runs import Record, Run
 from fracdnn.report.figures import save_figure
+from records import pages
+from records.keeping import read_file, write_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def read_results(path: Path) -> list[Record]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def write_results(path: Path, records: list[Record]) -> None:
-    """A list in JSON, one line a record."""
-    text = "[\n" + ",\n".join(line_of(record) for record in records) + "\n]\n"
-    files.write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def filled(text: str, records: list[Record], sources: str) -> str:
-    """The page with every marked place made anew; `sources` is the hash of ours that is not old."""
-    return files.filled(text, "study", Results(records, sources).part)
+def filled(text: str, records: list[Record]) -> str:
+    """The page with every marked place made anew."""
+    return pages.filled(text, "study", Results(records).part)
 
 
 def make_page(folder: Path = DOCS) -> Path:
     """From FOLDER/results/study.json, with the words of docs."""
-    records = read_results(folder / "results" / "study.json")
-    text = filled((DOCS / "study.md").read_text(encoding="utf-8"), records, sources_hash())
+    records = read_file(folder / "results" / "study.json")[1]
     drawing = figure(records)
     if drawing is not None:
         save_figure(folder / "images" / "study.png", drawing)
-    return files.write_whole(folder / "study.md", lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return pages.fill_page(DOCS / "study.md", partial(filled, records=records), folder / "study.md")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -51,8 +38,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--docs", type=Path, default=DOCS, help="a folder for page, results and picture (docs)")
     told = parser.parse_args(argv)
     if told.files:
-        records = {run: record for path in told.files for run, record in read_records(path).items()}
-        write_results(told.docs / "results" / "study.json", [records[run] for run in sorted(records)])
+        records = {Run.of(record): record for path in told.files for record in read_file(path)[1]}
+        write_file(told.docs / "results" / "study.json", {}, [records[run] for run in sorted(records)])
     print(make_page(told.docs))
 
 

@@ -10,10 +10,9 @@ from benchmarks.measures import markdown, number
 from benchmarks.study.comparisons import Comparison
 from benchmarks.study.measures import bootstrap_interval, critical_difference, improvability, ranks
 from benchmarks.study.models import MODELS, RECIPE
-from benchmarks.study.records import run_of
-from benchmarks.study.runs import CPU, Record
+from benchmarks.study.runs import CPU, Record, Run
 from benchmarks.study.tuning import TUNED
-from fracdnn.experiments.statistics import LEVEL
+from reproduction.statistics import LEVEL
 
 NOT_RUN = "Not run yet."
 OURS = "fractional"
@@ -31,10 +30,10 @@ KINDS = tuple(MEASURES)
 
 
 class Results:
-    """Records, and the hash of our sources by which they are old or not."""
+    """Records, and comparisons of them that are made once."""
 
-    def __init__(self, records: Sequence[Record], sources: str) -> None:
-        self.records, self.sources = records, sources
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
         self.comparison = cache(self._comparison)
 
     def part(self, name: str, *words: str) -> str:
@@ -247,29 +246,22 @@ def failures(results: Results) -> str:
         [run.model, run.table, str(run.seed), record["error"].replace("|", "\\|")]
         for record in results.records
         if record["status"] == "failed"
-        for run in [run_of(record)]
+        for run in [Run.of(record)]
     ]
     return markdown(["model", "table", "seed", "what it said"], rows) if rows else "No run failed."
 
 
 def made(results: Results) -> str:
-    """What made the runs of each model; those of other sources of ours are confirmed with today's, or old."""
-    counts = Counter(
-        (each["model"], each["made_with"], each.get("device", CPU), each.get("confirmed_with", ""))
-        for each in results.records
-    )
-    if not counts:
-        return NOT_RUN
-    current = f"fracdnn {results.sources}"
-    rows = []
-    for (model, made_with, device, confirmed_with), count in sorted(counts.items()):
-        ours = made_with.startswith("fracdnn ") and made_with != current
-        state = ("confirmed" if confirmed_with == current else "old") if ours else ""
-        rows.append([model, made_with, device, f"{count:,}", state])
-    table = markdown(["model", "made with", "on", "runs", ""], rows)
-    again = sum(each.get("run_again", False) for each in results.records)
-    told = f" Confirmed: {again} runs of ours were made again with these sources, and gave the same six digits."
-    return f"Sources of fracdnn when this page was made: {results.sources}.{told if again else ''}\n\n{table}"
+    """What made the runs of each model: its package, and for ours the commit."""
+    counts = Counter((each["model"], _made_with(each), each.get("device", CPU)) for each in results.records)
+    rows = [[*kind, f"{count:,}"] for kind, count in sorted(counts.items())]
+    return markdown(["model", "made with", "on", "runs"], rows) if rows else NOT_RUN
+
+
+def _made_with(record: Record) -> str:
+    model, commit, versions = Run.of(record).base, record["made_with"]["commit"], record["made_with"]["versions"]
+    text = ", ".join(f"{name} {versions[name]}" for name in model.packages if name in versions)
+    return f"{text} at {commit[:8]}" if model.is_ours and commit else text
 
 
 def picture(results: Results) -> str:

@@ -17,6 +17,8 @@ from benchmarks.study.tuning import TUNED, Search, Tuned
 TEST_SHARE = 0.3
 CPU = "cpu"
 SECONDS = ("fit_seconds", "predict_seconds")
+# What tells runs apart.
+FIELDS = ("seed", "table", "model")
 Record = dict[str, Any]
 
 
@@ -28,6 +30,10 @@ class Run:
     table: str
     model: str
 
+    @classmethod
+    def of(cls, record: Record) -> "Run":
+        return cls(*(record[name] for name in FIELDS))
+
     @property
     def base(self) -> Model:
         """The model, tuned or not."""
@@ -36,7 +42,7 @@ class Run:
 
 def measured(run: Run, search: Search = Search(), device: str = CPU) -> Record:  # noqa: B008
     """The record of a run; one that fails says why. Seconds are told of a CPU only, as others are not comparable."""
-    record = begun_record(run) | ({} if device == CPU else {"device": device})
+    record = asdict(run) | ({} if device == CPU else {"device": device})
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -50,10 +56,6 @@ def measured(run: Run, search: Search = Search(), device: str = CPU) -> Record: 
     if isinstance(estimator, Tuned):
         record.update(search=asdict(search), chosen=estimator.chosen_, refused=estimator.refused_)
     return record
-
-
-def begun_record(run: Run) -> Record:
-    return {"table": run.table, "model": run.model, "seed": run.seed, "made_with": run.base.made_with()}
 
 
 def failed(record: Record, why: str) -> Record:

@@ -13,12 +13,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from benchmarks.results import made_with
 
-from examples.gpt.records import NAME, Record, is_same, key, read_runs, write_runs
+from examples.gpt.check import check_runs
+from examples.gpt.comparison import identity
 from examples.gpt.streams import STREAMS
 from examples.gpt.text import LIMIT, python_text
-from examples.gpt.training import Data, Job, Settings, reason, run
+from examples.gpt.training import FIELDS, NAME, Data, Job, Record, Settings, reason, run
+from records.keeping import Records, made_with
 
 FULL, QUICK = Settings(), Settings(width=32, batch=4, context=32, steps=6, evaluations=3, windows=8)
 DEPTHS, QUICK_DEPTHS = [12, 48], [2]
@@ -31,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
 
         print(make_page(*([told.folder] if told.folder else [])))
         return 0
+    if told.command == "check":
+        return 1 - check_runs()
     path = told.out / NAME
     if path.exists() and not told.resume:
         return _refused(f"{path} is there; pass --resume to go on with it, or another folder as --out")
@@ -57,16 +60,16 @@ def train(
     begun = time.perf_counter()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     text = python_text(10**6 if quick else LIMIT)
-    made: Record = {"quick": quick, "text": text.described(), "made_with": made_with()}
+    made: Record = {"quick": quick, "text": text.described(), "made_with": made_with(("numba",))}
     for name, part in made["text"].items():
         _say(begun, f"{name}: {part['files']:,} files, {part['bytes']:,} bytes, sha256 {part['sha256']}")
-    runs = read_runs(path)
+    records = Records(path, FIELDS)
     data = {depth: Data(text, each, device) for depth, each in settings.items()}
     for number, job in enumerate(jobs, 1):
         place = f"{number}/{len(jobs)}, {job}"
         made["settings"] = asdict(settings[job.depth])
-        known = runs.get((job.arm, job.depth, job.seed))
-        if known is not None and is_same(known, made):
+        known = records.get(asdict(job))
+        if known is not None and "failed" not in known and identity(known) == identity({**known, **made}):
             _say(begun, f"{place}: done before")
             continue
         if minutes is not None and time.perf_counter() - begun >= 60 * minutes:
@@ -74,8 +77,7 @@ def train(
             return
         found = outcome(job, settings[job.depth], data[job.depth])
         _say(begun, f"{place}: {_told(found)}")
-        runs[key(found)] = {**found, **made}
-        write_runs(path, runs.values())
+        records.add({**found, **made})
 
 
 def outcome(job: Job, settings: Settings, data: Data) -> Record:
@@ -130,6 +132,7 @@ def _arguments() -> argparse.ArgumentParser:
     training.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     training.add_argument("--minutes", type=float, metavar="M", help="begin no run later than this")
     training.add_argument("--resume", action="store_true", help="skip runs that the results already hold")
+    commands.add_parser("check", help="train the published residual streams again, where text and GPU are the same")
     page = commands.add_parser("page", help="make the page and its pictures from FOLDER/results/gpt.json")
     page.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="with results, page and pictures (docs)")
     return parser

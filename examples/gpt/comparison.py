@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from examples.gpt.records import Record, identity
 from examples.gpt.streams import RESIDUAL, STREAMS
+from examples.gpt.training import Record
 
 LEVEL = 0.95
 
@@ -41,6 +42,12 @@ def difference(values: np.ndarray, base: np.ndarray) -> Difference | None:
         reach = float(t.ppf((1 + LEVEL) / 2, len(gaps) - 1) * gaps.std(ddof=1) / math.sqrt(len(gaps)))
         interval = (float(gaps.mean()) - reach, float(gaps.mean()) + reach)
     return Difference(float(gaps.mean()), interval, int((gaps < 0).sum()), len(gaps))
+
+
+def identity(run: Record) -> tuple[Any, ...]:
+    """What runs must share to be compared: settings, text, versions and device."""
+    made_with = run["made_with"]
+    return run["settings"], run["text"], made_with["versions"], made_with["machine"].get("gpu")
 
 
 class Comparison:

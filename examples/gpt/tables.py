@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import numpy as np
-from benchmarks.measures import markdown, number
 
+from benchmarks.measures import markdown, number
 from examples.gpt.comparison import LEVEL, Comparison, Difference, difference
 from examples.gpt.streams import HORIZONS, RESIDUAL, START
 

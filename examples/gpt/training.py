@@ -18,6 +18,8 @@ from fracdnn.nn import parameter_groups
 
 # Before a capture, as torch wants it, and before anything is timed.
 _REHEARSALS = 3
+# The file of the runs, and what tells them apart.
+NAME, FIELDS = "gpt.json", ("arm", "depth", "seed")
 Record = dict[str, Any]
 
 

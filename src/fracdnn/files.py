@@ -1,7 +1,6 @@
-"""Files that are either whole or absent, and pages with marked places."""
+"""Files that are either whole or absent."""
 
 import os
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,13 +37,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def filled(text: str, mark: str, make: Callable[..., str]) -> str:
-    """A page with what stands between `<!-- MARK WORDS -->` and `<!-- end -->` made anew of the words."""
-
-    def place(match: re.Match[str]) -> str:
-        opening, words, closing = match.groups()
-        return f"{opening}\n{make(*words.split())}\n\n{closing}"
-
-    return re.sub(rf"(<!-- {mark} ([^\n]+?) -->\n).*?(<!-- end -->)", place, text, flags=re.DOTALL)

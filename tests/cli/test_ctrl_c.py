@@ -25,21 +25,6 @@ def test_a_command_ends_with_130_and_no_result(moment, command, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_reproduction_keeps_what_is_done_and_goes_on(tmp_path):
-    """With runs in processes of their own under way."""
-    command = ["reproduce", "nonsmooth", "--quick", "--out", "out"]
-    done = run(*command, cwd=tmp_path, moment="1")
-    assert done.returncode == 130, done.stderr
-    assert "Traceback" not in done.stderr
-    (path,) = (tmp_path / "out").iterdir()
-    assert path.name == "nonsmooth.jsonl"
-    n_done = len(path.read_text(encoding="utf-8").splitlines()) - 1
-    assert n_done >= 1
-    done = run(*command, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert sorted(each.suffix for each in (tmp_path / "out").iterdir()) == [".json", ".png", ".svg"]
-
-
 def write_iris(folder):
     X, y = load_iris(return_X_y=True, as_frame=True)
     pl.from_pandas(X).with_columns(pl.Series("species", y.to_numpy()).cast(pl.String)).write_csv(folder / "iris.csv")

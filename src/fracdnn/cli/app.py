@@ -281,18 +281,3 @@ def warmup() -> None:
     Example: fracdnn warmup
     """
     loaded("warmup").show_warmup()
-
-
-@app.command()
-@guarded
-def reproduce(
-    parts: Annotated[list[str], typer.Argument(help="Which results: all, or names as `fracdnn reproduce list` shows.")],
-    out: Annotated[Path, typer.Option(help="Folder for numbers (JSON) and figures (PNG, SVG).")] = Path("results"),
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller settings than the paper's, in a minute.")] = False,
-    perfume: Annotated[Path | None, typer.Option(help="The perfume table; else the cache, or a download.")] = None,
-) -> None:
-    """Run numerical results of the paper, and compare. Ended at any time, it goes on from there with the same --out.
-
-    Example: fracdnn reproduce all --out results
-    """
-    loaded("reproduce", trains=parts != ["list"]).reproduce_parts(parts, out, quick=quick, perfume_path=perfume)

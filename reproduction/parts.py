@@ -1,0 +1,40 @@
+"""All results of the paper, in its order."""
+
+from reproduction.part import Part
+from reproduction.shown import (
+    depth_independence,
+    digits,
+    flow,
+    gradient_test,
+    learned_order,
+    line_search,
+    mittag_leffler,
+    nonsmooth,
+    refinement,
+    stability,
+    table,
+    table_as_printed,
+    table_choices,
+    vanishing_gradient,
+)
+
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (
+        mittag_leffler.PART,
+        gradient_test.PART,
+        refinement.PART,
+        flow.PART,
+        vanishing_gradient.PART,
+        stability.PART,
+        table.PART,
+        table_as_printed.PART,
+        table_as_printed.SWAPPED,
+        table_choices.PART,
+        line_search.PART,
+        digits.PART,
+        depth_independence.PART,
+        learned_order.PART,
+        nonsmooth.PART,
+    )
+}

@@ -1,0 +1,29 @@
+"""Docstrings, written for a terminal, as reStructuredText."""
+
+import sys
+
+import pytest
+
+from tests.studies.docs.building import ROOT
+
+pytest.importorskip("sphinx", reason="the extra docs is not installed")
+sys.path.insert(0, str(ROOT / "docs" / "_site"))
+
+from docstrings import as_rst
+
+CASES = {
+    "code": ("Of `fit` and `b_`.", "Of \\ ``fit``\\  and \\ ``b_``\\ ."),
+    "formula": ("|u|, E_α and x* of history_.", "\\|u\\|, E\\_α and x\\* of history\\_."),
+    "block": ("With\n\n    a = b_1 * c\n    d\n\nas above.", "With\n\n::\n\n    a = b_1 * c\n    d\n\n\nas above."),
+    "section": (
+        "Sum.\n\nParameters\n----------\norder : float, default=0.5\n    In (0, 1].",
+        "Sum.\n\n.. rubric:: Parameters\n\n\n``order`` : ``float, default=0.5``\n    In (0, 1].",
+    ),
+    "nothing": ("", ""),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_it_stands(case):
+    written, expected = CASES[case]
+    assert "\n".join(as_rst(written.splitlines())) == expected
