@@ -1,6 +1,7 @@
 """Files that are either whole or absent."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

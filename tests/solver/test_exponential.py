@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import mittag_leffler_matrix
-from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver import fdeint
 
 STEPS = (20, 40, 80, 160)
