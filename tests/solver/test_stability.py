@@ -46,7 +46,7 @@ def test_diffusion_on_many_cells():
         padded = torch.nn.functional.pad(u, (1, 1))
         return (cells + 1) ** 2 * (padded[2:] - 2 * u + padded[:-2])
 
-    with pytest.raises(NotConvergedError, match="method='trapezoidal' or 'bdf2' with the same steps"):
+    with pytest.raises(NotConvergedError, match="method='trapezoidal' with the same steps, or 'bdf2' with n_steps="):
         fdeint(diffusion, start, [0.0, 1.0], order=0.6, n_steps=100)
     found = fdeint(diffusion, start, [0.0, 1.0], order=0.6, n_steps=100, method="bdf2")[-1]
     chosen = fdeint(diffusion, start, [0.0, 1.0], order=0.6)[-1]
@@ -85,3 +85,14 @@ def test_what_the_problem_does_is_not_refused(func, method):
             func, torch.tensor([1.0, 0.5], dtype=torch.float64), [0.0, 1.0], order=order, method=method, n_steps=64
         )
         assert bool(u.isfinite().all())
+
+
+def test_what_comes_of_time_alone_is_not_taken_for_a_pull():
+    t = torch.linspace(0, 10, 101, dtype=torch.float64)
+    square = lambda t, u: (1.0 - 2.0 * (torch.floor(10 * t + 1e-6) % 2)) + 0 * u  # noqa: E731
+    u = fdeint(square, 0.0, t, order=1.0, method="euler", grid="given")
+    torch.testing.assert_close(u, 0.1 * (torch.arange(101) % 2).double(), rtol=0, atol=1e-12)
+    drive = torch.randn(101, 64, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for method in EXPLICIT:
+        noise = lambda t, u: drive[int(10 * t + 1e-6)] - u  # noqa: E731
+        fdeint(noise, torch.zeros(64, 32, dtype=torch.float64), t, order=0.5, method=method, grid="given")

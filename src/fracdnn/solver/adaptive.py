@@ -29,8 +29,9 @@ _FORGETTING = 0.75  # the power of time with which errors count up to the first 
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
-# Tolerances that errors of a start may come to at the first output, and the part of them below which it is given up.
-_OVERDRAWN, _STRICTEST = 100.0, 1e-6
+# Tolerances that errors up to the first output may come to there, by estimates that are a thousand times too large
+# where they count, and how much more may do; and the part of the tolerances below which a piece is given up.
+_OVERDRAWN, _RELAXED, _STRICTEST = 1e4, 3.0, 1e-6
 _JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 _MANY = 256  # components from which a stiff func is not solved for with a matrix
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
@@ -226,31 +227,41 @@ def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> Fou
 class _Account:
     """Errors up to a piece's first output, which are measured by larger states than are left there of a pulse.
 
-    Where they turn out to be too large, the piece is solved again with a part of the tolerances.
+    Where they turn out to be too large, the piece is solved again with a part of the tolerances; with more of them
+    where that is less than rounding allows.
     """
 
-    def __init__(self, search: Search, piece: Piece, count: int) -> None:
-        self._search, self.count = search, count
-        self._restore = search.save()
-        self._first_output = piece.begin + piece.first_output
-        self._open = True
+    def __init__(self, search: Search, piece: Piece) -> None:
+        self._search, self._first_output = search, piece.begin + piece.first_output
+        self.restore = search.save()
+        # After a breakpoint, errors are measured by what will be left of the states.
+        self._open, self._limit = piece.begin == 0.0, _OVERDRAWN
 
     def is_overdrawn(self, end: float) -> bool:
-        """At the end of a step; then all is as it was when the piece began."""
+        """At the end of a step: whether the piece has to be solved again, and from then on more strictly."""
         if not self._open or end < self._first_output:
             return False
         overdrawn, strictness = self._search.overdrawn(), self._search.strictness
-        self._open, self._search.strictness = False, 1.0
-        if overdrawn <= _OVERDRAWN:
+        self._search.strictness = 1.0
+        if overdrawn <= self._limit:
+            self._open = False
             return False
-        if strictness < _STRICTEST:
+        if strictness < _STRICTEST or self._limit > _OVERDRAWN:
+            self._open = False
             raise NotConvergedError(
                 f"the start must be solved to the tolerances at the first output, t = "
-                f"{float(self._search.begin) + self._first_output:.6g}, got {overdrawn:.2g} of them; pass larger rtol "
-                f"and atol, or an earlier time in t as well"
+                f"{float(self._search.begin) + self._first_output:.6g}, got {overdrawn:.2g} of them by estimate; pass "
+                f"larger rtol and atol, or an earlier time in t as well"
             )
-        self._restore()
-        self._search.strictness = 0.1 * _OVERDRAWN * strictness / overdrawn
+        self._search.strictness = 0.3 * _OVERDRAWN * strictness / overdrawn
+        return True
+
+    def relax(self) -> bool:
+        """Whether a part of the tolerances was less than can be kept: then ten times as much may do."""
+        if not self._open or self._search.strictness >= 1.0:
+            return False
+        self._search.strictness = min(10.0 * self._search.strictness, 1.0)
+        self._limit = _RELAXED * _OVERDRAWN
         return True
 
 
@@ -274,9 +285,21 @@ class _StepsTaken:
             self._take(end)
 
     def over(self, piece: Piece) -> None:
-        """Steps to the end of a piece; the first of them as if nothing had been before."""
+        """Steps to the end of a piece, if need be more than once."""
+        account, count = _Account(self._search, piece), len(self.ends)
+        while True:
+            try:
+                if self._went_over(piece, account):
+                    return
+            except NotConvergedError:
+                if not account.relax():
+                    raise
+            account.restore()
+            del self.ends[count:]
+
+    def _went_over(self, piece: Piece, account: _Account) -> bool:
+        """Steps to the end of a piece, the first as if nothing had been before; False where they have to be others."""
         search, growth, first, tried_again = self._search, self._search.growth, True, False
-        account = _Account(search, piece, len(self.ends))
         step, end = min(piece.first_output, search.first_step(piece.end - piece.begin)), piece.begin
         while self.ends[-1] < piece.end:
             step = min(step, self._longest)
@@ -298,15 +321,14 @@ class _StepsTaken:
             if error <= 1.0:
                 self._take(end, part)
                 if account.is_overdrawn(end):
-                    del self.ends[account.count :]
-                    self.over(piece)
-                    return
+                    return False
                 step *= min(max(_factor(error, power), _SHRINK), growth)
                 growth, first, tried_again = search.growth, False, False
             else:
                 self.n_rejected += 1
                 growth, tried_again = 1.0, True
                 step *= min(max(_factor(error, power), _FIRST_SHRINK if first else _SHRINK), 0.9)
+        return True
 
     def _listens(self, step: float, error: float, piece: Piece) -> bool:
         """Whether it was time to look for noise in func; then the step has to be tried again."""

@@ -20,7 +20,8 @@ from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
-DENSE = 2048  # unknowns up to which the matrix is dense
+# Unknowns up to which a matrix is made at once, and where an iteration without it does not converge.
+SMALL, DENSE = 512, 2048
 _LARGEST = 1e-2  # part of a state that rounding is thought to move
 _ROUNDINGS = 100.0  # of all that is added up in an equation, which rounding may leave of its residual
 # Iterations after which changes that are no shorter are taken for func's noise: by Newton's method, and without it.
@@ -71,7 +72,7 @@ class CoupledSolver:
         self.moving: Array | None = None
         self._jacobians: Array | None = None  # [S, n, n]
         self._inverse: Array | None = None  # of the last system's matrix, where there is one
-        self._at_solution = False
+        self._at_solution = self._stiff = False
         self._dtype = problem.value.dtype
         self._epsilon = torch.finfo(self._dtype).eps
 
@@ -82,12 +83,18 @@ class CoupledSolver:
         """
         self.moving = self._inverse = None
         wanted = torch.is_grad_enabled() or being_transformed()
-        dense = math.prod(system.known.shape) <= DENSE or being_transformed()
+        unknowns = math.prod(system.known.shape)
+        dense = self._stiff or unknowns <= SMALL or being_transformed()
         with torch.no_grad():
+            if not dense:
+                try:
+                    found = self._iterated(system.detached(), guess)
+                except NotConvergedError:
+                    if unknowns > DENSE:
+                        raise
+                    dense = self._stiff = True
             if dense:
                 found = self._by_newton(system, guess, always_anew=close and wanted)
-            else:
-                found = self._iterated(system.detached(), guess)
         if not wanted:
             return found
         slopes = (self._attached if dense else self._attached_by_iteration)(system, *found)

@@ -107,9 +107,9 @@ def fdeint(
     `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
     of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
     at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts.
-    `max_evaluations` calls of func are the most that a solve may need before it is given up with `NotConvergedError`;
-    100,000 and 1,000 for each breakpoint on an adaptive grid unless given, without a limit on others. A func whose
-    values scatter more than the tolerances allow for is solved as well as they can be, with `NoisyFunctionWarning`.
+    `max_evaluations` calls of func are the most that finding an adaptive grid, or a solve on another, may need before
+    it is given up with `NotConvergedError`; 100,000 and 1,000 for each breakpoint on an adaptive grid unless given. A
+    func whose values scatter by more than the tolerances is solved as well as can be, with `NoisyFunctionWarning`.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
     adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
@@ -178,12 +178,13 @@ class _Request:
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
         times = check_times(t)
-        span = 1.0 if being_traced() else float((times[-1] - times[0]).detach())
-        if not SHORTEST_SPAN <= span <= 1.0 / SHORTEST_SPAN:
-            raise InvalidArgumentError(
-                f"t must span between {SHORTEST_SPAN:g} and {1.0 / SHORTEST_SPAN:g}, got {span:g} from t[0] to t[-1]; "
-                f"measure time in another unit, in which the span is about 1"
-            )
+        for place in () if being_traced() else (1, -1):
+            span = float((times[place] - times[0]).detach())
+            if not SHORTEST_SPAN <= span <= 1.0 / SHORTEST_SPAN:
+                raise InvalidArgumentError(
+                    f"t must span between {SHORTEST_SPAN:g} and {1.0 / SHORTEST_SPAN:g}, got {span:g} from t[0] to "
+                    f"t[{place}]; measure time in another unit, in which the span is about 1"
+                )
         problem = posed_problem(func, start[0], order, start[1])
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)
@@ -337,6 +338,7 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
         outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
         search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing, outputs)
         found = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
+        request.problem.max_evaluations = math.inf
         if outputs is not None:
             return torch.stack(search.states), request.grid(found), found.n_rejected
         guesses = search.guesses
@@ -371,6 +373,7 @@ def _by_steps(method: Method | Exponential, request: _Request, precision: _Preci
     if spacing.kind == "adaptive":
         search = StepSearch(method, request.times[0].detach(), request.clock, request.span, spacing)
         found = find_grid(search, request.pieces, request.outputs, spacing.max_step)
+        problem.max_evaluations = math.inf
     nodes, rejected = request.grid(found), found.n_rejected if found else 0
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
     one_tensor = len(problem.orders) == 1 and not problem.states.is_tuple

@@ -15,7 +15,7 @@ from fracdnn.solver.adaptive import Fading, Search, Tolerances
 from fracdnn.solver.arrays import Array, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.convergence import sizes
-from fracdnn.solver.coupled import DENSE
+from fracdnn.solver.coupled import SMALL
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
@@ -31,7 +31,7 @@ _ENOUGH = 3e-3  # of the tolerance, for iterates
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 _OF_SLOPES, _OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
-_OF_SINGULAR = 30.0  # how much more errors of a start count that is singular
+_OF_SINGULAR = 3000.0  # what the error of a singular start is short of those that are estimated for others
 _CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
 _STEEP = 0.05  # power of 1/t from which func is said to grow toward a start
@@ -121,16 +121,26 @@ class PanelSearch(Search):
         error = fading.factor * of.maximum(error, self._of_jump(self._panel, end - self.now))
         if self._scheme.solver.moving is not None:
             error = error + _OF_MOVING * self._scheme.solver.moving
-        largest = sizes(self._panel.states)
+        largest = self._largest_that_counts(self._panel, fading)
         if self._memory.slopes is None or self._restarted:
             self._reach = of.maximum(self._reach, largest)
-            if norm(error / self.tolerances.scale(self._panel.states)) <= self.strictness:
+            if norm(error / self.tolerances.scale(largest[:, None])) <= self.strictness:
                 error = of.maximum(error, self._of_start(self._panel, fading))
                 if self._steepness > _STEEP:  # from it the solution grows, or falls: the first output will tell
                     largest = self._reach
         self._error = error
         self.errors = error / (self.strictness * self.tolerances.scale(largest[:, None]))
         return norm(self.errors)
+
+    def _largest_that_counts(self, panel: Panel, fading: Fading) -> Array:
+        """Of the states [G, d]: those that are left of a pulse at the first output after it, if that is less."""
+        largest = sizes(panel.states)
+        if self._memory.slopes is None or not 0.0 < fading.wait < math.inf:
+            return largest
+        times = self._scheme.numbers([self._end, self._end + fading.wait])
+        at_end, later = self._scheme.remembered(self._memory, panel.begin, times).swapaxes(0, 1)
+        own = abs(panel.states[:, -1] - at_end)
+        return library(largest).minimum(largest, abs(later) + own)
 
     def _of_start(self, panel: Panel, fading: Fading) -> Array:
         """What is left, at the first output, of what func does before the panel's first point."""
@@ -263,7 +273,7 @@ def _weights(problem: Problem, count: int, shortest: float, span: float) -> Weig
     """Of NumPy's where a panel is small; for times rounded outward, so that like solves share them."""
     shortest, longest = 2.0 ** math.floor(math.log2(shortest)), 2.0 ** math.ceil(math.log2(span))
     orders = problem.orders.detach()
-    if problem.value.device.type == "cpu" and count * problem.value.numel() <= DENSE and not being_transformed():
+    if problem.value.device.type == "cpu" and count * problem.value.numel() <= SMALL and not being_transformed():
         return constant_weights(tuple(orders.tolist()), count, shortest, longest)
     return Weights.of(orders, count, kernel_modes(shortest, longest, MODES_TOLERANCE))
 
