@@ -23,9 +23,7 @@ def decay(rate):
 @pytest.mark.parametrize("trajectory", [True, False])
 def test_steps_that_are_not_stable_are_refused(method, order, rate, n_steps, trajectory):
     options = {"order": order, "method": method, "trajectory": trajectory}
-    message = (
-        f"steps must be shorter for method '{method}' to be stable, got .* pass the implicit method='trapezoidal' or"
-    )
+    message = f"steps must be shorter for method '{method}' to be stable, got .* pass the implicit method='trapezoidal'"
     with pytest.raises(NotConvergedError, match=message) as caught:
         fdeint(decay(rate), 1.0, [0.0, 1.0], n_steps=n_steps, **options)
     exact = fdeint(decay(rate), 1.0, [0.0, 1.0], order=order)[-1]  # no steps at all
@@ -74,7 +72,7 @@ def test_an_exponential_step_that_is_not_stable():
     [
         lambda t, u: 20.0 * u,  # grows by itself
         lambda t, u: 1e3 * torch.cos(300 * t) - u,  # is pushed to and fro
-        lambda t, u: u.flip(0) * torch.tensor([-8.0, 8.0], dtype=u.dtype),  # turns
+        lambda t, u: u.flip(0) * torch.tensor([-2.0, 2.0], dtype=u.dtype),  # turns
         lambda t, u: 100.0 - u,
     ],
     ids=["growth", "forcing", "rotation", "charging"],

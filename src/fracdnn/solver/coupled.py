@@ -26,6 +26,7 @@ _LARGEST = 1e-2  # part of a state that rounding is thought to move
 _ROUNDINGS = 100.0  # of all that is added up in an equation, which rounding may leave of its residual
 # Iterations after which changes that are no shorter are taken for func's noise: by Newton's method, and without it.
 _NEWTON_WINDOW, _WINDOW = 4, 10
+_FEW = 16  # iterations after which a search makes a matrix instead
 _LONGER = 4  # for iterations without a matrix, to rounding
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
@@ -88,7 +89,9 @@ class CoupledSolver:
         with torch.no_grad():
             if not dense:
                 try:
-                    found = self._iterated(system.detached(), guess)
+                    # A few iterations are quicker than a matrix, where one can be had.
+                    few = self._enough is not None and unknowns <= DENSE
+                    found = self._iterated(system.detached(), guess, _FEW if few else self._max_iterations)
                 except NotConvergedError:
                     if unknowns > DENSE:
                         raise
@@ -107,8 +110,11 @@ class CoupledSolver:
         return _by_points(as_kind(self._inverse, residual) @ _flat(residual), residual)
 
     def note_noise(self, states: Array, time: torch.Tensor) -> None:
-        """Tell the problem of states that func's noise kept moving; for the warning after a solve."""
-        if self.moving is not None:
+        """Tell the problem of states that func's noise kept moving; for the warning after a solve.
+
+        Where changes are acceptable that a search for steps has judged, there is nothing to tell.
+        """
+        if self.moving is not None and self.acceptable is None:
             scale = sizes(states.detach()).double().cpu().clip(min=float(np.finfo(float).tiny))
             self._problem.note_noise(float((torch.as_tensor(self.moving).double().cpu() / scale).max()), time)
 
@@ -167,9 +173,9 @@ class CoupledSolver:
         self._jacobians = None
         raise self._not_converged(system, progress.largest)
 
-    def _iterated(self, system: System, states: Array) -> tuple[Array, Array]:
+    def _iterated(self, system: System, states: Array, most: int) -> tuple[Array, Array]:
         mixing, progress = Mixing(), Progress(_WINDOW)
-        for _ in range(self._max_iterations * (1 if self._enough else _LONGER)):  # a search would take shorter panels
+        for _ in range(most * (1 if self._enough else _LONGER)):  # a search would take shorter panels
             slopes = self.slopes(system.clock, states)
             image = system.states(slopes)
             change = image - states

@@ -13,7 +13,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.memory import HISTORIES, default_tolerance
-from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
+from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, anchors, make_grid
 from fracdnn.solver.l1_chain import l1_chain
@@ -24,6 +24,7 @@ from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import OutOfEvaluationsError, Problem, posed_problem
+from fracdnn.solver.search import Piece
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.tracing import being_traced, being_transformed
@@ -88,15 +89,12 @@ def fdeint(
     like. `y0` is a tensor or a tuple of tensors; numbers, lists of them and NumPy arrays become float64 tensors.
     `slope`, like y0 or one number, is that of y0, for orders above 1; below, it is not used. (A pair (value, slope) as
     y0 does the same.) `t` are increasing times, from the initial one on.
-
     `order` lies in (0, 2]: one number; or a tensor that broadcasts against the state, an order for each component; or,
     for a tuple state, a sequence of one for each tensor.
-
     `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, else "adams", explicit and of
     second order; docs/solver.md has them all. `corrections` is how often "adams", "pece" and "exponential" correct
     their prediction. `linear` is a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u)
     with a stiff A, which "exponential" integrates exactly, on a uniform grid.
-
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps, up to `max_step` long, such that the
     error stays about `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each),
     and that end at `breakpoints`, times at which func jumps: there it is asked for what it is just before (at t[0]:
@@ -106,10 +104,8 @@ def fdeint(
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
     `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
     of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
-    at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts.
-    `max_evaluations` calls of func are the most that finding an adaptive grid, or a solve on another, may need before
-    it is given up with `NotConvergedError`; 100,000 and 1,000 for each breakpoint on an adaptive grid unless given. A
-    func whose values scatter by more than the tolerances is solved as well as can be, with `NoisyFunctionWarning`.
+    at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts. A search for
+    steps ends after `max_evaluations` calls of func (100,000 and 1,000 for each breakpoint); see docs/solver.md.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
     adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
@@ -121,8 +117,6 @@ def fdeint(
     wants_info = check_flag(info, "info")
     request.problem.max_evaluations = _most_evaluations(max_evaluations, spacing)
     solution = _solved(method, request, precision, options)
-    request.problem.max_evaluations = math.inf  # a backward pass takes what it takes
-    request.problem.warn_of_noise(*_noise_that_counts(spacing, request.problem.value.dtype))
     return solution if wants_info else solution.states
 
 
@@ -270,6 +264,8 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
         if "vmap: It looks like" in str(error):  # with which vmap refuses to tell a value
             raise _unbatched(method, spacing.kind) from error
         raise
+    problem.max_evaluations = math.inf  # a backward pass takes what it takes
+    problem.warn_of_noise(*_noise_that_counts(spacing, problem.value.dtype))
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
 

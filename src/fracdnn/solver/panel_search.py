@@ -11,7 +11,6 @@ import torch
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
-from fracdnn.solver.adaptive import Fading, Search, Tolerances
 from fracdnn.solver.arrays import Array, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.convergence import sizes
@@ -19,6 +18,7 @@ from fracdnn.solver.coupled import SMALL
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
+from fracdnn.solver.search import Fading, Search, Tolerances
 from fracdnn.solver.starts import STEEPEST, missed_integral
 from fracdnn.tracing import being_transformed
 

@@ -157,7 +157,7 @@ class Problem:
                 f"compute func with more digits (in float64; on a GPU torch.set_float32_matmul_precision('highest')), "
                 f"or where it jumps in time, pass breakpoints=",
                 NoisyFunctionWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def check_slope(self, time: torch.Tensor, packed: torch.Tensor) -> None:

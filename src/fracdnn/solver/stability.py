@@ -20,6 +20,8 @@ _WINDOW = 6  # nodes between which a solution has to swing
 _KEPT = 0.9  # of the first swing in the window, that the last one has at least
 _PART = 1e-3  # of the state, that a swing has to be
 _GROWN = 2.0  # of a solution within the window that is larger than ever before
+_STRIDE = 0.05  # of its size, that a solution which grows so fast moves in a step at least
+_UNSTABLE = 0.5  # of Γ(1 + order)/rate, a power of the step below which no explicit method is unstable
 _SAFE = 0.2  # of Γ(1 + order)/rate, a power of the step that is stable in all explicit methods
 _MOST_STEPS = 100_000  # that are worth recommending
 
@@ -76,15 +78,16 @@ class Stability:
         slopes = [self._slope(times[1], state).double() for state in states]
         pulls, moves = slopes[1] - slopes[0], (states[1] - states[0]).double()
         pulled = pulls.sign() * moves.sign() < 0
-        swings, climbs = swings & pulled, climbs & pulled & (slopes[1].sign() * states[1].sign() < 0)
+        climbs = climbs & (slopes[1].sign() * states[1].sign() < 0) & (moves.abs() > _STRIDE * states[1].abs())
+        swings, climbs = swings & pulled, climbs & pulled
         if not bool((swings | climbs).any()):
             return
         rates = (pulls / moves).abs()
         orders = problem.orders.detach().unsqueeze(-1)
-        stable = (_SAFE * torch.lgamma(orders + 1.0).exp() / rates) ** (1.0 / orders)
-        longest = float(stable[swings | climbs].min())
+        critical = (torch.lgamma(orders + 1.0).exp() / rates) ** (1.0 / orders)
         step = float(self._grid.elapsed.detach().diff().max())
-        if longest < step:
+        if bool((_UNSTABLE ** (1.0 / orders) * critical < step)[swings | climbs].any()):
+            longest = float((_SAFE ** (1.0 / orders) * critical)[swings | climbs].min())
             raise NotConvergedError(self._message(time_text(times[0]), step, longest))
 
     def _message(self, time: str, step: float, longest: float) -> str:

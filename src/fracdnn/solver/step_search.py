@@ -6,11 +6,11 @@ import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
-from fracdnn.solver.adaptive import Fading, Search
 from fracdnn.solver.arrays import norm
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import ConstantRule, Rule, advance
+from fracdnn.solver.search import Fading, Search
 
 _FIRST = 0.2  # of a first interval's change of slope that is error, for slopes like t^order
 _WINDOW = 128  # nodes before the older half of them becomes far
