@@ -187,7 +187,10 @@ class CoupledSolver:
                 rounding = abs(states) + abs(system.known) + abs(system.weights) @ abs(slopes)
                 done |= progress.length <= _ROUNDINGS * self._epsilon * sizes(rounding)
             ends = bool(done.all())
-            if ends or progress.is_stuck(done, states):
+            stuck = not ends and progress.is_stuck(done, states)
+            if stuck and math.prod(states.shape) <= DENSE:
+                break  # a matrix will tell whether that is noise
+            if ends or stuck:
                 self.moving = None if ends else _left(done, progress.length, states)
                 return image, slopes
             states = mixing.next(image, change)
