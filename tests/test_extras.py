@@ -156,9 +156,12 @@ def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_pa
     ],
 )
 def test_commands_say_it_in_one_line(module, arguments, tmp_path):
+    tables = [tmp_path / name for name in arguments if name.startswith("t.")]
+    for table in tables:  # whether there is one is asked first
+        table.write_text("a,b\n1,2\n")
     done = run(*arguments, cwd=tmp_path, missing=[module])
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fracdnn: {line(module, 'cli')}\n")
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == tables
 
 
 def test_the_version_needs_no_extra():

@@ -87,11 +87,6 @@ def test_an_output_is_no_input(place):
             "--checkpoint",
             "must be another file than the model, got m.fracdnn for both; pass another place",
         ),
-        (
-            ["reproduce", "nonsmooth", "--quick", "--out", "out", "--perfume", "out/nonsmooth.json"],
-            "--out",
-            SAME.format("out/nonsmooth.json", "out/nonsmooth.json"),
-        ),
     ]
     (place / "out").mkdir()
     (place / "out" / "nonsmooth.json").write_text("{}", encoding="utf-8")

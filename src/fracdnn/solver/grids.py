@@ -18,6 +18,7 @@ GRIDS = ("adaptive", "given", "graded", "uniform")
 RTOL, ATOL = 1e-5, 1e-8
 # Of steps that are taken for equal, in mean steps.
 _LARGEST_DEVIATION = 0.05
+_SAME_STEPS = 1e-6  # the same at late times
 # Finer at the begin than this, the first steps would be lost in rounding before they pay.
 _LARGEST_GRADING = 8.0
 # Of times, relative to the latest.
@@ -213,9 +214,11 @@ def is_uniform(given: Any, times: torch.Tensor) -> bool:
     rounding = torch.finfo(torch.float64).eps if precise else torch.finfo(given.dtype).eps
     steps = times.diff()
     deviation = (steps - steps.mean()).abs().max()
-    # Up to the rounding of the span: at late times that of the times is more, and steps that differ by it are others.
-    span = times[-1] - times[0]
-    return bool(deviation <= 4 * rounding * span and deviation <= _LARGEST_DEVIATION * steps.mean())
+    # Where rounding of late times is a good part of a step, steps that differ by it are others.
+    small = max(float(4 * rounding * (times[-1] - times[0])), _SAME_STEPS * float(steps.mean()))
+    return bool(
+        deviation <= min(float(4 * rounding * times.abs().max()), small, _LARGEST_DEVIATION * float(steps.mean()))
+    )
 
 
 def _between_ends(times: torch.Tensor, clock: torch.Tensor, shares: torch.Tensor, *, uniform: bool) -> Grid:

@@ -17,7 +17,7 @@ from fracdnn.solver.problem import Problem, time_text
 from fracdnn.tracing import being_traced
 
 _WINDOW = 6  # nodes between which a solution has to swing
-_KEPT = 0.9  # of the first swing in the window, that the last one has at least
+_KEPT = 3.0  # times the first swing in the window, that the last one is at least
 _PART = 1e-3  # of the state, that a swing has to be
 _GROWN = 2.0  # of a solution within the window that is larger than ever before
 _STRIDE = 0.05  # of its size, that a solution which grows so fast moves in a step at least

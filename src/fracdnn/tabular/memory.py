@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.extras import require
 from fracdnn.tabular.reading import ending_of, files_of, readable
 
 # Bytes that reading, preparing and training take for each byte of a table of float64; about 7 were measured for Parquet
@@ -16,6 +17,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 def needed_bytes(source: str) -> int:
     """About what training on the whole table would take; a pipe or a sheet, which cannot be streamed, counts as 0."""
+    require("polars")
     import polars as pl
 
     total = 0
