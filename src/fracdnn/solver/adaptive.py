@@ -16,10 +16,9 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver.mesh import FoundGrid
 from fracdnn.solver.problem import OutOfEvaluationsError
-from fracdnn.solver.search import Fading, Piece, Search
+from fracdnn.solver.search import FORGETTING, LONGER, MUCH_MORE, Fading, Piece, Search
 
 _SAFETY, _SHRINK = 0.9, 0.2
-_FORGETTING = 0.75  # the power of time with which errors count up to the first output
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
@@ -31,10 +30,6 @@ _MANY = 256  # components from which a stiff func is not solved for with a matri
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
 # error is what limits the steps.
 _PATIENCE, _HEARD_PATIENCE, _LIMITED = 50, 10, 0.05
-# A step longer by the first of these factors has a misfit that is larger by more than the second, unless that is noise:
-# which is no larger than this part of func, since what is larger is a function that jumps or is random. Noise varies by
-# some such factor from one step to the next.
-_LONGER, _MUCH_MORE, _LARGEST_NOISE, _NOISE_CAUTION = 8.0, 4.0, 0.02, 2.0
 
 
 @torch.no_grad()
@@ -160,7 +155,7 @@ class _StepsTaken:
             error = search.attempt(end, piece.fading(end))
             if self._listens(step, error, piece):
                 continue
-            power = _FORGETTING + search.smallest_order if first else search.power
+            power = FORGETTING + search.smallest_order if first else search.power
             part = 1.0
             if tried_again and not first and search.largest_order <= 1.0:  # func may jump
                 part, power = self._left_over(end), 1.0
@@ -180,9 +175,9 @@ class _StepsTaken:
     def _listens(self, step: float, error: float, piece: Piece) -> bool:
         """Whether it was time to look for noise in func; then the step has to be tried again."""
         self._tried += 1
-        longer = min(_LONGER * step, piece.end - self.ends[-1])
+        longer = min(LONGER * step, piece.end - self.ends[-1])
         # Far enough from the begin for a smooth func to be smooth on the longer step.
-        if self._tried < self._patience or longer < _MUCH_MORE * step or longer > self.ends[-1] - piece.begin:
+        if self._tried < self._patience or longer < MUCH_MORE * step or longer > self.ends[-1] - piece.begin:
             return False
         if not self._search.listens or not _LIMITED < error < math.inf:
             return False

@@ -15,12 +15,12 @@ from fracdnn.solver.arrays import Array, library
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.problem import Problem
 
-_FORGETTING = 0.75  # the power of time with which errors count up to the first output
+FORGETTING = 0.75  # the power of time with which errors count up to the first output
 _RECENT, _VARIES = 8, 10.0  # steps that a longer one is held against, and how much noise varies between them
 # A step longer by the first of these factors has a misfit that is larger by more than the second, unless that is noise:
 # which is no larger than this part of func, since what is larger is a function that jumps or is random. Noise varies by
 # some such factor from one step to the next.
-_LONGER, _MUCH_MORE, _LARGEST_NOISE, _NOISE_CAUTION = 8.0, 4.0, 0.02, 2.0
+LONGER, MUCH_MORE, _LARGEST_NOISE, _NOISE_CAUTION = 8.0, 4.0, 0.02, 2.0
 # The quantile of all components that is usual, where there are so many, and the part of them that has to agree.
 _USUAL, _MANY_PARTS, _MOST = 0.9, 16, 0.75
 
@@ -37,7 +37,7 @@ class Piece:
     def fading(self, end: float) -> "Fading":
         """Of the errors of a step to that time."""
         taken = end - self.begin
-        return Fading(min(taken / self.first_output, 1.0) ** _FORGETTING, max(self.first_output - taken, 0.0))
+        return Fading(min(taken / self.first_output, 1.0) ** FORGETTING, max(self.first_output - taken, 0.0))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Search(ABC):
         if math.prod(usual.shape) >= _MANY_PARTS:
             usual = usual.clip(min=float(of.quantile(usual, _USUAL)))
         limits, longest = ~(self.errors <= 1.0), self.misfit / self.slope_sizes
-        scatters = int((limits & (longest <= _MUCH_MORE * usual)).sum()) >= _MOST * int(limits.sum())
+        scatters = int((limits & (longest <= MUCH_MORE * usual)).sum()) >= _MOST * int(limits.sum())
         if not scatters or float(of.quantile(usual, 0.5)) > _LARGEST_NOISE:
             return False
         level = _NOISE_CAUTION * of.maximum(usual, of.where(limits, longest, 0.0))
