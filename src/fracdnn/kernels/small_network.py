@@ -312,13 +312,21 @@ def run(kind):
     `version`.
     """
     f, version = from_dtype(np.dtype(kind)), _version()
-    network = types.Tuple((f[::1], f[::1], f[::1], f[:, :, ::1], f[:, ::1], types.int64))
-    task = types.Tuple((types.int64, types.int64[::1], f[:, ::1], f[::1], f[:, ::1], types.float64))
-    matrix = f[:, ::1]
-    signature = (network, task, matrix, matrix, matrix, matrix, types.int64, types.int64, f[::1], matrix)
+    row, matrix, whole = f[::1], f[:, ::1], types.int64
+    network = (row, row, row, f[:, :, ::1], matrix, whole)
+    task = (whole, types.int64[::1], matrix, row, matrix, types.float64)
+    signature = (*network, *task, matrix, matrix, matrix, matrix, whole, whole, row, matrix)
 
-    def small_network(network, task, W, samples, cotangent, start, part, n_parts, room, sums):
+    # Single arguments, since tuples take Numba many times as long to look at.
+    # fmt: off
+    def small_network(
+        weights, adjoint, factors, K, b, activation, kind, labels, targets, shares, outputs, smoothing,
+        W, samples, cotangent, start, part, n_parts, room, sums,
+    ):
+        # fmt: on
         version  # noqa: B018
+        network = weights, adjoint, factors, K, b, activation
+        task = kind, labels, targets, shares, outputs, smoothing
         return share(network, task, W, samples, cotangent, start, part, n_parts, room, sums)
 
     try:

@@ -88,6 +88,7 @@ class Tiles:
             raise InvalidArgumentError(f"Tiles takes {rule}, got {n}, {activation!r} and {bias!r}")
         n_layers = len(factors)
         self._dtype, self._kind = dtype, NUMPY_TYPES[dtype]
+        self._none = self._new(0)
         self._share, self._size = kernel.run(self._kind), kernel.TILE_BYTES // dtype.itemsize
         self._shape, self._K_shape = (n, width), (n_layers, width, width)
         self._b_shape = {"vector": (n_layers, width), "scalar": (n_layers,), "none": None}[bias]
@@ -179,7 +180,7 @@ class Tiles:
         rooms, cotangent = room.numpy(), nothing if cotangent is None else cotangent
 
         def share(part: int) -> bool:
-            return self._share(network, task, W, samples, cotangent, start, part, threads, rooms[part], sums)
+            return self._share(*network, *task, W, samples, cotangent, start, part, threads, rooms[part], sums)
 
         fine = share(0) if threads == 1 else on_threads(share, threads)
         return np.add.reduce(sums, 0), fine
@@ -207,12 +208,12 @@ class Tiles:
             found = f"{list(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
             wanted = f"{list(shape)}, {dtype or self._dtype}, on the CPU"
             raise InvalidArgumentError(f"{name} must be {wanted}, got {found}; other sizes need a Tiles of their own")
-        array = tensor.detach().resolve_neg().contiguous().numpy()
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        if tensor.is_neg() or not tensor.is_contiguous():
+            tensor = tensor.resolve_neg().contiguous()
+        array = tensor.numpy()
         return array if array.flags.aligned else array.copy()
 
     def _new(self, *shape: int) -> np.ndarray:
         return np.empty(shape, self._kind)
-
-    @property
-    def _none(self) -> np.ndarray:
-        return np.empty(0, self._kind)
