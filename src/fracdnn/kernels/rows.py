@@ -17,15 +17,13 @@ OPTIONS = {"fastmath": {"contract"}, "error_model": "numpy", "nogil": True}
 # Python calls only the whole kernel: without wrappers for its parts, compiling takes less time.
 _part = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 compiled = njit(**_part)
-# Copied into its callers by LLVM: for what runs every few numbers.
-inlined = njit(forceinline=True, **_part)
-# Compiled as a part of its caller: for large functions that are called from one place.
-merged = njit(inline="always", **_part)
+# A part of its caller: for what runs every few numbers, and for large functions that are called from one place.
+inlined = njit(inline="always", **_part)
 # For sums over samples, which may be taken in another order.
-summed = njit(**{**_part, "fastmath": {"contract", "reassoc", "nsz"}})
+summed = njit(forceinline=True, **{**_part, "fastmath": {"contract", "reassoc", "nsz"}})
 
 # What a row of a tile takes. Not a power of two: rows would drive each other out of the cache.
-TILE_BYTES = 384
+TILE_BYTES = 576
 # Offsets without a sign: Numba counts negative ones from the end, which would keep loops from being vectors.
 place = np.uint64
 

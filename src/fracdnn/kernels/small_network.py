@@ -27,7 +27,7 @@ from fracdnn.kernels.rows import (
     copy,
     exponential,
     fill,
-    merged,
+    inlined,
     multiply,
     place,
     size_of,
@@ -123,7 +123,7 @@ def scale_by_slope(activation, values, z, q, row, step, width, factor, totals, t
         z, row = z + size, row + place(step)
 
 
-@merged
+@inlined
 def forward_tile(network, states, values, y):
     """Y_1 … Y_N after Y_0 in `states` and y, σ of each layer in `values`, and Y_N in y."""
     weights, _, factors, K, b, activation = network
@@ -139,7 +139,7 @@ def forward_tile(network, states, values, y):
         complete(states, weights, n_layers, j, values, z, factors[j - 1], y)
 
 
-@merged
+@inlined
 def backward_tile(network, q, states, values, change, y, sums, to_start):
     """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
     _, weights, factors, K, b, activation = network
@@ -176,7 +176,7 @@ def scatter(tile, step, samples, first):
             samples[first + i, f] = tile[f * step + i]
 
 
-@merged
+@inlined
 def cross_entropy(outputs, n_outputs, labels, shares, first, smoothing):
     """Σ share · loss over the samples of a tile, and its gradient in place of the outputs.
 
@@ -212,7 +212,7 @@ def cross_entropy(outputs, n_outputs, labels, shares, first, smoothing):
     return loss
 
 
-@merged
+@inlined
 def squared_error(outputs, targets, shares, first):
     """Σ share · half the mean square over the samples of a tile, and its gradient in place of the outputs."""
     size, kind = size_of(outputs), outputs.dtype.type
@@ -228,7 +228,7 @@ def squared_error(outputs, targets, shares, first):
     return loss
 
 
-@merged
+@inlined
 def labels_fit(labels, first, size, n_outputs):
     """Whether there is an output for each label of a tile."""
     fit = True
@@ -237,7 +237,7 @@ def labels_fit(labels, first, size, n_outputs):
     return fit
 
 
-@merged
+@inlined
 def loss_tile(task, W, first, y, outputs, q, step, sums):
     """The loss of a tile from its Y_N in y; Q_N into q, and what the tile adds to the gradient of W into `sums`."""
     kind, labels, targets, shares, found, smoothing = task
@@ -260,7 +260,7 @@ def loss_tile(task, W, first, y, outputs, q, step, sums):
     return loss
 
 
-@merged
+@inlined
 def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
     """Take the samples from `first` on through the layers, and back unless Y_N is all; give whether all was in order.
 
@@ -292,7 +292,7 @@ def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
     return finite
 
 
-@merged
+@inlined
 def share(network, task, W, samples, cotangent, start, part, n_parts, room, sums):
     """Take every n_parts-th group of tiles. Each has its row of sums: the gradients of K, b and W, then the loss."""
     fine, size = True, size_of(room)
