@@ -13,12 +13,15 @@ MAX_THREADS = 16
 
 
 def on_threads(work: Callable[[int], bool], count: int) -> bool:
-    """Whether all of work(0), …, work(count − 1) are true; the last one runs in this thread, the others beside it."""
+    """Whether all of work(0), …, work(count − 1) are true; the last one runs in this thread, the others beside it.
+
+    Each takes pieces of work until none are left: one that has not begun when the last one returns is not needed.
+    """
     others = [_pool().submit(work, part) for part in range(count - 1)]
     try:
         fine = work(count - 1)
     finally:
-        results = [other.result() for other in others]
+        results = [other.result() for other in others if not other.cancel()]
     return fine and all(results)
 
 

@@ -179,8 +179,14 @@ class Tiles:
         room = torch.empty(threads, (3 * (n_layers + 1) * width + width + len(W)) * self._size, dtype=self._dtype)
         rooms, cotangent = room.numpy(), nothing if cotangent is None else cotangent
 
+        # Single groups, as long as there are any, where several threads take them: no two get the same one.
+        steps = iter([(0, 1)] if threads == 1 else [(group, self._n_groups) for group in range(self._n_groups)])
+
         def share(part: int) -> bool:
-            return self._share(*network, *task, W, samples, cotangent, start, part, threads, rooms[part], sums)
+            fine = True
+            for step in steps:
+                fine &= self._share(*network, *task, W, samples, cotangent, start, *step, rooms[part], sums)
+            return fine
 
         fine = share(0) if threads == 1 else on_threads(share, threads)
         return np.add.reduce(sums, 0), fine
