@@ -191,7 +191,7 @@ def test_the_extras_are_those_of_the_project():
         left = {name for extra in left for name in required(document, extra)[1]} - brought
     assert brought == {"all", *EXTRAS}
     core = {re.match(r"[\w-]+", text).group() for text in document["dependencies"]}
-    assert core == {"torch", "numpy", "scipy", "numba", "llvmlite"}
+    assert core == {"torch", "numpy", "scipy"}
 
 
 def test_public_names_are_listed_and_found():

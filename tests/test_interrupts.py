@@ -17,7 +17,7 @@ PROGRAM = """
 import signal, sys
 import torch
 from numba.core.codegen import CPUCodeLibrary
-from fracdnn.nn import FractionalStack
+from fracdnn.nn import FractionalNetwork
 
 left = int(sys.argv[1])
 compiled = CPUCodeLibrary._object_compiled_hook.__func__
@@ -31,9 +31,9 @@ def interrupted(cls, *arguments):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 CPUCodeLibrary._object_compiled_hook = classmethod(interrupted)
-stack = FractionalStack([torch.nn.Tanh() for _ in range(40)], history="compressed")  # by a compiled kernel
+net = FractionalNetwork(2, 2, n_layers=2)
 try:
-    stack(torch.zeros(1000))
+    net(torch.zeros(3, 2))
 except KeyboardInterrupt:
     print("interrupted" if left <= 0 else "too early")
 else:

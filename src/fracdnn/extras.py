@@ -11,6 +11,7 @@ EXTRAS = {
     "report": ("jinja2", "matplotlib", "plotly"),
     "cli": ("joblib", "typer"),
     "onnx": ("onnx", "onnxscript"),
+    "fast": ("numba",),
 }
 # Modules that are called something else where they are installed from.
 PACKAGES = {"sklearn": "scikit-learn"}

@@ -231,11 +231,12 @@ def test_two_trainings_write_one_run(tmp_path):
 KERNEL = """
 import torch
 from fracdnn.kernels import loading
-from fracdnn.nn import FractionalStack
+from fracdnn.nn import FractionalNetwork
 
-assert loading.history(torch.float64) is not None
-stack = FractionalStack([torch.nn.Tanh() for _ in range(100)], history="compressed")
-print(stack(torch.linspace(-1, 1, 1000, dtype=torch.float64)).sum().item().hex())
+assert loading.small_network(torch.float64) is not None
+torch.manual_seed(0)
+net = FractionalNetwork(2, 2, n_layers=9, engine="kernel").double()
+print(net(torch.linspace(-1, 1, 1000, dtype=torch.float64).reshape(500, 2)).sum().item().hex())
 """
 
 

@@ -44,9 +44,18 @@ print("torch._dynamo" in before, {name for name in set(sys.modules) - before if 
     assert done.stdout == "False\nTrue set()\n"
 
 
-def test_warmup_names_every_kernel():
+def test_warmup_names_every_dtype():
     done = subprocess.run([sys.executable, "-m", "fracdnn", "warmup"], capture_output=True, text=True, check=True)
     lines = [line.partition(" (")[0] for line in done.stdout.splitlines()]
-    kinds = [(name, dtype) for name in ("small_network", "history") for dtype in ("float32", "float64")]
-    assert [line.partition(":")[0] for line in lines] == [f"{name}, {dtype}" for name, dtype in kinds]
+    assert [line.partition(":")[0] for line in lines] == [f"small network, {dtype}" for dtype in ("float32", "float64")]
     assert {line.partition(": ")[2] for line in lines} <= {"compiled", "found on disk"}
+
+
+def test_warmup_without_numba_says_what_is_slower():
+    code = "import sys; sys.modules['numba'] = None; from fracdnn.cli import main; sys.argv[1:] = ['warmup']; main()"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "nothing to compile: numba is missing: run pip install 'fracdnn[fast]'",
+        "until then small networks train on torch's operations, which is several times slower",
+    ]

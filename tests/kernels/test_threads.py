@@ -1,91 +1,62 @@
-"""Kernels on torch's threads: each piece of work is taken once, by however many there are."""
+"""Work shared among Python's threads: each part runs once, beside the others, and what fails is told."""
 
-import ctypes
-import sys
+import threading
 
-import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="kernels need Numba")
-
-from numba import carray, cfunc, from_dtype, types
-
-from fracdnn.exceptions import KernelWarning
-from fracdnn.kernels import threads
-from fracdnn.kernels.threads import Call, numbers, take
-
-RECORD = np.dtype(
-    [("taken", np.int64), ("entered", np.int64), ("n", np.int64), ("counts", np.int64), ("weight", np.float64)]
-)
-N = 1_000_000
+from fracdnn.kernels.threads import MAX_THREADS, on_threads
 
 
-@pytest.fixture(scope="module")
-def kernel():
-    @cfunc(types.void(types.CPointer(from_dtype(RECORD))))
-    def count(arguments):
-        """Add the weight to each count; `entered` is how many threads did at least one."""
-        record = carray(arguments, 1)[0]
-        counts = numbers(record.counts, record.n, np.float32)
-        piece = take(arguments, 0)
-        if piece < record.n:
-            take(arguments, 1)
-        while piece < record.n:
-            counts[piece] += np.float32(record.weight)
-            piece = take(arguments, 0)
+@pytest.mark.parametrize("count", [1, 2, 3, MAX_THREADS])
+def test_each_part_runs_once_and_beside_the_others(count):
+    met, seen = threading.Barrier(count, timeout=60), []
 
-    return count
+    def work(part):
+        met.wait()  # broken unless all parts are under way at a time
+        seen.append(part)
+        return True
+
+    assert on_threads(work, count)
+    assert sorted(seen) == list(range(count))
 
 
-def counted(call):
-    counts = np.zeros(N, np.float32)
-    call(0, N, counts.ctypes.data, 1.5)
-    return counts
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_one_part_that_is_not_fine_is_enough(wrong):
+    met = threading.Barrier(3, timeout=60)
+    assert on_threads(lambda part: met.wait() >= 0 and part != wrong, 3) is False
 
 
-def test_one_thread(kernel):
-    call = Call(kernel, RECORD, 1)
-    for _ in range(2):
-        assert (counted(call) == 1.5).all()
-        assert (call.read("taken"), call.read("entered"), call.read("n")) == (N + 1, 1, N)
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_an_error_in_a_part_is_raised_when_all_have_ended(wrong):
+    met, ended = threading.Barrier(3, timeout=60), []
+
+    def work(part):
+        met.wait()
+        if part == wrong:
+            raise ValueError("no")
+        ended.append(part)
+        return True
+
+    with pytest.raises(ValueError, match="no"):
+        on_threads(work, 3)
+    assert sorted(ended) == sorted({0, 1, 2} - {wrong})
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="torch has GNU OpenMP on Linux only")
-@pytest.mark.parametrize("count", [2, 3])
-def test_several_threads_take_each_piece_once(kernel, count):
-    call, most = Call(kernel, RECORD, count), 0
-    for _ in range(100):  # a busy machine may start the second thread when the work is done
-        assert (counted(call) == 1.5).all()
-        assert call.read("taken") == N + count
-        most = max(most, call.read("entered"))
-        if most > 1:
-            break
-    assert 1 < most <= count
+def test_parts_that_have_not_begun_when_the_work_is_done_are_not_waited_for():
+    """While others keep all threads busy, the thread that asks does all of the work."""
+    ready, done = threading.Barrier(MAX_THREADS + 2, timeout=60), threading.Event()
+    busy = threading.Thread(target=on_threads, args=(lambda part: ready.wait() >= 0 and done.wait(60), MAX_THREADS + 1))
+    busy.start()
+    pieces, seen = iter(range(5)), []
 
+    def work(part):
+        seen.extend((part, piece) for piece in pieces)
+        return True
 
-@pytest.fixture
-def without_openmp(monkeypatch):
-    def fail(_):
-        raise OSError("no such library")
-
-    monkeypatch.setattr(ctypes, "CDLL", fail)
-    threads._parallel_region.cache_clear()
-    yield
-    threads._parallel_region.cache_clear()
-
-
-@pytest.mark.usefixtures("without_openmp")
-def test_without_openmp_a_kernel_runs_on_one_thread_and_says_so_once(kernel):
-    counted(Call(kernel, RECORD, 1))  # one thread needs none
-    with pytest.warns(KernelWarning, match=r"run on one thread.*torch.set_num_threads\(1\) turns this warning off"):
-        call = Call(kernel, RECORD, 2)
-    assert (counted(call) == 1.5).all()
-    assert call.read("entered") == 1
-    counted(Call(kernel, RECORD, 2))  # no second warning, which would be an error here
-
-
-def test_a_record_holds_whole_numbers_and_others(kernel):
-    call = Call(kernel, RECORD, 1)
-    call(7, 0, 2**62, -0.25)
-    assert call.read("counts") == 2**62
-    assert call.read("entered") == 7
+    try:
+        ready.wait()
+        assert on_threads(work, 2)
+    finally:
+        done.set()
+        busy.join()
+    assert seen == [(1, piece) for piece in range(5)]

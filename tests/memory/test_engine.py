@@ -11,12 +11,10 @@ import pytest
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import (
     MemorylessPlan,
     chain,
     choose_history,
-    compiled,
     compressed,
     default_tolerance,
     equal_steps_plan,
@@ -24,7 +22,6 @@ from fracdnn.memory import (
     propagate,
     reference,
 )
-from fracdnn.memory.compiled import CompiledCompressedSum
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
 from tests.slow import slow_but
@@ -38,7 +35,6 @@ ORDERS = {
 SUMS = {
     "exact": ({"history": "exact"}, ExactSum),
     "compressed": ({"history": "compressed", "sums": "torch"}, CompressedSum),
-    "compiled": ({"history": "compressed", "sums": "compiled"}, CompiledCompressedSum),
 }
 BLOCK = 8
 
@@ -358,28 +354,6 @@ def test_the_choice_on_another_device():
     assert choose_history("auto", 193, state, equal_steps=True) == "compressed"
 
 
-@pytest.mark.parametrize(
-    ("n_layers", "size", "kind"),
-    [
-        (70, 468, CompressedSum),
-        (70, 469, CompiledCompressedSum),
-        (15, 2**15, CompressedSum),
-        (16, 2**11, CompiledCompressedSum),
-    ],
-)
-def test_the_choice_of_a_compressed_sum(n_layers, size, kind):
-    order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
-    plan = equal_steps_plan(order, step, n_layers, history="compressed", tolerance=1e-10, block=BLOCK)
-    assert type(plan.forward_sum(torch.zeros(size))) is kind
-
-
-def test_a_compiled_sum_that_cannot_serve_is_refused():
-    order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
-    plan = equal_steps_plan(order, step, 70, history="compressed", tolerance=1e-6, block=BLOCK, sums="compiled")
-    with pytest.raises(InvalidArgumentError, match=r"sums must be 'torch' or 'auto' for torch.float32 on meta here"):
-        plan.forward_sum(torch.zeros(3, device="meta"))
-
-
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("learned", [True, False])
 def test_layers_without_memory(skip, learned):
@@ -561,10 +535,9 @@ def test_gradients_of_order_and_steps_do_not_mind_autocast(history):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(("history", "module"), [("compressed", compressed), ("compiled", compiled)])
-def test_without_gradients_a_compressed_history_holds_few_blocks(history, module, monkeypatch):
+def test_without_gradients_a_compressed_history_holds_few_blocks(monkeypatch):
     blocks, most = [], 0
-    make = module.buffer
+    make = compressed.buffer
 
     def remember(*arguments):
         nonlocal most
@@ -573,14 +546,12 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(history, module
         most = max(most, sum(block() is not None for block in blocks))
         return made
 
-    monkeypatch.setattr(module, "buffer", remember)
+    monkeypatch.setattr(compressed, "buffer", remember)
     problem = Problem(0.5, 1000)
     with torch.no_grad():
-        propagate(problem.plan(history, learned=False), problem.step, problem.x)
+        propagate(problem.plan("compressed", learned=False), problem.step, problem.x)
     assert len(blocks) > 100
-    # The far states, three blocks, and one that is about to go; or single states: the last 32, which are checked
-    # together, and what the sum itself has.
-    assert most <= {"compressed": 6, "compiled": 40}[history]
+    assert most <= 6  # the far states, three blocks, and one that is about to go
 
 
 def test_the_tolerance_follows_the_precision():

@@ -276,7 +276,7 @@ def play(
 @app.command()
 @guarded
 def warmup() -> None:
-    """Compile the kernels now, once for this machine, so that no first training waits for them.
+    """Compile the kernel for small networks now, once for this machine, so that no first training waits for it.
 
     Example: fracdnn warmup
     """

@@ -1,6 +1,6 @@
 """Import and compile the kernels: once on a machine, as later processes find them on disk.
 
-Numba keeps them beside the source files, in `__pycache__`, or in the folder that NUMBA_CACHE_DIR names.
+Numba keeps its own beside the source files, in `__pycache__`, or in the folder that NUMBA_CACHE_DIR names.
 """
 
 import importlib
@@ -22,16 +22,12 @@ from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.kernels.tensors import NUMPY_TYPES
 
-# The modules that hold kernels, and what they call them.
-KERNELS = {"small_network": ("run",), "history": ("begin", "finish")}
-
 _one_at_a_time = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """A module of kernels for a dtype: `state` is "compiled", "found on disk" or "not available" (no module then)."""
+    """The kernel for a dtype: `state` is "compiled", "found on disk" or "not available" (no module then)."""
 
-    name: str
     dtype: torch.dtype
     module: ModuleType | None
     state: str
@@ -44,12 +40,7 @@ def small_network(dtype: torch.dtype) -> ModuleType | None:
     Nothing is said where Numba is not installed, or the dtype is not one kernels are made for. Any other cause is
     told in a `KernelWarning`, once.
     """
-    return _load("small_network", dtype).module
-
-
-def history(dtype: torch.dtype) -> ModuleType | None:
-    """`fracdnn.kernels.history` in the same way."""
-    return _load("history", dtype).module
+    return _load(dtype).module
 
 
 @lru_cache
@@ -82,22 +73,22 @@ def triton_network(device: torch.device) -> ModuleType | None:
 
 
 def warmup() -> list[Loaded]:
-    """Load every kernel for every dtype, so that no later call has to wait for the compiler."""
-    return [_load(name, dtype) for name in KERNELS for dtype in NUMPY_TYPES]
+    """Load the kernel for every dtype, so that no later call has to wait for the compiler."""
+    return [_load(dtype) for dtype in NUMPY_TYPES]
 
 
 @lru_cache
-def _load(name: str, dtype: torch.dtype) -> Loaded:
-    """Load all kernels of a module; what fails once is not tried again."""
+def _load(dtype: torch.dtype) -> Loaded:
+    """Load the kernel; what fails once is not tried again."""
     start = time.perf_counter()
     module, state = None, "not available"
     if dtype in NUMPY_TYPES and _is_installed("numba"):
         with _one_at_a_time, interrupt_afterwards():
             try:
-                module, state = _compile(name, dtype)
+                module, state = _compile(dtype)
             except Exception as error:  # of any kind, as a compiler's are; there is a slower way to every result
-                warnings.warn(_failure(name, dtype, error), KernelWarning, stacklevel=4)
-    return Loaded(name, dtype, module, state, time.perf_counter() - start)
+                warnings.warn(_failure(dtype, error), KernelWarning, stacklevel=4)
+    return Loaded(dtype, module, state, time.perf_counter() - start)
 
 
 def _is_installed(package: str) -> bool:
@@ -107,11 +98,10 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _compile(name: str, dtype: torch.dtype) -> tuple[ModuleType, str]:
+def _compile(dtype: torch.dtype) -> tuple[ModuleType, str]:
     with _announced() as compiled:
-        module = importlib.import_module(f"fracdnn.kernels.{name}")
-        for entry in KERNELS[name]:
-            getattr(module, entry)(NUMPY_TYPES[dtype])
+        module = importlib.import_module("fracdnn.kernels.small_network")
+        module.run(NUMPY_TYPES[dtype])
     return module, "compiled" if compiled else "found on disk"
 
 
@@ -126,7 +116,7 @@ def _announced() -> Iterator[list[Any]]:
         def on_start(self, event: Any) -> None:
             if not began:
                 # A warning, because that is what shows where nobody has set up logging.
-                logging.getLogger("fracdnn").warning("compiling kernels, once for this machine: a few seconds")
+                logging.getLogger("fracdnn").warning("compiling a kernel, once for this machine: some seconds")
             began.append(event)
 
         def on_end(self, event: Any) -> None:
@@ -136,9 +126,9 @@ def _announced() -> Iterator[list[Any]]:
         yield began
 
 
-def _failure(name: str, dtype: torch.dtype, error: Exception) -> str:
+def _failure(dtype: torch.dtype, error: Exception) -> str:
     return (
-        f"the {name} kernels could not be compiled for {dtype}, so slower operations are used ({_cause(error)}); "
+        f"the kernel could not be compiled for {dtype}, so slower operations are used ({_cause(error)}); "
         "`numba -s` shows whether Numba works here, and without Numba this warning goes away"
     )
 

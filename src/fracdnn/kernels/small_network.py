@@ -1,275 +1,343 @@
 """The kernel behind `fracdnn.kernels.tiles`: a tile of samples goes through all layers, and back, in cache.
 
-A tile holds its states as [layer, feature, sample], so that one instruction computes several samples. Nearly all of the
-time goes into σ and into one small product, `multiply`: K y of the layers, Kᵀ q of the adjoint, the outputs W y, and
-the memory, where the rows are whole states. The memory is summed for blocks of eight layers, so that the states before
-the block are read once for all eight; within the block, each state is added to the later ones as soon as it is known.
+A history is [feature, row, sample], row j the state Y_j. Going back, row n is the adjoint state Q_{N−n}, so that both
+passes sum in the same way. Rows come in blocks of four: `begin_row` adds all that is older than a block to its four
+rows at once, so that a state is read once for four rows, and `complete` what is in the block itself. All other states
+are [feature, sample].
 
-Arrays are contiguous and addressed by flat offsets. The number of samples in a tile is a multiple of `tile_unit`.
-A `network` is (weights, adjoint weights, factors, K, b, strides of b from layer to layer and from feature to feature,
-activation). Weights are empty at order 1, and the strides are 0 without b. The gradients are one row: all of K, all of
-b, and W if there is a loss. Needs Numba.
+A `network` is (weights, adjoint weights, factors, K, b, activation). Weights are flat, and empty at order 1; b is
+[layer, 0], [layer, 1] or [layer, feature]. A `task` is (one of `codes`, labels, targets, shares, outputs, smoothing).
+Needs Numba.
 """
 
+import hashlib
+import math
+from functools import lru_cache
+from pathlib import Path
+
 import numpy as np
-from numba import carray, intp
+from numba import from_dtype, njit, types
 
 from fracdnn.kernels.codes import COTANGENT, CROSS_ENTROPY, RELU, STATE
-from fracdnn.kernels.compiling import compiled, kernel, merged
-from fracdnn.kernels.functions import tanh
-from fracdnn.kernels.losses import cross_entropy, labels_fit, squared_error
-from fracdnn.kernels.products import add_products, add_sums, multiply
-from fracdnn.kernels.threads import numbers, take
-from fracdnn.kernels.vectors import across, filled, item_size, lanes, lanes_of, load, spread, store, where_above, zeros
-
-_BLOCK = 8
-
-# What is computed: addresses of contiguous arrays, their sizes, and what to do with them. `kind` is one of `codes`.
-# `entered` counts the threads that took work, each of which has a room of its own; each group of tiles has a row of
-# `sums`. At `start` go Y_N if the kind is STATE, and the gradient of Y_0 otherwise, unless the address is 0.
-CALL = (
-    *("taken", "entered", "fine", "samples", "K", "b", "W", "n_outputs"),
-    *("cotangent", "start", "kind", "target", "shares", "outputs", "smoothing", "rooms", "room", "sums", "n_sums"),
+from fracdnn.kernels.rows import (
+    OPTIONS,
+    TILE_BYTES,  # noqa: F401 - for `tiles`
+    add_products,
+    compiled,
+    copy,
+    exponential,
+    fill,
+    inlined,
+    multiply,
+    place,
+    size_of,
+    summed,
+    tanh,
 )
-# What stays the same from call to call.
-NETWORK = (
-    *("n", "width", "n_layers", "size", "n_groups", "factors", "weights", "adjoint"),
-    *("b_down", "b_along", "activation"),
-)
-RECORD = np.dtype([(name, np.float64 if name == "smoothing" else np.int64) for name in CALL + NETWORK])
-
-
-def tile_unit(item_size: int) -> int:
-    """Two vectors' worth of numbers, of `item_size` bytes each."""
-    return 2 * lanes(item_size)
 
 
 @compiled
-def fill(out, first, size, number):
-    """Write a number to `size` places, a whole number of vectors."""
-    value = filled(zeros(out), number)
-    for i in range(first, first + size, lanes_of(out)):
-        store(out, i, value)
+def begin_row(history, n_features, weights, n_layers, j):
+    """Row j of every feature as far as it remembers earlier blocks, and with it the rest of its block."""
+    size = size_of(history)
+    if len(weights) and j > 1 and j % 4:
+        return
+    n_rows = min(4 - j % 4, n_layers + 1 - j) if len(weights) else 1
+    for f in range(n_features):
+        rows = f * (n_layers + 1) * size
+        for r in range(j, j + n_rows):
+            fill(history, rows + r * size, 0)
+        if len(weights) and j > 1:
+            multiply(history, rows + j * size, n_rows, weights, (j - 1) * n_layers, n_layers, 1, j, history, rows)
 
 
 @compiled
-def later_in_block(j, n_layers):
-    """How many states after Y_j are in the same block as Y_j. Only the first block may be shorter than the others."""
-    return (n_layers - j) % _BLOCK if j else 0
+def complete(history, weights, n_layers, j, changes, c, factor, y):
+    """Add to row j what it remembers of its own block, and factor · change; the whole also goes into y.
 
-
-@compiled
-def remember(states, weights, n_layers, j, size):
-    """Write what Y_j, and the rest of its block, remember of the states before the block: Σ_k H_jk Y_k."""
-    if not len(weights):
-        for i in range(j * size, (j + 1) * size, lanes_of(states)):
-            store(states, i, load(states, i - size))
-    elif later_in_block(j - 1, n_layers) == 0:
-        n_rows = later_in_block(j, n_layers) + 1
-        fill(states, j * size, n_rows * size, 0.0)
-        multiply(states, j * size, weights, (j - 1) * n_layers, n_layers, intp(1), n_rows, j, states, intp(0), size)
-
-
-@compiled
-def hand_on(y, states, at, i, weights, n_layers, j, size):
-    """Add the vector y, a part of Y_j, to what the later states of its block remember."""
-    if len(weights):
-        for r in range(later_in_block(j, n_layers)):
-            o = at + (r + 1) * size + i
-            store(states, o, load(states, o) + y * spread(weights, (j + r) * n_layers + j))
-
-
-@compiled
-def activate(activation, z, values, values_at, states, weights, n_layers, j, factor):
-    """Write σ(z) to `values`, and complete Y_j by adding factor · σ(z)."""
-    nothing, at = zeros(z), j * len(z)
-    for i in range(0, len(z), lanes_of(z)):
-        value = load(z, i)
-        value = where_above(nothing, value, nothing, value) if activation == RELU else tanh(value)
-        store(values, values_at + i, value)
-        y = load(states, at + i) + value * factor
-        store(states, at + i, y)
-        hand_on(y, states, at, i, weights, n_layers, j, len(z))
-
-
-@compiled
-def scale_by_slope(activation, out, values, values_at, q, weights, n_layers, n, factor):
-    """Write factor · σ'(z) · q to `out`, for row n of q; `values` holds σ(z), which is enough to know σ'(z)."""
-    nothing, at = zeros(q), n * len(out)
-    for i in range(0, len(out), lanes_of(q)):
-        value, row = load(values, values_at + i), load(q, at + i)
-        if activation == RELU:
-            store(out, i, where_above(value, nothing, row * factor, nothing))
+    `changes` is [feature, sample] from c on.
+    """
+    n1, n2, n3 = place(size_of(history)), place(2 * size_of(history)), place(3 * size_of(history))
+    step, n_terms = place(n_layers + 1) * n1, j % 4 if len(weights) else 1
+    w, w1 = place((j - 1) * n_layers + j - 1), history.dtype.type(1)
+    if len(weights) and n_terms:
+        w1 = weights[w]
+    w2 = weights[w - place(1)] if n_terms > 1 else w1
+    w3 = weights[w - place(2)] if n_terms > 2 else w1
+    x, change, row = place(0), place(c), place(j) * n1
+    while x < place(len(y)):
+        if n_terms == 0:
+            for i in range(n1):
+                value = factor * changes[change + i] + history[row + i]
+                history[row + i] = value
+                y[x + i] = value
+        elif n_terms == 1:
+            for i in range(n1):
+                value = w1 * history[row - n1 + i] + (factor * changes[change + i] + history[row + i])
+                history[row + i] = value
+                y[x + i] = value
+        elif n_terms == 2:
+            for i in range(n1):
+                value = w1 * history[row - n1 + i] + (factor * changes[change + i] + history[row + i])
+                value = w2 * history[row - n2 + i] + value
+                history[row + i] = value
+                y[x + i] = value
         else:
-            store(out, i, (row * factor) * (1.0 - value * value))
-        hand_on(row, q, at, i, weights, n_layers, n, len(out))
+            for i in range(n1):
+                value = w1 * history[row - n1 + i] + (factor * changes[change + i] + history[row + i])
+                value = w3 * history[row - n3 + i] + (w2 * history[row - n2 + i] + value)
+                history[row + i] = value
+                y[x + i] = value
+        x, change, row = x + n1, change + n1, row + step
 
 
 @compiled
-def gather(samples, first, tile, at, size):
-    """Copy samples into a tile, transposed, and fill the rest of the tile with zeros."""
+def activate(activation, z, at, n):
+    """σ(z) in the place of z, for n numbers."""
+    zero, one, two, most = z.dtype.type(0), z.dtype.type(1), z.dtype.type(2), z.dtype.type(20)
+    if activation == RELU:
+        for i in range(place(at), place(at + n)):
+            z[i] = zero if zero > z[i] else z[i]  # NaN stays
+    else:
+        for i in range(place(at), place(at + n)):
+            z[i] = tanh(z[i], one, two, most)
+
+
+@summed
+def scale_by_slope(activation, values, z, q, row, step, width, factor, totals, t, t_step):
+    """Write factor · σ'(z) · q in the place of σ(z), which is enough to know σ'(z); and its sums over the samples."""
+    size, zero, one = place(size_of(q)), q.dtype.type(0), q.dtype.type(1)
+    z, row = place(z), place(row)
+    for f in range(width):
+        total = zero
+        for i in range(size):
+            value = values[z + i]
+            if activation == RELU:
+                value = factor * q[row + i] if value > zero else zero
+            else:
+                value = (factor * q[row + i]) * (one - value * value)
+            values[z + i] = value
+            total += value
+        if t >= 0:
+            totals[t + f * t_step] += total
+        z, row = z + size, row + place(step)
+
+
+@inlined
+def forward_tile(network, states, values, y):
+    """Y_1 … Y_N after Y_0 in `states` and y, σ of each layer in `values`, and Y_N in y."""
+    weights, _, factors, K, b, activation = network
+    n_layers, width, size = len(K), K.shape[1], size_of(y)
+    matrices = K.reshape(-1)
+    for j in range(1, n_layers + 1):
+        begin_row(states, width, weights, n_layers, j)
+        z = (j - 1) * width * size
+        for f in range(width):
+            fill(values, z + f * size, b[j - 1, min(f, b.shape[1] - 1)] if b.shape[1] else factors.dtype.type(0))
+        multiply(values, z, width, matrices, (j - 1) * width * width, width, 1, width, y, 0)
+        activate(activation, values, z, width * size)
+        complete(states, weights, n_layers, j, values, z, factors[j - 1], y)
+
+
+@inlined
+def backward_tile(network, q, states, values, change, y, sums, to_start):
+    """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
+    _, weights, factors, K, b, activation = network
+    n_layers, width, size = len(K), K.shape[1], size_of(q)
+    matrices, step, n_biases = K.reshape(-1), (n_layers + 1) * size, b.shape[1]
+    for n in range(1, n_layers + 1):
+        j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
+        z, b_at = j * width * size, K.size + j * n_biases if n_biases else -1
+        scale_by_slope(activation, values, z, q, (n - 1) * size, step, width, factors[j], sums, b_at, n_biases > 1)
+        add_products(sums, j * width * width, values, z, width, states, j * size, step, width)
+        if j or to_start:
+            begin_row(q, width, weights, n_layers, n)
+            for f in range(width):
+                fill(change, f * size, 0)
+            multiply(change, 0, width, matrices, j * width * width, 1, width, width, values, z)
+            complete(q, weights, n_layers, n, change, 0, q.dtype.type(1), y)
+
+
+@compiled
+def gather(samples, first, tile, step):
+    """Copy samples into a tile, transposed, features `step` numbers apart, and fill the rest of the tile with zeros."""
     n, width = samples.shape
     for f in range(width):
-        for i in range(size):
-            known = first + i < n
-            tile[at + f * size + i] = samples[first + i, f] if known else samples.dtype.type(0)
+        for i in range(size_of(tile)):
+            tile[f * step + i] = samples[first + i, f] if first + i < n else tile.dtype.type(0)
 
 
 @compiled
-def scatter(tile, at, size, samples, first):
+def scatter(tile, step, samples, first):
     """The inverse of `gather`."""
     n, width = samples.shape
     for f in range(width):
-        for i in range(min(size, n - first)):
-            samples[first + i, f] = tile[at + f * size + i]
+        for i in range(min(size_of(tile), n - first)):
+            samples[first + i, f] = tile[f * step + i]
 
 
-@compiled
-def forward_tile(states, values, z, network, size):
-    """Y_1 … Y_N after Y_0 in `states`, and σ of each layer in `values`; z has room for one state."""
-    weights, _, factors, K, b, b_down, b_along, activation = network
-    n_layers, whole, width = len(factors), len(z), len(z) // size
-    for j in range(1, n_layers + 1):
-        before = (j - 1) * whole
-        remember(states, weights, n_layers, j, whole)
-        for f in range(width):
-            bias = b[(j - 1) * b_down + f * b_along] if b_down else factors.dtype.type(0)
-            fill(z, f * size, size, bias)
-        multiply(z, intp(0), K, (j - 1) * width * width, width, intp(1), width, width, states, before, size)
-        activate(activation, z, values, before, states, weights, n_layers, j, factors[j - 1])
+@inlined
+def cross_entropy(outputs, n_outputs, labels, shares, first, smoothing):
+    """Σ share · loss over the samples of a tile, and its gradient in place of the outputs.
+
+    With outputs l and s = `smoothing`: log Σ_c exp l_c − (1 − s) l_label − s · mean l.
+    """
+    size, kind = size_of(outputs), outputs.dtype.type
+    loss, keep, spare = kind(0), kind(1.0 - smoothing), kind(smoothing / n_outputs)
+    below = kind(-700 if outputs.itemsize == 8 else -80)
+    top, added, total = np.empty(size, outputs.dtype), np.zeros(size, outputs.dtype), np.zeros(size, outputs.dtype)
+    copy(top, 0, outputs, 0)
+    for c in range(n_outputs):
+        row = outputs[c * size : (c + 1) * size]
+        for i in range(size):
+            top[i] = row[i] if row[i] > top[i] else top[i]
+            added[i] += row[i]
+    for i in range(min(size, len(labels) - first)):
+        rest = top[i] - keep * outputs[labels[first + i] * size + i] - spare * added[i]
+        loss += shares[first + i] * rest
+    for c in range(n_outputs):
+        row = outputs[c * size : (c + 1) * size]
+        for i in range(size):
+            t = row[i] - top[i]
+            power, p = exponential(below if below > t else t)
+            row[i] = power * p + power
+            total[i] += row[i]
+    for i in range(size):
+        share = shares[first + i] if first + i < len(labels) else kind(0)
+        loss += share * math.log(total[i])
+        for c in range(n_outputs):
+            outputs[c * size + i] = (outputs[c * size + i] / total[i] - spare) * share
+        if first + i < len(labels):
+            outputs[labels[first + i] * size + i] -= keep * share
+    return loss
 
 
-@compiled
-def backward_tile(q, states, values, z, network, sums, to_start, size):
-    """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
-    _, weights, factors, K, _, b_down, b_along, activation = network
-    n_layers, whole, width = len(factors), len(z), len(z) // size
-    for n in range(1, n_layers + 1):
-        j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
-        K_at = j * width * width
-        scale_by_slope(activation, z, values, j * whole, q, weights, n_layers, n - 1, factors[j])
-        add_products(sums, K_at, z, width, states, j * whole, width, size)
-        if b_down:
-            add_sums(sums, n_layers * width * width + j * b_down, b_along, z, width, size)
-        if j or to_start:
-            remember(q, weights, n_layers, n, whole)
-            multiply(q, n * whole, K, K_at, intp(1), width, width, width, z, intp(0), size)
+@inlined
+def squared_error(outputs, targets, shares, first):
+    """Σ share · half the mean square over the samples of a tile, and its gradient in place of the outputs."""
+    size, kind = size_of(outputs), outputs.dtype.type
+    n, n_outputs = targets.shape
+    loss = kind(0)
+    for i in range(size):
+        known = first + i < n
+        share = shares[first + i] / kind(n_outputs) if known else kind(0)
+        for c in range(n_outputs):
+            error = outputs[c * size + i] - targets[first + i, c] if known else kind(0)
+            loss += kind(0.5) * share * error * error
+            outputs[c * size + i] = share * error
+    return loss
 
 
-@compiled
-def labels_of(record):
-    return numbers(record.target, record.n, np.int64)
+@inlined
+def labels_fit(labels, first, size, n_outputs):
+    """Whether there is an output for each label of a tile."""
+    fit = True
+    for i in range(first, min(first + size, len(labels))):
+        fit &= 0 <= labels[i] < n_outputs
+    return fit
 
 
-@compiled
-def loss_tile(record, q, states, at_last, first, sums, room, kind):
-    """The loss of a tile from its Y_N; Q_N into q, and what the tile adds to the gradient of W into `sums`."""
-    n, n_outputs, width, size = record.n, record.n_outputs, record.width, record.size
-    shares, W = numbers(record.shares, n, kind), numbers(record.W, n_outputs * width, kind)
-    outputs, rest = room
-    fill(outputs, intp(0), n_outputs * size, 0.0)
-    multiply(outputs, intp(0), W, intp(0), width, intp(1), n_outputs, width, states, at_last, size)
-    scatter(outputs, intp(0), size, numbers(record.outputs, (n, n_outputs), kind), first)
-    if record.kind == CROSS_ENTROPY:
-        labels, smoothing = labels_of(record), record.smoothing
-        found = cross_entropy(outputs, n_outputs, size, labels, shares, first, smoothing, rest)
+@inlined
+def loss_tile(task, W, first, y, outputs, q, step, sums):
+    """The loss of a tile from its Y_N in y; Q_N into q, and what the tile adds to the gradient of W into `sums`."""
+    kind, labels, targets, shares, found, smoothing = task
+    n_outputs, width = W.shape
+    size, matrix = size_of(y), W.reshape(-1)
+    for c in range(n_outputs):
+        fill(outputs, c * size, 0)
+    multiply(outputs, 0, n_outputs, matrix, 0, width, 1, width, y, 0)
+    scatter(outputs, size, found, first)
+    if kind == CROSS_ENTROPY:
+        loss = cross_entropy(outputs, n_outputs, labels, shares, first, smoothing)
     else:
-        targets = numbers(record.target, (n, n_outputs), kind)
-        found = squared_error(outputs, n_outputs, size, targets, shares, first)
-    add_products(sums, record.n_sums - n_outputs * width, outputs, n_outputs, states, at_last, width, size)
-    fill(q, intp(0), width * size, 0.0)
-    multiply(q, intp(0), W, intp(0), intp(1), width, width, n_outputs, outputs, intp(0), size)
-    return found
+        loss = squared_error(outputs, targets, shares, first)
+    add_products(sums, len(sums) - 1 - W.size, outputs, 0, n_outputs, y, 0, size, width)
+    for f in range(width):
+        fill(y, f * size, 0)
+    multiply(y, 0, width, matrix, 0, 1, width, n_outputs, outputs, 0)
+    for f in range(width):
+        copy(q, f * step, y, f * size)
+    return loss
 
 
-@compiled
-def network_of(record, kind):
-    """What `forward_tile` and `backward_tile` take for a network."""
-    n, width = record.n_layers, record.width
-    pairs = n * n if record.weights else 0
-    weights, adjoint = numbers(record.weights, pairs, kind), numbers(record.adjoint, pairs, kind)
-    factors, K = numbers(record.factors, n, kind), numbers(record.K, n * width * width, kind)
-    b = numbers(record.b, n * record.b_down, kind)
-    return weights, adjoint, factors, K, b, record.b_down, record.b_along, record.activation
-
-
-@compiled
-def room_of(record, place, kind):
-    """The parts of a thread's room: states, values of σ, adjoint states, one state, and two for the loss."""
-    whole, byte = record.width * record.size, item_size(kind)
-    states = record.rooms + place * record.room * byte
-    values = states + (record.n_layers + 1) * whole * byte
-    q = values + record.n_layers * whole * byte
-    z = q + (record.n_layers + 1) * whole * byte
-    outputs = z + whole * byte
-    n_outputs = record.n_outputs * record.size
-    loss = (numbers(outputs, n_outputs, kind), numbers(outputs + n_outputs * byte, 3 * record.size, kind))
-    n_states, n_values = (record.n_layers + 1) * whole, record.n_layers * whole
-    own = numbers(states, n_states, kind), numbers(values, n_values, kind), numbers(q, n_states, kind)
-    return *own, numbers(z, whole, kind), loss
-
-
-@compiled
-def is_finite(array, first, size):
-    """Whether the sum of `size` numbers, a whole number of vectors, is finite: if so, all of them are."""
-    total = zeros(array)
-    for i in range(first, first + size, lanes_of(array)):
-        total = total + load(array, i)
-    return np.isfinite(across(total))
-
-
-@merged
-def pass_tile(record, network, first, sums, room, kind):
+@inlined
+def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
     """Take the samples from `first` on through the layers, and back unless Y_N is all; give whether all was in order.
 
     It is not where Y_N is not finite or a label has no output.
     """
-    n_layers, width, size = record.n_layers, record.width, record.size
-    shape, at_last = (record.n, width), n_layers * width * size
-    states, values, q, z, loss_room = room
-    start = numbers(record.start, shape, kind)
-    gather(numbers(record.samples, shape, kind), first, states, intp(0), size)
-    forward_tile(states, values, z, network, size)
-    if record.kind == STATE:
-        scatter(states, at_last, size, start, first)
+    K, kind = network[3], task[0]
+    n_layers, width, size = len(K), K.shape[1], size_of(room)
+    step = (n_layers + 1) * size
+    states, q, room = room[: width * step], room[width * step : 2 * width * step], room[2 * width * step :]
+    y, values = room[: width * size], room[width * size : (n_layers + 1) * width * size]
+    room = room[(n_layers + 1) * width * size :]
+    change, outputs = room[: width * size], room[width * size :]
+    gather(samples, first, states, step)
+    gather(samples, first, y, size)
+    forward_tile(network, states, values, y)
+    if kind == STATE:
+        scatter(y, size, start, first)
         return True
-    if record.kind == COTANGENT:
-        gather(numbers(record.cotangent, shape, kind), first, q, intp(0), size)
-    elif record.kind == CROSS_ENTROPY and not labels_fit(labels_of(record), first, size, record.n_outputs):
+    finite = np.isfinite(y.sum())
+    if kind == COTANGENT:
+        gather(cotangent, first, q, step)
+    elif kind == CROSS_ENTROPY and not labels_fit(task[1], first, size, len(W)):
         return False
     else:
-        sums[record.n_sums] += loss_tile(record, q, states, at_last, first, sums, loss_room, kind)
-    backward_tile(q, states, values, z, network, sums, record.start > 0, size)
-    if record.start:
-        scatter(q, at_last, size, start, first)
-    return is_finite(states, at_last, width * size)
+        sums[len(sums) - 1] += loss_tile(task, W, first, y, outputs[: len(W) * size], q, step, sums)
+    backward_tile(network, q, states, values, change, y, sums, len(start) > 0)
+    if len(start):
+        scatter(q[n_layers * size :], step, start, first)
+    return finite
 
 
-@merged
-def share(arguments, kind):
-    """Take groups of tiles until none are left. Each group has its row of sums: the gradients, then the loss itself."""
-    record = carray(arguments, 1)[0]
-    group = take(arguments, 0)
-    if group >= record.n_groups:
-        return
-    network, room = network_of(record, kind), room_of(record, take(arguments, 1), kind)
-    n_tiles = -(-record.n // record.size)
-    while group < record.n_groups:
-        sums = numbers(record.sums + group * (record.n_sums + 1) * item_size(kind), record.n_sums + 1, kind)
-        for i in range(0 if record.kind == STATE else len(sums)):
-            sums[i] = 0
-        for tile in range(group * n_tiles // record.n_groups, (group + 1) * n_tiles // record.n_groups):
-            if not pass_tile(record, network, tile * record.size, sums, room, kind):
-                record.fine = 0
-        group = take(arguments, 0)
+@inlined
+def share(network, task, W, samples, cotangent, start, part, n_parts, room, sums):
+    """Take every n_parts-th group of tiles. Each has its row of sums: the gradients of K, b and W, then the loss."""
+    fine, size = True, size_of(room)
+    n_groups, n_tiles = len(sums), -(-len(samples) // size)
+    for group in range(part, n_groups, n_parts):
+        sums[group] = 0
+        for tile in range(group * n_tiles // n_groups, (group + 1) * n_tiles // n_groups):
+            fine &= pass_tile(network, task, W, samples, cotangent, start, tile * size, room, sums[group])
+    return fine
 
 
-@kernel(RECORD)
-def run(kind, version):
-    """The whole pass, for numbers of a NumPy type, as `fracdnn.kernels.threads.Call` takes it."""
+@lru_cache
+def run(kind):
+    """`share` for a NumPy type: compiled, or found on disk where an earlier process has kept it.
 
-    def small_network(arguments):
-        version  # noqa: B018 - see `kernel`
-        share(arguments, kind)
+    Numba takes it from disk unless this file has changed, or a variable that the function has from here: so it mentions
+    `version`.
+    """
+    f, version = from_dtype(np.dtype(kind)), _version()
+    row, matrix, whole = f[::1], f[:, ::1], types.int64
+    network = (row, row, row, f[:, :, ::1], matrix, whole)
+    task = (whole, types.int64[::1], matrix, row, matrix, types.float64)
+    signature = (*network, *task, matrix, matrix, matrix, matrix, whole, whole, row, matrix)
 
-    return small_network
+    # Single arguments, since tuples take Numba many times as long to look at.
+    # fmt: off
+    def small_network(
+        weights, adjoint, factors, K, b, activation, kind, labels, targets, shares, outputs, smoothing,
+        W, samples, cotangent, start, part, n_parts, room, sums,
+    ):
+        # fmt: on
+        version  # noqa: B018
+        network = weights, adjoint, factors, K, b, activation
+        task = kind, labels, targets, shares, outputs, smoothing
+        return share(network, task, W, samples, cotangent, start, part, n_parts, room, sums)
+
+    try:
+        return njit(signature, cache=True, **OPTIONS)(small_network)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        return njit(signature, **OPTIONS)(small_network)  # no folder is writable: not kept
+
+
+def _version() -> int:
+    """A number that is another one as soon as one of the two files of the kernel is."""
+    files = (Path(__file__).with_name(name).read_bytes() for name in ("rows.py", "small_network.py"))
+    return int.from_bytes(hashlib.sha256(b"".join(files)).digest()[:7], "big")

@@ -2,7 +2,8 @@
 
 Networks of the paper's size spend their time between operations, not in them: states of a few thousand numbers, a
 dozen calls a layer. Samples do not depend on one another, so here a tile of them goes through all layers, and back,
-inside a compiled kernel with its history in cache (`fracdnn.kernels.small_network`). Torch's threads share the tiles.
+inside a compiled kernel with its history in cache (`fracdnn.kernels.small_network`), as many at a time as torch may use
+threads.
 
 Gradients of the parameters are summed over fixed groups of tiles in a fixed order, so they do not depend on the number
 of threads.
@@ -10,8 +11,7 @@ of threads.
 
 import math
 from collections.abc import Sequence
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,15 +19,15 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels import codes, loading
 from fracdnn.kernels.tensors import NUMPY_TYPES
+from fracdnn.kernels.threads import MAX_THREADS, on_threads
 
 ACTIVATIONS = {"tanh": codes.TANH, "relu": codes.RELU}
 LOSSES = {"cross_entropy": codes.CROSS_ENTROPY, "squared_error": codes.SQUARED_ERROR}
 BIASES = ("vector", "scalar", "none")
+_NO_LABELS = np.empty(0, np.int64)
 
-# Gradients are summed within each group of tiles, then over the groups. More threads than groups would have no work.
-MAX_GROUPS = 16
 # A pass with fewer multiplications is over before a second thread has started.
-FEWEST_MULTIPLICATIONS_FOR_THREADS = 200_000
+FEWEST_MULTIPLICATIONS_FOR_THREADS = 2_000_000
 
 
 class Loss(NamedTuple):
@@ -65,8 +65,8 @@ class Tiles:
     The parameters come with each call: K [N, width, width], and b [N, width] for a "vector" bias, [N] for a "scalar"
     bias, None for "none". All tensors are on the CPU and of one dtype. They need not be contiguous.
 
-    Several Python threads may use one object at the same time. `threads_used` says how many of torch's threads took
-    part in the latest call.
+    Several Python threads may use one object at the same time. `threads_used` says how many threads shared the latest
+    call.
     """
 
     def __init__(
@@ -87,39 +87,37 @@ class Tiles:
             rule = f"at least one sample, an activation of {list(ACTIVATIONS)} and a bias of {list(BIASES)}"
             raise InvalidArgumentError(f"Tiles takes {rule}, got {n}, {activation!r} and {bias!r}")
         n_layers = len(factors)
-        self._kernel, self._dtype = kernel, dtype
+        self._dtype, self._kind = dtype, NUMPY_TYPES[dtype]
+        self._none = self._new(0)
+        self._share, self._size = kernel.run(self._kind), kernel.TILE_BYTES // dtype.itemsize
         self._shape, self._K_shape = (n, width), (n_layers, width, width)
         self._b_shape = {"vector": (n_layers, width), "scalar": (n_layers,), "none": None}[bias]
         self._n_K, self._n_b = math.prod(self._K_shape), math.prod(self._b_shape or (0,))
-        self._size = _tile_size(n, width, kernel.tile_unit(dtype.itemsize))
-        self._n_groups = min(-(-n // self._size), MAX_GROUPS)
+        # Gradients are summed within each group of tiles, then over the groups.
+        self._n_groups = min(-(-n // self._size), MAX_THREADS)
         multiplications = n * width * n_layers * (n_layers // 2 + width + 16)
         self._max_threads = self._n_groups if multiplications > FEWEST_MULTIPLICATIONS_FOR_THREADS else 1
-        # Kept, because the kernel has only their addresses.
-        self._factors = torch.tensor(factors, dtype=torch.float64, device="cpu").to(dtype)
-        self._weights = [self._plain("weights", each, (n_layers, n_layers)) for each in weights or ()]
-        self._equal_shares = torch.full((n,), 1.0 / n, dtype=dtype, device="cpu")
-        matrices = [each.data_ptr() for each in self._weights] or [0, 0]
-        b_steps = {"vector": (width, 1), "scalar": (1, 0), "none": (0, 0)}[bias]
-        # In the order of the kernel's `NETWORK`.
-        sizes, addresses = (n, width, n_layers, self._size, self._n_groups), (self._factors.data_ptr(), *matrices)
-        self._network = (*sizes, *addresses, *b_steps, ACTIVATIONS[activation])
-        self._free: dict[tuple[int, int], list[_Workspace]] = {}
+        pairs = [self._plain("weights", each, (n_layers, n_layers)).reshape(-1) for each in weights or ()]
+        self._weights = pairs or [self._none] * 2
+        self._factors = np.array(factors, np.float64).astype(self._kind)
+        self._activation = ACTIVATIONS[activation]
+        self._equal_shares = np.full(n, 1.0 / n, self._kind)
         self.threads_used = 0
 
     def forward(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """Y_N."""
         out = self._new(*self._shape)
-        self._run(codes.STATE, y, K, b, start=out.data_ptr())
-        return out
+        self._run(codes.STATE, y, K, b, start=out)
+        return torch.from_numpy(out)
 
     def gradients(
         self, cotangent: torch.Tensor, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Gradients of y, K and b from that of Y_N; the states are computed again."""
-        cotangent, start = self._plain("cotangent", cotangent, self._shape), self._new(*self._shape)
-        row, _ = self._run(codes.COTANGENT, y, K, b, cotangent=cotangent.data_ptr(), start=start.data_ptr())
-        return start, *self._split(row)
+        start = self._new(*self._shape)
+        given = self._plain("cotangent", cotangent, self._shape)
+        row, _ = self._run(codes.COTANGENT, y, K, b, cotangent=given, start=start)
+        return torch.from_numpy(start), *self._split(row)
 
     def loss(
         self,
@@ -137,29 +135,23 @@ class Tiles:
         """
         n, width = self._shape
         n_outputs = len(W)
-        W = self._plain("W", W, (n_outputs, width))
-        target = self._target(loss, n_outputs)
-        shares = self._equal_shares
+        labels, targets, shares = _NO_LABELS, self._none[:, None], self._equal_shares
+        if loss.kind not in LOSSES:
+            raise InvalidArgumentError(f"the kind of a loss must be one of {list(LOSSES)}, got {loss.kind!r}")
+        if loss.kind == "cross_entropy":
+            labels = self._plain("target", loss.target, (n,), torch.int64)
+        else:
+            targets = self._plain("target", loss.target, (n, n_outputs))
         if loss.weight is not None:
             shares = self._plain("weight", loss.weight / loss.weight.sum(), (n,))
-        outputs, start = self._new(n, n_outputs), self._new(n, width) if to_start else None
-        row, fine = self._run(
-            LOSSES[loss.kind],
-            y,
-            K,
-            b,
-            W=W.data_ptr(),
-            n_outputs=n_outputs,
-            start=0 if start is None else start.data_ptr(),
-            target=target.data_ptr(),
-            shares=shares.data_ptr(),
-            outputs=outputs.data_ptr(),
-            smoothing=loss.label_smoothing,
-        )
+        outputs, start = self._new(n, n_outputs), self._new(n if to_start else 0, width)
+        task = (LOSSES[loss.kind], labels, targets, shares, outputs, float(loss.label_smoothing))
+        row, fine = self._run(task[0], y, K, b, W=self._plain("W", W, (n_outputs, width)), start=start, task=task)
         if not fine:
             return None
         of_W = torch.from_numpy(row[self._n_K + self._n_b : -1].reshape(n_outputs, width))
-        return LossGradients(float(row[-1]), outputs, start, *self._split(row), of_W)
+        of_y = torch.from_numpy(start) if to_start else None
+        return LossGradients(float(row[-1]), torch.from_numpy(outputs), of_y, *self._split(row), of_W)
 
     def _run(
         self,
@@ -168,42 +160,36 @@ class Tiles:
         K: torch.Tensor,
         b: torch.Tensor | None,
         *,
-        W: int = 0,
-        n_outputs: int = 0,
-        cotangent: int = 0,
-        start: int = 0,
-        target: int = 0,
-        shares: int = 0,
-        outputs: int = 0,
-        smoothing: float = 0.0,
+        start: np.ndarray,
+        W: np.ndarray | None = None,
+        cotangent: np.ndarray | None = None,
+        task: tuple[Any, ...] | None = None,
     ) -> tuple[np.ndarray, bool]:
         """Gradients of K, b and W and then the loss, in one row, and whether all was in order; `kind` as in `codes`."""
-        y, K = self._plain("y", y, self._shape), self._plain("K", K, self._K_shape)
-        if self._b_shape is not None and b is not None:
-            b = self._plain("b", b, self._b_shape)
-        elif self._b_shape is not None or b is not None:
-            wanted = "None, as the bias is 'none'" if self._b_shape is None else f"a tensor {list(self._b_shape)}"
-            raise InvalidArgumentError(f"b must be {wanted}, got {'None' if b is None else list(b.shape)}")
-        key = (min(torch.get_num_threads(), self._max_threads), n_outputs)
-        free = self._free.setdefault(key, [])
-        try:
-            work = free.pop()  # left by an earlier call; nobody else has it now
-        except IndexError:
-            work = self._workspace(*key)
-        parameters = (y.data_ptr(), K.data_ptr(), 0 if b is None else b.data_ptr(), W)
-        given = (n_outputs, cotangent, start, kind, target, shares, outputs, smoothing)
-        # In the order of the kernel's `RECORD`: `entered` and `fine` come first.
-        work.call(0, 1, *parameters, *given, *work.fields, *self._network)
-        self.threads_used, fine = work.call.read("entered"), bool(work.call.read("fine"))
-        row = work.sums[0] if kind == codes.STATE else np.add.reduce(work.sums, 0)
-        free.append(work)
-        return row, fine
-
-    def _workspace(self, threads: int, n_outputs: int) -> "_Workspace":
         n_layers, width, _ = self._K_shape
-        room = (3 * (n_layers + 1) * width + n_outputs + 3) * self._size
-        n_sums = self._n_K + self._n_b + n_outputs * width
-        return _Workspace(self._kernel, self._dtype, threads, room, self._n_groups, n_sums)
+        samples, nothing = self._plain("y", y, self._shape), self._none.reshape(0, width)
+        W = nothing if W is None else W
+        if task is None:
+            task = (kind, _NO_LABELS, nothing, self._equal_shares, nothing, 0.0)
+        K_and_b = self._plain("K", K, self._K_shape), self._plain_b(b)
+        network = (*self._weights, self._factors, *K_and_b, self._activation)
+        sums = self._new(self._n_groups, self._n_K + self._n_b + W.size + 1)
+        threads = self.threads_used = min(torch.get_num_threads(), self._max_threads)
+        # From torch, whose memory is aligned to whole vectors: reading across that costs half of the speed.
+        room = torch.empty(threads, (3 * (n_layers + 1) * width + width + len(W)) * self._size, dtype=self._dtype)
+        rooms, cotangent = room.numpy(), nothing if cotangent is None else cotangent
+
+        # Single groups, as long as there are any, where several threads take them: no two get the same one.
+        steps = iter([(0, 1)] if threads == 1 else [(group, self._n_groups) for group in range(self._n_groups)])
+
+        def share(part: int) -> bool:
+            fine = True
+            for step in steps:
+                fine &= self._share(*network, *task, W, samples, cotangent, start, *step, rooms[part], sums)
+            return fine
+
+        fine = share(0) if threads == 1 else on_threads(share, threads)
+        return np.add.reduce(sums, 0), fine
 
     def _split(self, row: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The gradients of K and b, where they are in a row of all."""
@@ -212,55 +198,28 @@ class Tiles:
             return of_K, None
         return of_K, torch.from_numpy(row[self._n_K : self._n_K + self._n_b].reshape(self._b_shape))
 
-    def _target(self, loss: Loss, n_outputs: int) -> torch.Tensor:
-        n = self._shape[0]
-        if loss.kind not in LOSSES:
-            raise InvalidArgumentError(f"the kind of a loss must be one of {list(LOSSES)}, got {loss.kind!r}")
-        if loss.kind == "cross_entropy":
-            return self._plain("target", loss.target, (n,), torch.int64)
-        return self._plain("target", loss.target, (n, n_outputs))
+    def _plain_b(self, b: torch.Tensor | None) -> np.ndarray:
+        if self._b_shape is not None and b is not None:
+            return self._plain("b", b, self._b_shape).reshape(len(self._factors), -1)
+        if self._b_shape is not None or b is not None:
+            wanted = "None, as the bias is 'none'" if self._b_shape is None else f"a tensor {list(self._b_shape)}"
+            raise InvalidArgumentError(f"b must be {wanted}, got {'None' if b is None else list(b.shape)}")
+        return self._none.reshape(len(self._factors), 0)
 
     def _plain(
         self, name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
-        """The same numbers, contiguous in memory. The kernel gets a bare address, so all else is checked here."""
+    ) -> np.ndarray:
+        """The same numbers, contiguous in memory."""
         if tensor.shape != shape or tensor.dtype is not (dtype or self._dtype) or not tensor.is_cpu:
             found = f"{list(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
             wanted = f"{list(shape)}, {dtype or self._dtype}, on the CPU"
             raise InvalidArgumentError(f"{name} must be {wanted}, got {found}; other sizes need a Tiles of their own")
-        if tensor.is_contiguous() and not tensor.is_neg():
-            return tensor
-        return tensor.detach().contiguous().resolve_neg()
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        if tensor.is_neg() or not tensor.is_contiguous():
+            tensor = tensor.resolve_neg().contiguous()
+        array = tensor.numpy()
+        return array if array.flags.aligned else array.copy()
 
-    def _new(self, *shape: int) -> torch.Tensor:
-        return torch.from_numpy(np.empty(shape, NUMPY_TYPES[self._dtype]))
-
-
-class _Workspace:
-    """What a call needs for itself: the kernel's record, a room for each thread, a row of sums for each group."""
-
-    def __init__(
-        self, kernel: ModuleType, dtype: torch.dtype, threads: int, room: int, n_groups: int, n_sums: int
-    ) -> None:
-        from fracdnn.kernels.threads import Call
-
-        kind = NUMPY_TYPES[dtype]
-        # From torch, whose memory is aligned to whole vectors: reading across that costs a third of the speed.
-        self._rooms = torch.empty(room * threads, dtype=dtype, device="cpu")
-        self.sums = np.empty((n_groups, n_sums + 1), kind)
-        self.fields = (self._rooms.data_ptr(), room, self.sums.ctypes.data, n_sums)
-        self.call = Call(kernel.run(kind), kernel.RECORD, threads)
-
-
-def _tile_size(n: int, width: int, unit: int) -> int:
-    """Samples in a tile: a multiple of `unit` whose history stays in cache and that leaves little of a tile empty.
-
-    An odd multiple: states whose distance is a power of two would drive each other out of the cache.
-    """
-    largest = min(9, max(1, 48 // width))
-
-    def cost(multiple: int) -> int:
-        n_tiles = -(-n // (multiple * unit))
-        return (n_tiles + n_tiles % 2) * (multiple + 1)
-
-    return unit * min(range(1, largest + 1, 2), key=cost)
+    def _new(self, *shape: int) -> np.ndarray:
+        return np.empty(shape, self._kind)

@@ -6,23 +6,20 @@ What a user asks for by name is taken; only "auto" is decided here.
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory import compiled, triton_sum
-from fracdnn.memory.compiled import CompiledCompressedSum
-from fracdnn.memory.compressed import CompressedSum
+from fracdnn.memory import triton_sum
 from fracdnn.tracing import being_transformed, values_are_unknown
 
 HISTORIES = ("auto", "exact", "compressed")
-SUMS = ("auto", "torch", "compiled", "triton")
+SUMS = ("auto", "torch", "triton")
 
 # Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
 _EXACT_LAYERS = 64
-# … but small states stay in cache, and other devices count operations: there it takes more layers.
+# … but states that are small, with fewer numbers in all, stay in cache, and other devices count operations: there it
+# takes more layers.
+_SMALL_NUMBERS = 2**15
 _EXACT_LAYERS_SMALL = _EXACT_LAYERS_DEVICE = 192
 # With a kernel a row, exponentials cost next to nothing.
 _EXACT_LAYERS_TRITON = 16
-# Fewer states, or fewer numbers in all of them, are quick in any way and not worth a compiler.
-_COMPILED_LAYERS = 16
-_COMPILED_NUMBERS = 2**15
 # Rows of a block of the compressed sum: few, since a row is summed from half a block on average …
 _BLOCK = 8
 # … but on other devices the number of operations counts.
@@ -50,7 +47,7 @@ def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_step
         return "compressed" if n_layers > most else "exact"
     if n_layers <= _EXACT_LAYERS:
         return "exact"
-    small = n_layers * state.numel() < _COMPILED_NUMBERS
+    small = n_layers * state.numel() < _SMALL_NUMBERS
     return "exact" if small and not learned and n_layers <= _EXACT_LAYERS_SMALL else "compressed"
 
 
@@ -79,16 +76,3 @@ def choose_triton(asked: str, state: torch.Tensor, block: int) -> bool:
 def _by_triton(state: torch.Tensor) -> bool:
     """Whether "auto" takes Triton's kernels; its interpreter, on the CPU, has to be asked for."""
     return state.is_cuda and not being_transformed() and triton_sum.can_take(state)
-
-
-def choose_sum(asked: str, n_layers: int, state: torch.Tensor) -> type[CompressedSum] | type[CompiledCompressedSum]:
-    """Of the other compressed sums, the one by torch's operations or by compiled ones."""
-    if asked == "auto":
-        worth_it = n_layers >= _COMPILED_LAYERS and n_layers * state.numel() >= _COMPILED_NUMBERS
-        asked = "compiled" if worth_it and compiled.can_take(state) else "torch"
-    if asked == "compiled" and not compiled.can_take(state):
-        raise InvalidArgumentError(
-            f"sums must be 'torch' or 'auto' for {state.dtype} on {state.device} here, got 'compiled'; "
-            f"compiled sums need Numba and plain float32 or float64 tensors on the CPU"
-        )
-    return CompiledCompressedSum if asked == "compiled" else CompressedSum

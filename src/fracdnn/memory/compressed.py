@@ -14,6 +14,7 @@ rides along as one more far state. In the transposed sum it is an ordinary one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch.nn.functional import pad
@@ -46,6 +47,11 @@ class CompressedWeights:
     def block(self) -> int:
         """B."""
         return len(self.own)
+
+    @cached_property
+    def own_rows(self) -> list[torch.Tensor]:
+        """Row n of `own` as far as it is not 0, [1, n]."""
+        return [row[:, :n] for n, row in enumerate(self.own.split(1))]
 
     def detached(self, like: torch.Tensor) -> "CompressedWeights":
         """The same as constants, in another dtype and on another device."""
@@ -117,6 +123,7 @@ class CompressedSum(BufferedSum):
         self._far = buffer(state, n_terms + 1, state.numel()).zero_()
         self._blocks: list[torch.Tensor] = []
         self._slots: tuple[torch.Tensor, ...] = ()
+        self._rows: tuple[torch.Tensor, ...] = ()  # the same, each as a matrix of one row
 
     @property
     def block(self) -> int:
@@ -157,12 +164,13 @@ class CompressedSum(BufferedSum):
         if within == 0:
             self._open_block(n)
             self._bring_in_older(n)
-        block, own = self._blocks[-1], self._weights.own
-        untouched = self._transposed and n < self._weights.block  # nothing is older: the row has not been written
-        if within and untouched:
-            torch.mm(own[within : within + 1, :within], block[:within], out=block[within : within + 1])
-        elif within:
-            block[within : within + 1].addmm_(own[within : within + 1, :within], block[:within])
+        if within:
+            row, own = self._rows[within], self._weights.own_rows[within]
+            known = self._blocks[-1].narrow(0, 0, within)
+            if self._transposed and n < self._weights.block:  # nothing is older: the row has not been written
+                torch.mm(own, known, out=row)
+            else:
+                row.addmm_(own, known)
         return fresh_alias(self._slots[within])
 
     def _states_of(self, rows: torch.Tensor) -> torch.Tensor:
@@ -174,7 +182,7 @@ class CompressedSum(BufferedSum):
         self._blocks.append(block)
         if len(self._blocks) > 2:
             self._blocks.pop(0)
-        self._slots = self._states_of(block).unbind(0)
+        self._slots, self._rows = self._states_of(block).unbind(0), block.split(1)
 
     def _bring_in_older(self, n: int) -> None:
         """Start the rows of a new block with all that is older than it."""

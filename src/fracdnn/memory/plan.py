@@ -14,8 +14,7 @@ from torch.nn.functional import pad
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_of_steps, memory_weights_on_grid
 from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
-from fracdnn.memory.choose import choose_sum, choose_triton
-from fracdnn.memory.compiled import CompiledCompressedSum
+from fracdnn.memory.choose import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.functional import FunctionalSum
@@ -186,7 +185,7 @@ class ExactPlan(MemoryPlan):
 
 
 class CompressedPlan(MemoryPlan):
-    """Near weights, and far ones as exponentials; `sums` says by which operations, see `choose_sum`."""
+    """Near weights, and far ones as exponentials; `sums` says by which operations, see `choose_triton`."""
 
     history = "compressed"
 
@@ -214,13 +213,10 @@ class CompressedPlan(MemoryPlan):
     def _made(self, state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) -> HistorySum:
         return make(state) if self._by_triton(state) else _widened(state, make)
 
-    def _sum(
-        self, state: torch.Tensor, n_rows: int, *, transposed: bool
-    ) -> CompressedSum | CompiledCompressedSum | TritonCompressedSum:
+    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> CompressedSum | TritonCompressedSum:
         if self._by_triton(state):
             return TritonCompressedSum(self._kernel_weights(state), state, n_rows, transposed=transposed)
-        kind = choose_sum(self._sums, n_rows, state)
-        return kind(self._cast_weights(state), state, n_rows, transposed=transposed)
+        return CompressedSum(self._cast_weights(state), state, n_rows, transposed=transposed)
 
     def _by_triton(self, state: torch.Tensor) -> bool:
         return choose_triton(self._sums, state, self._weights.block)

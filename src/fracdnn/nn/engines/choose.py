@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.extras import require
 from fracdnn.kernels import loading
 from fracdnn.kernels.tensors import NUMPY_TYPES
 from fracdnn.memory import triton_sum
@@ -62,6 +63,8 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
     """
     if asked == "operations":
         return asked
+    if asked == "kernel":
+        require("numba")
     obstacle = obstacle_to_products(architecture, x, weights)
     for name, engine in _KERNELS.items():
         if asked == name or (asked == "auto" and obstacle is None and engine.pays(architecture, memory, x)):
@@ -172,7 +175,7 @@ def obstacle_to_numba(x: torch.Tensor) -> str | None:
     if not x.is_cpu or x.dtype not in NUMPY_TYPES:
         return f"x is {x.dtype} on {x.device}, not float32 or float64 on the CPU"
     if loading.small_network(x.dtype) is None:
-        return "Numba is missing, or could not compile it"
+        return "Numba is missing, or could not compile the kernel"
     return None
 
 

@@ -1,34 +1,32 @@
-"""tanh and exp of vectors against torch's in double precision."""
+"""tanh and exp of the kernel against torch's in double precision."""
 
 import math
 
 import pytest
 import torch
 
-pytest.importorskip("numba", reason="kernels need Numba")
+pytest.importorskip("numba", reason="the kernel needs Numba")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tanh_and_exp_are_good_to_three_units_in_the_last_place(dtype):
     from numba import njit
 
-    from fracdnn.kernels.functions import exponential
-    from fracdnn.kernels.functions import tanh as kernel_tanh
-    from fracdnn.kernels.vectors import lanes, lanes_of, load, store
+    from fracdnn.kernels.rows import exponential
+    from fracdnn.kernels.rows import tanh as kernel_tanh
 
     @njit
     def apply(x, tanh, exp):
-        for i in range(0, len(x), lanes_of(x)):
-            store(tanh, i, kernel_tanh(load(x, i)))
-            power, p = exponential(load(x, i))
-            store(exp, i, power * p + power)
+        one, two, most = x.dtype.type(1), x.dtype.type(2), x.dtype.type(20)
+        for i in range(len(x)):
+            tanh[i] = kernel_tanh(x[i], one, two, most)
+            power, p = exponential(x[i])
+            exp[i] = power * p + power
 
     def both(x):
-        padded = torch.zeros(-(-len(x) // lanes(x.itemsize)) * lanes(x.itemsize), dtype=dtype)
-        padded[: len(x)] = x
-        found = torch.empty_like(padded), torch.empty_like(padded)
-        apply(padded.numpy(), *(each.numpy() for each in found))
-        return [each[: len(x)] for each in found]
+        found = torch.empty_like(x), torch.empty_like(x)
+        apply(x.numpy(), *(each.numpy() for each in found))
+        return found
 
     tiny = 1e-300 if dtype == torch.float64 else 1e-30
     sizes = torch.logspace(math.log10(tiny), 1, 500, dtype=torch.float64).to(dtype)
