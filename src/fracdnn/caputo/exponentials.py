@@ -15,7 +15,6 @@ needs for the same tolerance, because a projection of bᵀ f(S) b gains its erro
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
@@ -27,8 +26,6 @@ from fracdnn.validation import check_count, check_one_order, check_positive
 _SMALLEST_TOLERANCE = 1e-11
 _SNAPSHOTS = 256
 _CHECKED_LAGS = 1024
-# Learned orders share a first guess of their number of terms with the nearest of so many.
-_NEARBY = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,66 +102,35 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float)
         return ExponentialSum(nothing, nothing, min_lag, max_lag, tolerance, 0.0)
     # At order 1 all weights are 0, but not their derivative: the same terms serve as just below.
     fixed = fixed.clamp(max=1.0 - torch.finfo(torch.float64).eps)
-    basis = _basis(fixed, min_lag, max_lag, tolerance, with_derivative=learned)
-    # A training changes a learned order a little in each pass: the search begins with what one nearby needs.
-    nearby = round(float(fixed) * _NEARBY)
-    start = _n_terms_nearby(nearby, min_lag, max_lag, tolerance) - 1 if learned else 1
-    new_rates, projection, error = _reduced(basis, fixed, min_lag, max_lag, tolerance, start)
-    amplitudes = _amplitudes(order.cpu() if learned else fixed, basis.rates, basis.spacing, min_lag)
-    weights = (1.0 - order.cpu()) * (projection @ amplitudes) ** 2
-    return ExponentialSum(new_rates.to(order.device), weights.to(order.device), min_lag, max_lag, tolerance, error)
-
-
-class _Basis(NamedTuple):
-    """Rates of the trapezoidal rule, its spacing, and directions to project on."""
-
-    rates: torch.Tensor
-    spacing: float
-    directions: torch.Tensor
-
-
-@lru_cache(maxsize=256)
-def _n_terms_nearby(number: int, min_lag: int, max_lag: int, tolerance: float) -> int:
-    """How many terms the order number / _NEARBY takes where it is learned."""
-
-    def count() -> int:
-        order = torch.tensor(min(max(number, 1), _NEARBY - 1) / _NEARBY, dtype=torch.float64)
-        basis = _basis(order, min_lag, max_lag, tolerance, with_derivative=True)
-        return len(_reduced(basis, order, min_lag, max_lag, tolerance)[0])
-
-    return outside_of_modes(count)
-
-
-def _basis(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float, *, with_derivative: bool) -> _Basis:
-    rates, spacing = _quadrature_rates(float(order), min_lag, max_lag, tolerance)
-    amplitudes = _amplitudes(order, rates, spacing, min_lag)
-    longest = max_lag - min_lag
-    return _Basis(rates, spacing, _dominant_directions(rates, amplitudes, longest, with_derivative=with_derivative))
-
-
-def _reduced(
-    basis: _Basis, order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float, start: int = 1
-) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """The fewest rates that meet the tolerance, the projection on them, and their error."""
-    rates, amplitudes = basis.rates, _amplitudes(order, basis.rates, basis.spacing, min_lag)
+    rates, spacing = _quadrature_rates(float(fixed), min_lag, max_lag, tolerance)
+    amplitudes = _amplitudes(fixed, rates, spacing, min_lag)
+    directions = _dominant_directions(rates, amplitudes, max_lag - min_lag, with_derivative=learned)
     lags = torch.logspace(math.log10(min_lag), math.log10(max_lag), _CHECKED_LAGS, dtype=torch.float64)
     lags = lags.round().clamp(min_lag, max_lag).unique()
-    exact = far_differences(order, lags)
+    exact = far_differences(fixed, lags)
 
     def relative_error(some_rates: torch.Tensor, weights: torch.Tensor) -> float:
-        approximation = torch.exp(-(lags - min_lag).unsqueeze(-1) * some_rates) @ ((1.0 - order) * weights)
+        approximation = torch.exp(-(lags - min_lag).unsqueeze(-1) * some_rates) @ ((1.0 - fixed) * weights)
         return float((approximation / exact - 1.0).abs().max())
 
+    def reduced(n_terms: int) -> tuple[torch.Tensor, torch.Tensor, float]:
+        basis = directions[:, :n_terms]
+        new_rates, rotation = torch.linalg.eigh(basis.T @ (rates.unsqueeze(-1) * basis))
+        projection = rotation.T @ basis.T
+        return new_rates, projection, relative_error(new_rates, (projection @ amplitudes) ** 2)
+
     # One by one: with too many directions rounding spoils the projection again, so this is no case for bisection.
-    for n_terms in range(max(start, 1), len(rates) + 1):
-        chosen = basis.directions[:, :n_terms]
-        new_rates, rotation = torch.linalg.eigh(chosen.T @ (rates.unsqueeze(-1) * chosen))
-        projection = rotation.T @ chosen.T
-        error = relative_error(new_rates, (projection @ amplitudes) ** 2)
+    for n_terms in range(1, len(rates) + 1):
+        new_rates, projection, error = reduced(n_terms)
         if error <= tolerance:
-            return new_rates, projection, error
-    # The quadrature itself is longer and safe.
-    return rates, torch.eye(len(rates), dtype=torch.float64), relative_error(rates, amplitudes**2)
+            break
+    else:  # the quadrature itself is longer and safe
+        new_rates, projection = rates, torch.eye(rates.numel(), dtype=torch.float64)
+        error = relative_error(new_rates, amplitudes**2)
+    if learned:
+        amplitudes = _amplitudes(order.cpu(), rates, spacing, min_lag)
+    weights = (1.0 - order.cpu()) * (projection @ amplitudes) ** 2
+    return ExponentialSum(new_rates.to(order.device), weights.to(order.device), min_lag, max_lag, tolerance, error)
 
 
 def _quadrature_rates(order: float, min_lag: int, max_lag: int, tolerance: float) -> tuple[torch.Tensor, float]:

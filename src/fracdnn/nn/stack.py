@@ -110,15 +110,8 @@ class FractionalStack(nn.Module):
             return change if plain else self._refuse(j, y, change)
 
         plan = self.memory.plan(x, len(layers), watch=watch)
-        return propagate(
-            plan,
-            step,
-            x,
-            trajectory=trajectory,
-            checkpoint=self.checkpoint,
-            name=self._name,
-            transformed=watch.transformed,
-        )
+        run = partial(propagate, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
+        return run(plan, step, x, transformed=watch.transformed)
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
         """The weights and factors for a state like x."""
