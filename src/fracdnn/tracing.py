@@ -41,7 +41,7 @@ class Watch(NamedTuple):
     @staticmethod
     def now() -> "Watch":
         traced = being_traced()
-        return Watch(traced, traced or _being_transformed_untraced())
+        return Watch(traced, traced or being_transformed())
 
 
 def values_are_unknown(tensor: torch.Tensor | None = None) -> bool:
@@ -59,12 +59,11 @@ def being_transformed() -> bool:
     They are traced, forward-mode derivatives go along, the backward pass will be traced, or results are kept one by
     one, which nobody may write into then.
     """
-    return being_traced() or _being_transformed_untraced()
-
-
-def _being_transformed_untraced() -> bool:
     return (
-        torch.autograd.forward_ad._current_level >= 0 or backward_will_be_compiled() or being_checkpointed_selectively()
+        being_traced()
+        or torch.autograd.forward_ad._current_level >= 0
+        or ("torch._dynamo.compiled_autograd" in sys.modules and backward_will_be_compiled())
+        or (torch._C._len_torch_dispatch_stack() > 0 and being_checkpointed_selectively())
     )
 
 
