@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binomtest
+from sklearn.metrics import log_loss, r2_score
 
 from fracdnn.estimators.reliability import BINS
 from fracdnn.report.classes import ranked
@@ -44,32 +45,33 @@ def chance(subject: Subject) -> float:
 def _of_classes(subject: Subject) -> str:
     most = np.bincount(subject.codes).argmax()  # no constant answer is right more often
     baseline, name = float((subject.codes == most).mean()), f"“{subject.labels[most]}”"
-    told = f"Right for {share(subject.accuracy)} of {count(subject.n, 'held-out sample')}"
+    accuracy = float((subject.predicted == subject.y).mean())
+    told = f"Right for {share(accuracy)} of {count(subject.n, 'held-out sample')}"
     if baseline == 1:
         return f"{told}, which are all of class {name}: there is nothing to compare with."
     constant = f"always answering {name}, the most frequent class"
-    if subject.accuracy <= baseline:
+    if accuracy <= baseline:
         return f"{told}, no better than {constant}: {share(baseline)}."
-    gone = (subject.accuracy - baseline) / (1 - baseline)
+    gone = (accuracy - baseline) / (1 - baseline)
     sure = "" if chance(subject) < CHANCE else _BY_CHANCE
     return f"{told}; {constant}, is right for {share(baseline)}: {share(gone)} of those mistakes are gone.{sure}"
 
 
 def _of_values(subject: Subject) -> str:
-    told = f"Off by {number(subject.rmse, 3)} (root mean square) on {count(subject.n, 'held-out sample')}"
-    if subject.r2 is None or not np.ptp(subject.y, axis=0).all():
+    error = _root_mean_square(subject.y - subject.predicted)
+    told = f"Off by {number(error, 3)} (root mean square) on {count(subject.n, 'held-out sample')}"
+    if not np.ptp(subject.y, axis=0).all():
         return f"{told}, whose values are all the same: there is nothing to compare with."
-    constant = number(_deviation(subject), 3)
-    if subject.r2 <= 0:
+    r2, constant = r2_score(subject.y, subject.predicted), number(_root_mean_square(subject.y - subject.y.mean(0)), 3)
+    if r2 <= 0:
         return f"{told}, no better than always answering their mean: {constant}."
     sure = "" if r2_interval(subject.y, subject.predicted)[0] > 0 else _BY_CHANCE
-    explained = f"the model explains {share(subject.r2)} of the variance"
+    explained = f"the model explains {share(r2)} of the variance"
     return f"{told}; always answering their mean is off by {constant}: {explained}.{sure}"
 
 
-def _deviation(subject: Subject) -> float:
-    """The root mean square error of the mean of each output."""
-    return float(np.sqrt(((subject.y - subject.y.mean(0)) ** 2).mean()))
+def _root_mean_square(errors: np.ndarray) -> float:
+    return float(np.sqrt((errors**2).mean()))
 
 
 def r2_interval(y: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
@@ -89,11 +91,13 @@ def r2_interval(y: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
 def _class_tiles(subject: Subject) -> list[Tile]:
     shares = np.bincount(subject.codes) / subject.n
     entropy = -float((shares[shares > 0] * np.log(shares[shares > 0])).sum())
-    loss = "undefined" if subject.log_loss is None else number(subject.log_loss)
-    low, high = binomtest(int((subject.predicted == subject.y).sum()), subject.n).proportion_ci(method="wilson")
+    known, loss, hits = subject.estimator.classes_, "undefined", int((subject.predicted == subject.y).sum())
+    if len(subject.labels) == len(known) > 1:  # no class that the training has not seen
+        loss = number(log_loss(subject.y, subject.probabilities, labels=known))
+    low, high = binomtest(hits, subject.n).proportion_ci(method="wilson")
     areas = [each.area for each in ranked(subject)]  # of one class against the rest
     return [
-        Tile("Accuracy", share(subject.accuracy), f"95% interval: {low:.1%} to {high:.1%}"),
+        Tile("Accuracy", share(hits / subject.n), f"95% interval: {low:.1%} to {high:.1%}"),
         Tile("Log-loss", loss, f"shares of the classes alone: {number(entropy)}"),
         *([Tile("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
         Tile("Calibration error", number(subject.reliability.error, 3), f"ECE of {BINS} bins; 0 is exact"),
@@ -101,14 +105,16 @@ def _class_tiles(subject: Subject) -> list[Tile]:
 
 
 def _value_tiles(subject: Subject) -> list[Tile]:
-    beside = "1 is exact, 0 no better than the mean"
-    if subject.r2 is not None and np.ptp(subject.y, axis=0).all():
+    r2, beside = "undefined", "1 is exact, 0 no better than the mean"
+    if subject.n > 1:
+        r2 = number(r2_score(subject.y, subject.predicted))
+    if np.ptp(subject.y, axis=0).all():
         low, high = r2_interval(subject.y, subject.predicted)
         beside = f"95% interval: {number(low, 3)} to {number(high, 3)}"
-    sizes = np.abs(subject.y - subject.predicted)
+    sizes, constant = np.abs(subject.y - subject.predicted), _root_mean_square(subject.y - subject.y.mean(0))
     return [
-        Tile("R²", "undefined" if subject.r2 is None else number(subject.r2), beside),
-        Tile("RMSE", number(subject.rmse), f"of their mean: {number(_deviation(subject))}"),
+        Tile("R²", r2, beside),
+        Tile("RMSE", number(_root_mean_square(sizes)), f"of their mean: {number(constant)}"),
         Tile("Median error", number(float(np.median(sizes))), "half of the samples are off by less"),
         Tile("Mean error", number(float(sizes.mean())), "absolute, MAE"),
     ]

@@ -147,18 +147,15 @@ def within(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def class_style(k: int) -> dict[str, str]:
     """Colour and shape of class k: eight colours, then lighter and darker ones, each round with its own shape."""
-    turn = k // len(PALETTE)
-    return {"colour": _tinted(PALETTE[k % len(PALETTE)], turn % 3), "symbol": SYMBOLS[turn % len(SYMBOLS)]}
+    turn, place = divmod(k, len(PALETTE))
+    # As it is, half way to white, a third of the way to black.
+    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]
+    colour = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
+    return {"colour": colour, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
 
 
 def class_key(labels: list[Any]) -> list[dict[str, str]]:
     return [{"name": str(name), "place": str(k), **class_style(k)} for k, name in enumerate(labels)]
-
-
-def _tinted(colour: str, tint: int) -> str:
-    """Tint 0 as it is, 1 half way to white, 2 a third of the way to black."""
-    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[tint]
-    return "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(colour)).hex()
 
 
 def channels(colour: str) -> list[int]:

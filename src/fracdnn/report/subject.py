@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import log_loss, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -91,30 +90,9 @@ class Subject:
             return np.arange(self.n)
         return np.sort(np.random.default_rng(_SEED).choice(self.n, limit, replace=False))
 
-    @property
-    def accuracy(self) -> float:
-        return float((self.predicted == self.y).mean())
-
-    @property
-    def log_loss(self) -> float | None:
-        """None where it has no meaning: for classes that the training has not seen, or one class alone."""
-        known = self.estimator.classes_
-        if len(self.labels) > len(known) or len(known) < 2:
-            return None
-        return float(log_loss(self.y, self.probabilities, labels=known))
-
     @cached_property
     def reliability(self) -> Reliability:
         return Reliability.of(self.probabilities, self.predicted == self.y)
-
-    @property
-    def r2(self) -> float | None:
-        """None where it has no meaning: for one sample."""
-        return float(r2_score(self.y, self.predicted)) if self.n > 1 else None
-
-    @property
-    def rmse(self) -> float:
-        return float(np.sqrt(np.mean((self.y - self.predicted) ** 2)))
 
 
 def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[int]] | None = None) -> Subject:
