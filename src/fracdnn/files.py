@@ -26,7 +26,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
         temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     except OSError as error:
-        if error.filename in (None, name):  # which nobody knows
+        if error.errno is not None and error.filename in (None, name):  # which nobody knows
             error.filename = os.fspath(path)
         raise
     finally:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from fracdnn.cli.messages import fail
 from fracdnn.cli.ranks import check_timeout
@@ -67,6 +66,8 @@ def _help(name: str, constraints: list[Any]) -> str:
 
 
 def _rule(constraint: Any) -> str:
+    from sklearn.utils._param_validation import Interval, StrOptions  # which may be missing, as the estimators say
+
     if isinstance(constraint, StrOptions) and constraint != AUTO:  # of which the meaning tells
         return f"One of {', '.join(sorted(constraint.options))}"
     if not isinstance(constraint, Interval):

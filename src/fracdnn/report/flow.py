@@ -113,10 +113,8 @@ def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np
     if len(W) < 4:
         seen = f"the class scores depend on {'the first axis' if across else 'this plane'} alone"
         return places, titles, f"{seen}; earlier states show them as if the layers ended there"
-    near, held = (
-        nearest_share(places[-1], subject.places(subject.predicted)[samples]),
-        f"{plane.shares.sum():.0%} of it",
-    )
+    near = nearest_share(places[-1], subject.places(subject.predicted)[samples])
+    held = f"{plane.shares.sum():.0%} of it"
     if near < LEAST_NEAREST:
         why = (
             f"No plane shows how the classes part: even in the one in which their scores change most ({held}), "
