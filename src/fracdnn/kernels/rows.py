@@ -7,6 +7,7 @@ out where a shorter form is several times slower.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit, types
@@ -48,6 +49,9 @@ def exponential(x):
 
 @overload(exponential, jit_options={**OPTIONS, "forceinline": True})
 def _exponential(x):
+    kind: Any
+    whole: Any
+    bits: Any
     if x == types.float64:
         kind, whole, bits, polynomial = np.float64, np.int64, np.int64(52), _polynomial_64
         numbers = 1.4426950408889634, 1.5 * 2**52 + 1023, 0.6931471803691238, 1.9082149292705877e-10
