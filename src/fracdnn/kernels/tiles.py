@@ -27,8 +27,8 @@ LOSSES = {"cross_entropy": codes.CROSS_ENTROPY, "squared_error": codes.SQUARED_E
 BIASES = ("vector", "scalar", "none")
 _NO_LABELS = np.empty(0, np.int64)
 
-# A pass with fewer multiplications, some 0.5 ms, is nearly over before a second thread has started.
-FEWEST_MULTIPLICATIONS_FOR_THREADS = 2_000_000
+# A pass with fewer multiplications, less than a millisecond, gains little or nothing from a second thread.
+FEWEST_MULTIPLICATIONS_FOR_THREADS = 4_000_000
 
 
 class Loss(NamedTuple):
@@ -110,7 +110,7 @@ class Tiles:
     def forward(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """Y_N."""
         out = np.empty(self._shape, self._kind)
-        self._run((codes.STATE,), y, K, b, start=out)
+        self._run((y, K, b), out, codes.STATE)
         return torch.from_numpy(out)
 
     def gradients(
@@ -118,7 +118,7 @@ class Tiles:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Gradients of y, K and b from that of Y_N; the states are computed again."""
         start, given = np.empty(self._shape, self._kind), self._plain("cotangent", cotangent, self._shape)
-        row = self._run((codes.COTANGENT,), y, K, b, cotangent=given, start=start)
+        row = self._run((y, K, b), start, codes.COTANGENT, cotangent=given)
         return torch.from_numpy(start), *self._split(row)
 
     def loss(
@@ -146,8 +146,8 @@ class Tiles:
         if loss.weight is not None:
             shares = self._plain("weight", loss.weight / loss.weight.sum(), (n,))
         outputs, start = np.empty((n, n_outputs), self._kind), np.empty((n if to_start else 0, width), self._kind)
-        task = (LOSSES[loss.kind], labels, targets, shares, outputs, float(loss.label_smoothing))
-        row = self._run(task, y, K, b, W=self._plain("W", W, (n_outputs, width)), start=start)
+        task = (labels, targets, shares, outputs, float(loss.label_smoothing))
+        row = self._run((y, K, b), start, LOSSES[loss.kind], *task, W=self._plain("W", W, (n_outputs, width)))
         value = float(row[-1])
         if not math.isfinite(value):
             return None
@@ -156,34 +156,25 @@ class Tiles:
         return LossGradients(value, torch.from_numpy(outputs), of_y, *self._split(row), of_W)
 
     def _run(
-        self,
-        task: tuple[Any, ...],
-        y: torch.Tensor,
-        K: torch.Tensor,
-        b: torch.Tensor | None,
-        *,
-        start: np.ndarray,
-        W: np.ndarray | None = None,
-        cotangent: np.ndarray | None = None,
+        self, given: tuple[Any, ...], start: np.ndarray, kind: int, *task: Any, W: Any = None, cotangent: Any = None
     ) -> np.ndarray:
-        """Gradients of K, b and W and then the loss, in one row; a task without a loss is one of `codes` alone."""
+        """Gradients of K, b and W and then the loss, in one row; `given` is y, K, b, and `kind` one of `codes`."""
         (n_layers, width, _), none, n_groups = self._K_shape, self._none, self._n_groups
         W, cotangent = none if W is None else W, none if cotangent is None else cotangent
-        task = task if len(task) > 1 else (*task, _NO_LABELS, none, self._equal_shares, none, 0.0)
-        network = (*self._constants, self._plain("K", K, self._K_shape), self._plain_b(b), self._activation)
-        given = (*network, *task, W, self._plain("y", y, self._shape), cotangent, start)
+        task = task or (_NO_LABELS, none, self._equal_shares, none, 0.0)
+        y, K, b = self._plain("y", given[0], self._shape), self._plain("K", given[1], self._K_shape), given[2]
+        call = (*self._constants, K, self._plain_b(b), self._activation, kind, *task, W, y, cotangent, start)
         sums = np.empty((n_groups, self._n_K + self._n_b + W.size + 1), self._kind)
         threads = self.threads_used = min(torch.get_num_threads(), self._max_threads)
         # From torch, whose memory is aligned to whole vectors: reading across that costs half of the speed.
         n_numbers = ((2 * self._n_rows + 2 + n_layers) * width + len(W)) * self._size
         rooms = torch.empty(threads, n_numbers, dtype=self._dtype).numpy()
         if threads == 1:
-            self._kernel(*given, 0, n_groups, rooms[0], sums)
-            return np.add.reduce(sums, 0)
-        # Two pieces for each thread, so that one that is late does not delay the others by half.
-        n_pieces = min(n_groups, 2 * threads)
-        ends = [piece * n_groups // n_pieces for piece in range(n_pieces + 1)]
-        on_threads(lambda i, t: self._kernel(*given, ends[i], ends[i + 1], rooms[t], sums), n_pieces, threads)
+            self._kernel(*call, 0, n_groups, rooms[0], sums)
+        else:  # two pieces for each thread, so that one that is late does not delay the others by half
+            n_pieces = min(n_groups, 2 * threads)
+            ends = [piece * n_groups // n_pieces for piece in range(n_pieces + 1)]
+            on_threads(lambda i, t: self._kernel(*call, ends[i], ends[i + 1], rooms[t], sums), n_pieces, threads)
         return np.add.reduce(sums, 0)
 
     def _split(self, row: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
