@@ -188,10 +188,12 @@ def cross_entropy(outputs, n_outputs, labels, shares, first, smoothing):
     for i in range(size):
         share = shares[first + i] if i < n else kind(0)
         loss += share * math.log(total[i])
-        for c in range(n_outputs):
-            outputs[c * size + i] = (outputs[c * size + i] / total[i] - spare) * share
-        if i < n:
-            outputs[labels[first + i] * size + i] -= keep * share
+        top[i], total[i] = spare * share, share / total[i]
+    for c in range(n_outputs):
+        for i in range(place(size)):
+            outputs[place(c * size) + i] = outputs[place(c * size) + i] * total[i] - top[i]
+    for i in range(n):
+        outputs[labels[first + i] * size + i] -= keep * shares[first + i]
     return loss
 
 

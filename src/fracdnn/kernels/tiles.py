@@ -106,6 +106,7 @@ class Tiles:
         self._activation = ACTIVATIONS[activation]
         self._equal_shares = np.full(n, 1.0 / n, self._kind)
         self.threads_used = 0
+        self._rooms: list[np.ndarray] = []  # not in use now
 
     def forward(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """Y_N."""
@@ -167,14 +168,17 @@ class Tiles:
         sums = np.empty((n_groups, self._n_K + self._n_b + W.size + 1), self._kind)
         threads = self.threads_used = min(torch.get_num_threads(), self._max_threads)
         # From torch, whose memory is aligned to whole vectors: reading across that costs half of the speed.
-        n_numbers = ((2 * self._n_rows + 2 + n_layers) * width + len(W)) * self._size
-        rooms = torch.empty(threads, n_numbers, dtype=self._dtype).numpy()
+        shape = (threads, ((2 * self._n_rows + 2 + n_layers) * width + len(W)) * self._size)
+        rooms = self._rooms.pop() if self._rooms else self._factors
+        if rooms.shape != shape:
+            rooms = torch.empty(shape, dtype=self._dtype).numpy()
         if threads == 1:
             self._kernel(*call, 0, n_groups, rooms[0], sums)
         else:  # two pieces for each thread, so that one that is late does not delay the others by half
             n_pieces = min(n_groups, 2 * threads)
             ends = [piece * n_groups // n_pieces for piece in range(n_pieces + 1)]
             on_threads(lambda i, t: self._kernel(*call, ends[i], ends[i + 1], rooms[t], sums), n_pieces, threads)
+        self._rooms.append(rooms)
         return np.add.reduce(sums, 0)
 
     def _split(self, row: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
