@@ -17,8 +17,9 @@ from fracdnn.training import (
     Objective,
     Regularization,
     Task,
+    adam,
     captured,
-    loops,
+    epochs,
 )
 from fracdnn.training.captured import CapturedEvaluation
 from tests.nn.problems import network
@@ -66,7 +67,7 @@ def trained(training, task):
 
 def step_by_step(monkeypatch, training, task):
     with monkeypatch.context() as patched:
-        patched.setattr(loops, "can_capture", lambda task: False)
+        patched.setattr(adam, "can_capture", lambda task: False)
         patched.setattr(CapturedEvaluation, "bind", lambda self, task: False)
         history, parameters = trained(training, task)
     assert not history.captured
@@ -220,13 +221,16 @@ class AsItComes:
 def without_gpu(monkeypatch):
     """Trainings that are captured, as far as a CPU can: what is told to graphs, and what is read from them."""
 
-    def adam(network, learning_rate):
-        return torch.optim.Adam(network.parameters(), lr=torch.tensor(learning_rate, dtype=torch.float64))
+    def make_adam(groups, learning_rate, moments, captured):
+        rates = [torch.tensor(learning_rate, dtype=torch.float64) for _ in groups]
+        pairs = zip(groups, rates, strict=True)
+        return torch.optim.Adam([{"params": group, "lr": rate} for group, rate in pairs])
 
-    monkeypatch.setattr(captured, "Repeated", AsItComes)
-    monkeypatch.setattr(captured, "can_capture", lambda task: True)
-    monkeypatch.setattr(loops, "can_capture", lambda task: True)
-    monkeypatch.setattr(loops, "new_adam", adam)
+    for module in (captured, epochs):
+        monkeypatch.setattr(module, "Repeated", AsItComes)
+    for module in (captured, adam):
+        monkeypatch.setattr(module, "can_capture", lambda task: True)
+    monkeypatch.setattr(adam, "make_adam", make_adam)
     # On a CPU a value is a number.
     evaluate = Task.evaluate
     monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))

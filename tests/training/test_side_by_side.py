@@ -17,7 +17,7 @@ from fracdnn.container import read_document, write_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping, Objective, Regularization, Task
-from fracdnn.training.side_by_side import can_go_side_by_side, fit_side_by_side
+from fracdnn.training.adam import can_go_side_by_side, fit_side_by_side
 from fracdnn.training.stacked import StackedNetworks, can_stack
 
 DECAY = Regularization(class_map=1e-3, decay=2e-3)
@@ -221,7 +221,7 @@ KILLED = """
 import os, signal, sys
 from dataclasses import replace
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping
-from fracdnn.training.side_by_side import fit_side_by_side
+from fracdnn.training.adam import fit_side_by_side
 from tests.training.test_side_by_side import tasks_of
 
 def watch(record):

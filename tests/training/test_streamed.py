@@ -22,7 +22,7 @@ from fracdnn.training import (
     StreamedTask,
     Task,
 )
-from fracdnn.training.loops import adam_epoch, new_adam
+from fracdnn.training.adam import adam_epoch, new_adam
 from fracdnn.training.samples import chunks, count
 from fracdnn.training.samples import windows as all_windows
 from fracdnn.training.together import Alone

@@ -42,10 +42,9 @@ from fracdnn.training import (
     Training,
     shown_progress,
 )
+from fracdnn.training.adam import adam_epoch, can_go_side_by_side, fit_side_by_side, new_adam
 from fracdnn.training.digest import digest
 from fracdnn.training.history import layer_gradient_norms
-from fracdnn.training.loops import adam_epoch, new_adam
-from fracdnn.training.side_by_side import can_go_side_by_side, fit_side_by_side
 from fracdnn.training.together import Ranks
 
 # How a training ends from outside.
