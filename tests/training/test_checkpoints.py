@@ -50,6 +50,20 @@ def test_a_resumed_run_ends_at_the_same_bits(training, stop, tmp_path):
     assert torch.equal(resumed[2], random_state)
 
 
+def test_a_run_with_frozen_parameters_is_resumed(tmp_path):
+    training = AdamTraining(0.02, 16, 8)
+    tasks = [level_set_task() for _ in range(3)]
+    for task in tasks:
+        task.network.W.requires_grad_(False)
+    history, parameters, _ = trained(training, tasks[0])
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=4, resume=True)
+    replace(training, max_time=1e-9, checkpoints=checkpoints).fit(tasks[1])
+    resumed = trained(replace(training, checkpoints=checkpoints), tasks[2])
+    assert resumed[0] == history
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(resumed[1], parameters, strict=True))
+    assert torch.equal(tasks[2].network.W, level_set_task().network.W)
+
+
 @pytest.mark.parametrize("training", TRAININGS[:3], ids=repr)
 def test_a_finished_run_goes_on_with_a_larger_limit(training, tmp_path):
     checkpoints = Checkpoints(tmp_path / "run.ckpt", every=5, resume=True)

@@ -148,6 +148,9 @@ def test_what_cannot_be_stacked_is_said():
     assert not can_stack([tasks[0].network, tasks_of(1, width=7)[0].network])
     assert not can_stack([task.network for task in tasks_of(2, bias="scalar")])
     assert not can_stack([task.network for task in tasks_of(2, order=[0.5, 0.6, 0.7])])
+    tasks[1].network.b.requires_grad_(False)
+    assert not can_stack([task.network for task in tasks])
+    tasks[1].network.b.requires_grad_(True)
     rough = [
         replace(task, objective=replace(task.objective, regularization=Regularization(bias=1.0))) for task in tasks
     ]

@@ -220,7 +220,8 @@ class Run:
         `positions` says how each of the members goes on from here.
         """
         if not records:  # what was not finite is no place to go on from
-            return self.check_ended()
+            self.check_ended()
+            return
         number, is_over = records[0][1].iteration, self._is_over()
         with self.ranks.together(f"record {number}"):
             is_written = self._write_if_due(number, positions, is_over)
