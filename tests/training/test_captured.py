@@ -223,17 +223,11 @@ class AsItComes:
 @pytest.fixture
 def without_gpu(monkeypatch):
     """Trainings that are captured, as far as a CPU can: what is told to graphs, and what is read from them."""
-
-    def make_adam(groups, learning_rate, moments, captured):
-        rates = [torch.tensor(learning_rate, dtype=torch.float64) for _ in groups]
-        pairs = zip(groups, rates, strict=True)
-        return torch.optim.Adam([{"params": group, "lr": rate} for group, rate in pairs])
-
     for module in (captured, epochs):
         monkeypatch.setattr(module, "Repeated", AsItComes)
     for module in (captured, adam):
         monkeypatch.setattr(module, "can_capture", lambda task: True)
-    monkeypatch.setattr(adam, "make_adam", make_adam)
+    monkeypatch.setattr(adam, "Adam", lambda groups, moments, captured: epochs.Adam(groups, moments))
     # On a CPU a value is a number.
     evaluate = Task.evaluate
     monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))

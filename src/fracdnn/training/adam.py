@@ -9,7 +9,7 @@ import torch
 
 from fracdnn.optim import Status
 from fracdnn.training.captured import can_capture
-from fracdnn.training.epochs import Epochs, OneMember, Result, make_adam
+from fracdnn.training.epochs import Adam, Epochs, OneMember, Result
 from fracdnn.training.history import History, Record
 from fracdnn.training.loops import Training
 from fracdnn.training.run import Member, Run, State
@@ -126,7 +126,7 @@ class AdamLoop:
         captured = all(map(can_capture, tasks))
         moments = [self._moments[number] for number, _ in self._active if number in self._moments]
         given = members.grouped(moments) if moments else None
-        optimizer = make_adam(members.groups, self._training.learning_rate, given, captured=captured)
+        optimizer = Adam(members.groups, given, captured=captured)
         self._epochs = Epochs(members, optimizer, captured=captured)
 
     def _untie(self) -> None:
@@ -212,20 +212,17 @@ class WindowSums:
         return self.summed_loss / self.samples, None if self.hits is None else self.hits / self.weight
 
 
-def new_adam(network: torch.nn.Module, learning_rate: float) -> torch.optim.Adam:
-    return make_adam([list(network.parameters())], learning_rate)
+def new_adam(network: torch.nn.Module) -> Adam:
+    return Adam([list(network.parameters())])
 
 
-def adam_epoch(
-    task: Task, optimizer: torch.optim.Adam, batch_size: int, rates: Sequence[float] | None = None
-) -> Result:
-    """One pass over the samples in random order; mean loss and accuracy on the way.
-
-    `rates` holds a learning rate for each mini-batch; None leaves the optimizer's.
+def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequence[float]) -> Result:
+    """One pass over the samples in random order, with one learning rate or one for each mini-batch; mean loss and
+    accuracy on the way.
     """
     members = OneMember(task.network, batch_size)
     members.set_task(task)
-    given = [optimizer.param_groups[0]["lr"]] * members.n_batches[0] if rates is None else rates
+    given = [rates] * members.n_batches[0] if isinstance(rates, float) else rates
     return Epochs(members, optimizer).one([given])[0]
 
 

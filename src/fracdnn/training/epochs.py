@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from types import EllipsisType
+from typing import Any
 
 import torch
+from torch.optim.adam import adam
 
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
@@ -18,6 +20,52 @@ from fracdnn.training.task import Task
 
 # Mean loss and accuracy, which a regression has not.
 Result = tuple[float, float | None]
+# As torch's Adam has them.
+_OPTIONS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+
+
+class Adam:
+    """Groups of parameters, each with a rate and moments of its own; from the start, or from the moments of a state.
+
+    A step is torch's function: its class would import the compiler, which takes longer than a small training. Fused, it
+    is one call for a group. In a CUDA graph all that it reads is on the device, in float64, which the fused one cannot.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[torch.Tensor]],
+        moments: Sequence[Sequence[State]] | None = None,
+        *,
+        captured: bool = False,
+    ) -> None:
+        self.groups, device = groups, groups[0][0].device
+        self._options = {**_OPTIONS, **({"foreach": True, "capturable": True} if captured else {"fused": True})}
+        number: Any = {"dtype": torch.float64 if captured else torch.float32, "device": device}
+        self.rates: list[float | torch.Tensor] = [torch.zeros((), **number) if captured else 0.0 for _ in groups]
+        self.states = [[_from_start(parameter, **number) for parameter in group] for group in groups]
+        for group, given in zip(self.states, moments or [], strict=False):
+            for state, values in zip(group, given, strict=True):
+                for name, value in values.items():
+                    state[name].copy_(value)
+
+    def set_rate(self, group: int, rate: float) -> None:
+        here = self.rates[group]
+        self.rates[group] = here.fill_(rate) if isinstance(here, torch.Tensor) else rate
+
+    @torch.no_grad()
+    def step(self, group: int) -> None:
+        """Move the parameters of a group that have a gradient."""
+        pairs = [pair for pair in zip(self.groups[group], self.states[group], strict=True) if pair[0].grad is not None]
+        firsts, seconds, steps = ([state[name] for _, state in pairs] for name in ("exp_avg", "exp_avg_sq", "step"))
+        parameters, gradients = [parameter for parameter, _ in pairs], [parameter.grad for parameter, _ in pairs]
+        options: Any = {**self._options, "lr": self.rates[group]}
+        adam(parameters, gradients, firsts, seconds, [], steps, **options)  # type: ignore[arg-type]
+
+
+def _from_start(parameter: torch.Tensor, **number: Any) -> State:
+    """As torch's Adam calls them."""
+    zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
+    return {"step": torch.zeros((), **number), **zeros}
 
 
 class OneMember:
@@ -76,9 +124,7 @@ class Epochs:
     Each group of parameters has a rate, and moves while it has batches; the gradients are those of its last step.
     """
 
-    def __init__(
-        self, members: OneMember | StackedMembers, optimizer: torch.optim.Adam, *, captured: bool = False
-    ) -> None:
+    def __init__(self, members: OneMember | StackedMembers, optimizer: Adam, *, captured: bool = False) -> None:
         self.members, self.optimizer, self._captures = members, optimizer, captured
         self._replayed: dict[object, tuple[Repeated, list[torch.Tensor]]] = {}
         self._gradients: list[Sequence[torch.Tensor]] = []
@@ -106,33 +152,32 @@ class Epochs:
         """An epoch in random order, with a rate for each group and batch: mean loss and accuracy of each member on the
         way, each sample with the parameters it met.
         """
-        members, groups = self.members, self.optimizer.param_groups
+        members, optimizer = self.members, self.optimizer
         pairs = zip(members.counts, members.tasks, strict=True)
         members.load([torch.randperm(n, generator=task.generator).to(task.x.device) for n, task in pairs])
-        self._gradients = [()] * len(groups)
+        self._gradients = [()] * len(optimizer.groups)
         loss, outputs, begin = torch.zeros_like(members.rows[0]), [], 0
         for number, size in enumerate(members.sizes):
             batch = [each.narrow(members.axis, begin, size) for each in members.data]
             moving = [group for group, each in enumerate(rates) if number < len(each)]
-            for group in moving:
-                _set_rate(groups[group], rates[group][number])
+            for place in moving:
+                optimizer.set_rate(place, rates[place][number])
             value, output, *gradients = self._replay(batch, moving) if self._captures else self._step(batch, moving)
-            for group in reversed(moving):
-                n = len(groups[group]["params"])
-                self._gradients[group] = [gradients.pop() for _ in range(n)][::-1]
+            for place in reversed(moving):
+                self._gradients[place] = [gradients.pop() for _ in optimizer.groups[place]][::-1]
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
-        for options, found in zip(groups, self._gradients, strict=True):
-            for parameter, gradient in zip(options["params"], found, strict=True):
+        for group, found in zip(optimizer.groups, self._gradients, strict=True):
+            for parameter, gradient in zip(group, found, strict=True):
                 parameter.grad = gradient
         losses = (loss.cpu() / torch.tensor(members.counts)).tolist()
         return list(zip(losses, members.accuracies(torch.cat(outputs, members.axis)), strict=True))
 
     def _step(self, batch: Sequence[torch.Tensor], moving: Sequence[int]) -> tuple:
         value, output = self.members.evaluate(batch, moving)
-        self.optimizer.step()
-        groups = [self.optimizer.param_groups[group]["params"] for group in moving]
-        return value, output, *[parameter.grad for group in groups for parameter in group]
+        for group in moving:
+            self.optimizer.step(group)
+        return value, output, *[parameter.grad for group in moving for parameter in self.optimizer.groups[group]]
 
     def _replay(self, batch: Sequence[torch.Tensor], moving: Sequence[int]) -> tuple:
         """The same from a graph, which reads the batch where it found the first one."""
@@ -153,52 +198,10 @@ class Epochs:
     def moments(self, member: int) -> State:
         """As torch's Adam keeps them, by the number of the parameter."""
         group, part = self.members.place(member)
-        states = [self.optimizer.state[parameter] for parameter in self.optimizer.param_groups[group]["params"]]
         return {
             str(number): {
                 "step": state["step"].to("cpu", torch.float32, copy=True),
                 **{name: state[name][part].clone() for name in ("exp_avg", "exp_avg_sq")},
             }
-            for number, state in enumerate(states)
+            for number, state in enumerate(self.optimizer.states[group])
         }
-
-
-def make_adam(
-    groups: Sequence[Sequence[torch.Tensor]],
-    learning_rate: float,
-    moments: Sequence[Sequence[State]] | None = None,
-    *,
-    captured: bool = False,
-) -> torch.optim.Adam:
-    """The Adam of torch for groups of parameters, with a state for each parameter or from the start.
-
-    Fused: one call for a group. In a CUDA graph all that it reads is on the device, in float64, which the fused one is
-    not made for.
-    """
-    device = groups[0][0].device
-    options = {"foreach": True, "capturable": True} if captured else {"fused": True}
-    found = torch.optim.Adam(
-        [
-            {
-                "params": group,
-                "lr": torch.tensor(learning_rate, dtype=torch.float64, device=device) if captured else learning_rate,
-            }
-            for group in groups
-        ],
-        **options,  # type: ignore[arg-type]
-    )
-    zero = torch.zeros((), device=device)
-    for number, group in enumerate(groups):
-        for place, parameter in enumerate(group):
-            given = moments[number][place] if moments else {"step": zero, "exp_avg": zero, "exp_avg_sq": zero}
-            step = given["step"].to(device, torch.float64 if captured else torch.float32, copy=True)
-            averages = {name: torch.zeros_like(parameter) + given[name] for name in ("exp_avg", "exp_avg_sq")}
-            found.state[parameter] = {"step": step, **averages}
-    return found
-
-
-def _set_rate(group: State, rate: float) -> None:
-    if isinstance(group["lr"], torch.Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate
