@@ -85,6 +85,17 @@ def test_a_run_that_stopped_early_is_over_when_it_is_resumed(tmp_path):
     assert again.status == "no improvement"
 
 
+def test_the_last_checkpoint_of_a_run_that_was_not_finite_has_what_is_finite(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=100, at_end=True)
+    task = level_set_task()
+    task.watch = lambda record: task.x.fill_(torch.nan) if record.iteration == 3 else None
+    history = AdamTraining(0.02, 16, 9, checkpoints=checkpoints).fit(task)
+    assert (history.status, len(history.records)) == ("not finite", 3)
+    document = read_document(checkpoints.path, "checkpoint")
+    assert document["position"]["epoch"] == 3
+    assert all(bool(p.isfinite().all()) for p in task.network.parameters())
+
+
 def test_a_smaller_limit_than_what_is_done(tmp_path):
     checkpoints = Checkpoints(tmp_path / "run.ckpt", every=5, resume=True)
     replace(TRAININGS[0], max_iter=10, checkpoints=checkpoints).fit(level_set_task())

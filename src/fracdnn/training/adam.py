@@ -86,8 +86,10 @@ class AdamLoop:
         try:
             while self._done < training.max_epochs:
                 found = self._pass(self._done + 1) if self._window is None else self._pass_in_windows(self._done + 1)
-                self._done, self._sums = self._done + 1, WindowSums()
-                run.note(self._noted(found), self._positions)
+                noted = self._noted(found)
+                if noted:
+                    self._done, self._sums = self._done + 1, WindowSums()
+                run.note(noted, self._positions)
                 if [member for _, member in self._active if member.history.status]:
                     self._untie()
                     self._stack()
