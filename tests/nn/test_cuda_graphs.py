@@ -45,6 +45,7 @@ def trained(parameters):
     return [parameter for parameter in parameters if parameter.requires_grad]
 
 
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")  # torch warns of its own modules, too
 @pytest.mark.parametrize("options", MEMORIES.values(), ids=MEMORIES)
 def test_graphed_callables(options):
     stack = made(options)

@@ -94,3 +94,25 @@ def test_what_comes_of_time_alone_is_not_taken_for_a_pull():
     for method in EXPLICIT:
         noise = lambda t, u: drive[int(10 * t + 1e-6)] - u  # noqa: E731
         fdeint(noise, torch.zeros(64, 32, dtype=torch.float64), t, order=0.5, method=method, grid="given")
+
+
+@pytest.mark.parametrize("method", ["adams", "pece", "trapezoidal"])
+@pytest.mark.parametrize("order", [1.2, 1.5, 1.8])
+@pytest.mark.parametrize(("rate", "n_steps"), [(1e3, 50), (1e3, 100), (1e4, 100), (1e4, 200)])
+def test_above_order_1_steps_that_are_too_long(method, order, rate, n_steps):
+    """Right, or refused with a remedy that works: all solutions are smaller than 1."""
+    way = {"order": order, "slope": 0.0, "n_steps": n_steps}
+    remedy = None
+    try:
+        found = fdeint(lambda t, u: -rate * u, 1.0, [0.0, 1.0], method=method, **way)
+    except NotConvergedError as error:
+        remedy = str(error)
+        found = fdeint(lambda t, u: -rate * u, 1.0, [0.0, 1.0], method="bdf2", **way)
+    assert remedy is None or "method='bdf2' with n_steps=" in remedy
+    assert float(found[-1].abs()) <= 1.0
+
+
+@pytest.mark.parametrize(("method", "order", "n_steps"), [("l1", 0.5, 30), ("adams", 0.8, 10)])
+def test_slow_growth_against_func(method, order, n_steps):
+    with pytest.raises(NotConvergedError, match="steps must be shorter"):
+        fdeint(lambda t, u: -10 * u, 1.0, [0.0, 1.0], order=order, method=method, n_steps=n_steps)

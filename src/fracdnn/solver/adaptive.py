@@ -25,6 +25,7 @@ SMALLEST = 1e-14  # of a step, in times until the first output, or in the time s
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
 # Tolerances that may be left of errors at the next output, by estimate, how much more may do, and how often to try.
 _MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
+_ANOTHER = 3.0  # times a goal that could be kept: another one, to compare with
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
 # error is what limits the steps.
 _PATIENCE, _HEARD_PATIENCE, _LIMITED = 50, 10, 0.05
@@ -87,15 +88,25 @@ class _Account:
         search.goal = None
         self.is_settled = False
         self._tries, self._limit, self._each = 0, _MOST_SPENT, math.inf
+        # The state at the output, by the steps made before, and whether those made last were held against it.
+        self._before: torch.Tensor | None = None
+        self._is_compared = False
+
+    def next_stop(self, now: float, end: float) -> float:
+        """Where a step has to end: with the piece, or when steps are made again, at the output, to compare there."""
+        return self._output if self._tries and now < self._output < end else end
 
     def asks_for_more(self, end: float, n_nodes: int) -> bool:
         """At the end of a step: whether those since the account was opened have to be made again, more strictly."""
         if self.is_settled or end < self._output:
             return False
         spent = self._search.spent()
-        if spent <= self._limit:
+        if spent <= self._limit or self._agrees(end):
             self.is_settled = True
             return False
+        if self._limit > _MOST_SPENT and not self._is_compared:
+            self._search.goal = _ANOTHER * self._search.goal  # type: ignore[operator]  # relaxing has made one
+            return True
         if self._tries == _TRIES or self._limit > _MOST_SPENT:
             self.is_settled = True
             raise NotConvergedError(
@@ -107,6 +118,17 @@ class _Account:
         self._each = min(self._limit / (n_nodes - self.n_nodes), 0.3 * self._limit / spent * self._each)
         self._search.goal = self._each * self._search.tolerance_now()
         return True
+
+    def _agrees(self, end: float) -> bool:
+        """Whether steps with another goal have led to the same state: then the estimate is too large."""
+        if end != self._output or not self._tries:
+            return False
+        before, self._before = self._before, self._search.state
+        self._is_compared = before is not None
+        if before is None:
+            return False
+        allowed = torch.as_tensor(self._search.tolerance_now()).to(before)
+        return bool(((self._before - before).abs() <= allowed).all())
 
     def relax(self) -> bool:
         """Whether the goal was less than can be kept: then ten times as much may do."""
@@ -156,13 +178,14 @@ class _StepsTaken:
         step, end = min(piece.first_output, search.first_step(piece.end - piece.begin)), piece.begin
         while self.ends[-1] < piece.end:
             step = min(step, self._longest)
-            rest = piece.end - self.ends[-1]
+            stop = account.next_stop(self.ends[-1], piece.end)
+            rest = stop - self.ends[-1]
             if step > 0.9 * rest:
                 step = rest
             elif step > 0.5 * rest:
                 step = rest / 2.0
             self._check(step, end, piece)
-            end = piece.end if step == rest else self.ends[-1] + step
+            end = stop if step == rest else self.ends[-1] + step
             may_jump = tried_again and not first and search.largest_order <= 1.0
             error = search.attempt(end, self._fading(piece, end, may_jump))
             if self._listens(step, error, piece):

@@ -33,6 +33,7 @@ _OF_SLOPES, _OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
 _CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
 _MOST_BROKEN, _BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
+_OF_ROOT = 0.1  # of it, that is error where the equations are unstable
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
 _STEEP = 0.05  # power of 1/t from which func is said to grow toward a start
 
@@ -114,6 +115,9 @@ class PanelSearch(Search):
         except (NotConvergedError, NotFiniteError):
             self._panel = self.errors = self.misfit = None
             return math.inf
+        unstable = fading.factor < 1.0 and self._scheme.solver.grows(self._orders, fading.wait + end - self.now)
+        if unstable:  # errors do not fade, they grow
+            fading = Fading(1.0, 0.0, fading.part)
         slopes, states = self._scheme.tails(self._panel)
         # Where old errors die out, that of a state is the one of its own interpolation.
         grown = ((self._span - self.now) / (end - self.now)) ** self._growing  # where they grow, at the span's end
@@ -136,6 +140,8 @@ class PanelSearch(Search):
             if norm(error / self.tolerances.scale(largest[:, None])) <= 1.0:
                 of_start = self._of_start(self._panel, fading)
                 error, self._left = of.maximum(error, of_start), of.maximum(self._left, of_start)
+                if unstable:  # a state that is not the start's may be another root
+                    error = of.maximum(error, _OF_ROOT * self._gap(self._panel))
                 if self._steepness > _STEEP:  # from it the solution grows, or falls: the first output will tell
                     largest = self._reach
         scale = self.tolerances.scale(largest[:, None])
@@ -183,11 +189,15 @@ class PanelSearch(Search):
             local * self._mass_of(length * float(self._scheme.points.places[0])) * gap, _CONTINUITY * broken
         )
 
+    def _gap(self, panel: Panel) -> Array:
+        """Between the state at the panel's begin and what its states make of it; [G, d]."""
+        return abs(cast(self._to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
+
     def _broken(self, panel: Panel, length: float) -> Array:
         """How far states do not go on from the panel before: another root, or a layer that was passed over; [G, d]."""
         if self._memory.slopes is None or self._restarted:
             return 0.0 * self._memory.state
-        broken = abs(cast(self._to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
+        broken = self._gap(panel)
         if self.noise is not None:
             broken = library(broken).where(broken <= _CONTINUED * self._mass_of(length) * self.noise, 0.0, broken)
         return broken

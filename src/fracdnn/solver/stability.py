@@ -2,7 +2,8 @@
 
 Where a solution of an order up to 1 is larger than ever before, its derivative cannot point back: D^γ u ≥ 0 at a
 maximum over all the past. (Source: Luchko, "Maximum principle for the generalized time-fractional diffusion equation",
-2009.) Nor can it swing from node to node, no less each time, against func.
+2009.) Nor can it swing from node to node, no less each time, against func. Above order 1 it may be larger than ever
+before, but not with steps that are too long for func; there the trapezoidal rule is not stable for all steps either.
 """
 
 import math
@@ -19,9 +20,11 @@ from fracdnn.tracing import being_traced
 _WINDOW = 6  # nodes between which a solution has to swing
 _KEPT = 3.0  # times the first swing in the window, that the last one is at least
 _PART = 1e-3  # of the state, that a swing has to be
-_GROWN = 2.0  # of a solution within the window that is larger than ever before
+_GROWN = 2.0  # of a solution that is larger than ever before, since the beginning or within the window
 _STRIDE = 0.05  # of its size, that a solution which grows so fast moves in a step at least
 _UNSTABLE = 0.5  # of Γ(1 + order)/rate, a power of the step below which no explicit method is unstable
+# The same for orders up to 1 and above, where the solution is larger than ever before while func pulls it back.
+_UNSTABLE_LARGEST = (1.0, 0.05)
 _SAFE = 0.2  # of Γ(1 + order)/rate, a power of the step that is stable in all explicit methods
 _MOST_STEPS = 100_000  # that are worth recommending
 
@@ -44,6 +47,7 @@ class Stability:
         self._window = problem.value.detach().unsqueeze(0)  # the last states that were seen
         self._number = 0  # of the last of them
         self._largest = torch.zeros_like(problem.value.detach())  # sizes before the window
+        self._early: torch.Tensor | None = None  # those of the first window
 
     def see(self, begin: int, states: Sequence[torch.Tensor]) -> None:
         """The states at nodes begin + 1, begin + 2, …; better many at once, since values are looked at."""
@@ -53,6 +57,8 @@ class Stability:
         finite = int(fresh.flatten(1).isfinite().all(1).cumprod(0).sum())
         known = torch.cat([self._window, fresh[:finite]])
         self._number += finite
+        if self._early is None and len(known) >= _WINDOW:
+            self._early = known[:_WINDOW].abs().amax(0)
         older, self._window = known[:-_WINDOW], known[-_WINDOW:]
         if len(older):
             self._largest = torch.maximum(self._largest, older.abs().amax(0))
@@ -62,17 +68,33 @@ class Stability:
     def _check(self, states: torch.Tensor) -> None:
         moves, sizes = states.diff(dim=0), states.abs()
         signs, lengths = moves.sign(), moves.abs()
-        swings = (signs[1:] * signs[:-1] < 0).all(0) & (lengths[-1] >= _KEPT * lengths[0])
+        early = sizes.amax(0) if self._early is None else self._early
+        is_largest = (sizes.amax(0) >= self._largest) & (sizes.amax(0) > _GROWN * early)
+        # Swings that grow by themselves, or that are still there where the solution is larger than ever before.
+        swings = (signs[1:] * signs[:-1] < 0).all(0) & (lengths[-1] >= torch.where(is_largest, 1.0, _KEPT) * lengths[0])
         swings &= lengths[-1] > _PART * sizes.amax(0)
         climbs = (sizes[1:] > sizes[:-1]).all(0) & (sizes[0] >= self._largest) & (sizes[-1] > _GROWN * sizes[0])
         climbs &= (self._problem.orders.detach() <= 1.0).unsqueeze(-1)
         if bool((swings | climbs).any()):
-            self._confirm(states[:2], swings, climbs)
+            self._confirm(states[:2], 0, swings, climbs, (_UNSTABLE, _UNSTABLE))
+        if bool(is_largest.any()):
+            self._confirm(states[-2:], _WINDOW - 2, torch.zeros_like(swings), is_largest, _UNSTABLE_LARGEST)
 
     @torch.no_grad()
-    def _confirm(self, states: torch.Tensor, swings: torch.Tensor, climbs: torch.Tensor) -> None:
-        """Whether func pulls these components back, so fast that the steps are too long for it."""
-        problem, first = self._problem, self._number + 1 - _WINDOW
+    def _confirm(
+        self,
+        states: torch.Tensor,
+        place: int,
+        swings: torch.Tensor,
+        climbs: torch.Tensor,
+        unstable: tuple[float, float],
+    ) -> None:
+        """Whether func pulls these components back, so fast that the steps are too long for it.
+
+        By two states next to each other, of which the first has such a place in the window. `unstable` are powers of
+        the step, for orders up to 1 and above.
+        """
+        problem, first = self._problem, self._number + 1 - _WINDOW + place
         times = self._grid.clock.detach()[first : first + 2].unbind(0)
         # At one time, so that what func does by itself in between does not count.
         slopes = [self._slope(times[1], state).double() for state in states]
@@ -86,7 +108,8 @@ class Stability:
         orders = problem.orders.detach().unsqueeze(-1)
         critical = (torch.lgamma(orders + 1.0).exp() / rates) ** (1.0 / orders)
         step = float(self._grid.elapsed.detach().diff().max())
-        if bool((_UNSTABLE ** (1.0 / orders) * critical < step)[swings | climbs].any()):
+        limit = torch.where(orders > 1.0, unstable[1], unstable[0])
+        if bool((limit ** (1.0 / orders) * critical < step)[swings | climbs].any()):
             longest = float((_SAFE ** (1.0 / orders) * critical)[swings | climbs].min())
             raise NotConvergedError(self._message(time_text(times[0]), step, longest))
 
@@ -94,8 +117,10 @@ class Stability:
         remedies = []
         if self._problem.value.numel() <= DENSE:
             remedies.append(
-                "the implicit method='trapezoidal' with the same steps, or 'bdf2' with n_steps=, or no steps at all "
-                "for those of the solver"
+                "the implicit method='bdf2' with n_steps=, or no steps at all for those of the solver"
+                if bool((self._problem.orders.detach() > 1.0).any())
+                else "the implicit method='trapezoidal' with the same steps, or 'bdf2' with n_steps=, or no steps at "
+                "all for those of the solver"
             )
         count = math.ceil(float(self._grid.elapsed.detach()[-1]) / longest) if longest > 0.0 else _MOST_STEPS + 1
         if count <= _MOST_STEPS:
