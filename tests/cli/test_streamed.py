@@ -60,7 +60,7 @@ def test_the_streamed_preparation_is_that_of_the_table_in_memory(place, tmp_path
         assert done.returncode == 0, done.stderr
         assert ("streaming:" in done.stderr) == (limit == "0")
         models.append(fracdnn.load(path))
-    assert models[0].preparation.columns == models[1].preparation.columns
+    assert models[0].encoding.columns == models[1].encoding.columns
     # The table in memory has its repeated rows merged, of which there are none.
     one, two = (model.estimator.standardization_ for model in models)
     np.testing.assert_allclose(one.mean, two.mean, rtol=1e-12)

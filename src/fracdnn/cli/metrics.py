@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from rich.table import Table
 
+from fracdnn.columns.summaries import Moments
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.model import TableModel
-from fracdnn.tabular.summaries import Moments
 from fracdnn.training.together import Ranks
 
 _WHAT = "the scores"
 
 
-def scores(model: TableModel, X: np.ndarray, y: np.ndarray) -> "Scores":
+def scores(model: TableModel, X: Any, y: np.ndarray) -> "Scores":
     """Of these rows."""
     found = new_scores(model)
     found.add(X, y)
@@ -39,7 +39,7 @@ class ClassScores:
         self._summed: float | None = 0.0
         self._reliability = Reliability.of(np.empty((0, 1)), np.empty(0))
 
-    def add(self, X: np.ndarray, y: np.ndarray) -> None:
+    def add(self, X: Any, y: np.ndarray) -> None:
         from sklearn.metrics import confusion_matrix, log_loss
 
         probabilities = self._estimator.predict_proba(X)
@@ -93,7 +93,7 @@ class ValueScores:
         self.rows, self._squares, self._sizes = 0, 0.0, 0.0
         self._values = Moments.of(np.empty((0, 1)))
 
-    def add(self, X: np.ndarray, y: np.ndarray) -> None:
+    def add(self, X: Any, y: np.ndarray) -> None:
         errors = self._estimator.predict(X) - y
         self.rows += len(y)
         self._squares += float((errors**2).sum())

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from fracdnn.cli.messages import fail
+from fracdnn.columns.words import nearest
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.tabular.encodings import checked_encoding
-from fracdnn.tabular.words import nearest
 
 # The command's own options, and what a TOML file may hold for them.
 OWN_KINDS: dict[str, tuple[type, ...]] = {

@@ -1,6 +1,5 @@
 """`fracdnn predict`, `evaluate`, `info` and `report`: what a model file is good for."""
 
-import copy
 import json
 import sys
 from collections.abc import Iterator
@@ -31,16 +30,16 @@ from fracdnn.cli.metrics import (
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.outputs import check_output
 from fracdnn.cli.ranks import check_ranks, process_group
+from fracdnn.columns.column import Categories, Column, Dates, Numbers
+from fracdnn.columns.words import check_columns, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.nn.architecture import Architecture
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
-from fracdnn.tabular.preparation import Column
 from fracdnn.tabular.reading import ENDINGS, read_table
 from fracdnn.tabular.rounds import in_order, parts_here
-from fracdnn.tabular.words import check_columns, listed
 from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def _predictions(
     for name in keep:
         if name in made:
             raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
-    numbers = [name for name in model.preparation.number_names if name not in keep]
+    numbers = [name for name in model.encoding.number_names if name not in keep]
     for parts in parts_here(ranks, source, numbers, lambda frame: frame, encoding):
         with ranks.together("predicting"):
             found = [_predicted(model, part, keep, new_categories, first_row) for part, first_row in parts]
@@ -296,7 +295,7 @@ def info(path: Path, *, as_json: bool) -> None:
         "estimator": type(estimator).__name__,
         "target": model.target,
         "classes": plain(estimator.classes_) if model.is_classifier else None,
-        "columns": model.preparation.to_document(),
+        "columns": model.encoding.to_document(),
         "network": {**estimator.network_.options, "order": estimator.order_},
         "members": len(estimator.members_),
         "temperature": estimator.temperature_,
@@ -328,7 +327,7 @@ def info(path: Path, *, as_json: bool) -> None:
     table = Table(title="columns it expects, in any order")
     for heading in ("column", "kind", "values"):
         table.add_column(heading)
-    for column in model.preparation.columns:
+    for column in model.encoding.columns:
         table.add_row(column.name, column.kind, _column_values(column))
     Console(markup=False).print(table)
 
@@ -340,15 +339,11 @@ def _on_grid(shape: Architecture) -> str:
 
 
 def _column_values(column: Column) -> str:
-    if column.kind == "category":
-        return listed(column.categories, most=8)
-    return f"since {column.first}: {', '.join(column.parts)}" if column.kind == "date" else f"median {column.median:g}"
-
-
-def _why_left_out(model: TableModel) -> dict[str, str]:
-    """By column; of a model file that only names them, without a reason."""
-    named = (model.details.get("summary") or {}).get("left_out", [])
-    return dict.fromkeys(named, "the model file does not say why") | model.details.get("left_out", {})
+    if isinstance(column, Categories):
+        return listed(column.categories, most=8) + (", others" if column.others else "")
+    if isinstance(column, Dates):
+        return f"since {column.first}: {', '.join(column.parts)}"
+    return f"median {column.median:g}" if isinstance(column, Numbers) else column.why
 
 
 def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool) -> None:
@@ -364,21 +359,17 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool
     features, values, _ = split_target(read_table(source, encoding if data else UTF_8), model.target)
     y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
     X = model.features(features, new_categories="ignore")
-    # A copy with names, for the page; the estimator itself was fitted to bare numbers.
-    estimator = copy.copy(model.estimator)
-    estimator.feature_names_in_ = np.array(model.preparation.feature_names, dtype=object)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
-    n_columns = len(model.preparation.columns)
+    n_columns = len(model.encoding.columns)
     with written(out):
         write_report(
             out,
-            estimator,
+            model.estimator,
             X,
             y,
             title=f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}",
             details=details,
-            columns=model.preparation.features_of_columns,
-            left_out=_why_left_out(model),
+            left_out=model.details.get("left_out", {}),
             trained_with=model.details.get("versions"),
         )
     say(f"report: {out}", quiet)

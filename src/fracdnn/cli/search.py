@@ -58,9 +58,7 @@ class Search:
     interrupted: bool
 
 
-def search(
-    estimator: Any, X: np.ndarray, y: np.ndarray, *, fixed: Sequence[str], jobs: int, seed: Any, quiet: bool
-) -> Search:
+def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs: int, seed: Any, quiet: bool) -> Search:
     """Try settings by cross-validation, in so many processes, and show them.
 
     The parameters `fixed` stay as they are. Ctrl-C keeps the settings of which every fold is done.
@@ -107,7 +105,7 @@ def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Sett
     return [own, *({name: setting[name] for name in space} for setting in others)][:N_SETTINGS]
 
 
-def _folds(estimator: Any, X: np.ndarray, y: np.ndarray, seed: Any, quiet: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any, quiet: bool) -> list[tuple[np.ndarray, np.ndarray]]:
     kind = StratifiedKFold if is_classifier(estimator) else KFold
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -138,7 +136,7 @@ def _bar(total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
 def _tried(
     candidate: Any,
     settings: list[Setting],
-    X: np.ndarray,
+    X: Any,
     y: np.ndarray,
     folds: Sequence[Any],
     jobs: int,
@@ -155,9 +153,7 @@ def _tried(
         yield Trial(setting, found)
 
 
-def _score(
-    candidate: Any, setting: Setting, X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray
-) -> float:
+def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
     estimator = clone(candidate).set_params(**setting)
     with warnings.catch_warnings(), raise_interrupts():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the score tells

@@ -23,13 +23,15 @@ from fracdnn.cli.runs import UNFINISHED, Places, check_checkpoint, finished, loc
 from fracdnn.cli.search import Search, search
 from fracdnn.cli.settings import Settings, check_settings
 from fracdnn.cli.termination import exit_code
+from fracdnn.columns.encoding import Encoded, summary_of, with_inputs
+from fracdnn.columns.frames import with_categories
+from fracdnn.columns.words import check_columns
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.ids import Numbering, left_out_ids
-from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation
+from fracdnn.tabular.ids import Numbering, like_ids, without_ids
+from fracdnn.tabular.model import TableModel, check_target_name, split_target, target_column
 from fracdnn.tabular.reading import read_table
-from fracdnn.tabular.words import check_columns
+from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
@@ -57,9 +59,9 @@ class _Prepared:
     """The rows of a table, to learn from and to test with, as they are (without the target) and as features."""
 
     task: str
-    preparation: Preparation
+    left_out: dict[str, str]
     table: "pl.DataFrame"
-    X: np.ndarray
+    X: Encoded
     y: np.ndarray
     train_rows: list[int]
     test_rows: list[int]
@@ -118,7 +120,9 @@ def _train(
     paths: dict[str, str] = {}
     with ranks.together("writing the model"):
         if ranks.is_first:
-            learned.model.details.update(left_out=_why_left_out(learned.model, settings), training=record)
+            dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
+            left_out = dropped | learned.model.details["left_out"]
+            learned.model.details.update(left_out=left_out, training=record)
             paths = _finish(learned, source, places, as_json)
     status = learned.model.estimator.history_.status
     if own is not None and status not in UNFINISHED and ranks.is_first:
@@ -166,21 +170,20 @@ def _then(estimator: Any) -> str:
 def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     whole = read_table(source, settings.encoding)
     table, y, task = _examined(whole, settings, quiet)
-    features = table.drop(settings.drop)
+    features = with_categories(table.drop(settings.drop), settings.categorical)
     asked = (*settings.keep, *settings.categorical)
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     train_rows, test_rows = _split(y, task, settings)
-    learned, tested = features[train_rows], features[test_rows]
-    preparation, notes = Preparation.of(
-        learned, categorical=settings.categorical, tested=tested, ids=left_out_ids(numberings)
-    )
-    ids = [n for n, each in numberings.items() if each and n in preparation.names and each.differs_in_each_row]
-    remarks = _remarks(y[train_rows], len(test_rows), task, settings) + on_ids(ids, len(train_rows))
-    for note in (*notes, *remarks):
+    rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
+    summary = summary_of(features, np.isin(np.arange(len(y)), train_rows), rows)
+    encoding = summary.encoding(features.schema, lambda cell: f"row {cell.row}")
+    encoding = with_inputs(without_ids(encoding, numberings))
+    remarks = _remarks(y[train_rows], len(test_rows), task, settings)
+    for note in (*summary.notes(encoding), *remarks, *on_ids(like_ids(encoding, numberings), len(train_rows))):
         say(note, quiet)
-    # All rows at once, so that a message names the row of the table.
-    X = preparation.transform(features, new_categories="ignore")
-    return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
+    used = encoding.used()
+    X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
+    return _Prepared(task, encoding.left_out, table, X, y, train_rows, test_rows)
 
 
 def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[str]:
@@ -197,12 +200,12 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
         ranks.check_same(table=_digest(table))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
     searched = _search(estimator, X, y, settings, quiet) if settings.search else None
-    say(f"{len(y):,} rows, {len(table.preparation.columns)} columns, {X.shape[1]} features{_among(ranks)}", quiet)
+    say(f"{len(y):,} rows, {len(X.encoding.columns)} columns, {X.shape[1]} features{_among(ranks)}", quiet)
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
     interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks, quiet)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark, quiet)
-    model = TableModel(estimator, table.preparation, settings.target, {})
+    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
     summary: dict[str, Any] = {}
     columns = [name for name in table.table.columns if name not in settings.drop]
     if ranks.is_first:  # which alone tells of it
@@ -216,20 +219,20 @@ def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Lear
 
 def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
     table = streamed.examined(source, settings, ranks)
-    target, preparation = table.target, table.preparation
-    _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings, quiet)
+    target = table.target
+    _say_target(target, table.n_without_target, settings, quiet)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
     counts = target.counts if target.classes is not None else None
     remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
     for note in (*table.notes, *remarks):
         say(note, quiet)
-    n_features = len(preparation.feature_names)
-    say(f"{n_learned:,} rows, {len(preparation.columns)} columns, {n_features} features{_among(ranks)}", quiet)
+    n_features = len(table.encoding.feature_names)
+    say(f"{n_learned:,} rows, {len(table.encoding.columns)} columns, {n_features} features{_among(ranks)}", quiet)
     with ranks.together("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, n_features, quiet)
         streamed.say_unused(settings.parameters, quiet)
     interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks, quiet)
-    model = TableModel(estimator, preparation, settings.target, {})
+    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
     found = streamed.scores_of(model, table, ranks, "training", "validation")
     tested = streamed.scores_of(model, table, ranks, "test") if n_test else None
     names = [name for name in table.stream.schema if name not in (*settings.drop, settings.target)]
@@ -247,13 +250,8 @@ def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str])
         "training": found.found(),
         "test": tested.found() if tested else None,
         "baseline": found.baseline(tested or found),
-        "left_out": [name for name in columns if name not in model.preparation.names],
+        "left_out": [name for name in columns if name not in model.encoding.names],
     }
-
-
-def _why_left_out(model: TableModel, settings: Settings) -> dict[str, str]:
-    """By column, for the report."""
-    return dict.fromkeys(settings.drop, "it was dropped (--drop)") | model.preparation.left_out
 
 
 def _among(ranks: Ranks) -> str:
@@ -268,7 +266,7 @@ def _check_ranks(source: str, settings: Settings, ranks: Ranks) -> None:
 
 
 def _digest(table: _Prepared) -> bytes:
-    parts = (np.ascontiguousarray(table.X), table.y, np.array(table.train_rows))
+    parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
     return b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts)
 
 
@@ -277,29 +275,19 @@ def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[A
     check_columns((*settings.drop, *settings.keep, *settings.categorical), table.columns)
     check_target_name(settings.target, [name for name in table.columns if name not in settings.drop])
     others, values, n_missing = split_target(table, settings.target)
-    task = task_of(values) if settings.task == "auto" else settings.task
-    y = target_values(values, task)
-    counts = np.unique(y, return_counts=True)[1]
-    kinds = len(counts)
-    if task == "classification" and kinds < 2:
-        raise TableError(
-            f"the target column {settings.target!r} must hold two classes at least, got only {str(y[0])!r}"
-        )
-    if task == "classification":
-        check_classes(settings.target, counts)
-    least, most = (np.nan, np.nan) if task == "classification" else (y.min(), y.max())
-    _say_target(task, kinds, least, most, n_missing, settings, quiet)
-    return others, y, task
+    reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
+    target = reader.summary(values, np.ones(len(values), dtype=bool)).found(settings.target, settings.task)
+    _say_target(target, n_missing, settings, quiet)
+    return others, target.values(values), target.task
 
 
-def _say_target(
-    task: str, n_classes: int, least: float, most: float, n_missing: int, settings: Settings, quiet: bool
-) -> None:
+def _say_target(target: Target, n_missing: int, settings: Settings, quiet: bool) -> None:
     if n_missing:
         say(f"{n_missing:,} rows are left out: their target is missing", quiet)
-    found = f"{n_classes} classes" if task == "classification" else f"values from {least:g} to {most:g}"
+    values = f"values from {target.least:g} to {target.most:g}"
+    found = values if target.classes is None else f"{len(target.classes)} classes"
     why = "" if settings.task != "auto" else " (--task overrides)"
-    say(f"{task}: {settings.target!r} holds {found}{why}", quiet)
+    say(f"{target.task}: {settings.target!r} holds {found}{why}", quiet)
 
 
 def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
@@ -343,7 +331,7 @@ def _estimator(task: str, settings: Settings, n_rows: int, n_features: int, quie
     return estimator
 
 
-def _search(estimator: Any, X: np.ndarray, y: np.ndarray, settings: Settings, quiet: bool) -> Search:
+def _search(estimator: Any, X: Encoded, y: np.ndarray, settings: Settings, quiet: bool) -> Search:
     """Give the estimator the settings that cross-validation finds best; it is not fitted yet."""
     seed = estimator.get_params()["random_state"]
     found = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs, seed=seed, quiet=quiet)
