@@ -109,7 +109,7 @@ def framed(rank, count):
     frame = pd.DataFrame({"key": [f"k{j // 2:02d}" for j in range(N)], "number": rng.normal(size=N).round(1)})
     frame["colour"] = np.where(frame["number"] > 0, "red", "blue")  # sorted, each process has one of them
     frame["code"] = pd.Series([*range(40), *["none"] * (N - 40)], dtype=object)
-    frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, N), "D")
+    frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(N) * 7 % 90, "D")
     frame = frame.sort_values("number", ignore_index=True)
     frame.loc[[0, 1], "number"] = np.nan
     frame.loc[[N - 1], "colour"] = None

@@ -160,7 +160,7 @@ class DateSummary:
 @dataclass(frozen=True)
 class ColumnSummary:
     """The rows to learn from, their weight, the cells in them that hold something, and what that is; None for what the
-    column is not. `texts` are in alphabetical order, each with its weight.
+    column is not. `texts` has each `text`, in alphabetical order, with its weight `n`.
     """
 
     rows: int
@@ -168,15 +168,17 @@ class ColumnSummary:
     cells: int
     numbers: NumberSummary | None
     dates: DateSummary | None
-    texts: tuple[tuple[str, float], ...] | None
+    texts: "pl.DataFrame | None"
 
     def merged(self, other: "ColumnSummary") -> "ColumnSummary":
+        import polars as pl
+
         numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
         dates = self.dates and other.dates and self.dates.merged(other.dates)
         texts = None
         if self.texts is not None and other.texts is not None:
-            counts = dict(self.texts)
-            texts = _few(counts | {text: counts.get(text, 0.0) + n for text, n in other.texts})
+            texts = pl.concat([self.texts, other.texts]).group_by("text").agg(pl.col("n").sum()).sort("text")
+            texts = texts if texts.height <= MOST_TEXTS else None
         sums = self.rows + other.rows, self.weight + other.weight, self.cells + other.cells
         return ColumnSummary(*sums, numbers, dates, texts)
 
@@ -208,15 +210,15 @@ class ColumnSummary:
 
     def _categories(self, name: str) -> Column:
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""
-        counts, gaps = self.texts, self.cells < self.rows
-        if counts is None:
+        texts, gaps = self.texts, self.cells < self.rows
+        if texts is None:
             return Unused(name, f"it is text with more than {MOST_TEXTS:,} different values in {self.rows:,} rows")
-        if len(counts) <= MOST_CATEGORIES and not len(counts) == self.rows > 2:
-            return Categories(name, tuple(text for text, _ in counts), gaps)
-        frequent = sorted(counts, key=lambda each: (-each[1], each[0]))[:MOST_FREQUENT]
-        if len(counts) == self.rows or sum(n for _, n in frequent) < LEAST_FREQUENT * self.weight:
-            return Unused(name, f"it is text with {len(counts):,} different values in {self.rows:,} rows")
-        return Categories(name, tuple(sorted(text for text, _ in frequent)), gaps, others=True)
+        if texts.height <= MOST_CATEGORIES and not texts.height == self.rows > 2:
+            return Categories(name, tuple(texts["text"]), gaps)
+        frequent = texts.sort("n", "text", descending=[True, False]).head(MOST_FREQUENT)
+        if texts.height == self.rows or frequent["n"].sum() < LEAST_FREQUENT * self.weight:
+            return Unused(name, f"it is text with {texts.height:,} different values in {self.rows:,} rows")
+        return Categories(name, tuple(sorted(frequent["text"])), gaps, others=True)
 
     def strays(self, column: Column) -> Strays:
         """Cells that are taken as missing, but are not."""
@@ -231,9 +233,9 @@ class ColumnSummary:
             found, places = self.dates.moments, [PARTS.index(part) for part in column.parts]
             moments = Moments(found.count[places], found.mean[places], found.deviation[places])
             return self._filled(moments, column.filling, column.gaps)
-        if not isinstance(column, Categories):
+        if not isinstance(column, Categories) or self.texts is None:
             return np.empty(0), np.empty(0)
-        counts = dict(self.texts or ())
+        counts = dict(self.texts.iter_rows())
         known = [counts[text] for text in column.categories]
         others = [sum(counts.values()) - sum(known)] if column.others else []
         return _shares(np.array([*known, *others, *([self.rows - self.cells] if column.gaps else [])]) / self.rows)
@@ -249,7 +251,8 @@ class ColumnSummary:
         """The same for the same column; another one has other sums."""
         found = next((each.moments for each in (self.numbers, self.dates) if each is not None), None)
         parts = () if found is None else (found.count, found.mean, found.deviation)
-        return repr((self.rows, self.cells, self.texts)).encode() + b"".join(part.tobytes() for part in parts)
+        texts = None if self.texts is None else self.texts.rows()
+        return repr((self.rows, self.cells, texts)).encode() + b"".join(part.tobytes() for part in parts)
 
 
 class ColumnReader:
@@ -320,17 +323,17 @@ def _as_text(column: "pl.Series") -> "pl.Series":
     return as_text(column) if is_usable(column.dtype) else column
 
 
-def _texts(kept: "pl.Series", weight: np.ndarray | None) -> tuple[tuple[str, float], ...] | None:
+def _texts(kept: "pl.Series", weight: np.ndarray | None) -> "pl.DataFrame | None":
     import polars as pl
 
-    rows = pl.DataFrame({"text": kept, "n": np.ones(len(kept)) if weight is None else weight}).drop_nulls("text")
-    counts = rows.group_by("text").agg(pl.col("n").sum())
-    return _few(dict(counts.iter_rows())) if counts.height <= MOST_TEXTS else None
-
-
-def _few(counts: dict[str, float]) -> tuple[tuple[str, float], ...] | None:
-    """In alphabetical order."""
-    return tuple(sorted(counts.items())) if len(counts) <= MOST_TEXTS else None
+    known = kept.is_not_null()
+    different = kept.drop_nulls().unique().sort()
+    if len(different) > MOST_TEXTS:
+        return None
+    places = kept.filter(known).cast(pl.Enum(different)).to_physical().to_numpy()
+    weights = None if weight is None else weight[known.to_numpy()]
+    counts = np.bincount(places, weights=weights, minlength=len(different)).astype(np.float64)
+    return pl.DataFrame({"text": different, "n": counts}, schema={"text": pl.String, "n": pl.Float64})
 
 
 def _shares(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
