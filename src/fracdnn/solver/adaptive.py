@@ -123,7 +123,7 @@ class _StepsTaken:
         """
         length = (2.0 * sys.float_info.epsilon * self._span * piece.first_output) ** 0.5
         end = piece.begin + min(length, 0.1 * (piece.end - piece.begin))
-        if math.isfinite(self._search.attempt(end, Fading(1.0, math.inf))):
+        if math.isfinite(self._search.attempt(end, Fading())):
             self._take(end)
 
     def over(self, piece: Piece) -> None:
@@ -152,16 +152,13 @@ class _StepsTaken:
                 step = rest / 2.0
             self._check(step, end, piece)
             end = piece.end if step == rest else self.ends[-1] + step
-            error = search.attempt(end, piece.fading(end))
+            may_jump = tried_again and not first and search.largest_order <= 1.0
+            error = search.attempt(end, piece.fading(end, self._left_over(end) if may_jump else 1.0))
             if self._listens(step, error, piece):
                 continue
-            power = FORGETTING + search.smallest_order if first else search.power
-            part = 1.0
-            if tried_again and not first and search.largest_order <= 1.0:  # func may jump
-                part, power = self._left_over(end), 1.0
-            error *= part
+            power = 1.0 if may_jump else FORGETTING + search.smallest_order if first else search.power
             if error <= 1.0:
-                self._take(end, part)
+                self._take(end)
                 if account.is_overdrawn(end):
                     return False
                 step *= min(max(_factor(error, power), _SHRINK), growth)
@@ -197,8 +194,8 @@ class _StepsTaken:
         kernel = (wait / self._span) ** (self._search.smallest_order - 1.0)
         return min(_JUMP_CAUTION * length / self._span * kernel, 1.0)
 
-    def _take(self, end: float, part: float = 1.0) -> None:
-        self._search.accept(part)
+    def _take(self, end: float) -> None:
+        self._search.accept()
         self._search.now = end
         self.ends.append(end)
 

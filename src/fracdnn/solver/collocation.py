@@ -160,14 +160,17 @@ class Collocation:
         """The solution at any times [R] of a panel; [R, G, d].
 
         By the integral of the slopes; where these are steep functions of the states, so that their error weighs more
-        than that of the states' own interpolation, by the latter.
+        than that of the states' own interpolation, which begins at the state before, by the latter.
         """
         own = points(self.points.count).to(elapsed.device).own_weights
         times, mass = self._own_kind(elapsed), panel.length**self._orders
         places = (times - panel.begin) / panel.length
         weights = self._own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
         integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
-        through_states = cast(self.points.values_at(places), panel.states) @ panel.states
+        at_places, at_begin = self.points.values_at(places), self.points.values_at(0.0 * places)
+        missed = memory.state[:, None] - cast(at_begin, panel.states) @ panel.states
+        fading = (1.0 - places[:, None] / self.points.places).prod(-1)[:, None]  # 1 at the begin, 0 at the points
+        through_states = cast(at_places, panel.states) @ panel.states + cast(fading, missed) * missed
         of_slopes, of_states = self.tails(panel)
         steep = (of_states < _STEEP * mass[:, 0] * of_slopes)[:, None]
         return self.tensor(library(integral).where(steep, through_states, integral)).transpose(0, 1)

@@ -33,6 +33,7 @@ _OF_SLOPES, _OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
 _OF_SINGULAR = 3000.0  # what the error of a singular start is short of those that are estimated for others
 _CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
+_MOST_BROKEN, _BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
 _STEEP = 0.05  # power of 1/t from which func is said to grow toward a start
 
@@ -116,9 +117,11 @@ class PanelSearch(Search):
         grown = ((self._span - self.now) / (end - self.now)) ** self._growing  # where they grow, at the span's end
         of = library(states)
         error = of.minimum(
-            _OF_SLOPES * self._mass * self.without_noise(slopes, sizes(self._panel.slopes)), _OF_STATES * grown * states
+            fading.part * _OF_SLOPES * self._mass * self.without_noise(slopes, sizes(self._panel.slopes)),
+            _OF_STATES * grown * states,
         )
-        error = fading.factor * of.maximum(error, self._of_jump(self._panel, end - self.now))
+        broken = self._broken(self._panel, end - self.now)
+        error = fading.factor * of.maximum(error, self._of_jump(self._panel, end - self.now, broken))
         if self._scheme.solver.moving is not None:
             error = error + _OF_MOVING * self._scheme.solver.moving
         largest = self._largest_that_counts(self._panel, fading)
@@ -129,7 +132,10 @@ class PanelSearch(Search):
                 if self._steepness > _STEEP:  # from it the solution grows, or falls: the first output will tell
                     largest = self._reach
         self._error = error
-        self.errors = error / (self.strictness * self.tolerances.scale(largest[:, None]))
+        scale = self.tolerances.scale(largest[:, None])
+        # What does not go on at all is no solution, however little of it will be left.
+        allowed = _MOST_BROKEN * sizes(self._panel.states) + _BROKEN_TOLERANCES * scale
+        self.errors = of.maximum(error / (self.strictness * scale), broken / allowed)
         return norm(self.errors)
 
     def _largest_that_counts(self, panel: Panel, fading: Fading) -> Array:
@@ -168,19 +174,25 @@ class PanelSearch(Search):
         distance = library(orders).where(orders > 1.0, self._span, max(min(fading.wait, self._span), length))
         return at_end * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
 
-    def _of_jump(self, panel: Panel, length: float) -> Array:
+    def _of_jump(self, panel: Panel, length: float, broken: Array) -> Array:
         """What a jump of func before the panel's first point would cost: slopes do not go on from the panel before."""
         if self._memory.slopes is None or self._restarted:
             return 0.0 * self._mass
-        # States that do not go on either are another root of the equations, or a layer that was passed over.
-        broken = abs(cast(self._to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
         gap = abs(cast(self._to_begin, panel.slopes) @ panel.slopes - self._memory.slopes[:, -1:])[:, 0]
         if self.noise is not None:
             gap = library(gap).where(gap <= _CONTINUED * self.noise, 0.0, gap)
-            broken = library(gap).where(broken <= _CONTINUED * self._mass_of(length) * self.noise, 0.0, broken)
         return library(gap).maximum(
             self._mass_of(length * float(self._scheme.points.places[0])) * gap, _CONTINUITY * broken
         )
+
+    def _broken(self, panel: Panel, length: float) -> Array:
+        """How far states do not go on from the panel before: another root, or a layer that was passed over; [G, d]."""
+        if self._memory.slopes is None or self._restarted:
+            return 0.0 * self._memory.state
+        broken = abs(cast(self._to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
+        if self.noise is not None:
+            broken = library(broken).where(broken <= _CONTINUED * self._mass_of(length) * self.noise, 0.0, broken)
+        return broken
 
     def _mass_of(self, length: float) -> Array:
         """The integral of the kernel over a panel, seen from where it is largest."""
@@ -202,10 +214,10 @@ class PanelSearch(Search):
     def state(self) -> torch.Tensor:
         return self._scheme.tensor(self._memory.state)
 
-    def accept(self, part: float = 1.0) -> None:
-        super().accept(part)
+    def accept(self) -> None:
+        super().accept()
         if self._panel is not None:
-            self._spent = library(self._error).maximum(self._spent, part * self._error)
+            self._spent = library(self._error).maximum(self._spent, self._error)
             if self._outputs is None:
                 self.guesses.append(self._scheme.tensor(self._panel.states))
             else:

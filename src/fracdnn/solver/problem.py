@@ -15,6 +15,7 @@ from fracdnn.solver.states import State, States, as_state, check_state
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative
 from fracdnn.validation import check_numbers, check_order
 
+_ROUNDINGS = 4.0  # of its time, by which func is asked just before a jump
 _ORDER_REMEDY = (
     "; order=1 is an ordinary differential equation: pass a number above 0, and for derivatives above 2 use MultiTerm"
 )
@@ -97,7 +98,9 @@ class Problem:
             return time
         side = math.inf if jumps[place] <= self._begin + self._rounding else -math.inf
         jump = time.detach().new_tensor(jumps[place])
-        return time + (torch.nextafter(jump, torch.full_like(jump, side)) - time).detach()
+        # By more than one rounding, since func may compute with its time before it compares.
+        away = math.copysign(_ROUNDINGS * torch.finfo(jump.dtype).eps, side) * jump.abs()
+        return time + (torch.nextafter(jump + away, torch.full_like(jump, side)) - time).detach()
 
     def slope(self, time: torch.Tensor, state: Any) -> Any:
         """func(t, u) of a state that is not packed."""

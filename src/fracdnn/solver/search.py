@@ -34,20 +34,21 @@ class Piece:
     first_output: float  # after the piece's begin; up to it, errors count less
     shortest: float  # of its steps
 
-    def fading(self, end: float) -> "Fading":
+    def fading(self, end: float, part: float) -> "Fading":
         """Of the errors of a step to that time."""
         taken = end - self.begin
-        return Fading(min(taken / self.first_output, 1.0) ** FORGETTING, max(self.first_output - taken, 0.0))
+        return Fading(min(taken / self.first_output, 1.0) ** FORGETTING, max(self.first_output - taken, 0.0), part)
 
 
 @dataclass(frozen=True)
 class Fading:
-    """How much an error of a step counts: the `factor` for errors of slopes all over it, and how long it is until the
-    first output, for errors at its begin.
+    """How much an error of a step counts: the `factor` for errors all over it, how long it is until the first output,
+    for errors at its begin, and the `part` of an error of slopes that is left where these miss a jump on one step alone.
     """
 
-    factor: float
-    wait: float
+    factor: float = 1.0
+    wait: float = math.inf
+    part: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,8 @@ class Search(ABC):
     def attempt(self, end: float, fading: "Fading") -> float:
         """The error of a step to that time, in tolerances; infinite or NaN where it cannot be made."""
 
-    def accept(self, part: float = 1.0) -> None:
-        """Take the step that was tried last, of whose error such a part counts."""
+    def accept(self) -> None:
+        """Take the step that was tried last."""
         if self.misfit is not None:
             self._recent.append((self.misfit, self.slope_sizes))
 
@@ -143,7 +144,7 @@ class Search(ABC):
         recent = [misfit / slopes for misfit, slopes in self._recent]
         of = library(recent[0])
         overall = [float(of.quantile(parts, _USUAL)) for parts in recent]
-        self.attempt(self.now + longer, Fading(1.0, math.inf))
+        self.attempt(self.now + longer, Fading())
         if not max(overall) <= _VARIES * min(overall) or self.errors is None or self.misfit is None:
             return False
         usual = of.amax(of.stack(recent), 0)

@@ -56,7 +56,7 @@ class StepSearch(Search):
         except (NotConvergedError, NotFiniteError):
             self.errors = self.misfit = None
             return math.inf
-        error = fading.factor * (self._error(end - self.now) + self._uncorrected(stage))
+        error = fading.factor * (self._error(end - self.now, fading.part) + self._uncorrected(stage))
         if self._method.stages.moving is not None:
             error = error + _OF_MOVING * self._method.stages.moving
         allowed = self.tolerances.scale(torch.stack([self._node.state, self._last.state], dim=1))
@@ -71,8 +71,8 @@ class StepSearch(Search):
     def state(self) -> torch.Tensor:
         return self._last.state
 
-    def accept(self, part: float = 1.0) -> None:
-        super().accept(part)
+    def accept(self) -> None:
+        super().accept()
         self._history.append(self._end, self._node.entry)
         self._last_step = self._end - self.now
         self._last, self._before = self._node, self._last
@@ -87,7 +87,7 @@ class StepSearch(Search):
             return 0.0
         return (stage.sums[rule] + stage.newest[rule] * node.entry - node.state).abs().to(torch.float64)
 
-    def _error(self, step: float) -> torch.Tensor:
+    def _error(self, step: float, left: float) -> torch.Tensor:
         """[G, d], of slopes that the method takes for constant or linear between nodes."""
         node, last, before = self._node, self._last, self._before
         changes = [(new - old).to(torch.float64) for new, old in _pairs(node, last)]
@@ -103,7 +103,7 @@ class StepSearch(Search):
             ]
         slopes, states = (change.abs() for change in changes)
         sizes = torch.maximum(node.entry.abs(), last.entry.abs()).to(torch.float64)
-        error = self.mass * part * self.without_noise(slopes, sizes)
+        error = left * self.mass * part * self.without_noise(slopes, sizes)
         if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
             error = torch.minimum(error, part * states)
         return error

@@ -1,5 +1,6 @@
 """Collocation at Radau's points in NumPy: the slope is a polynomial on each panel, the solution its integral."""
 
+import itertools
 import math
 
 import numpy as np
@@ -39,7 +40,10 @@ def _fine():
 
 
 def collocated(func, y0, orders, nodes):
-    """States at all nodes, [N + 1, d]; `func(x, z)`, and one order for each component."""
+    """States at all nodes, [N + 1, d], and by how much the slopes jump at each inner node and 0 at the last, [N, d].
+
+    `func(x, z)`, and one order for each component.
+    """
     fine, fine_weights = _fine()
     to_fine = fine_weights[:, None] * _basis(fine)
     own, d = [_own(order) for order in orders], len(y0)
@@ -59,7 +63,9 @@ def collocated(func, y0, orders, nodes):
         slopes.append(np.stack([func(time, z) for time, z in zip(times, found, strict=True)]))
         states.append(found[-1])
         guess = np.tile(found[-1], POINTS)
-    return np.stack(states)
+    at_begin = _basis(np.zeros(1))
+    jumps = [(at_begin @ later)[0] - before[-1] for before, later in itertools.pairwise(slopes)]
+    return np.stack(states), np.abs([*jumps, 0 * y0])
 
 
 @kind("panels")
@@ -71,17 +77,19 @@ def panels(case):
     func, scale, y0 = system_func(case)
     orders = case.orders(len(scale))
     nodes = mesh_of(case, orders)
-    plain = scale * collocated(in_units(func, scale), y0 / scale, orders, nodes)
+    plain, jumps = (scale * found for found in collocated(in_units(func, scale), y0 / scale, orders, nodes))
     largest = np.abs(plain).max(0)
     if np.any(largest > scale * reach_of(case.given)):
         raise AssertionError("the reference for panels is not stable")
     derivative = None
     if case.mode == "gradient":
-        more, less = (collocated(in_units(func, scale, a), y0 / scale, orders, nodes) for a in (1.001, 0.999))
+        more, less = (collocated(in_units(func, scale, a), y0 / scale, orders, nodes)[0] for a in (1.001, 0.999))
         derivative = (scale * (more - less) / 2e-3)[1:]
     bound = AGREEMENT[case.dtype] * largest + 0 * plain[1:]
     after = case.given.get("after", 0.0)
-    shares = nodes[1:] + after * np.append(np.diff(nodes)[1:], 0.0)  # outputs just behind the nodes: nearly the same
-    bound = bound + 100 * after * largest
+    moved = after * np.append(np.diff(nodes)[1:], 0.0)
+    shares = nodes[1:] + moved  # outputs just behind the nodes: the same, up to what a jump of the slopes adds
+    added = moved[:, None] ** np.array(orders) / np.array([math.gamma(1 + order) for order in orders])
+    bound = bound + 100 * after * largest + added * jumps
     answer = "may refuse" if max(case.given["cubic"]) > 1 else "solve"
     return Problem(func, y0, shares, plain[1:], derivative=derivative, scale=scale, bound=bound, answer=answer)
