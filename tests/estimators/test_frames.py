@@ -104,6 +104,18 @@ def test_arrays_and_lists_of_objects_are_columns_too(kind):
     assert encoding.columns == (Numbers("x0", 1.5), Categories("x1", ("blue", "red")))
 
 
+def test_only_names_that_are_all_text_are_feature_names():
+    """As scikit-learn has it: arrays, lists and frames with numbers for names have none."""
+    numbered = TABLE.set_axis(range(4), axis=1)
+    for X in (numbered, TABLE.astype(object).to_numpy(), TABLE.astype(object).to_numpy().tolist()):
+        estimator = small(max_iter=2).fit(X, y)
+        assert not hasattr(estimator, "feature_names_in_")
+        assert estimator.encoding_.names == ["x0", "x1", "x2", "x3"]
+        assert estimator.predict(numbered).shape == (N,)
+    with pytest.raises(TypeError, match="Feature names are only supported if all input features have string names"):
+        small().fit(TABLE.rename(columns={"old": 2}), y)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_holes_in_arrays(kind):
     X = np.random.default_rng(0).normal(size=(N, 3))

@@ -24,14 +24,14 @@ def checked_table(
     X becomes an array or sparse matrix of numbers, a Polars frame, or stays `Encoded`.
     """
     options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": "allow-nan", **options}
-    alone, X = isinstance(y, str), X if isinstance(X, Encoded) else as_table(X)
+    alone, given, X = isinstance(y, str), X, as_table(X)
     if isinstance(X, Encoded):
         if reset:
             estimator._take_encoding(X.encoding)
         elif X.encoding != estimator.encoding_:
             raise InvalidArgumentError("X must be encoded as in fit, got another encoding; pass the table itself")
     elif hasattr(X, "iter_columns"):
-        validate_data(estimator, X, reset=reset, skip_check_array=True)  # names and number of columns
+        validate_data(estimator, given, reset=reset, skip_check_array=True)  # names and number of columns
     else:
         found = validate_data(estimator, X, y, reset=reset, **options)
         return (found, y) if alone else found
