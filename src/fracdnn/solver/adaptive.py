@@ -8,7 +8,7 @@ told of makes steps shorter until what is left of its error at the next output i
 
 import math
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import torch
@@ -16,16 +16,14 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver.mesh import FoundGrid
 from fracdnn.solver.problem import OutOfEvaluationsError
-from fracdnn.solver.search import FORGETTING, LONGER, MUCH_MORE, Fading, Piece, Search
+from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, LONGER, MUCH_MORE, Fading, Piece, Search
 
 _SAFETY, _SHRINK = 0.9, 0.2
 _FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
-# Tolerances that errors up to the first output may come to there, by estimates that are a thousand times too large
-# where they count, and how much more may do; and the part of the tolerances below which a piece is given up.
-_OVERDRAWN, _RELAXED, _STRICTEST = 1e4, 3.0, 1e-6
-_JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
+# Tolerances that may be left of errors at the next output, by estimate, how much more may do, and how often to try.
+_MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
 _MANY = 256  # components from which a stiff func is not solved for with a matrix
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
 # error is what limits the steps.
@@ -46,64 +44,76 @@ def find_grid(
 
 
 def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> FoundGrid:
-    places, shares, restarts = [0], [0.0], set()
-    for place, piece in enumerate(pieces):
-        if place:
-            if search.slope_at_begin:
-                walk.bridge(piece)
-            search.restart()
-            restarts.add(len(walk.ends) - 1)
-        walk.over(piece)
-        made = walk.ends[len(shares) :]
-        places += [place] * len(made)
-        shares += [(end - piece.begin) / (piece.end - piece.begin) for end in made[:-1]] + [1.0]
+    place, account = 0, None
+    while place < len(pieces):
+        piece = pieces[place]
+        if account is None or account.is_settled:
+            account = _Account(search, place, piece.output, len(walk.ends))
+        try:
+            if walk.over(piece, account):
+                place += 1
+                continue
+        except NotConvergedError:
+            if not account.relax():
+                raise
+        place = account.place
+        walk.back_to(account.n_nodes)
+        account.restore()
+    begins = [piece.begin for piece in pieces]
+    places = [bisect_left(begins, end) - 1 for end in walk.ends[1:]]
+    shares = [
+        1.0 if end == pieces[place].end else (end - begins[place]) / (pieces[place].end - begins[place])
+        for place, end in zip(places, walk.ends[1:], strict=True)
+    ]
     device = search.begin.device
     return FoundGrid(
-        torch.tensor(places, device=device),
-        torch.tensor(shares, dtype=torch.float64, device=device),
-        frozenset(restarts),
+        torch.tensor([0, *places], device=device),
+        torch.tensor([0.0, *shares], dtype=torch.float64, device=device),
+        frozenset(walk.restarts),
         walk.n_rejected,
     )
 
 
 class _Account:
-    """Errors up to a piece's first output, which are measured by larger states than are left there of a pulse.
+    """What errors since a start or a breakpoint have become at the next output.
 
-    Where they turn out to be too large, the piece is solved again with a part of the tolerances; with more of them
-    where that is less than rounding allows.
+    They are measured by the states on the way, of which less may be left: of a pulse, or of a transient. Where they
+    turn out to be too large, the steps since then are made again, each with a goal at the output.
     """
 
-    def __init__(self, search: Search, piece: Piece) -> None:
-        self._search, self._first_output = search, piece.begin + piece.first_output
+    def __init__(self, search: Search, place: int, output: float, n_nodes: int) -> None:
+        self._search, self._output, self.place, self.n_nodes = search, output, place, n_nodes
         self.restore = search.save()
-        # After a breakpoint, errors are measured by what will be left of the states.
-        self._open, self._limit = piece.begin == 0.0, _OVERDRAWN
+        search.goal = None
+        self.is_settled = False
+        self._tries, self._limit, self._each = 0, _MOST_SPENT, math.inf
 
-    def is_overdrawn(self, end: float) -> bool:
-        """At the end of a step: whether the piece has to be solved again, and from then on more strictly."""
-        if not self._open or end < self._first_output:
+    def asks_for_more(self, end: float, n_nodes: int) -> bool:
+        """At the end of a step: whether those since the account was opened have to be made again, more strictly."""
+        if self.is_settled or end < self._output:
             return False
-        overdrawn, strictness = self._search.overdrawn(), self._search.strictness
-        self._search.strictness = 1.0
-        if overdrawn <= self._limit:
-            self._open = False
+        spent = self._search.spent()
+        if spent <= self._limit:
+            self.is_settled = True
             return False
-        if strictness < _STRICTEST or self._limit > _OVERDRAWN:
-            self._open = False
+        if self._tries == _TRIES or self._limit > _MOST_SPENT:
+            self.is_settled = True
             raise NotConvergedError(
-                f"the start must be solved to the tolerances at the first output, t = "
-                f"{float(self._search.begin) + self._first_output:.6g}, got {overdrawn:.2g} of them by estimate; pass "
-                f"larger rtol and atol, or an earlier time in t as well"
+                f"what is left of errors at the output t = {float(self._search.begin) + self._output:.6g} must be "
+                f"within the tolerances, got {spent:.2g} of them by estimate; pass larger rtol and atol, or an earlier "
+                f"time in t as well"
             )
-        self._search.strictness = 0.3 * _OVERDRAWN * strictness / overdrawn
+        self._tries += 1
+        self._each = min(self._limit / (n_nodes - self.n_nodes), 0.3 * self._limit / spent * self._each)
+        self._search.goal = self._each * self._search.tolerance_now()
         return True
 
     def relax(self) -> bool:
-        """Whether a part of the tolerances was less than can be kept: then ten times as much may do."""
-        if not self._open or self._search.strictness >= 1.0:
+        """Whether the goal was less than can be kept: then ten times as much may do."""
+        if self.is_settled or self._search.goal is None:
             return False
-        self._search.strictness = min(10.0 * self._search.strictness, 1.0)
-        self._limit = _RELAXED * _OVERDRAWN
+        self._search.goal = 10.0 * self._search.goal
+        self._limit = _RELAXED * _MOST_SPENT
         return True
 
 
@@ -112,7 +122,7 @@ class _StepsTaken:
 
     def __init__(self, search: Search, outputs: Sequence[float], longest: float) -> None:
         self._search, self._outputs, self._span, self._longest = search, outputs, outputs[-1], longest
-        self.ends = [0.0]
+        self.ends, self.restarts = [0.0], set[int]()
         self.n_rejected = 0
         self._tried, self._patience = 0, _PATIENCE  # steps since noise was looked for, and until it is again
 
@@ -126,18 +136,19 @@ class _StepsTaken:
         if math.isfinite(self._search.attempt(end, Fading())):
             self._take(end)
 
-    def over(self, piece: Piece) -> None:
-        """Steps to the end of a piece, if need be more than once."""
-        account, count = _Account(self._search, piece), len(self.ends)
-        while True:
-            try:
-                if self._went_over(piece, account):
-                    return
-            except NotConvergedError:
-                if not account.relax():
-                    raise
-            account.restore()
-            del self.ends[count:]
+    def back_to(self, n_nodes: int) -> None:
+        """Forget the nodes after so many."""
+        del self.ends[n_nodes:]
+        self.restarts = {node for node in self.restarts if node < n_nodes}
+
+    def over(self, piece: Piece, account: _Account) -> bool:
+        """Steps to the end of a piece; False where the account asks for better ones."""
+        if piece.begin:
+            if self._search.slope_at_begin:
+                self.bridge(piece)
+            self._search.restart()
+            self.restarts.add(len(self.ends) - 1)
+        return self._went_over(piece, account)
 
     def _went_over(self, piece: Piece, account: _Account) -> bool:
         """Steps to the end of a piece, the first as if nothing had been before; False where they have to be others."""
@@ -153,13 +164,13 @@ class _StepsTaken:
             self._check(step, end, piece)
             end = piece.end if step == rest else self.ends[-1] + step
             may_jump = tried_again and not first and search.largest_order <= 1.0
-            error = search.attempt(end, piece.fading(end, self._left_over(end) if may_jump else 1.0))
+            error = search.attempt(end, self._fading(piece, end, may_jump))
             if self._listens(step, error, piece):
                 continue
             power = 1.0 if may_jump else FORGETTING + search.smallest_order if first else search.power
             if error <= 1.0:
                 self._take(end)
-                if account.is_overdrawn(end):
+                if account.asks_for_more(end, len(self.ends)):
                     return False
                 step *= min(max(_factor(error, power), _SHRINK), growth)
                 growth, first, tried_again = search.growth, False, False
@@ -183,16 +194,17 @@ class _StepsTaken:
         self._tried, self._patience = 0, _HEARD_PATIENCE if heard else 2 * self._patience
         return True
 
-    def _left_over(self, end: float) -> float:
-        """How much of an error of the slope, on a step to this time alone, is left at the next output.
+    def _fading(self, piece: Piece, end: float, may_jump: bool) -> Fading:
+        """Of the errors of a step to this time.
 
-        In parts of what it would be, were it on the whole span: ∫ over the step of the kernel, over that of the span.
+        Of an error of the slope on this step alone, as next to a jump, the part that is left at the next output is the
+        integral of the kernel over the step, over that of the whole span.
         """
         length = end - self.ends[-1]
-        later = bisect_right(self._outputs, self.ends[-1])
-        wait = max(self._outputs[later] - end, length)
-        kernel = (wait / self._span) ** (self._search.smallest_order - 1.0)
-        return min(_JUMP_CAUTION * length / self._span * kernel, 1.0)
+        wait = max(self._outputs[bisect_right(self._outputs, self.ends[-1])] - end, 0.0)
+        kernel = (max(wait, length) / self._span) ** (self._search.smallest_order - 1.0)
+        part = min(JUMP_CAUTION * length / self._span * kernel, 1.0) if may_jump else 1.0
+        return Fading(piece.factor(end), wait, part)
 
     def _take(self, end: float) -> None:
         self._search.accept()

@@ -221,9 +221,10 @@ class _Request:
         ends = (anchors(self.spacing, self.times) - self.times[0]).detach().tolist()
         found = []
         for begin, end in pairwise(ends):
-            first = min(self.outputs[bisect_right(self.outputs, begin)], end) - begin
+            output = self.outputs[bisect_right(self.outputs, begin)]
             # After a breakpoint, points of a panel have to differ from it.
-            found.append(Piece(begin, end, first, 100.0 * self.rounding if begin else SMALLEST * first))
+            shortest = 100.0 * self.rounding if begin else SMALLEST * min(output, end)
+            found.append(Piece(begin, end, output, shortest))
         return found
 
     def grid(self, found: FoundGrid | None) -> Grid:

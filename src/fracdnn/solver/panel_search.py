@@ -11,14 +11,14 @@ import torch
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
-from fracdnn.solver.arrays import Array, cast, library, norm
+from fracdnn.solver.arrays import Array, as_numpy, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import SMALL
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
-from fracdnn.solver.search import Fading, Search, Tolerances
+from fracdnn.solver.search import JUMP_CAUTION, Fading, Search, Tolerances
 from fracdnn.solver.starts import STEEPEST, missed_integral
 from fracdnn.tracing import being_transformed
 
@@ -31,7 +31,6 @@ _ENOUGH = 3e-3  # of the tolerance, for iterates
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 _OF_SLOPES, _OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
-_OF_SINGULAR = 3000.0  # what the error of a singular start is short of those that are estimated for others
 _CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
 _MOST_BROKEN, _BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
@@ -76,7 +75,8 @@ class PanelSearch(Search):
         # Of a start: the largest states that were expected of it, and the power of time with which func grows to it.
         self._reach = 0.0 * sizes(self._memory.state[:, None])
         self._steepness = 0.0
-        self._error = self._spent = self._reach  # of the panel tried last, and the largest of those taken in a piece
+        # What is left, at the next output, of the error of the panel tried last, and of those taken since `save`.
+        self._left = self._spent = self._reach
         self._outputs = None if outputs is None else (outputs, outputs.tolist())
         self.guesses: list[torch.Tensor] = []  # for a walk over the same panels
         self.states = [problem.value for time in (self._outputs or ((), ()))[1] if time <= 0.0]
@@ -106,7 +106,9 @@ class PanelSearch(Search):
     def _attempt(self, end: float, fading: Fading) -> float:
         begin, length = self._scheme.time(self.now), self._scheme.time(end - self.now)
         guess, self._end = self._guess(length), end
-        self._scheme.solver.noise, self._enough.part = self.noise, self.strictness
+        self._scheme.solver.noise, part = self.noise, (end - self.now) / self._span
+        kept = max(fading.wait / self._span, part) ** (self._orders - 1.0)  # of an error of slopes, at the output
+        self._enough.goal = None if self.goal is None else _ENOUGH * self.goal * part ** (self._orders - 1.0) / kept
         try:
             self._panel = self._scheme.solve(self._memory, begin, length, guess)
         except (NotConvergedError, NotFiniteError):
@@ -120,33 +122,29 @@ class PanelSearch(Search):
             fading.part * _OF_SLOPES * self._mass * self.without_noise(slopes, sizes(self._panel.slopes)),
             _OF_STATES * grown * states,
         )
-        broken = self._broken(self._panel, end - self.now)
-        error = fading.factor * of.maximum(error, self._of_jump(self._panel, end - self.now, broken))
+        # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.
+        local = 1.0 if fading.part == 1.0 else (JUMP_CAUTION * kept * part ** (1.0 - self._orders)).clip(max=1.0)
+        broken = local * self._broken(self._panel, end - self.now)
+        error = of.maximum(error, self._of_jump(self._panel, end - self.now, local, broken))
+        self._left = self._orders * part * kept * error
+        error = fading.factor * error
         if self._scheme.solver.moving is not None:
             error = error + _OF_MOVING * self._scheme.solver.moving
-        largest = self._largest_that_counts(self._panel, fading)
+        largest = sizes(self._panel.states)
         if self._memory.slopes is None or self._restarted:
             self._reach = of.maximum(self._reach, largest)
-            if norm(error / self.tolerances.scale(largest[:, None])) <= self.strictness:
-                error = of.maximum(error, self._of_start(self._panel, fading))
+            if norm(error / self.tolerances.scale(largest[:, None])) <= 1.0:
+                of_start = self._of_start(self._panel, fading)
+                error, self._left = of.maximum(error, of_start), of.maximum(self._left, of_start)
                 if self._steepness > _STEEP:  # from it the solution grows, or falls: the first output will tell
                     largest = self._reach
-        self._error = error
         scale = self.tolerances.scale(largest[:, None])
         # What does not go on at all is no solution, however little of it will be left.
         allowed = _MOST_BROKEN * sizes(self._panel.states) + _BROKEN_TOLERANCES * scale
-        self.errors = of.maximum(error / (self.strictness * scale), broken / allowed)
+        self.errors = of.maximum(error / scale, broken / allowed)
+        if self.goal is not None:
+            self.errors = of.maximum(self.errors, self._left / self.goal)
         return norm(self.errors)
-
-    def _largest_that_counts(self, panel: Panel, fading: Fading) -> Array:
-        """Of the states [G, d]: those that are left of a pulse at the first output after it, if that is less."""
-        largest = sizes(panel.states)
-        if self._memory.slopes is None or not 0.0 < fading.wait < math.inf:
-            return largest
-        times = self._scheme.numbers([self._end, self._end + fading.wait])
-        at_end, later = self._scheme.remembered(self._memory, panel.begin, times).swapaxes(0, 1)
-        own = abs(panel.states[:, -1] - at_end)
-        return library(largest).minimum(largest, abs(later) + own)
 
     def _of_start(self, panel: Panel, fading: Fading) -> Array:
         """What is left, at the first output, of what func does before the panel's first point."""
@@ -174,7 +172,7 @@ class PanelSearch(Search):
         distance = library(orders).where(orders > 1.0, self._span, max(min(fading.wait, self._span), length))
         return at_end * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
 
-    def _of_jump(self, panel: Panel, length: float, broken: Array) -> Array:
+    def _of_jump(self, panel: Panel, length: float, local: Array | float, broken: Array) -> Array:
         """What a jump of func before the panel's first point would cost: slopes do not go on from the panel before."""
         if self._memory.slopes is None or self._restarted:
             return 0.0 * self._mass
@@ -182,7 +180,7 @@ class PanelSearch(Search):
         if self.noise is not None:
             gap = library(gap).where(gap <= _CONTINUED * self.noise, 0.0, gap)
         return library(gap).maximum(
-            self._mass_of(length * float(self._scheme.points.places[0])) * gap, _CONTINUITY * broken
+            local * self._mass_of(length * float(self._scheme.points.places[0])) * gap, _CONTINUITY * broken
         )
 
     def _broken(self, panel: Panel, length: float) -> Array:
@@ -217,7 +215,7 @@ class PanelSearch(Search):
     def accept(self) -> None:
         super().accept()
         if self._panel is not None:
-            self._spent = library(self._error).maximum(self._spent, self._error)
+            self._spent = self._spent + self._left
             if self._outputs is None:
                 self.guesses.append(self._scheme.tensor(self._panel.states))
             else:
@@ -226,10 +224,12 @@ class PanelSearch(Search):
         self._restarted = False
         self._reach = 0.0 * self._reach
 
-    def overdrawn(self) -> float:
-        """By the estimates of errors, which are those at the first output."""
-        spent = norm(self._spent / self.tolerances.scale(self._memory.state[:, None]))
-        return _OF_SINGULAR * spent if self._steepness > _STEEP else spent
+    def spent(self) -> float:
+        """By the estimates of errors."""
+        return norm(self._spent / self.tolerance_now())
+
+    def tolerance_now(self) -> Array:
+        return self.tolerances.scale(self._memory.state[:, None])
 
     def save(self) -> Callable[[], None]:
         """What brings back the state of now."""
@@ -270,14 +270,17 @@ class PanelSearch(Search):
 
 @dataclass
 class _Enough:
-    """Which change of states [G, S, d] is small enough for iterates, with a part of the tolerances; [G, d]."""
+    """Which change of states [G, S, d] is small enough for iterates, by tolerances and by a goal; [G, d]."""
 
     tolerances: Tolerances
     rounding: float
-    part: float = 1.0
+    goal: Array | None = None
 
     def __call__(self, states: Array) -> Array:
-        allowed = _ENOUGH * self.part * self.tolerances.scale(states)
+        allowed = _ENOUGH * self.tolerances.scale(states)
+        if self.goal is not None:
+            mixed = isinstance(self.goal, torch.Tensor) and not isinstance(states, torch.Tensor)
+            allowed = library(states).minimum(allowed, as_numpy(self.goal) if mixed else self.goal)
         return library(states).maximum(allowed, self.rounding * sizes(states))
 
 

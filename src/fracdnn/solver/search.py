@@ -16,6 +16,7 @@ from fracdnn.solver.grids import Spacing
 from fracdnn.solver.problem import Problem
 
 FORGETTING = 0.75  # the power of time with which errors count up to the first output
+JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 _RECENT, _VARIES = 8, 10.0  # steps that a longer one is held against, and how much noise varies between them
 # A step longer by the first of these factors has a misfit that is larger by more than the second, unless that is noise:
 # which is no larger than this part of func, since what is larger is a function that jumps or is random. Noise varies by
@@ -31,19 +32,23 @@ class Piece:
 
     begin: float
     end: float
-    first_output: float  # after the piece's begin; up to it, errors count less
+    output: float  # the first after the piece's begin, perhaps in another piece
     shortest: float  # of its steps
 
-    def fading(self, end: float, part: float) -> "Fading":
-        """Of the errors of a step to that time."""
-        taken = end - self.begin
-        return Fading(min(taken / self.first_output, 1.0) ** FORGETTING, max(self.first_output - taken, 0.0), part)
+    @property
+    def first_output(self) -> float:
+        """After the piece's begin, and at its end at the latest; up to it, errors count less."""
+        return min(self.output, self.end) - self.begin
+
+    def factor(self, end: float) -> float:
+        """With which errors of a step to that time count."""
+        return min((end - self.begin) / self.first_output, 1.0) ** FORGETTING
 
 
 @dataclass(frozen=True)
 class Fading:
-    """How much an error of a step counts: the `factor` for errors all over it, how long it is until the first output,
-    for errors at its begin, and the `part` of an error of slopes that is left where these miss a jump on one step alone.
+    """How much an error of a step counts: the `factor` for errors all over it, how long it is until the next output,
+    and the `part` of an error of slopes that is left where these miss a jump on one step alone.
     """
 
     factor: float = 1.0
@@ -85,7 +90,8 @@ class Search(ABC):
             problem.states.spread(spacing.rtol, "rtol").to(begin.device),
         )
         self.now = 0.0
-        self.strictness = 1.0  # the part of the tolerances that errors may take, up to the first output
+        # What a step's error may be at the next output [G, d], where more than that was found to be too much.
+        self.goal: Array | None = None
         # Of the step tried last: errors in tolerances, how far slopes are from what the step takes them for, and their
         # sizes; [G, d].
         self.errors: Array | None = None
@@ -121,9 +127,13 @@ class Search(ABC):
     def restart(self) -> None:
         """Forget what the next step would guess from those before: func jumps here."""
 
-    def overdrawn(self) -> float:
-        """Errors since a piece began, in tolerances at the end of the last step; 0 where nobody keeps account."""
+    def spent(self) -> float:
+        """What errors since `save` have become, in tolerances of the state now; 0 where nobody keeps account."""
         return 0.0
+
+    def tolerance_now(self) -> Array:
+        """That of the state now, [G, d]."""
+        return self.tolerances.scale(self.state[:, None])
 
     def save(self) -> Callable[[], None]:
         """What brings back the state of now; called where a piece begins."""

@@ -1,5 +1,6 @@
 """Methods of fixed steps written out in NumPy from their formulas, and problems that hold the library's to them."""
 
+import itertools
 import math
 
 import numpy as np
@@ -151,16 +152,22 @@ def answer_to(growth):
 
 @kind("explosion")
 def explosion(case):
-    """A decay by an explicit method whose steps may be too long: what grows out of nothing is refused."""
+    """A decay by an explicit method whose steps may be too long: what grows out of nothing is refused.
+
+    Next to that limit rounding grows as well: by as much as a noise of func of 1e-14 does.
+    """
     rates, scale = array(*case.given["rates"]), array(*case.given["scales"])
     orders = case.orders(len(rates))
     nodes = mesh_of(case, orders)
     with np.errstate(over="ignore", invalid="ignore"):
         plain = scale * stepped(case.method, lambda x, z: -rates * z, np.ones(len(rates)), orders, nodes)
+        signs = itertools.cycle([1e-12, -1e-12])
+        moved = stepped(case.method, lambda x, z: -rates * z * (1 + next(signs)), np.ones(len(rates)), orders, nodes)
+        rounding = 1e-2 * np.abs(scale * moved - plain)[1:]
     growth = np.nan_to_num(np.abs(plain) / scale, nan=np.inf).max()
     # What begins to grow makes more of rounding as well.
     share = 1e-8 if answer_to(growth) == "solve" else 1e-3
-    bound = share * scale * max(1.0, growth) + 0 * plain[1:]
+    bound = share * scale * max(1.0, growth) + rounding
     func = lambda m, x, u, a: -like(m, rates, u) * u  # noqa: E731
     return Problem(func, scale, nodes[1:], plain[1:], scale=scale, bound=bound, answer=answer_to(growth))
 
