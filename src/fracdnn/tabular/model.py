@@ -128,7 +128,7 @@ def task_of(values: "pl.Series") -> str:
 
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is None:
-        _refuse_dates(values)
+        refuse_dates(values)
         return "classification"
     return "classification" if _are_labels(numbers) and numbers.n_unique() <= MOST_CLASSES else "regression"
 
@@ -145,7 +145,7 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     if task == "regression":
         numbers = numbers_in(values)
         if numbers is None:
-            _refuse_dates(values)
+            refuse_dates(values)
         if numbers is None or not bool(numbers.is_finite().all()):
             raise no_finite_numbers(values.name)
         return numbers.to_numpy()
@@ -160,7 +160,8 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     return values.cast(pl.String).to_numpy().astype(str)
 
 
-def _refuse_dates(values: "pl.Series") -> None:
+def refuse_dates(values: "pl.Series") -> None:
+    """An error that says what to do where a target holds dates."""
     if may_be_dates(values.dtype) and not seconds_in(values).null_count():
         name = quoted(values.name)
         raise TableError(

@@ -12,7 +12,7 @@ from fracdnn.columns.summaries import Moments
 from fracdnn.columns.summary import Commas
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.model import check_classes, no_finite_numbers, target_values, task_of
+from fracdnn.tabular.model import check_classes, no_finite_numbers, refuse_dates, target_values, task_of
 from fracdnn.training import Standardization
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class TargetSummary:
 
     def _values(self, name: str) -> Target:
         numbers = self.numbers
+        if numbers is None and self.labels is not None:
+            refuse_dates(self.labels["label"].alias(name))
         if numbers is None or not (math.isfinite(numbers.least) and math.isfinite(numbers.most)):
             raise no_finite_numbers(name)
         numbers.commas.check(name)
