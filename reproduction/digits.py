@@ -9,8 +9,7 @@ from fracdnn.datasets import Perfume
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import accuracy
 from reproduction.arms import STEP_SIZES, grid, networks
-from reproduction.fast_training import fit_all
-from reproduction.paper_training import Split
+from reproduction.paper_training import Split, fit_all
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,9 @@ def work(settings: Digits, perfume: Perfume | None, job: dict[str, Any]) -> dict
         step_size=job["step_size"],
         generator=torch.Generator().manual_seed(job["seed"]),
     ).double()
-    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay=settings.decay, decay_class_map=settings.decay)
+    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay=settings.decay, class_map=settings.decay)
     return {
-        "loss": float(fit.losses[-1]),
+        "loss": fit.records[-1].loss,
         "train": accuracy(network, X, y),
         "validation": accuracy(network, X_rest[::2], y_rest[::2]),
         "test": accuracy(network, X_rest[1::2], y_rest[1::2]),

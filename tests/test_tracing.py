@@ -15,6 +15,7 @@ def test_nothing_is_traced_by_default():
     assert not tracing.being_transformed()
     assert not tracing.in_dispatch_mode()
     assert not tracing.operations_are_watched()
+    assert tracing.Watch.now() == (False, False)
 
 
 class Ask(nn.Module):
@@ -28,7 +29,10 @@ class Ask(nn.Module):
         return x + 1 if self.question() else x.clone()
 
 
-@pytest.mark.parametrize("question", [tracing.being_traced, tracing.being_transformed])
+@pytest.mark.parametrize(
+    "question",
+    [tracing.being_traced, tracing.being_transformed, lambda: all(tracing.Watch.now())],
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_is_traced(question):
     x, ask = torch.zeros(3), Ask(question)
@@ -170,6 +174,16 @@ def test_backward_passes_have_numbers_and_ends():
     second.sum().backward()
     assert seen[0] == seen[1] != seen[2] == seen[3]
     assert tracing.backward_task() == -1
+
+
+def test_a_function_is_applied_outside_of_transforms():
+    x = torch.ones(3, requires_grad=True)
+    seen = []
+    result = tracing.apply_outside_of_transforms(Look)(x, lambda _: "called", seen)
+    assert result.grad_fn is not None
+    result.sum().backward()
+    assert seen == ["called"]
+    assert x.grad is not None
 
 
 def test_what_carries_a_derivative():

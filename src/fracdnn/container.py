@@ -13,7 +13,7 @@ import torch
 
 from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
-from fracdnn.files import os_error, write_whole
+from fracdnn.files import write_whole
 
 # 2: networks are whole tensors; before, they had a module for each layer.
 FORMAT = 2
@@ -27,15 +27,8 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
 
     `kind` ("model", "checkpoint") and a checksum over document and tensors go with it.
     """
-    require("safetensors")
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    tensors, metadata = _written(kind, document)
-    try:
-        return write_whole(Path(path), lambda temporary: save_file(tensors, temporary, metadata=metadata))
-    except SafetensorError as error:
-        raise os_error(error, path) or error from None
+    content = document_bytes(kind, document)
+    return write_whole(Path(path), lambda temporary: temporary.write_bytes(content))
 
 
 def document_bytes(kind: str, document: dict[str, Any]) -> bytes:
@@ -43,7 +36,9 @@ def document_bytes(kind: str, document: dict[str, Any]) -> bytes:
     require("safetensors")
     from safetensors.torch import save
 
-    return save(*_written(kind, document))
+    tensors: dict[str, torch.Tensor] = {}
+    text = json.dumps(_without_tensors(document, "", tensors), ensure_ascii=False)
+    return save(tensors, {"fracdnn": kind, "format": str(FORMAT), "document": text, "sha256": _digest(text, tensors)})
 
 
 def read_document(path: str | os.PathLike, kind: str, content: bytes | None = None) -> dict[str, Any]:
@@ -61,7 +56,8 @@ def read_document(path: str | os.PathLike, kind: str, content: bytes | None = No
     content = path.read_bytes() if content is None else content
     try:
         tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
-        metadata = _metadata(content)
+        header = content[8 : 8 + int.from_bytes(content[:8], "little")]  # behind its length
+        metadata = json.loads(header).get("__metadata__") or {}
     except (SafetensorError, LookupError, TypeError, ValueError) as error:  # those of dtypes that torch has not
         raise FileContentError(
             f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({_line(error)}); "
@@ -77,13 +73,6 @@ def read_document(path: str | os.PathLike, kind: str, content: bytes | None = No
         if not isinstance(document, dict):
             raise TypeError(f"a {type(document).__name__} in place of a document")
         return document
-
-
-def _written(kind: str, document: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Tensors and metadata of a file."""
-    tensors: dict[str, torch.Tensor] = {}
-    text = json.dumps(_without_tensors(document, "", tensors), ensure_ascii=False)
-    return tensors, {"fracdnn": kind, "format": str(FORMAT), "document": text, "sha256": _digest(text, tensors)}
 
 
 @contextmanager
@@ -105,30 +94,22 @@ def _line(error: Exception) -> str:
     return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
 
 
-def _metadata(content: bytes) -> dict[str, str]:
-    """The texts in the header of a safetensors file, which begins with its length."""
-    length = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-
-
 def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
     if not {"fracdnn", "format", "document", "sha256"} <= metadata.keys():
         raise FileContentError(
             f"{path} must be a fracdnn {kind}, got a safetensors file of another program; "
             f"pass a file that fracdnn has written"
         )
-    found, format_found = _shown(metadata["fracdnn"]), _shown(metadata["format"])
-    if metadata["format"] in map(str, range(FORMAT)):
-        raise FileContentError(
-            f"{path} must have format {FORMAT}, got format {format_found} of an earlier fracdnn, whose networks "
-            f"had a module for each layer; train the model again, or start the training anew"
-        )
     if metadata["format"] != str(FORMAT):
-        raise FileContentError(
-            f"{path} must have format {FORMAT}, got format {format_found}; "
-            f"a newer fracdnn has written it, so upgrade fracdnn"
-        )
+        why = "; a newer fracdnn has written it, so upgrade fracdnn"
+        if metadata["format"] in map(str, range(FORMAT)):
+            why = (
+                " of an earlier fracdnn, whose networks had a module for each layer; train the model again, or start "
+                "the training anew"
+            )
+        raise FileContentError(f"{path} must have format {FORMAT}, got format {_shown(metadata['format'])}{why}")
     if metadata["fracdnn"] != kind:
+        found = _shown(metadata["fracdnn"])
         raise FileContentError(f"{path} must be a fracdnn {kind}, got a {found}; pass the {kind}'s file")
 
 

@@ -21,8 +21,14 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     temporary = Path(name)
     try:
         write(temporary)
-        temporary.chmod(0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, name):  # which nobody knows
+            error.filename = os.fspath(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     return path
@@ -32,9 +38,3 @@ def os_error(error: Exception, path: str | os.PathLike) -> OSError | None:
     """What the system said, where a library of Rust tells it in an error of its own."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) if number else None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

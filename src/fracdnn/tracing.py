@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -32,6 +32,18 @@ def being_traced() -> bool:
     )
 
 
+class Watch(NamedTuple):
+    """The answers of `being_traced` and `being_transformed` at the entrance of a pass, which passes them on."""
+
+    traced: bool
+    transformed: bool
+
+    @staticmethod
+    def now() -> "Watch":
+        traced = being_traced()
+        return Watch(traced, traced or being_transformed())
+
+
 def values_are_unknown(tensor: torch.Tensor | None = None) -> bool:
     """Whether nobody may look at values, or at those of a tensor: they are traced, or a CUDA graph is captured."""
     if being_traced():
@@ -50,8 +62,8 @@ def being_transformed() -> bool:
     return (
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
-        or backward_will_be_compiled()
-        or being_checkpointed_selectively()
+        or ("torch._dynamo.compiled_autograd" in sys.modules and backward_will_be_compiled())
+        or (torch._C._len_torch_dispatch_stack() > 0 and being_checkpointed_selectively())
     )
 
 
@@ -149,12 +161,16 @@ def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
     return keys.has(_BATCHED) or keys.has(_FUNCTIONAL_BATCHED)
 
 
-def backward_task() -> int:
-    """The number of the backward pass that is under way in this thread: unique, also for nested passes."""
-    return torch._C._current_graph_task_id()
+# The number of the backward pass that is under way in this thread: unique, also for nested passes.
+backward_task: Callable[[], int] = torch._C._current_graph_task_id
 
 
-def when_backward_ends(callback: Callable[[], None]) -> None:
+def apply_outside_of_transforms(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`function.apply` where no `torch.func` transform is under way, less the time it takes to look for one."""
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
+
+
+def when_backward_ends(callback: Callable[[], Any]) -> None:
     """Have a function called when the backward pass under way ends, however it ends but by an error."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 

@@ -11,16 +11,14 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.tracing import values_are_unknown
 
-_ORDER_REMEDY = {"order": "; order=1 is a plain residual network, a smaller order has a longer memory"}
-
-
-def _remedy(name: str, largest: float) -> str:
-    return _ORDER_REMEDY.get(name, f"; choose a number above 0 and not above {largest:g}")
+_ORDER_REMEDY = "; order=1 is a plain residual network, a smaller order has a longer memory"
 
 
 def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy: str | None = None) -> torch.Tensor:
     """The order as a float64 tensor (still attached to the caller's graph), each entry in (0, largest]."""
-    interval, remedy = f"(0, {largest:g}]", _remedy(name, largest) if remedy is None else remedy
+    interval = f"(0, {largest:g}]"
+    if remedy is None:
+        remedy = _ORDER_REMEDY if name == "order" else f"; choose a number above 0 and not above {largest:g}"
     if isinstance(order, np.ndarray):
         order = _tensor_from(order, name)
     if isinstance(order, torch.Tensor):
@@ -34,10 +32,7 @@ def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy
         value = torch.tensor(float(order), dtype=torch.float64, device="cpu")
     else:
         raise InvalidTypeError(f"{name} must be a number or a tensor in {interval}, got {_described(order)}{remedy}")
-    inside = (value > 0) & (value <= largest)
-    if not values_are_unknown(value) and not bool(inside.all()):
-        worst = float(value.detach()[~inside].reshape(-1)[0])
-        raise InvalidArgumentError(f"{name} must lie in {interval}, got {worst}{remedy}")
+    _check_all(value, (value > 0) & (value <= largest), f"{name} must lie in {interval}", remedy)
     return value
 
 
@@ -86,10 +81,7 @@ def check_positive_tensor(number: Any, name: str, *, remedy: str = "pass a posit
     if not number.is_floating_point():
         raise InvalidArgumentError(f"{name} must be floating-point, got dtype {number.dtype}; pass a float")
     value = number.to(torch.float64)
-    good = torch.isfinite(value) & (value > 0)
-    if not values_are_unknown(value) and not bool(good.all()):
-        worst = float(value.detach()[~good].reshape(-1)[0])
-        raise InvalidArgumentError(f"{name} must be positive and finite, got {worst}; {remedy}")
+    _check_all(value, torch.isfinite(value) & (value > 0), f"{name} must be positive and finite", f"; {remedy}")
     return value
 
 
@@ -125,7 +117,7 @@ def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
     """A real floating-point tensor with finite entries."""
     if not samples.is_floating_point():
         raise InvalidArgumentError(
-            f"{name} must be real floating-point numbers, got dtype {_dtype_name(samples)}; "
+            f"{name} must be real floating-point numbers, got dtype {str(samples.dtype).removeprefix('torch.')}; "
             f"convert first, for example to float64"
         )
     if not values_are_unknown(samples) and not bool(torch.isfinite(samples).all()):
@@ -146,10 +138,7 @@ def check_numbers(value: Any, name: str) -> torch.Tensor:
         raise InvalidTypeError(f"{name} must be numbers, got {_described(value)}; pass floats or an array of floats")
     else:
         numbers = _tensor_from(value, name)
-    finite = torch.isfinite(numbers.detach())
-    if not values_are_unknown(numbers) and not bool(finite.all()):
-        worst = numbers.detach()[~finite].reshape(-1)[0].item()
-        raise InvalidArgumentError(f"{name} must be finite, got {worst}; remove NaN and inf")
+    _check_all(numbers, torch.isfinite(numbers.detach()), f"{name} must be finite", "; remove NaN and inf")
     return numbers
 
 
@@ -189,14 +178,15 @@ def _tensor_from(values: Any, name: str) -> torch.Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
+def _check_all(values: torch.Tensor, good: torch.Tensor, rule: str, remedy: str) -> None:
+    """Refuse values that are not all good, where they are known."""
+    if not values_are_unknown(values) and not bool(good.all()):
+        raise InvalidArgumentError(f"{rule}, got {values.detach()[~good].reshape(-1)[0].item()}{remedy}")
+
+
 def _first_bad(values: torch.Tensor) -> str:
     bad = torch.nonzero(~torch.isfinite(values.detach()))[0].tolist()
-    where = ", ".join(str(index) for index in bad)
-    return f"{float(values.detach()[tuple(bad)])} at index [{where}]"
-
-
-def _dtype_name(values: torch.Tensor) -> str:
-    return str(values.dtype).removeprefix("torch.")
+    return f"{float(values.detach()[tuple(bad)])} at index {bad}"
 
 
 def _described(value: Any) -> str:

@@ -11,13 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 PARENT = """
-import json, os, resource, runpy, signal, sys, traceback, warnings
+import contextlib, io, json, os, resource, runpy, signal, sys, traceback, warnings
 
 import torch
 import torch._dynamo  # by every training
-import fracdnn.cli.app, fracdnn.cli.train
+import polars, sklearn.metrics, sklearn.model_selection, typer.rich_utils
+import fracdnn.cli.app, fracdnn.cli.options, fracdnn.cli.predict, fracdnn.cli.train
 from fracdnn.cli import main
 from tests.cli.interrupted import interrupt_at
+
+with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+    fracdnn.cli.app.app(["info", "nothing"])  # Typer imports pydantic when it first reads an argument
+fracdnn.cli.app._whole_train()
 
 def child(request, rank):
     for number, name in enumerate(("stdin", "stdout", "stderr")):

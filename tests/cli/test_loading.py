@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import fracdnn.cli
-from fracdnn.cli.loading import loaded
+from fracdnn.cli.app import loaded
 
 MODULE = """
 import signal
@@ -31,7 +31,7 @@ def test_ctrl_c_waits_for_an_import(tmp_path, monkeypatch):
 def test_commands_that_train_are_ready_for_an_optimizer():
     code = """
 import sys
-from fracdnn.cli.loading import loaded
+from fracdnn.cli.app import loaded
 loaded("messages")
 print("torch" in sys.modules)
 loaded("messages", trains=True)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests.cli.commands import run
+from tests.slow import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +43,10 @@ def ignore_ctrl_c():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("rows", [0, 600_000], ids=["before rows", "between rows"])
+VARIANTS = [(rows, ending) for rows in (0, 600_000) for ending in ("csv", "parquet")]
+
+
+@pytest.mark.parametrize(("rows", "ending"), slow_but([(0, "csv"), (600_000, "parquet")], VARIANTS))
 def test_predictions_leave_no_temporary_file(rows, ending, place, tmp_path):
     """The table comes from a pipe that stays open. The command takes 8 MB of it at a time: when it has taken 12 MB, it
     has written the first part, and waits for the rest of the second.

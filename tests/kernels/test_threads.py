@@ -1,4 +1,4 @@
-"""Work shared among Python's threads: each part runs once, beside the others, and what fails is told."""
+"""Work shared among Python's threads: each piece is done once, beside the others, and what fails is told."""
 
 import threading
 
@@ -8,55 +8,54 @@ from fracdnn.kernels.threads import MAX_THREADS, on_threads
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, MAX_THREADS])
-def test_each_part_runs_once_and_beside_the_others(count):
+def test_each_piece_runs_once_and_beside_the_others(count):
     met, seen = threading.Barrier(count, timeout=60), []
 
-    def work(part):
-        met.wait()  # broken unless all parts are under way at a time
-        seen.append(part)
-        return True
+    def piece(number, thread):
+        met.wait()  # broken unless all threads are under way at a time
+        seen.append((number, thread))
 
-    assert on_threads(work, count)
-    assert sorted(seen) == list(range(count))
+    on_threads(piece, count, count)
+    assert sorted(number for number, _ in seen) == list(range(count))
+    assert sorted(thread for _, thread in seen) == list(range(count))
+
+
+def test_a_thread_takes_one_piece_after_another():
+    seen = []
+    on_threads(lambda number, thread: seen.append((number, thread)), 100, 1)
+    assert seen == [(number, 0) for number in range(100)]
 
 
 @pytest.mark.parametrize("wrong", [0, 2])
-def test_one_part_that_is_not_fine_is_enough(wrong):
-    met = threading.Barrier(3, timeout=60)
-    assert on_threads(lambda part: met.wait() >= 0 and part != wrong, 3) is False
-
-
-@pytest.mark.parametrize("wrong", [0, 2])
-def test_an_error_in_a_part_is_raised_when_all_have_ended(wrong):
+def test_an_error_in_a_piece_is_raised_when_all_have_ended(wrong):
     met, ended = threading.Barrier(3, timeout=60), []
 
-    def work(part):
+    def piece(number, thread):
         met.wait()
-        if part == wrong:
+        if number == wrong:
             raise ValueError("no")
-        ended.append(part)
-        return True
+        ended.append(number)
 
     with pytest.raises(ValueError, match="no"):
-        on_threads(work, 3)
+        on_threads(piece, 3, 3)
     assert sorted(ended) == sorted({0, 1, 2} - {wrong})
 
 
-def test_parts_that_have_not_begun_when_the_work_is_done_are_not_waited_for():
+def test_threads_that_have_not_begun_when_the_work_is_done_are_not_waited_for():
     """While others keep all threads busy, the thread that asks does all of the work."""
     ready, done = threading.Barrier(MAX_THREADS + 2, timeout=60), threading.Event()
-    busy = threading.Thread(target=on_threads, args=(lambda part: ready.wait() >= 0 and done.wait(60), MAX_THREADS + 1))
+
+    def block(number, thread):
+        ready.wait()
+        done.wait(60)
+
+    busy = threading.Thread(target=on_threads, args=(block, MAX_THREADS + 1, MAX_THREADS + 1))
     busy.start()
-    pieces, seen = iter(range(5)), []
-
-    def work(part):
-        seen.extend((part, piece) for piece in pieces)
-        return True
-
+    seen = []
     try:
         ready.wait()
-        assert on_threads(work, 2)
+        on_threads(lambda number, thread: seen.append((number, thread)), 5, 2)
     finally:
         done.set()
         busy.join()
-    assert seen == [(1, piece) for piece in range(5)]
+    assert seen == [(number, 0) for number in range(5)]

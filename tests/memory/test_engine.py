@@ -19,6 +19,7 @@ from fracdnn.memory import (
     default_tolerance,
     equal_steps_plan,
     grid_plan,
+    guard,
     propagate,
     reference,
 )
@@ -379,13 +380,12 @@ def test_layers_without_memory(skip, learned):
             states.append(history.advance(j + 1, changes[-1], factors[j]))
     torch.testing.assert_close(states[-1], y.detach(), rtol=1e-14, atol=1e-14)
     cotangent = torch.autograd.grad(problem.loss(result := states[-1].requires_grad_()), result)[0]
-    back = plan.adjoint_sum(9, cotangent)
-    adjoints = [back.first(cotangent)]
+    back, adjoints = plan.adjoint_sum(9, cotangent), []
     for j in reversed(range(9)):
-        cotangent = factors[j] * adjoints[-1] * (1 - changes[j] ** 2) * problem.slopes[j].detach()
-        if j:
-            adjoints.append(back.advance(9 - j, cotangent, 1.0))
-    torch.testing.assert_close(cotangent + back.row(9), expected[0], rtol=1e-12, atol=1e-14)
+        adjoints.append(cotangent)
+        row, change = back.exchange(8 - j, cotangent, factors[j], torch.float64)
+        cotangent = row + change * (1 - changes[j] ** 2) * problem.slopes[j].detach()
+    torch.testing.assert_close(cotangent, expected[0], rtol=1e-12, atol=1e-14)
     if learned:
         (found,) = plan.learned_gradients(states[:-1], adjoints[::-1], changes)
         torch.testing.assert_close(found, expected[2], rtol=1e-12, atol=1e-14)
@@ -552,6 +552,19 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(monkeypatch):
         propagate(problem.plan("compressed", learned=False), problem.step, problem.x)
     assert len(blocks) > 100
     assert most <= 6  # the far states, three blocks, and one that is about to go
+
+
+def test_versions_count_what_is_written_but_in_inference_mode():
+    tensors = [torch.zeros(2), torch.zeros(2)]
+    with torch.inference_mode():
+        tensors.append(torch.zeros(2))
+    before = guard.versions(tensors)
+    tensors[1].add_(1.0)
+    with torch.inference_mode():
+        tensors[2].add_(1.0)
+    after = guard.versions(tensors)
+    assert [b - a for a, b in zip(before, after, strict=True)] == [0, 1, 0]
+    assert after == [guard.version(each) for each in tensors]
 
 
 def test_the_tolerance_follows_the_precision():

@@ -1,12 +1,15 @@
 import copy
 import io
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jvp, vmap
 
+import fracdnn
 from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import reference
@@ -855,3 +858,23 @@ def test_steps_of_layers_that_were_added_or_taken_away():
     stack.layers.extend(dense(n_layers=2))
     with pytest.raises(FracdnnError, match="step_size must hold one number for each of the 7 layers, got 6"):
         stack.step_sizes  # noqa: B018
+
+
+@pytest.mark.parametrize(("learned", "most"), [(False, 2600), (True, 3200)])
+def test_a_layer_costs_a_handful_of_calls(learned, most):
+    """Forward and back together, inside the package: small stacks spend their time in such calls."""
+    home, calls = str(Path(fracdnn.__file__).parent), 0
+    layers = [nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(200)]
+    deep, x = FractionalStack(layers, learn_order=learned), torch.randn(2, 3)
+    deep(x).sum().backward()
+
+    def count(frame, event, _):
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(home)
+
+    sys.setprofile(count)
+    try:
+        deep(x).sum().backward()
+    finally:
+        sys.setprofile(None)
+    assert 600 < calls <= most

@@ -5,16 +5,20 @@ import pytest
 from tests.browser.axe import serious_faults
 from tests.browser.chromium import ARGUMENTS, CHROMIUM, PHONE, new_page, watched
 from tests.report.cases import CASES, INJECTION, flow_of
+from tests.slow import slow_but
 
-SLOW_TO_DRAW = ("level set", "space")  # as iris, and in three coordinates, which another test looks at
+DRAWN = "[...document.querySelectorAll('.plot')].map((plot) => plot.querySelectorAll('svg').length)"
 
 
 def opened(browser, path, **options):
-    """The page, and a list of what must stay empty: errors, dialogs and requests that leave the file."""
+    """The page with every plot drawn, and a list of what must stay empty: errors, dialogs, requests elsewhere."""
     page = new_page(browser, **options)
     wrong = watched(page, "file:", messages=("error",))  # WebGL warns that readback is slow
     page.goto(path.as_uri())
     page.wait_for_selector("#theme", state="visible")
+    drawn = page.evaluate(DRAWN)
+    assert len(drawn) >= 4
+    assert all(drawn)
     return page, wrong
 
 
@@ -69,10 +73,7 @@ class TestNumbers:
         assert page.evaluate(BROKEN_NUMBERS) == []
         assert overflow(page) <= 0
         assert wrong == []
-        page.close()
-
-    def test_broken_ones_are_found(self, browser, cases):
-        page, _ = opened(browser, cases["prices"][3])
+        # Broken ones would be found.
         page.add_style_tag(
             content=".number { white-space: normal; overflow-wrap: anywhere; display: block; width: 2em }"
         )
@@ -96,26 +97,17 @@ class TestAccessibility:
         page, _ = opened(browser, cases[name][3], color_scheme=scheme)
         page.locator("summary").click()
         assert serious_faults(page) == []
-        page.close()
-
-    def test_axe_finds_one_where_there_is_one(self, browser, cases):
-        page, _ = opened(browser, cases["iris"][3])
-        page.evaluate("document.querySelector('.headline').style.color = '#eeeeee'")
+        # One would be found.
+        faint = {"light": "#eeeeee", "dark": "#222b38"}[scheme]
+        page.evaluate(f"document.querySelector('.headline').style.color = '{faint}'")
         assert any("color-contrast" in fault for fault in serious_faults(page))
         page.close()
 
 
 class TestBrowser:
-    @pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_TO_DRAW else []) for name in CASES]
-    )
+    @pytest.mark.parametrize("name", slow_but(["deep"], CASES))  # other tests open the other cases
     def test_every_plot_is_drawn_without_a_fault(self, browser, cases, name):
         page, wrong = opened(browser, cases[name][3])
-        drawn = page.evaluate(
-            "[...document.querySelectorAll('.plot')].map((plot) => plot.querySelectorAll('svg').length)"
-        )
-        assert len(drawn) >= 4
-        assert all(drawn)
         assert wrong == []
         page.close()
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.confusion import _DARK_BLUES, _LIGHT_BLUES, _channels, _ink, confusion_plot, confusions, luminance
+from fracdnn.report.classes import _DARK_BLUES, _LIGHT_BLUES, _ink, confusion_plot, confusions, luminance
+from fracdnn.report.plots import channels
 from tests.report.samples import classified
 
 
@@ -33,10 +34,10 @@ def test_classes_without_a_mistake_are_not_listed():
 
 @pytest.mark.parametrize("scale", [_LIGHT_BLUES, _DARK_BLUES])
 def test_counts_can_be_read_on_every_colour(scale):
-    stops, colours = [stop for stop, _ in scale], np.array([_channels(colour) for _, colour in scale])
+    stops, colours = [stop for stop, _ in scale], np.array([channels(colour) for _, colour in scale])
     for value in np.linspace(0, 1, 41):
         cell = luminance(np.array([np.interp(value, stops, channel) for channel in colours.T]))
-        ink = luminance(np.array(_channels(_ink(value, scale))))
+        ink = luminance(np.array(channels(_ink(value, scale))))
         low, high = sorted([cell, ink])
         assert (high + 0.05) / (low + 0.05) >= 4.5
     assert luminance(np.array([255, 255, 255])) == pytest.approx(1)

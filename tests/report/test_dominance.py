@@ -5,8 +5,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_iris, make_friedman1
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.report.dominance import LEAST_SAMPLES, dominant, warning
-from fracdnn.report.importance import Importances, measured
+from fracdnn.report.importance import LEAST_DOMINATED, Importances, dominant, measured, warning
 from fracdnn.report.subject import subject_of
 
 OPTIONS = {"n_members": 1, "max_iter": 60, "random_state": 0}
@@ -42,7 +41,7 @@ def test_categories_that_give_the_class_away_are_named():
     columns = {"a": [0], "b": [1], "c": [2, 3], "leak": [4, 5, 6]}
     subject, found = dominant_of(FractionalClassifier, X, y, columns)
     assert dominant(subject, found) == "leak"
-    few = Importances(found.mean, found.deviation, found.samples[: LEAST_SAMPLES - 1])
+    few = Importances(found.mean, found.deviation, found.samples[: LEAST_DOMINATED - 1])
     assert dominant(subject, few) is None
     assert warning(subject, few) == ""
 

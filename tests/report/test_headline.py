@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
 
-from fracdnn.report.headline import chance, headline, tiles
+from fracdnn.report.headline import chance, headline, r2_interval, tiles
 from tests.report.samples import classified, with_errors
 
 
@@ -58,3 +59,22 @@ def test_a_share_of_the_variance_that_chance_may_explain():
 def test_the_top_tells_no_reason_for_the_end_of_the_training():
     words = [tile.word for tile in tiles(classified("aabb", "aabb"))]
     assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "Held-out samples"]
+
+
+def test_the_accuracy_has_an_interval():
+    """16 of 20, by Wilson's formula with z = 1.96."""
+    tile = tiles(classified("a" * 10 + "b" * 10, "a" * 8 + "b" * 2 + "b" * 8 + "a" * 2))[0]
+    assert tile == ("Accuracy", "80.0%", "95% interval: 58.4% to 91.9%")
+
+
+def test_r2_holds_the_truth_95_times_of_100():
+    """Y = x + noise of variance 0.5: R² of the prediction x is 1 − 0.5 / 1.5."""
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(600):
+        x = rng.standard_normal((200, 1))
+        y = x + np.sqrt(0.5) * rng.standard_normal((200, 1))
+        low, high = r2_interval(y, x)
+        assert (low + high) / 2 == pytest.approx(r2_score(y, x))
+        held.append(low <= 2 / 3 <= high)
+    assert 0.92 <= np.mean(held) <= 0.97

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from fracdnn import FractionalClassifier
-from fracdnn.report.memory import memory_plot
-from fracdnn.report.network import network_facts
 from fracdnn.report.subject import subject_of
-from fracdnn.report.training import gradient_plot, gradient_ratio, why_ended
+from fracdnn.report.training import gradient_plot, gradient_ratio, memory_plot, network_facts, why_ended
 from fracdnn.training import History
 from fracdnn.training.history import Record
 

@@ -95,8 +95,11 @@ def far_differences(order: torch.Tensor, lags: torch.Tensor, n_terms: int = _SER
 
 def l1_step_factor(order: Number, step_size: Number) -> torch.Tensor:
     """C = Γ(2−order) · step_size^order, the factor in front of the right-hand side of a step."""
-    order = check_order(order)
-    step_size = check_step_size(step_size)
+    return step_factor(check_order(order), check_step_size(step_size))
+
+
+def step_factor(order: torch.Tensor, step_size: torch.Tensor) -> torch.Tensor:
+    """The same for numbers that have been checked."""
     return gamma(2.0 - order) * step_size.to(order.device) ** order
 
 

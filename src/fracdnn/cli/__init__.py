@@ -11,7 +11,7 @@ from fracdnn.version import __version__
 
 
 def main() -> None:
-    """Run a command; exit with 0 done, 1 the user can mend it, 2 wrong usage, 130 interrupted, 143 by SIGTERM."""
+    """Run a command; exit with 0 done, 1 the user can fix it, 2 wrong usage, 130 interrupted, 143 by SIGTERM."""
     # --debug may stand anywhere; `messages.guarded` asks the environment for it.
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")

@@ -1,19 +1,22 @@
 """The commands. Each imports what it needs when it runs."""
 
 import inspect
-from collections.abc import Iterable
+import webbrowser
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from fracdnn.cli.loading import loaded
-from fracdnn.cli.messages import guarded
+from fracdnn.cli.messages import guarded, say
+from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Timeout, own_options
+from fracdnn.extras import missing
+from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.version import __version__
-
-UTF_8 = "utf-8"
 
 app = typer.Typer(
     name="fracdnn",
@@ -31,19 +34,17 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no pr
 Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
 NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
 
-Run = Annotated[Path | None, typer.Option(help="A folder for model and held-out rows, for `fracdnn report`.")]
-Task = Annotated[str | None, typer.Option(help="auto, classification or regression; auto looks at the target.")]
-TestFraction = Annotated[float | None, typer.Option(help="Rows held out to test the model; 0.2 by default.")]
-MemoryLimit = Annotated[
-    str | None, typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default.")
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(help="How a .csv or .tsv file is encoded, such as latin-1, cp1252 or utf-16; utf-8 by default."),
-]
-Timeout = Annotated[
-    float | None, typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.")
-]
+
+def loaded(name: str, *, trains: bool = False) -> Any:
+    """The module `fracdnn.cli.<name>`, imported when a command runs, with Ctrl-C deferred: an import would lose it.
+
+    `trains` also imports torch._dynamo. torch's first optimizer would import it, in the midst of a training, where
+    Ctrl-C means something else: to stop early and keep the model.
+    """
+    with interrupt_afterwards():
+        if trains:
+            import_module("torch._dynamo")
+        return import_module(f"fracdnn.cli.{name}")
 
 
 @app.callback(invoke_without_command=True)
@@ -59,27 +60,13 @@ def root(
 def _train(
     data: Data,
     out: Annotated[Path | None, typer.Option(help="The model file to write.")] = None,
-    run: Run = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
-    task: Task = None,
-    test_fraction: TestFraction = None,
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="A column to use, though it looks like row numbers or an id; repeatable.")
+    run: Annotated[
+        Path | None, typer.Option(help="A folder for model and held-out rows, for `fracdnn report`.")
     ] = None,
-    categorical: Annotated[list[str] | None, typer.Option(help="A column of categories, though numbers.")] = None,
-    search: Annotated[bool | None, typer.Option("--search", help="Try settings by cross-validation.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes for --search; -1 for all cores.")] = None,
-    memory_limit: MemoryLimit = None,
-    start_over: Annotated[
-        bool | None, typer.Option("--start-over", help="Discard the checkpoint of an earlier training; see --resume.")
-    ] = None,
-    encoding: Encoding = None,
-    timeout: Timeout = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
-    **parameters: Any,
+    **given: Any,
 ) -> None:
     """Learn from a table: classification or regression, as the target column asks for.
 
@@ -95,38 +82,27 @@ def _train(
 
     torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """
-    options = loaded("options")
-    own: dict[str, Any] = {"target": target, "task": task, "test_fraction": test_fraction}
-    own |= {"drop": drop or None, "keep": keep or None, "categorical": categorical or None, "search": search}
-    own |= {"jobs": jobs, "memory_limit": memory_limit, "start_over": start_over, "encoding": encoding}
-    own["timeout"] = timeout
-    settings = options.read_config(config, [*own, *parameters]) if config is not None else {}
-    settings |= options.chosen({**own, **parameters})
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
-    if "target" not in settings:
-        raise typer.BadParameter("pass --target COLUMN: the column to predict", param_hint="--target")
-    beside = {name: settings[name] for name in own if name in settings}
-    network = {name: settings[name] for name in parameters if name in settings}
+    settings = loaded("options").settings_of(given, config)
     command = loaded("train", trains=True)
-    places = loaded("runs").Places(out, run, config)
-    given = loaded("settings").Settings(**beside, parameters=network)
-    command.train(data, given, places, quiet=quiet, as_json=as_json)
+    command.train(data, settings, command.Places(out, run, config), as_json=as_json)
 
 
-def _with_options(generated: Iterable[inspect.Parameter]) -> Any:
-    """`train` as Typer takes it, with these options in place of **parameters."""
+def _with_options(generated: list[inspect.Parameter]) -> Any:
+    """`train` as Typer takes it, with options in place of **given."""
     signature = inspect.signature(_train)
-    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    both = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *generated]]
+    data, out, run, *others, _ = signature.parameters.values()
+    every = [data, out, run, *own_options(), *others, *generated]
+    every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in every]
 
     @guarded
     def train(**given: Any) -> None:
         _train(**given)
 
     train.__doc__ = _train.__doc__
-    train.__signature__ = signature.replace(parameters=both)  # type: ignore[attr-defined]
-    train.__annotations__ = {p.name: p.annotation for p in both}
+    train.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+    train.__annotations__ = {each.name: each.annotation for each in every}
     return train
 
 
@@ -134,7 +110,7 @@ def _with_options(generated: Iterable[inspect.Parameter]) -> Any:
 def _whole_train() -> Any:
     """`train` with an option for each parameter of the estimators, which take seconds to import."""
     whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    whole.command("train")(_with_options(loaded("options").estimator_parameters().values()))
+    whole.command("train")(_with_options(loaded("options").estimator_options()))
     return typer.main.get_command(whole)
 
 
@@ -165,8 +141,8 @@ def predict(
         list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
     ] = None,
     new_categories: NewCategories = "error",
-    encoding: Encoding = None,
-    timeout: Timeout = None,
+    encoding: Encoding = ENCODING,
+    timeout: Timeout = TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
     """Predict for each row of a table: the class with the probability of every class, or the value.
@@ -178,9 +154,8 @@ def predict(
 
     zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """
-    _check_new_categories(new_categories)
-    given = {"new_categories": new_categories, "encoding": encoding or UTF_8, "timeout": timeout, "quiet": quiet}
-    loaded("predict").predict(model, data, out, keep=keep or [], **given)
+    reading = loaded("predict").Reading(model, data, new_categories, encoding, timeout)
+    loaded("predict").predict(reading, out, keep or [])
 
 
 @app.command()
@@ -189,8 +164,8 @@ def evaluate(
     model: Model,
     data: Data,
     new_categories: NewCategories = "error",
-    encoding: Encoding = None,
-    timeout: Timeout = None,
+    encoding: Encoding = ENCODING,
+    timeout: Timeout = TIMEOUT,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -198,9 +173,8 @@ def evaluate(
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
-    _check_new_categories(new_categories)
-    given = {"new_categories": new_categories, "encoding": encoding or UTF_8, "timeout": timeout, "quiet": quiet}
-    loaded("predict").evaluate(model, data, as_json=as_json, **given)
+    reading = loaded("predict").Reading(model, data, new_categories, encoding, timeout)
+    loaded("predict").evaluate(reading, as_json=as_json)
 
 
 @app.command()
@@ -219,7 +193,7 @@ def report(
     run: Annotated[Path, typer.Argument(help="A folder that `train --run` wrote, or a model file with --data.")],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     data: Annotated[str | None, typer.Option(help="Rows to show, with their target; else those held out.")] = None,
-    encoding: Encoding = None,
+    encoding: Encoding = ENCODING,
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page that opens offline: scores, calibration, importances, curves, memory, regions, flow.
@@ -229,12 +203,7 @@ def report(
 
     fracdnn report model.fracdnn --data test.csv --out report.html
     """
-    loaded("predict").report(run, out, data=data, encoding=encoding or UTF_8, quiet=quiet)
-
-
-def _check_new_categories(value: str) -> None:
-    if value not in ("error", "ignore"):
-        raise typer.BadParameter(f"must be error or ignore, got {value!r}", param_hint="--new-categories")
+    loaded("predict").report(run, out, data=data, encoding=encoding)
 
 
 @app.command()
@@ -259,7 +228,7 @@ def play(
         int | None, typer.Option(min=0, max=65535, help="Where to serve; 0 is any free one. 8642 by default, if free.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")] = True,
-    encoding: Encoding = None,
+    encoding: Encoding = ENCODING,
 ) -> None:
     """Train small networks with memory in the browser, and see what they learn, remember and pass back.
 
@@ -270,7 +239,23 @@ def play(
 
     fracdnn play measurements.csv --port 8000 --no-browser
     """
-    loaded("play").serve_playground(table, port=port, browser=browser, encoding=encoding or UTF_8)
+    with interrupt_afterwards():
+        from fracdnn.playground import Server
+
+        if table is not None:
+            from fracdnn.playground.table import table_document
+    document = None if table is None else table_document(table, encoding)
+    if document and document["left"]:
+        say(f"{len(document['x']):,} of {document['left'] + len(document['x']):,} rows are shown")
+    with Server(document, port) as server:
+        typer.echo(f"The playground is at {server.address} until Ctrl-C.")
+        if browser:
+            # A browser in the terminal would not come back before it ends.
+            Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("the playground is closed")
 
 
 @app.command()
@@ -280,4 +265,12 @@ def warmup() -> None:
 
     Example: fracdnn warmup
     """
-    loaded("warmup").show_warmup()
+    if find_spec("numba") is None:
+        typer.echo(f"nothing to compile: {missing('numba', 'fast')}")
+        typer.echo("until then small networks train on torch's operations, which is several times slower")
+        return
+    with interrupt_afterwards():
+        from fracdnn.kernels.loading import warmup as compiled
+    for kernel in compiled():
+        kind = str(kernel.dtype).removeprefix("torch.")
+        typer.echo(f"small network, {kind}: {kernel.state} ({kernel.seconds:.1f} s)")

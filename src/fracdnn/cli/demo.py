@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from fracdnn.cli.messages import written
+from fracdnn.cli.messages import show_table, written
 from fracdnn.datasets import make_level_set
 from fracdnn.nn import FractionalNetwork
 from fracdnn.report.figures import BLUE, ORANGE, new_figure, save_figure
@@ -35,7 +33,11 @@ def show_demo(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     X, y = (torch.from_numpy(part) for part in make_level_set(2 * N_POINTS, random_state=SEED))
     X_test, y_test = X[N_POINTS:], y[N_POINTS:]
-    task = level_set_task(X[:N_POINTS], y[:N_POINTS])
+    generator = torch.Generator().manual_seed(SEED)
+    options = {"n_layers": N_LAYERS, "order": ORDER, "step_size": STEP_SIZE, "bias": "scalar"}
+    network = FractionalNetwork(2, 2, generator=generator, **options).double()
+    objective = Objective(regularization=REGULARIZATION)
+    task = Task(network, objective, X[:N_POINTS], y[:N_POINTS], None, generator)
     typer.echo(
         f"{N_LAYERS} layers of order {ORDER:g}, {N_POINTS:,} points, the class is 1 where x <= y; "
         f"{N_BATCHES} mini-batches, {ITERATIONS} BFGS iterations on each",
@@ -56,24 +58,9 @@ def show_demo(out: Path) -> None:
     figure = level_set_figure(X_test.numpy(), y_test.numpy(), wrong, flow, history.column("loss"))
     with written(out):
         picture = save_figure(out / "level-sets.png", figure)
-    Console().print(accuracy_table(shares))
+    rows = ((name, f"{100 * share:.2f}", PAPER[name]) for name, share in shares.items())
+    show_table("accuracy, %", ("", "here", "paper"), rows)
     typer.echo(f"picture: {picture}")
-
-
-def level_set_task(X: torch.Tensor, y: torch.Tensor) -> Task:
-    generator = torch.Generator().manual_seed(SEED)
-    options = {"n_layers": N_LAYERS, "order": ORDER, "step_size": STEP_SIZE, "bias": "scalar"}
-    network = FractionalNetwork(2, 2, generator=generator, **options).double()
-    return Task(network, Objective(regularization=REGULARIZATION), X, y, None, generator)
-
-
-def accuracy_table(shares: dict[str, float]) -> Table:
-    table = Table(title="accuracy, %")
-    for heading in ("", "here", "paper"):
-        table.add_column(heading, justify="right")
-    for name, share in shares.items():
-        table.add_row(name, f"{100 * share:.2f}", PAPER[name])
-    return table
 
 
 def level_set_figure(points: np.ndarray, target: np.ndarray, wrong: np.ndarray, flow: np.ndarray, loss: list) -> Any:

@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -16,7 +16,7 @@ from fracdnn.exceptions import FracdnnError, MissingExtraError
 
 # What the system says of a disk, a quota or a file that can take no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_muted = False
+_muted = _quiet = False
 
 
 def mute(muted: bool) -> None:
@@ -25,16 +25,36 @@ def mute(muted: bool) -> None:
     _muted = muted
 
 
-def say(message: str, quiet: bool = False) -> None:
-    """A remark on the way; standard output is for results."""
-    if not (quiet or _muted):
+def is_quiet() -> bool:
+    """Whether --quiet was given."""
+    return _quiet
+
+
+def say(message: str, *, always: bool = False) -> None:
+    """A remark on the way, unless --quiet was given and not `always`; standard output is for results."""
+    if not _muted and (always or not _quiet):
         typer.echo(f"fracdnn: {message}", err=True)
 
 
 def fail(message: str) -> NoReturn:
     """Say what is wrong and end with exit code 1."""
-    say(message)
+    say(message, always=True)
     raise typer.Exit(1)
+
+
+def show_table(
+    title: str, headings: Iterable[str], rows: Iterable[Iterable[str]], *, justify: Any = "right", **options: Any
+) -> None:
+    """Print a table, where the options of a console say."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for heading in headings:
+        table.add_column(heading, justify=justify)
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, **options).print(table)
 
 
 @contextmanager
@@ -51,14 +71,16 @@ def written(path: Path, remedy: str = "pass another place, or make room") -> Ite
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with what the user can mend as one line and exit code 1; Ctrl-C is exit code 130, SIGTERM 143."""
+    """The command with what the user can fix as one line and exit code 1; Ctrl-C is exit code 130, SIGTERM 143."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
+        global _quiet
+        _quiet = options.get("quiet", False)
         try:
             command(*arguments, **options)
         except KeyboardInterrupt:
-            say("interrupted")
+            say("interrupted", always=True)
             raise typer.Exit(exit_code()) from None
         except BrokenPipeError:
             # The reader of a pipe, such as head, has seen enough.
@@ -68,17 +90,13 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except (FracdnnError, OSError) as error:
             if _is_debugged():
                 raise
-            fail(_words(error))
+            if isinstance(error, FracdnnError) or not error.filename:
+                fail(str(error))
+            if error.errno in _FULL:
+                fail(f"cannot write to {error.filename}: {error.strerror}; make room, or pass another place")
+            fail(f"{error.filename}: {error.strerror}")
 
     return run
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError) and not isinstance(error, FracdnnError) and error.filename:
-        if error.errno in _FULL:
-            return f"cannot write to {error.filename}: {error.strerror}; make room, or pass another place"
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
 
 
 def _is_debugged() -> bool:

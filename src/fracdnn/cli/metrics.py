@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.table import Table
 
 from fracdnn.columns.summaries import Moments
 from fracdnn.estimators.reliability import Reliability
@@ -14,13 +13,6 @@ from fracdnn.tabular.model import TableModel
 from fracdnn.training.together import Ranks
 
 _WHAT = "the scores"
-
-
-def scores(model: TableModel, X: Any, y: np.ndarray) -> "Scores":
-    """Of these rows."""
-    found = new_scores(model)
-    found.add(X, y)
-    return found
 
 
 def new_scores(model: TableModel) -> "Scores":
@@ -39,7 +31,7 @@ class ClassScores:
         self._summed: float | None = 0.0
         self._reliability = Reliability.of(np.empty((0, 1)), np.empty(0))
 
-    def add(self, X: Any, y: np.ndarray) -> None:
+    def add(self, X: Any, y: np.ndarray) -> "ClassScores":
         from sklearn.metrics import confusion_matrix, log_loss
 
         probabilities = self._estimator.predict_proba(X)
@@ -53,6 +45,7 @@ class ClassScores:
         self._reliability = self._reliability.merged(Reliability.of(probabilities, predicted == y))
         if is_known.any():
             self.counts += confusion_matrix(y[is_known], predicted[is_known], labels=self._classes)
+        return self
 
     def add_up(self, ranks: Ranks) -> None:
         """Make these the scores of the rows of all ranks."""
@@ -93,12 +86,13 @@ class ValueScores:
         self.rows, self._squares, self._sizes = 0, 0.0, 0.0
         self._values = Moments.of(np.empty((0, 1)))
 
-    def add(self, X: Any, y: np.ndarray) -> None:
+    def add(self, X: Any, y: np.ndarray) -> "ValueScores":
         errors = self._estimator.predict(X) - y
         self.rows += len(y)
         self._squares += float((errors**2).sum())
         self._sizes += float(np.abs(errors).sum())
         self._values = self._values.merged(Moments.of(y[:, None]))
+        return self
 
     def add_up(self, ranks: Ranks) -> None:
         """Make these the scores of the rows of all ranks."""
@@ -136,26 +130,6 @@ def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:
     total = precision + recall
     f1 = np.divide(2 * precision * recall, total, out=np.zeros(len(hits)), where=total > 0)
     return {"precision": precision, "recall": recall, "F1": f1, "rows": true}
-
-
-def class_table(classes: list[str], counts: np.ndarray) -> Table:
-    table = Table(title="by class")
-    columns = by_class(counts)
-    for heading in ("class", *columns):
-        table.add_column(heading, justify="right")
-    for index, name in enumerate(classes):
-        cells = [f"{columns[key][index]:.3f}" for key in ("precision", "recall", "F1")]
-        table.add_row(name, *cells, str(columns["rows"][index]))
-    return table
-
-
-def confusion_table(classes: list[str], counts: np.ndarray) -> Table:
-    table = Table(title="confusion: rows are the true class, columns the predicted one")
-    for heading in ("", *classes):
-        table.add_column(heading, justify="right")
-    for name, row in zip(classes, counts, strict=True):
-        table.add_row(name, *(str(count) for count in row))
-    return table
 
 
 def plain(value: Any) -> Any:

@@ -2,66 +2,49 @@
 
 import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from fracdnn.cli.messages import fail
+from fracdnn.cli.ranks import check_timeout
+from fracdnn.cli.settings import KINDS, Names, Settings, parameters_of
 from fracdnn.columns.words import nearest
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.parameters import AUTO
 from fracdnn.tabular.encodings import checked_encoding
+from fracdnn.tabular.memory import bytes_of
 
-# The command's own options, and what a TOML file may hold for them.
-OWN_KINDS: dict[str, tuple[type, ...]] = {
-    "target": (str,),
-    "task": (str,),
-    "test_fraction": (float, int),
-    "drop": (list,),
-    "keep": (list,),
-    "categorical": (list,),
-    "search": (bool,),
-    "jobs": (int,),
-    "start_over": (bool,),
-    "memory_limit": (str, int, float),
-    "timeout": (float, int),
-    "encoding": (str,),
-}
+TASKS = ("auto", "classification", "regression")
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
     "random_state": "0",
     "checkpoint": "with --run model.ckpt in its folder, else none",
     "checkpoint_every": "with --run a twentieth of --max-iter, 50 at most, else 50",
 }
-# `verbose` is what --quiet is for.
-_LEFT_OUT = ("verbose",)
+_ESTIMATORS = (FractionalClassifier, FractionalRegressor)
+# What the command line takes for a rule of theirs, and a TOML file for an option of a type.
+_KINDS: dict[Any, type] = {"boolean": bool, "random_state": int, Integral: int, Real: float}
+_TOML: dict[Any, tuple[type, ...]] = {float: (float, int), Names: (list,), str | None: (str, int, float)}
 
 
-def estimator_parameters() -> dict[str, inspect.Parameter]:
+def estimator_options() -> list[inspect.Parameter]:
     """A parameter of the command for each parameter of the estimators, None where it is not given."""
-    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-
-    found = {}
-    every = FractionalClassifier._parameter_constraints | FractionalRegressor._parameter_constraints
-    for name, constraints in every.items():
-        if name not in _LEFT_OUT:
-            annotation = _annotation(name, constraints)
-            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-    return found
+    every = {name: rules for each in _ESTIMATORS for name, rules in each._parameter_constraints.items()}
+    del every["verbose"]  # which --quiet is for
+    return parameters_of({name: _annotation(name, constraints) for name, constraints in every.items()})
 
 
 def _annotation(name: str, constraints: list[Any]) -> Any:
-    from fracdnn.estimators.parameters import AUTO
-
-    kind = _kind(constraints)
-    flag = f"--{name.replace('_', '-')}"
-    options: dict[str, Any] = {
-        "help": _help(name, constraints),
-        "rich_help_panel": "Network and training",
-        "show_default": False,
-    }
+    kinds = (_KINDS.get(getattr(rule, "type", rule)) for rule in constraints)
+    kind, flag = next(filter(None, kinds), str), f"--{name.replace('_', '-')}"
+    options: dict[str, Any] = {"rich_help_panel": "Network and training", "show_default": False}
+    options["help"] = _help(name, constraints)
     if kind is bool:
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", **options)]
     words = [word for word, rule in (("none", None), ("auto", AUTO)) if rule in constraints]
@@ -73,56 +56,25 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
-def _kind(constraints: list[Any]) -> type:
-    for constraint in constraints:
-        if constraint == "boolean":
-            return bool
-        if constraint == "random_state" or getattr(constraint, "type", None) is Integral:
-            return int
-        if getattr(constraint, "type", None) is Real:
-            return float
-    return str
-
-
 def _help(name: str, constraints: list[Any]) -> str:
     """What it is for, what is allowed, and the default."""
-    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-
-    rules = [rule for rule in map(_rule, constraints) if rule]
-    meanings = FractionalRegressor._parameter_meanings | FractionalClassifier._parameter_meanings
-    meaning = meanings[name].replace("`", "")
-    return f"{meaning} {f'{rules[0]}; ' if rules else ''}{_default(name)} by default."
+    estimator = next(each for each in _ESTIMATORS if name in each._parameter_meanings)
+    rule = next((f"{rule}; " for rule in map(_rule, constraints) if rule), "")
+    default = DEFAULTS.get(name) or str(getattr(estimator(), name))
+    default = {"True": "yes", "False": "no", "None": "none"}.get(default, default)
+    return f"{estimator._parameter_meanings[name].replace('`', '')} {rule}{default} by default."
 
 
 def _rule(constraint: Any) -> str:
-    from sklearn.utils._param_validation import Interval, StrOptions
+    from sklearn.utils._param_validation import Interval, StrOptions  # which may be missing, as the estimators say
 
-    from fracdnn.estimators.parameters import AUTO
-
-    if constraint == AUTO:  # of which the meaning tells
-        return ""
-    if isinstance(constraint, StrOptions):
+    if isinstance(constraint, StrOptions) and constraint != AUTO:  # of which the meaning tells
         return f"One of {', '.join(sorted(constraint.options))}"
     if not isinstance(constraint, Interval):
         return ""
     left, right, closed = constraint.left, constraint.right, constraint.closed
     low = f"{'At least' if closed in ('left', 'both') else 'Above'} {left}"
     return low if right is None else f"{low}, {'at most' if closed in ('right', 'both') else 'below'} {right}"
-
-
-def _default(name: str) -> str:
-    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-
-    if name in DEFAULTS:
-        return DEFAULTS[name]
-    kinds = (inspect.signature(kind).parameters for kind in (FractionalClassifier, FractionalRegressor))
-    return _shown(next(kind[name].default for kind in kinds if name in kind))
-
-
-def _shown(default: Any) -> str:
-    if isinstance(default, bool):
-        return "yes" if default else "no"
-    return "none" if default is None else str(default)
 
 
 def _number_or(kind: type, words: list[str]) -> Callable[[str], Any]:
@@ -150,14 +102,21 @@ def _shape(text: str) -> Any:
     return tuple(int(part) for part in parts)
 
 
-def check_encoding(name: str) -> None:
-    try:
-        checked_encoding(name)
-    except InvalidArgumentError as error:
-        raise typer.BadParameter(str(error), param_hint="--encoding") from None
+def settings_of(given: dict[str, Any], config: Path | None) -> Settings:
+    """The options given to `fracdnn train`, and those of its TOML file that are not, checked."""
+    settings = {} if config is None else _read_config(config, list(given))
+    for name, value in given.items():
+        if value is not None and value != []:
+            settings[name] = None if value == "none" and name not in KINDS else value
+    if "target" not in settings:
+        raise typer.BadParameter("pass --target COLUMN: the column to predict", param_hint="--target")
+    own = {name: settings.pop(name) for name in KINDS if name in settings}
+    found = Settings(**own, parameters=settings)
+    _check(found)
+    return found
 
 
-def read_config(path: Path, names: list[str]) -> dict[str, Any]:
+def _read_config(path: Path, names: list[str]) -> dict[str, Any]:
     """The settings of a TOML file; a key that is no option is an error."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -167,22 +126,55 @@ def read_config(path: Path, names: list[str]) -> dict[str, Any]:
     for key, value in settings.items():
         if key not in names:
             fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(key, names)}; see --help")
-        kinds = OWN_KINDS.get(key)
+        if key not in KINDS:
+            settings[key] = None if value == "none" else value
+            if key == "grid_shape" and isinstance(value, str):
+                settings[key] = _shape(value)
+            continue
+        kinds = _TOML.get(KINDS[key], (KINDS[key],))
         if kinds == (list,) and isinstance(value, str):
             settings[key] = [value]
-        elif kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+        elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             fail(f"{path} must hold a {kinds[0].__name__} for {key}, got {value!r}; correct it")
-        elif not kinds and value == "none":
-            settings[key] = None
-        elif key == "grid_shape" and isinstance(value, str):
-            settings[key] = _shape(value)
     return settings
 
 
-def chosen(given: dict[str, Any]) -> dict[str, Any]:
-    """Those that were given, with the word none for an estimator's parameter as Python has it."""
-    return {
-        name: None if value == "none" and name not in OWN_KINDS else value
-        for name, value in given.items()
-        if value is not None
-    }
+def _check(settings: Settings) -> None:
+    if settings.task not in TASKS:
+        raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
+    if not 0 <= settings.test_fraction < 1:
+        raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
+    both = [name for name in settings.keep if name in settings.drop]
+    if both:
+        raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
+    if settings.start_over and settings.parameters.get("resume"):
+        raise typer.BadParameter("must go without --resume, got both; leave one out", param_hint="--start-over")
+    if settings.jobs == 0:
+        raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
+    check_timeout(settings.timeout)
+    with _told_of("--memory-limit"):
+        bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
+    check_encoding(settings.encoding)
+    device = str(settings.parameters.get("device", "auto"))
+    with _told_of("--device"):
+        torch.empty(0, device="cpu" if device == "auto" else device)
+    for kind in _ESTIMATORS:  # the task is not known yet
+        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_constraints}
+        try:
+            kind(**known)._validate_params()
+        except ValueError as error:
+            raise typer.BadParameter(str(error).replace(f" of {kind.__name__}", "")) from None
+
+
+@contextmanager
+def _told_of(option: str) -> Iterator[None]:
+    """What a check raises, as an error of the option."""
+    try:
+        yield
+    except (ValueError, RuntimeError, AssertionError) as error:
+        raise typer.BadParameter(str(error).splitlines()[0], param_hint=option) from None
+
+
+def check_encoding(name: str) -> None:
+    with _told_of("--encoding"):
+        checked_encoding(name)

@@ -3,8 +3,9 @@
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from queue import Full, Queue
@@ -13,30 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from fracdnn.cli.messages import fail, say, written
-from fracdnn.cli.metrics import (
-    ClassScores,
-    ValueScores,
-    by_class,
-    class_table,
-    confusion_table,
-    new_scores,
-    plain,
-    shown,
-)
+from fracdnn.cli.messages import fail, say, show_table, written
+from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, plain, shown
 from fracdnn.cli.options import check_encoding
-from fracdnn.cli.outputs import check_output
 from fracdnn.cli.ranks import check_ranks, process_group
+from fracdnn.cli.runs import check_output
+from fracdnn.cli.settings import ENCODING
 from fracdnn.columns.column import Categories, Column, Dates, Numbers
+from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.words import check_columns, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
-from fracdnn.nn.architecture import Architecture
 from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
 from fracdnn.tabular.reading import ENDINGS, read_table
 from fracdnn.tabular.rounds import in_order, parts_here
@@ -67,53 +57,56 @@ def table_model(path: Path) -> TableModel:
     return found
 
 
-def predict(
-    path: Path,
-    source: str,
-    out: str,
-    *,
-    keep: list[str],
-    new_categories: str,
-    encoding: str,
-    timeout: float | None,
-    quiet: bool,
-) -> None:
-    """One process, or those that torchrun started: each reads its share of the table, the first one writes."""
-    check_encoding(encoding)
-    with process_group(timeout) as ranks, ranks.interrupts_noted():
-        model = _model_of_all(ranks, path, source)
+@dataclass(frozen=True)
+class Reading:
+    """A model's file, and a table to be read by one process or by those that torchrun started, each its share."""
+
+    path: Path
+    source: str
+    new_categories: str
+    encoding: str
+    timeout: float
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Ranks, TableModel]]:
+        if self.new_categories not in ("error", "ignore"):
+            raise typer.BadParameter(
+                f"must be error or ignore, got {self.new_categories!r}", param_hint="--new-categories"
+            )
+        check_encoding(self.encoding)
+        with process_group(self.timeout) as ranks, ranks.interrupts_noted():
+            with ranks.together("loading the model"):
+                model = table_model(self.path)
+                check_ranks(self.source, ranks)
+                content = self.path.read_bytes()
+            ranks.check_same(model=content)
+            yield ranks, model
+
+    def features(self, model: TableModel, part: "pl.DataFrame", first_row: int) -> Encoded:
+        return model.features(part, new_categories=self.new_categories, first_row=first_row)
+
+
+def predict(reading: Reading, out: str, keep: list[str]) -> None:
+    """The first process writes."""
+    with reading.opened() as (ranks, model):
         with ranks.together("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
-            check_output("--out", out, path, source)
-        ranks.check_same(options=repr((out, keep, new_categories, encoding)))
-        made = in_order(ranks, _predictions(ranks, model, source, keep, new_categories, encoding))
+            check_output("--out", out, reading.path, reading.source)
+        ranks.check_same(options=repr((out, keep, reading.new_categories, reading.encoding)))
+        made = in_order(ranks, _predictions(reading, ranks, model, keep))
         with ranks.together("writing predictions"), closing(made) as parts:
             if not ranks.is_first:
                 for _ in parts:
                     pass  # the first rank has them
             elif out == "-":
-                _print(parts)
+                for text in _texts(parts, ","):
+                    sys.stdout.buffer.write(text)
+                    sys.stdout.buffer.flush()
             else:
                 with written(Path(out)):
                     rows = _write(Path(out), parts)
-                say(f"{rows:,} predictions: {out}", quiet)
-
-
-def _model_of_all(ranks: Ranks, path: Path, source: str) -> TableModel:
-    """The model, for a table that all ranks can read."""
-    with ranks.together("loading the model"):
-        model = table_model(path)
-        check_ranks(source, ranks)
-        content = path.read_bytes()
-    ranks.check_same(model=content)
-    return model
-
-
-def _print(parts: "Iterator[pl.DataFrame]") -> None:
-    for text in _texts(parts, ","):
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
+                say(f"{rows:,} predictions: {out}")
 
 
 def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
@@ -122,38 +115,32 @@ def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
         yield part.write_csv(include_header=number == 0, separator=separator).encode()
 
 
-def _predictions(
-    ranks: Ranks, model: TableModel, source: str, keep: list[str], new_categories: str, encoding: str
-) -> "Iterator[pl.DataFrame | None]":
-    """For each round the predictions of what is here."""
+def _predictions(reading: Reading, ranks: Ranks, model: TableModel, keep: list[str]) -> "Iterator[pl.DataFrame | None]":
+    """For each round the predictions of what is here: kept columns, the prediction, the probability of each class."""
     import polars as pl
 
-    made = ["prediction", *(f"probability_{name}" for name in getattr(model.estimator, "classes_", ()))]
+    classes = model.estimator.classes_ if model.is_classifier else ()
+    made = ["prediction", *(f"probability_{name}" for name in classes)]
     for name in keep:
         if name in made:
             raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
+
+    def predicted(part: "pl.DataFrame", first_row: int) -> "pl.DataFrame":
+        check_columns(keep, part.columns)
+        X = reading.features(model, part, first_row)
+        if not model.is_classifier:
+            answers = [model.estimator.predict(X)]
+        else:
+            probabilities = model.estimator.predict_proba(X)
+            answers = [classes[probabilities.argmax(1)], *probabilities.T]
+        return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
+
     numbers = [name for name in model.encoding.number_names if name not in keep]
-    for parts in parts_here(ranks, source, numbers, lambda frame: frame, encoding):
+    for parts in parts_here(ranks, reading.source, numbers, lambda frame: frame, reading.encoding):
         with ranks.together("predicting"):
-            found = [_predicted(model, part, keep, new_categories, first_row) for part, first_row in parts]
+            found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
         yield frame
-
-
-def _predicted(
-    model: TableModel, part: "pl.DataFrame", keep: list[str], new_categories: str, first_row: int
-) -> "pl.DataFrame":
-    """Kept columns, the prediction, and the probability of each class."""
-    import polars as pl
-
-    check_columns(keep, part.columns)
-    X = model.features(part, new_categories=new_categories, first_row=first_row)
-    columns: dict[str, Any] = {name: part[name] for name in keep}
-    if not model.is_classifier:
-        return pl.DataFrame(columns | {"prediction": model.estimator.predict(X)})
-    probabilities, classes = model.estimator.predict_proba(X), model.estimator.classes_
-    columns["prediction"] = classes[probabilities.argmax(1)]
-    return pl.DataFrame(columns | {f"probability_{name}": probabilities[:, k] for k, name in enumerate(classes)})
 
 
 def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
@@ -181,50 +168,43 @@ def _sink(path: Path, parts: "Iterator[pl.DataFrame]") -> None:
 
     first = next(parts)
     handed: Queue[pl.DataFrame | None] = Queue(1)
-    # Nothing is asked of the source but all of its rows.
-    source = register_io_source(lambda *asked: _taken(handed), schema=first.schema)
+
+    def taken(*asked: Any) -> "Iterator[pl.DataFrame]":  # for nothing but all of the rows
+        while (part := handed.get()) is not None:
+            yield part
+
+    source = register_io_source(taken, schema=first.schema)
     with ThreadPoolExecutor(1) as thread:
         written = thread.submit(source.sink_parquet, path, maintain_order=True)
+
+        def hand(part: "pl.DataFrame | None") -> None:
+            """Wait until it is taken, unless the writer has failed."""
+            while not written.done():
+                with suppress(Full):
+                    handed.put(part, timeout=0.1)
+                    return
+
         try:
             for part in chain([first], parts):
-                _hand(part, handed, written)
+                hand(part)
         finally:
-            _hand(None, handed, written)  # the end, of the file or of the thread
+            hand(None)  # the end, of the file or of the thread
         try:
             written.result()
         except PolarsError as error:
             raise os_error(error, path) or error from None
 
 
-def _taken(handed: "Queue[pl.DataFrame | None]") -> "Iterator[pl.DataFrame]":
-    while (part := handed.get()) is not None:
-        yield part
-
-
-def _hand(part: "pl.DataFrame | None", to: "Queue[pl.DataFrame | None]", taker: Future) -> None:
-    """Wait until it is taken, unless the taker has failed."""
-    while not taker.done():
-        with suppress(Full):
-            to.put(part, timeout=0.1)
-            return
-
-
-def evaluate(
-    path: Path, source: str, *, new_categories: str, encoding: str, timeout: float | None, as_json: bool, quiet: bool
-) -> None:
-    """One process, or those that torchrun started, each with its share of the table; the first one talks."""
-    check_encoding(encoding)
-    with process_group(timeout) as ranks, ranks.interrupts_noted():
-        model = _model_of_all(ranks, path, source)
-        ranks.check_same(options=repr((new_categories, encoding)))
-        scores = _scored(ranks, model, source, new_categories, encoding, quiet)
+def evaluate(reading: Reading, *, as_json: bool) -> None:
+    """The first process talks."""
+    with reading.opened() as (ranks, model):
+        ranks.check_same(options=repr((reading.new_categories, reading.encoding)))
+        scores = _scored(reading, ranks, model)
         if ranks.is_first:
             _tell_scores(model, scores, as_json)
 
 
-def _scored(
-    ranks: Ranks, model: TableModel, source: str, new_categories: str, encoding: str, quiet: bool
-) -> ClassScores | ValueScores:
+def _scored(reading: Reading, ranks: Ranks, model: TableModel) -> Scores:
     scores, n_missing = new_scores(model), 0
 
     def with_target(part: "pl.DataFrame") -> "pl.DataFrame":
@@ -234,45 +214,48 @@ def _scored(
         n_missing += part.height - int(known.sum())
         return part.filter(known)
 
-    for parts in parts_here(ranks, source, [], with_target, encoding):
+    for parts in parts_here(ranks, reading.source, [], with_target, reading.encoding):
         with ranks.together("predicting"):
             for part, first_row in parts:
                 if part.height:
-                    values = target_column(part, model.target)
-                    y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
-                    scores.add(model.features(part, new_categories=new_categories, first_row=first_row), y)
+                    y = _true_answers(model, target_column(part, model.target))
+                    scores.add(reading.features(model, part, first_row), y)
     scores.add_up(ranks)
     n_missing = int(ranks.sum(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
     if n_missing:
-        say(f"{n_missing:,} rows are left out: their target is missing", quiet)
+        say(f"{n_missing:,} rows are left out: their target is missing")
     return scores
 
 
-def _tell_scores(model: TableModel, scores: ClassScores | ValueScores, as_json: bool) -> None:
+def _tell_scores(model: TableModel, scores: Scores, as_json: bool) -> None:
     document: dict[str, Any] = {"rows": scores.rows, **scores.found()}
-    if isinstance(scores, ClassScores):
-        document["classes"] = plain(model.estimator.classes_)
-        document["by_class"] = {name: plain(column) for name, column in by_class(scores.counts).items()}
-        document["confusion"] = plain(scores.counts)
-        words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
-        words["ECE"] = "expected calibration error (ECE)"
-        lines = [f"{shown_as}: {document[name]:.4f}" for name, shown_as in words.items()]
-    else:
+    if not isinstance(scores, ClassScores):
         lines = [f"{name}: {shown(value)}" for name, value in scores.found().items()]
-    if as_json:
-        typer.echo(json.dumps(document))
+        typer.echo(json.dumps(document) if as_json else "\n".join([f"rows: {scores.rows:,}", *lines]))
         return
-    typer.echo("\n".join([f"rows: {scores.rows:,}", *lines]))
-    if isinstance(scores, ClassScores):
-        console, names = Console(markup=False), [str(name) for name in model.estimator.classes_]
-        console.print(class_table(names, scores.counts))
-        console.print(confusion_table(names, scores.counts))
+    columns, counts = by_class(scores.counts), scores.counts
+    if as_json:
+        document["classes"] = plain(model.estimator.classes_)
+        document["by_class"] = {name: plain(column) for name, column in columns.items()}
+        typer.echo(json.dumps({**document, "confusion": plain(counts)}))
+        return
+    words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
+    words["ECE"] = "expected calibration error (ECE)"
+    typer.echo("\n".join([f"rows: {scores.rows:,}", *(f"{word}: {document[key]:.4f}" for key, word in words.items())]))
+    names = [str(name) for name in model.estimator.classes_]
+    shares = zip(*(columns[key] for key in ("precision", "recall", "F1")), columns["rows"], strict=True)
+    rows = ([name, *(f"{each:.3f}" for each in found), str(n)] for name, (*found, n) in zip(names, shares, strict=True))
+    show_table("by class", ["class", *columns], rows)
+    rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
+    show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
 
 
-def _labels(model: TableModel, values: "pl.Series") -> np.ndarray:
-    """The true classes as the model has them; a class it has never seen is an error."""
+def _true_answers(model: TableModel, values: "pl.Series") -> np.ndarray:
+    """The true values, or the classes as the model has them; a class it has never seen is an error."""
+    if not model.is_classifier:
+        return target_values(values, "regression")
     classes = model.estimator.classes_
     if classes.dtype.kind == "U" and values.dtype == str and values.is_in(classes.tolist()).all():
         return values.to_numpy().astype(str)  # as they are, also where all of this part look like numbers
@@ -305,10 +288,12 @@ def info(path: Path, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(document))
         return
-    shape, learned = estimator.network_.architecture, estimator.network_.options["learn_order"]
+    shape, learned, grid = estimator.network_.architecture, estimator.network_.options["learn_order"], ""
+    if shape.grid_shape is not None:
+        grid = f", {shape.stencil} stencils on a grid of {shape.grid_shape[0]} x {shape.grid_shape[1]}"
     lines = {
         "model": f"{document['estimator']} for {model.target!r}",
-        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}{_on_grid(shape)}",
+        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}{grid}",
         "members": str(len(estimator.members_)),
         "order": f"{estimator.order_:g}" + (" (learned)" if learned else ""),
         "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",
@@ -324,18 +309,8 @@ def info(path: Path, *, as_json: bool) -> None:
     lines["versions"] = ", ".join(f"{name} {number}" for name, number in model.details.get("versions", {}).items())
     for name, text in lines.items():
         typer.echo(f"{name}: {text}")
-    table = Table(title="columns it expects, in any order")
-    for heading in ("column", "kind", "values"):
-        table.add_column(heading)
-    for column in model.encoding.columns:
-        table.add_row(column.name, column.kind, _column_values(column))
-    Console(markup=False).print(table)
-
-
-def _on_grid(shape: Architecture) -> str:
-    if shape.grid_shape is None:
-        return ""
-    return f", {shape.stencil} stencils on a grid of {shape.grid_shape[0]} x {shape.grid_shape[1]}"
+    rows = ([column.name, column.kind, _column_values(column)] for column in model.encoding.columns)
+    show_table("columns it expects, in any order", ("column", "kind", "values"), rows, justify="left")
 
 
 def _column_values(column: Column) -> str:
@@ -346,7 +321,7 @@ def _column_values(column: Column) -> str:
     return f"median {column.median:g}" if isinstance(column, Numbers) else column.why
 
 
-def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool) -> None:
+def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
@@ -356,9 +331,8 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
     check_output("--out", out, path, source)
-    features, values, _ = split_target(read_table(source, encoding if data else UTF_8), model.target)
-    y = _labels(model, values) if model.is_classifier else target_values(values, "regression")
-    X = model.features(features, new_categories="ignore")
+    features, values, _ = split_target(read_table(source, encoding if data else ENCODING), model.target)
+    X, y = model.features(features, new_categories="ignore"), _true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
     n_columns = len(model.encoding.columns)
     with written(out):
@@ -372,4 +346,4 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, quiet: bool
             left_out=model.details.get("left_out", {}),
             trained_with=model.details.get("versions"),
         )
-    say(f"report: {out}", quiet)
+    say(f"report: {out}")

@@ -17,18 +17,15 @@ from fracdnn.cli.messages import fail, mute
 from fracdnn.exceptions import RankError
 from fracdnn.training.together import Ranks, ranks_here
 
-# Seconds to wait for another process.
-TIMEOUT = 1800.0
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def process_group(timeout: float | None = None) -> Iterator[Ranks]:
+def process_group(timeout: float) -> Iterator[Ranks]:
     """The ranks of torchrun's environment, without it one process; only the first one talks to people.
 
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
     """
-    timeout = TIMEOUT if timeout is None else timeout
     check_timeout(timeout)
     if not all(name in os.environ for name in _TORCHRUN) or int(os.environ["WORLD_SIZE"]) < 2:
         yield ranks_here()

@@ -1,7 +1,6 @@
 """What `fracdnn train` leaves behind: a model file, a summary, in the folder of a run the rows held out."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import typer
 
 from fracdnn.cli.messages import written
 from fracdnn.cli.metrics import shown
+from fracdnn.cli.runs import HELD_OUT, Places, place_for
 from fracdnn.columns.cells import has_no_text, parsed
 from fracdnn.columns.words import listed
 from fracdnn.files import write_whole
@@ -18,44 +18,26 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-MODEL, HELD_OUT = "model.fracdnn", "held-out.csv"
-
-
 def write_results(
-    model: TableModel,
-    test_table: "pl.DataFrame",
-    y_test: np.ndarray,
-    *,
-    out: Path | None,
-    run: Path | None,
-    interrupted: bool,
-    remedy: str,
+    model: TableModel, held_out: "tuple[pl.DataFrame, np.ndarray]", places: Places, interrupted: bool, remedy: str
 ) -> dict[str, str]:
     """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`).
 
     The model comes last: where it is, all is there. `remedy` is what to do where the disk is full.
     """
-    paths = {}
+    paths, run = {}, places.run
     if run is not None and not (interrupted and (run / HELD_OUT).exists()):  # those of the model that is kept
         with written(run, remedy):
-            write_whole(run / HELD_OUT, _held_out(model, test_table, y_test).write_csv)
-    for path in (out, None if run is None else run / MODEL):
-        if path is not None:
-            place = place_for(path, interrupted)
-            with written(path, remedy):
-                paths["model"] = str(model.save(place))
-            if place != path:
-                paths["kept"] = str(path)
+            write_whole(run / HELD_OUT, _held_out(model, *held_out).write_csv)
+    for path in places.models:
+        place = place_for(path, interrupted)
+        with written(path, remedy):
+            paths["model"] = str(model.save(place))
+        if place != path:
+            paths["kept"] = str(path)
     if run is not None:
         paths["run"] = str(run)
     return paths
-
-
-def place_for(path: Path, interrupted: bool) -> Path:
-    """Where to write a model: beside one that is there, NAME.interrupted.fracdnn, unless the training was finished."""
-    if interrupted and path.is_file():
-        return path.with_name(f"{path.stem}.interrupted{path.suffix}")
-    return path
 
 
 def _held_out(model: TableModel, test_table: "pl.DataFrame", y_test: np.ndarray) -> "pl.DataFrame":
@@ -63,11 +45,8 @@ def _held_out(model: TableModel, test_table: "pl.DataFrame", y_test: np.ndarray)
     import polars as pl
 
     numbers = model.encoding.number_names
-    columns = [
-        _readable(column) if column.name in numbers else column
-        for column in test_table
-        if not has_no_text(column.dtype)
-    ]
+    kept = [column for column in test_table if not has_no_text(column.dtype)]
+    columns = [_readable(column) if column.name in numbers else column for column in kept]
     target = pl.Series(model.target, y_test)
     if target.dtype.is_float() and bool(((target == target.round()) & (target.abs() < 2**53)).all()):
         target = target.cast(pl.Int64)

@@ -1,24 +1,24 @@
-"""The places of a training: none of them is read, one training at a time, and what is there is not lost by mistake."""
+"""The places of a command: nothing it reads is written, one training at a time, and no checkpoint lost by mistake."""
 
 import hashlib
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from stat import S_ISREG
+from typing import Any
 
-from fracdnn.cli.checkpoints import files_of
 from fracdnn.cli.messages import fail, say, written
-from fracdnn.cli.outputs import check_output
-from fracdnn.cli.results import HELD_OUT, MODEL, place_for
+from fracdnn.container import checked, read_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.reading import files_of as files_of_table
 
-LOCK = "train.lock"
+MODEL, HELD_OUT, LOCK = "model.fracdnn", "held-out.csv", "train.lock"
 # How a training ended that is to go on.
 UNFINISHED = ("interrupted", "time limit")
 
@@ -48,6 +48,69 @@ class Places:
             fail(f"--checkpoint must be another file than the model, got {checkpoint} for both; pass another place")
 
 
+def check_output(option: str, out: str | Path, *sources: str | Path | None) -> None:
+    """Refuse an output that is a source, by another path, a link or in other case, or lies in a folder of parts.
+
+    A source is a file or a folder with the parts of a table; "-" is standard input, and as output standard output.
+    """
+    written = _status(out, 1)
+    for source in (each for each in sources if each is not None):
+        is_folder = source != "-" and Path(source).is_dir()
+        files = [each for each in Path(source).iterdir() if each.is_file()] if is_folder else [source]
+        for file in files:
+            read = _status(file, 0)
+            if written and read and S_ISREG(written.st_mode) and os.path.samestat(written, read):
+                what = "what is read from standard input" if file == "-" else str(file)
+                fail(f"{option} must be no file that is read, got {out}, which is {what}; pass another place")
+        if is_folder and out != "-" and _would_be_part(Path(out), Path(source)):
+            fail(f"{option} must lie outside of the table's folder {source}, got {out}; pass another place")
+
+
+def _status(path: str | Path, number: int) -> os.stat_result | None:
+    """Of a file, or of standard input (0) or output (1) where it is one."""
+    try:
+        return os.fstat(number) if path == "-" else Path(path).stat()
+    except OSError:  # it is not there, or closed
+        return None
+
+
+def _would_be_part(out: Path, folder: Path) -> bool:
+    """Whether a reader of the folder would meet it: all but names that begin with . or _."""
+    path = out.resolve()
+    for inner, outer in zip((path, *path.parents), path.parents, strict=False):
+        if outer.exists() and outer.samefile(folder):
+            return not inner.name.startswith((".", "_"))
+    return False
+
+
+def place_for(path: Path, interrupted: bool) -> Path:
+    """Where to write a model: beside one that is there, NAME.interrupted.fracdnn, unless the training was finished."""
+    if interrupted and path.is_file():
+        return path.with_name(f"{path.stem}.interrupted{path.suffix}")
+    return path
+
+
+def choose_checkpoint(parameters: dict[str, Any], out: Path | None, run: Path | None) -> Path | None:
+    """Put one beside the model into the estimator's parameters: for a run always, else where it is asked for.
+
+    Returns its path if it is ours to remove.
+    """
+    requested = run is not None or "checkpoint_every" in parameters or parameters.get("resume")
+    if "checkpoint" in parameters or not requested:
+        return None
+    path = run / "model.ckpt" if run is not None else out.with_suffix(".ckpt") if out is not None else None
+    if path is not None:
+        parameters["checkpoint"] = str(path)
+    return path
+
+
+def files_of(path: Path) -> list[Path]:
+    """Those there are: one for all members, or NAME, NAME.2, … for members that were trained one after the other."""
+    pattern = re.compile(re.escape(path.name) + r"\.(\d+)")
+    others = {int(found[1]): each for each in path.parent.glob("*") if (found := pattern.fullmatch(each.name))}
+    return [*([path] if path.exists() else []), *(others[number] for number in sorted(others))]
+
+
 def check_checkpoint(path: Path | None, *, resume: bool, start_over: bool) -> None:
     """One that is there is only gone on from or, with `start_over`, discarded."""
     files = [] if path is None else files_of(path)
@@ -58,6 +121,24 @@ def check_checkpoint(path: Path | None, *, resume: bool, start_over: bool) -> No
         )
     for file in files if start_over else ():
         file.unlink(missing_ok=True)
+
+
+def say_resumed(estimator: Any) -> None:
+    """Whether there is something to go on from, and from where."""
+    if not estimator.resume:
+        return
+    path = estimator.checkpoint and Path(estimator.checkpoint)
+    files = files_of(path) if path else []
+    if not files:
+        why = f"there is no {path}" if path else "--checkpoint is none"
+        say(f"--resume finds nothing to go on from: {why}; training begins anew")
+        return
+    last = files[-1]
+    document = read_document(last, "checkpoint")
+    with checked(last, "checkpoint"):
+        done = max(len(each["history"]["records"]) for each in document.get("members", [document]))
+    member = "" if last == path else f" of member {last.suffix[1:]}"
+    say(f"--resume goes on after iteration {done}{member}: {last}")
 
 
 def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -103,13 +184,22 @@ def locked(run: Path) -> Iterator[None]:
     with written(run):
         run.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(run):
-            _take_over(lock, mine["host"])
+            holder = _holder(lock)
+            if holder and holder.get("host") == mine["host"] and not _is_alive(holder):
+                gone = f"the lock of process {holder['pid']}, which is gone, is taken over: {lock}"
+                say(gone, always=True)
+                lock.unlink(missing_ok=True)
             try:
-                number = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+                with lock.open("x", encoding="utf-8") as file:
+                    json.dump(mine, file)
             except FileExistsError:
-                _refuse(lock, mine["host"])
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                json.dump(mine, file)
+                holder = _holder(lock) or {}
+                who = f"process {holder.get('pid', '?')} on {holder.get('host', 'an unknown host')}"
+                gone = "" if holder.get("host") == mine["host"] else f", or if it is gone, remove {lock}"
+                fail(
+                    f"{run} must be of one training at a time, got that of {who}; wait for it{gone}, or pass "
+                    f"another --run"
+                )
     try:
         yield
     finally:
@@ -136,20 +226,6 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
     finally:
         if number is not None:
             os.close(number)
-
-
-def _take_over(lock: Path, host: Any) -> None:
-    holder = _holder(lock)
-    if holder is not None and holder.get("host") == host and not _is_alive(holder):
-        say(f"the lock of process {holder['pid']}, which is gone, is taken over: {lock}")
-        lock.unlink(missing_ok=True)
-
-
-def _refuse(lock: Path, host: Any) -> NoReturn:
-    holder = _holder(lock) or {}
-    who = f"process {holder.get('pid', '?')} on {holder.get('host', 'an unknown host')}"
-    remedy = "wait for it" if holder.get("host") == host else f"wait for it, or if it is gone, remove {lock}"
-    fail(f"{lock.parent} must be of one training at a time, got that of {who}; {remedy}, or pass another --run")
 
 
 def _holder(lock: Path) -> dict[str, Any] | None:

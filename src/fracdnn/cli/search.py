@@ -12,12 +12,11 @@ import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler, StratifiedKFold
 
-from fracdnn.cli.messages import fail, say
+from fracdnn.cli.messages import fail, is_quiet, say, show_table
 from fracdnn.estimators import raise_interrupts
 
 # What is tried, unless it is given; beside the settings that the estimator has already.
@@ -50,33 +49,32 @@ class Trial:
         return {**self.setting, "scores": [score if math.isfinite(score) else None for score in self.scores]}
 
 
-@dataclass(frozen=True)
-class Search:
-    """What was tried, the best first; whether Ctrl-C ended it."""
-
-    trials: list[Trial]
-    interrupted: bool
-
-
-def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs: int, seed: Any, quiet: bool) -> Search:
-    """Try settings by cross-validation, in so many processes, and show them.
+def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs: int) -> tuple[list[Trial], bool]:
+    """Try settings by cross-validation, in so many processes, and show them, the best first; whether Ctrl-C ended it.
 
     The parameters `fixed` stay as they are. Ctrl-C keeps the settings of which every fold is done.
     """
+    seed, score = estimator.random_state, "accuracy" if is_classifier(estimator) else "R2"
     settings = drawn_settings(estimator, fixed, seed)
-    folds = _folds(estimator, X, y, seed, quiet)
+    folds = _folds(estimator, X, y, seed)
     candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
     if candidate.n_members == "auto":  # one tells which setting is better; the chosen one has all members
         candidate.set_params(n_members=1)
     trials: list[Trial] = []
-    interrupted = False
-    score = "accuracy" if is_classifier(estimator) else "R2"
-    say(f"trying {len(settings)} settings, {len(folds)} folds each", quiet)
+    interrupted, best = False, ""
+    say(f"trying {len(settings)} settings, {len(folds)} folds each")
+    work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
+    scores = Parallel(n_jobs=jobs, return_as="generator")(work)
     try:
-        with _bar(len(settings) * len(folds), quiet) as show:
-            for trial in _tried(candidate, settings, X, y, folds, jobs, lambda: show(1, _best(trials, score))):
-                trials.append(trial)
-                show(0, _best(trials, score))
+        with _bar(len(settings) * len(folds)) as show:
+            for setting in settings:
+                found = []
+                for _ in folds:
+                    found.append(next(scores))
+                    show(1, best)
+                trials.append(Trial(setting, found))
+                best = f", best {score} {max(trial.mean for trial in trials):.4f} of {len(trials)} settings"
+                show(0, best)
     except KeyboardInterrupt:
         if not trials:
             raise
@@ -84,11 +82,11 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     trials.sort(key=lambda trial: -trial.mean)  # the earlier one where two are alike
     if trials[0].mean == -math.inf:
         fail("--search must reach one finite score, got none; scale the target, or pass a smaller --learning-rate-init")
-    Console(stderr=True, quiet=quiet).print(_table(trials, score))
+    _show(trials, score)
     if interrupted:
         done = f"{len(trials)} of {len(settings)} settings"
-        say(f"the search was interrupted after {done}; the best of them is trained now", quiet)
-    return Search(trials, interrupted)
+        say(f"the search was interrupted after {done}; the best of them is trained now")
+    return trials, interrupted
 
 
 def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Setting]:
@@ -105,7 +103,7 @@ def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Sett
     return [own, *({name: setting[name] for name in space} for setting in others)][:N_SETTINGS]
 
 
-def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any, quiet: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     kind = StratifiedKFold if is_classifier(estimator) else KFold
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -114,43 +112,18 @@ def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any, quiet: bool) -> lis
     except ValueError as error:
         fail(f"--search needs more rows, got {len(y)} ({error}); leave it out")
     for warning in caught:
-        say(f"warning: {warning.message}", quiet)
+        say(f"warning: {warning.message}")
     return folds
 
 
-def _best(trials: list[Trial], score: str) -> str:
-    return f", best {score} {max(trial.mean for trial in trials):.4f} of {len(trials)} settings" if trials else ""
-
-
 @contextmanager
-def _bar(total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
+def _bar(total: int) -> Iterator[Callable[[int, str], None]]:
     """A bar for so many fits on standard error; yields what is told how many more are done, and the best so far."""
     columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("fits{task.fields[found]}"))
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=is_quiet())
     with Progress(*columns, TimeRemainingColumn(compact=True), console=console) as progress:
         bar = progress.add_task("search", total=total, found="")
-
         yield lambda fits, found: progress.update(bar, advance=fits, found=found)
-
-
-def _tried(
-    candidate: Any,
-    settings: list[Setting],
-    X: Any,
-    y: np.ndarray,
-    folds: Sequence[Any],
-    jobs: int,
-    advance: Callable[[], None],
-) -> Iterator[Trial]:
-    """Each setting as soon as its folds are done, in their order."""
-    work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
-    scores = Parallel(n_jobs=jobs, return_as="generator")(work)
-    for setting in settings:
-        found = []
-        for _ in folds:
-            found.append(next(scores))
-            advance()
-        yield Trial(setting, found)
 
 
 def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
@@ -164,13 +137,12 @@ def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.nd
         return math.nan
 
 
-def _table(trials: list[Trial], score: str) -> Table:
-    table = Table(title=f"{len(trials)} settings by {FOLDS}-fold cross-validation")
-    for heading in ("", *trials[0].setting, score, "±"):
-        table.add_column(heading, justify="right")
+def _show(trials: list[Trial], score: str) -> None:
+    rows = []
     for place, trial in enumerate(trials, start=1):
-        values = [f"{value:g}" for value in trial.setting.values()]
-        finite = trial.mean > -math.inf
-        numbers = [f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}"] if finite else ["not finite", "-"]
-        table.add_row(str(place), *values, *numbers)
-    return table
+        numbers = (
+            [f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}"] if trial.mean > -math.inf else ["not finite", "-"]
+        )
+        rows.append([str(place), *(f"{value:g}" for value in trial.setting.values()), *numbers])
+    title, headings = f"{len(trials)} settings by {FOLDS}-fold cross-validation", ("", *trials[0].setting, score, "±")
+    show_table(title, headings, rows, stderr=True, quiet=is_quiet())

@@ -1,42 +1,61 @@
-"""The settings of `fracdnn train`, and what they must be."""
+"""The options of `fracdnn train` beside the estimators' parameters, each declared once: type, default, help."""
 
+import inspect
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
-import torch
 import typer
 
-from fracdnn.cli.options import check_encoding
-from fracdnn.cli.ranks import TIMEOUT, check_timeout
-from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.parameters import LOCAL_PARAMETERS
-from fracdnn.tabular.encodings import UTF_8
-from fracdnn.tabular.memory import bytes_of
-
-TASKS = ("auto", "classification", "regression")
+ENCODING = "utf-8"
+# Seconds to wait for another process.
+TIMEOUT = 1800.0
+Encoding = Annotated[
+    str,
+    typer.Option(
+        help="How a .csv or .tsv file is encoded, such as latin-1, cp1252 or utf-16; utf-8 by default.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.", show_default=False),
+]
+Names = list[str]
 
 
 @dataclass
 class Settings:
     """What `train` does beside the estimator's own parameters, which are in `parameters`."""
 
-    target: str
-    task: str = "auto"
-    test_fraction: float = 0.2
-    drop: list[str] = field(default_factory=list)
-    keep: list[str] = field(default_factory=list)
-    categorical: list[str] = field(default_factory=list)
-    search: bool = False
-    jobs: int = 1
-    memory_limit: str | float | None = None
-    encoding: str = UTF_8
-    timeout: float = TIMEOUT
+    target: Annotated[str, typer.Option(help="The column to predict.")]
+    task: Annotated[str, typer.Option(help="auto, classification or regression; auto looks at the target.")] = "auto"
+    test_fraction: Annotated[float, typer.Option(help="Rows held out to test the model; 0.2 by default.")] = 0.2
+    drop: Annotated[Names, typer.Option(help="A column to leave out; may be repeated.")] = field(default_factory=list)
+    keep: Annotated[
+        Names, typer.Option(help="A column to use, though it looks like row numbers or an id; repeatable.")
+    ] = field(default_factory=list)
+    categorical: Annotated[Names, typer.Option(help="A column of categories, though numbers.")] = field(
+        default_factory=list
+    )
+    search: Annotated[bool, typer.Option("--search", help="Try settings by cross-validation.")] = False
+    jobs: Annotated[int, typer.Option(help="Processes for --search; -1 for all cores.")] = 1
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default."),
+    ] = None
+    start_over: Annotated[
+        bool, typer.Option("--start-over", help="Discard the checkpoint of an earlier training; see --resume.")
+    ] = False
+    encoding: Encoding = ENCODING
+    timeout: Timeout = TIMEOUT
     parameters: dict[str, Any] = field(default_factory=dict)
-    start_over: bool = False
     spaces_checkpoints: bool = False
 
     def document(self) -> dict[str, Any]:
         """Those that say what is learned, with defaults."""
+        from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+        from fracdnn.estimators.parameters import LOCAL_PARAMETERS
+
         elsewhere = ("jobs", "memory_limit", "timeout", "parameters", "start_over", "spaces_checkpoints")
         own = {name: value for name, value in asdict(self).items() if name not in elsewhere}
         parameters = FractionalRegressor().get_params() | FractionalClassifier().get_params() | self.parameters
@@ -44,34 +63,16 @@ class Settings:
         return own | {name: value for name, value in parameters.items() if name not in local}
 
 
-def check_settings(settings: Settings) -> None:
-    if settings.task not in TASKS:
-        raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
-    if not 0 <= settings.test_fraction < 1:
-        raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
-    both = [name for name in settings.keep if name in settings.drop]
-    if both:
-        raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
-    if settings.memory_limit is not None:
-        try:
-            bytes_of(settings.memory_limit)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--memory-limit") from None
-    if settings.start_over and settings.parameters.get("resume"):
-        raise typer.BadParameter("must go without --resume, got both; leave one out", param_hint="--start-over")
-    if settings.jobs == 0:
-        raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    check_timeout(settings.timeout)
-    check_encoding(settings.encoding)
-    device = str(settings.parameters.get("device", "auto"))
-    if device != "auto":
-        try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
-            raise typer.BadParameter(str(error).splitlines()[0], param_hint="--device") from None
-    for kind in (FractionalClassifier, FractionalRegressor):  # the task is not known yet
-        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_constraints}
-        try:
-            kind(**known)._validate_params()
-        except ValueError as error:
-            raise typer.BadParameter(str(error).replace(f" of {kind.__name__}", "")) from None
+_HINTS = get_type_hints(Settings, include_extras=True)
+# The type of each of them.
+KINDS = {name: hint.__origin__ for name, hint in _HINTS.items() if hasattr(hint, "__metadata__")}
+
+
+def own_options() -> list[inspect.Parameter]:
+    """A parameter of the command for each of them, None where it is not given."""
+    return parameters_of({name: Annotated[kind | None, *_HINTS[name].__metadata__] for name, kind in KINDS.items()})
+
+
+def parameters_of(annotations: dict[str, Any]) -> list[inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, kind, default=None, annotation=each) for name, each in annotations.items()]

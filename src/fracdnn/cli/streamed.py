@@ -32,7 +32,7 @@ UNUSED = {
 }
 
 
-def is_too_large(source: str, limit: str | float | None, quiet: bool) -> bool:
+def is_too_large(source: str, limit: str | float | None) -> bool:
     """Whether a table has to be streamed: it would take more than the limit, by default half of what is free, of which
     each process on this machine has its share.
     """
@@ -42,17 +42,15 @@ def is_too_large(source: str, limit: str | float | None, quiet: bool) -> bool:
     needed, most = needed_bytes(source), free if limit is None else bytes_of(limit)
     if needed > most:
         taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
-        say(f"streaming: {source} {taken}", quiet)
+        say(f"streaming: {source} {taken}")
     return needed > most
 
 
 def examined(source: str, settings: Any, ranks: Ranks) -> ExaminedTable:
     with ranks.together("looking at the table"):
         if settings.search:
-            fail(
-                "--search must go with a table in memory, got one that is streamed; "
-                "leave it out, or raise --memory-limit"
-            )
+            instead = "got one that is streamed; leave it out, or raise --memory-limit"
+            fail(f"--search must go with a table in memory, {instead}")
         stream = TableStream.of(source, encoding=settings.encoding)
     parameters = FractionalClassifier().get_params() | settings.parameters
     seed = settings.parameters.get("random_state", 0)
@@ -71,12 +69,12 @@ def _holds_out(early_stopping: bool | str) -> bool:
     return early_stopping != "auto" and bool(early_stopping)
 
 
-def say_unused(parameters: dict[str, Any], quiet: bool) -> None:
+def say_unused(parameters: dict[str, Any]) -> None:
     """Of what is given for several members, bins or outliers, that a streamed table has none."""
     for name, (same, instead) in UNUSED.items():
         if name in parameters and parameters[name] not in same:
             flag = f"--{name.replace('_', '-')} {parameters[name]:g}"
-            say(f"{flag} is not used: a streamed table {instead}", quiet)
+            say(f"{flag} is not used: a streamed table {instead}")
 
 
 def fit(estimator: Any, table: ExaminedTable) -> None:
@@ -114,16 +112,11 @@ def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray
     frames, values, n = [], [], 0
     for place in range(len(table.stream.pieces)):
         for frame, _, y in table.parts(place, "test", whole=True) if n < most else ():
-            kept = [frame[name] if name in used else _as_text(frame[name]) for name in names]
+            texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
+            kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
             frames.append(pl.DataFrame(kept)[: most - n])
             values.append(y[: most - n])
             n += frames[-1].height
     if not frames:
         return pl.DataFrame({name: [] for name in table.encoding.names}), np.empty(0)
     return pl.concat(frames, how="vertical_relaxed"), np.concatenate(values)
-
-
-def _as_text(column: "pl.Series") -> "pl.Series":
-    import polars as pl
-
-    return column if has_no_text(column.dtype) else column.cast(pl.String)

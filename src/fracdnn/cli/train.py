@@ -13,20 +13,30 @@ import torch
 import typer
 
 from fracdnn.cli import streamed
-from fracdnn.cli.checkpoints import choose_checkpoint, files_of, say_resumed, space_checkpoints
-from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import scores
+from fracdnn.cli.messages import fail, is_quiet, say
+from fracdnn.cli.metrics import new_scores
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
 from fracdnn.cli.results import tell, write_results
-from fracdnn.cli.runs import UNFINISHED, Places, check_checkpoint, finished, locked, training_record
-from fracdnn.cli.search import Search, search
-from fracdnn.cli.settings import Settings, check_settings
+from fracdnn.cli.runs import (
+    UNFINISHED,
+    Places,
+    check_checkpoint,
+    choose_checkpoint,
+    files_of,
+    finished,
+    locked,
+    say_resumed,
+    training_record,
+)
+from fracdnn.cli.search import search
+from fracdnn.cli.settings import Settings
 from fracdnn.cli.termination import exit_code
 from fracdnn.columns.encoding import Encoded, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.words import check_columns
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.recipe import settled
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import TableModel, check_target_name, split_target, target_column
@@ -40,6 +50,8 @@ if TYPE_CHECKING:
 
 # A warning of scikit-learn's, which `on_rows` gives before the training.
 _TOLD_BEFORE = "The number of unique classes is greater than"
+# At most this many iterations are lost, and a training writes some twenty checkpoints.
+MOST_BETWEEN, SHARE = 50, 20
 
 
 @dataclass
@@ -48,8 +60,7 @@ class Learned:
 
     model: TableModel
     summary: dict[str, Any]
-    test_table: "pl.DataFrame"
-    y_test: np.ndarray
+    held_out: "tuple[pl.DataFrame, np.ndarray]"
     interrupted: bool
     search_cut_short: bool = False
 
@@ -67,9 +78,8 @@ class _Prepared:
     test_rows: list[int]
 
 
-def train(source: str, settings: Settings, places: Places, *, quiet: bool, as_json: bool) -> None:
+def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
-    check_settings(settings)
     own = choose_checkpoint(settings.parameters, places.out, places.run)
     settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
     checkpoint = settings.parameters.get("checkpoint")
@@ -85,55 +95,41 @@ def train(source: str, settings: Settings, places: Places, *, quiet: bool, as_js
                     model = finished(places.models[-1], record)
         if ranks.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
             if model is not None:
-                _say_finished(model, places, quiet, as_json)
+                say(f"the training is finished: {places.models[-1]}; --start-over in place of --resume trains again")
+                paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
+                tell(model.details["summary"], paths, as_json)
             return
-        _train(source, settings, places, own, record, ranks, quiet=quiet, as_json=as_json)
+        learned = _learn(source, settings, places, ranks)
+        paths = {}
+        with ranks.together("writing the model"):
+            if ranks.is_first:
+                left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.details["left_out"]
+                learned.model.details.update(left_out=left_out, training=record)
+                paths = _finish(learned, source, places, as_json)
+        status = learned.model.estimator.history_.status
+        if own is not None and status not in UNFINISHED and ranks.is_first:
+            for file in files_of(own):  # which are ours, and done with
+                file.unlink(missing_ok=True)
+        if status == "time limit":
+            say(f"the time is over; {_then(learned.model.estimator)}")
+        if learned.interrupted:
+            _say_interrupted(learned.model.estimator, paths)
+        if learned.interrupted or learned.search_cut_short:
+            raise typer.Exit(exit_code())
 
 
-def _say_finished(model: TableModel, places: Places, quiet: bool, as_json: bool) -> None:
-    say(f"the training is finished: {places.models[-1]}; --start-over in place of --resume trains again", quiet)
-    paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
-    tell(model.details["summary"], paths, as_json)
-
-
-def _train(
-    source: str,
-    settings: Settings,
-    places: Places,
-    own: Path | None,
-    record: dict[str, Any],
-    ranks: Ranks,
-    *,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    """Train and write; of the checkpoints, our `own` ones go when it is done."""
+def _learn(source: str, settings: Settings, places: Places, ranks: Ranks) -> Learned:
     checkpoint, resumes = settings.parameters.get("checkpoint"), bool(settings.parameters.get("resume"))
     with ranks.together("looking at the table"):
         if ranks.is_first:
             check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
-        is_too_large = streamed.is_too_large(source, settings.memory_limit, quiet)
-        _check_ranks(source, settings, ranks)
+        is_too_large = streamed.is_too_large(source, settings.memory_limit)
+        if not ranks.is_alone and settings.search:
+            fail("--search must run in one process, got several; search first, then pass the settings that it found")
+        check_ranks(source, ranks)
     ranks.check_same(options=repr((settings, places)))
     is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-    learned = (_learned_streamed if is_streamed else _learned)(source, settings, ranks, quiet)
-    paths: dict[str, str] = {}
-    with ranks.together("writing the model"):
-        if ranks.is_first:
-            dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
-            left_out = dropped | learned.model.details["left_out"]
-            learned.model.details.update(left_out=left_out, training=record)
-            paths = _finish(learned, source, places, as_json)
-    status = learned.model.estimator.history_.status
-    if own is not None and status not in UNFINISHED and ranks.is_first:
-        for file in files_of(own):
-            file.unlink(missing_ok=True)
-    if status == "time limit":
-        say(f"the time is over; {_then(learned.model.estimator)}", quiet)
-    if learned.interrupted:
-        _say_interrupted(learned.model.estimator, paths, quiet)
-    if learned.interrupted or learned.search_cut_short:
-        raise typer.Exit(exit_code())
+    return (_learned_streamed if is_streamed else _learned)(source, settings, ranks)
 
 
 def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dict[str, str]:
@@ -146,20 +142,17 @@ def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dic
         "status": estimator.history_.status,
     }
     learned.model.details.update(source=source, summary=summary, versions=versions())
-    held_out = learned.test_table, learned.y_test
     remedy = f"make room, then {_then(estimator)}"
-    paths = write_results(
-        learned.model, *held_out, out=places.out, run=places.run, interrupted=learned.interrupted, remedy=remedy
-    )
+    paths = write_results(learned.model, learned.held_out, places, learned.interrupted, remedy)
     tell(summary, paths, as_json)
     return paths
 
 
-def _say_interrupted(estimator: Any, paths: dict[str, str], quiet: bool) -> None:
+def _say_interrupted(estimator: Any, paths: dict[str, str]) -> None:
     kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
     members = f", {len(estimator.members_)} members" if len(estimator.members_) > 1 else ""
     what = f"the model is the best so far (iteration {estimator.n_iter_}{members}): {paths.get('model', '')}{kept}"
-    say(f"training was interrupted; {what}; {_then(estimator)}", quiet)
+    say(f"training was interrupted; {what}; {_then(estimator)}")
 
 
 def _then(estimator: Any) -> str:
@@ -167,9 +160,9 @@ def _then(estimator: Any) -> str:
     return f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
 
 
-def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
+def _prepared(source: str, settings: Settings) -> _Prepared:
     whole = read_table(source, settings.encoding)
-    table, y, task = _examined(whole, settings, quiet)
+    table, y, task = _examined(whole, settings)
     features = with_categories(table.drop(settings.drop), settings.categorical)
     asked = (*settings.keep, *settings.categorical)
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
@@ -180,7 +173,7 @@ def _prepared(source: str, settings: Settings, quiet: bool) -> _Prepared:
     encoding = with_inputs(without_ids(encoding, numberings))
     remarks = _remarks(y[train_rows], len(test_rows), task, settings)
     for note in (*summary.notes(encoding), *remarks, *on_ids(like_ids(encoding, numberings), len(train_rows))):
-        say(note, quiet)
+        say(note)
     used = encoding.used()
     X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
     return _Prepared(task, encoding.left_out, table, X, y, train_rows, test_rows)
@@ -192,46 +185,49 @@ def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[
     return on_rows(len(y), n_test, settings.test_fraction, counts) + about_target
 
 
-def _learned(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
+def _learned(source: str, settings: Settings, ranks: Ranks) -> Learned:
     with ranks.together("reading and preparing the table"):
-        table = _prepared(source, settings, quiet)
-        estimator = _estimator(table.task, settings, len(table.train_rows), table.X.shape[1], quiet)
+        table = _prepared(source, settings)
+        estimator = _estimator(table.task, settings, len(table.train_rows), table.X.shape[1])
     if not ranks.is_alone:
-        ranks.check_same(table=_digest(table))
+        parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
+        ranks.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
-    searched = _search(estimator, X, y, settings, quiet) if settings.search else None
-    say(f"{len(y):,} rows, {len(X.encoding.columns)} columns, {X.shape[1]} features{_among(ranks)}", quiet)
-    here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
-    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks, quiet)
-    for remark in on_outliers(settings.target, y, estimator):
-        say(remark, quiet)
-    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
     summary: dict[str, Any] = {}
+    trials, search_cut_short = None, False
+    if settings.search:
+        trials, search_cut_short = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs)
+        estimator.set_params(**trials[0].setting)
+    _say_size(len(y), len(X.encoding.columns), X.shape[1], ranks)
+    here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
+    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks)
+    for remark in on_outliers(settings.target, y, estimator):
+        say(remark)
+    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
     columns = [name for name in table.table.columns if name not in settings.drop]
     if ranks.is_first:  # which alone tells of it
-        tested = scores(model, table.X[table.test_rows], y_test) if len(y_test) else None
-        summary = _summary(model, scores(model, X, y), tested, columns)
-    if searched is not None:
-        summary["search"] = [trial.to_dict() for trial in searched.trials]
-    search_cut_short = searched is not None and searched.interrupted
-    return Learned(model, summary, table.table[table.test_rows], y_test, interrupted, search_cut_short)
+        tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
+        summary = _summary(model, new_scores(model).add(X, y), tested, columns)
+    if trials is not None:
+        summary["search"] = [trial.to_dict() for trial in trials]
+    return Learned(model, summary, (table.table[table.test_rows], y_test), interrupted, search_cut_short)
 
 
-def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool) -> Learned:
+def _learned_streamed(source: str, settings: Settings, ranks: Ranks) -> Learned:
     table = streamed.examined(source, settings, ranks)
     target = table.target
-    _say_target(target, table.n_without_target, settings, quiet)
+    _say_target(target, table.n_without_target, settings)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
     counts = target.counts if target.classes is not None else None
     remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
     for note in (*table.notes, *remarks):
-        say(note, quiet)
+        say(note)
     n_features = len(table.encoding.feature_names)
-    say(f"{n_learned:,} rows, {len(table.encoding.columns)} columns, {n_features} features{_among(ranks)}", quiet)
+    _say_size(n_learned, len(table.encoding.columns), n_features, ranks)
     with ranks.together("looking at the settings"):
-        estimator = _estimator(target.task, settings, n_learned, n_features, quiet)
-        streamed.say_unused(settings.parameters, quiet)
-    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks, quiet)
+        estimator = _estimator(target.task, settings, n_learned, n_features)
+        streamed.say_unused(settings.parameters)
+    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks)
     model = TableModel(estimator, settings.target, {"left_out": table.left_out})
     found = streamed.scores_of(model, table, ranks, "training", "validation")
     tested = streamed.scores_of(model, table, ranks, "test") if n_test else None
@@ -239,7 +235,12 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks, quiet: bool
     summary = _summary(model, found, tested, names)
     with ranks.together("reading the rows held out"):
         held_out = streamed.held_out(table, streamed.MOST_HELD_OUT if ranks.is_first else 0)
-    return Learned(model, summary, *held_out, interrupted)
+    return Learned(model, summary, held_out, interrupted)
+
+
+def _say_size(n_rows: int, n_columns: int, n_features: int, ranks: Ranks) -> None:
+    shared = "" if ranks.is_alone else f", shared among {ranks.count} processes"
+    say(f"{n_rows:,} rows, {n_columns} columns, {n_features} features{shared}")
 
 
 def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str]) -> dict[str, Any]:
@@ -254,101 +255,75 @@ def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str])
     }
 
 
-def _among(ranks: Ranks) -> str:
-    return "" if ranks.is_alone else f", shared among {ranks.count} processes"
-
-
-def _check_ranks(source: str, settings: Settings, ranks: Ranks) -> None:
-    """Refuse what several processes cannot do together."""
-    if not ranks.is_alone and settings.search:
-        fail("--search must run in one process, got several; search first, then pass the settings that it found")
-    check_ranks(source, ranks)
-
-
-def _digest(table: _Prepared) -> bytes:
-    parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
-    return b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts)
-
-
-def _examined(table: "pl.DataFrame", settings: Settings, quiet: bool) -> tuple[Any, np.ndarray, str]:
+def _examined(table: "pl.DataFrame", settings: Settings) -> tuple[Any, np.ndarray, str]:
     """The columns beside the target, the target, and the task."""
     check_columns((*settings.drop, *settings.keep, *settings.categorical), table.columns)
     check_target_name(settings.target, [name for name in table.columns if name not in settings.drop])
     others, values, n_missing = split_target(table, settings.target)
     reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
     target = reader.summary(values, np.ones(len(values), dtype=bool)).found(settings.target, settings.task)
-    _say_target(target, n_missing, settings, quiet)
+    _say_target(target, n_missing, settings)
     return others, target.values(values), target.task
 
 
-def _say_target(target: Target, n_missing: int, settings: Settings, quiet: bool) -> None:
+def _say_target(target: Target, n_missing: int, settings: Settings) -> None:
     if n_missing:
-        say(f"{n_missing:,} rows are left out: their target is missing", quiet)
+        say(f"{n_missing:,} rows are left out: their target is missing")
     values = f"values from {target.least:g} to {target.most:g}"
     found = values if target.classes is None else f"{len(target.classes)} classes"
     why = "" if settings.task != "auto" else " (--task overrides)"
-    say(f"{target.task}: {settings.target!r} holds {found}{why}", quiet)
+    say(f"{target.task}: {settings.target!r} holds {found}{why}")
 
 
 def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
     from sklearn.model_selection import train_test_split
 
-    n_test = int(settings.test_fraction * len(y))
-    rows, alone = np.arange(len(y)), np.zeros(len(y), dtype=bool)
-    if task == "classification":
-        # A class of one row is for learning; others are held out in proportion.
-        labels, which, counts = np.unique(y, return_inverse=True, return_counts=True)
-        alone = counts[which] < 2
-    common = rows[~alone]
-    n_test = min(n_test, len(common) - 1)
+    classifies = task == "classification"
+    _, which, counts = np.unique(y if classifies else np.zeros(len(y)), return_inverse=True, return_counts=True)
+    # A class of one row is for learning; others are held out in proportion.
+    common, alone = np.flatnonzero(counts[which] > 1), np.flatnonzero(counts[which] == 1)
+    n_test = min(int(settings.test_fraction * len(y)), len(common) - 1)
     if n_test <= 0:
-        return rows.tolist(), []
-    n_classes = len(np.unique(y[common])) if task == "classification" else 0
-    stratified = task == "classification" and min(n_test, len(common) - n_test) >= n_classes
-    seed = settings.parameters.get("random_state", 0)
-    kept, held_out = train_test_split(
-        common, test_size=n_test, random_state=seed, stratify=y[common] if stratified else None
-    )
-    kept = np.concatenate([kept, rows[alone]])
-    if task == "classification" and len(np.unique(y[kept])) < len(labels):
+        return list(range(len(y))), []
+    stratified = classifies and min(n_test, len(common) - n_test) >= (counts > 1).sum()
+    options = {
+        "random_state": settings.parameters.get("random_state", 0),
+        "stratify": y[common] if stratified else None,
+    }
+    kept, held_out = train_test_split(common, test_size=n_test, **options)
+    kept = np.concatenate([kept, alone])
+    n_kept = len(np.unique(which[kept]))
+    if n_kept < len(counts):
         raise TableError(
-            f"the rows to learn from must hold all {len(labels)} classes, got {len(np.unique(y[kept]))}; "
-            f"pass a smaller --test-fraction"
+            f"the rows to learn from must hold all {len(counts)} classes, got {n_kept}; pass a smaller --test-fraction"
         )
     return sorted(kept.tolist()), sorted(held_out.tolist())
 
 
-def _estimator(task: str, settings: Settings, n_rows: int, n_features: int, quiet: bool) -> Any:
+def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
     for name in set(parameters) - set(kind._parameter_constraints):
         if parameters.pop(name) is not None:
             other = "classification" if task == "regression" else "regression"
             fail(f"{name} must go with a {other}, got a {task}; leave it out")
-    estimator = kind(**parameters, verbose=not quiet)
+    estimator = kind(**parameters, verbose=not is_quiet())
     if settings.spaces_checkpoints:
-        space_checkpoints(estimator, n_rows, n_features)
+        iterations = settled(estimator, n_rows, n_features).iterations
+        estimator.checkpoint_every = min(MOST_BETWEEN, max(1, iterations // SHARE))
     return estimator
 
 
-def _search(estimator: Any, X: Encoded, y: np.ndarray, settings: Settings, quiet: bool) -> Search:
-    """Give the estimator the settings that cross-validation finds best; it is not fitted yet."""
-    seed = estimator.get_params()["random_state"]
-    found = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs, seed=seed, quiet=quiet)
-    estimator.set_params(**found.trials[0].setting)
-    return found
-
-
-def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks, quiet: bool) -> bool:
+def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks) -> bool:
     """Fit; whether the user interrupted it. Other warnings are told in one line."""
     with ranks.together("looking at the checkpoint"):
         if ranks.is_first:  # the others may have no such file
-            say_resumed(estimator, quiet)
+            say_resumed(estimator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()
     interrupted = estimator.history_.status == "interrupted"
     for warning in caught:
         if not interrupted and not str(warning.message).startswith(_TOLD_BEFORE):
-            say(f"warning: {warning.message}", False)
+            say(f"warning: {warning.message}", always=True)
     return interrupted

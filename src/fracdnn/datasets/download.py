@@ -30,35 +30,29 @@ def download(url: str, *, limit: int = SIZE_LIMIT, timeout: float = TIMEOUT) -> 
     try:
         with opener.open(Request(url), timeout=timeout) as response:
             return _body(response, limit, timeout)
-    except HTTPError as error:
-        error.close()
-        raise DownloadError(f"{url} could not be downloaded: {error}") from None
-    except URLError as error:
-        raise DownloadError(f"{url} could not be downloaded: {error.reason}") from None
-    except TimeoutError:
-        raise DownloadError(f"{url} could not be downloaded: it took more than {timeout:g} s") from None
     except (OSError, HTTPException, ValueError) as error:
-        raise DownloadError(f"{url} could not be downloaded: {error}") from None
+        why = f"it took more than {timeout:g} s" if isinstance(error, TimeoutError) else str(error)
+        if isinstance(error, HTTPError):
+            error.close()
+        elif isinstance(error, URLError):
+            why = str(error.reason)
+        raise DownloadError(f"{url} could not be downloaded: {why}") from None
 
 
 def cache_folder(platform: str = sys.platform) -> Path:
     """Where downloads are kept: the variable FRACDNN_CACHE, else the platform's own place for such files."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        return _cache_folder(platform)
+        if given := os.environ.get("FRACDNN_CACHE"):
+            return Path(given).expanduser()
+        if platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "fracdnn"
+        if platform == "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fracdnn"
+        # The XDG standard has relative paths ignored.
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / "fracdnn"
     except RuntimeError:  # an account without a home, as in some containers
         return Path(tempfile.gettempdir()) / "fracdnn"
-
-
-def _cache_folder(platform: str) -> Path:
-    if given := os.environ.get("FRACDNN_CACHE"):
-        return Path(given).expanduser()
-    if platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fracdnn"
-    if platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fracdnn"
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG standard has relative paths ignored.
-    return (caches if caches.is_absolute() else Path.home() / ".cache") / "fracdnn"
 
 
 def _body(response: Any, limit: int, timeout: float) -> bytes:

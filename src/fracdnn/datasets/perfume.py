@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import math
 import reprlib
 import warnings
 from dataclasses import dataclass
@@ -54,7 +55,10 @@ def load_perfume(path: str | PathLike[str] | None = None, *, url: str | None = N
     variable FRACDNN_CACHE names, else in the user's folder for caches; `DownloadError` says what to do without network.
     """
     if path is None:
-        return _perfume(_cached() or _downloaded(URL if url is None else url))
+        try:
+            return _perfume(_table(_content(_cache_file())))
+        except (OSError, UnreadableTableError):  # not there, or damaged
+            return _perfume(_downloaded(URL if url is None else url))
     if url is not None:
         raise InvalidArgumentError(f"url must be left out when path is given, got {url!r}; pass one of the two")
     return _perfume(_from_path(path))
@@ -71,13 +75,6 @@ def _from_path(path: str | PathLike[str]) -> list[list[str]]:
     except (OSError, ValueError) as error:  # ValueError: a null character
         reason = getattr(error, "strerror", error)
         raise InvalidArgumentError(f"path must name a readable file, got {str(path)!r}: {reason}; {_REMEDY}") from None
-
-
-def _cached() -> list[list[str]] | None:
-    try:
-        return _table(_content(_cache_file()))
-    except (OSError, UnreadableTableError):
-        return None
 
 
 def _downloaded(url: str) -> list[list[str]]:
@@ -118,7 +115,7 @@ def _write_csv(path: Path, rows: list[list[str]]) -> None:
 def _table(content: bytes) -> list[list[str]]:
     """Rows of a name and 28 whole numbers, as text; the same numbers as in the repository."""
     rows = read_rows(content)
-    if rows and len(rows[0]) > 1 and not _is_number(rows[0][1]):
+    if rows and len(rows[0]) > 1 and math.isnan(_number(rows[0][1])):
         rows = rows[1:]
     if len(rows) != N_PERFUMES:
         raise UnreadableTableError(f"{len(rows)} lines instead of {N_PERFUMES}")
@@ -133,17 +130,16 @@ def _table(content: bytes) -> list[list[str]]:
     return rows
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str) -> float:
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return math.nan
 
 
 def _whole(cell: str) -> str:
     """64558 and 64558.0 alike."""
-    if not (_is_number(cell) and float(cell).is_integer()):
+    if not _number(cell).is_integer():
         raise UnreadableTableError(f"the reading {reprlib.repr(cell)} instead of a whole number")
     return str(int(float(cell)))
 

@@ -85,9 +85,18 @@ def _load(dtype: torch.dtype) -> Loaded:
     if dtype in NUMPY_TYPES and _is_installed("numba"):
         with _one_at_a_time, interrupt_afterwards():
             try:
-                module, state = _compile(dtype)
+                with _announced() as compiled:
+                    module = importlib.import_module("fracdnn.kernels.small_network")
+                    module.run(NUMPY_TYPES[dtype])
+                state = "compiled" if compiled else "found on disk"
             except Exception as error:  # of any kind, as a compiler's are; there is a slower way to every result
-                warnings.warn(_failure(dtype, error), KernelWarning, stacklevel=4)
+                module = None
+                warnings.warn(
+                    f"the kernel could not be compiled for {dtype}, so slower operations are used ({_cause(error)}); "
+                    "`numba -s` shows whether Numba works here, and without Numba this warning goes away",
+                    KernelWarning,
+                    stacklevel=4,
+                )
     return Loaded(dtype, module, state, time.perf_counter() - start)
 
 
@@ -98,39 +107,21 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _compile(dtype: torch.dtype) -> tuple[ModuleType, str]:
-    with _announced() as compiled:
-        module = importlib.import_module("fracdnn.kernels.small_network")
-        module.run(NUMPY_TYPES[dtype])
-    return module, "compiled" if compiled else "found on disk"
-
-
 @contextmanager
 def _announced() -> Iterator[list[Any]]:
     """Log a line as soon as Numba compiles anything, which takes seconds; the list then is not empty."""
     from numba.core import event
 
-    began: list[Any] = []
-
-    class Announcement(event.Listener):
+    class Announcement(event.RecordingListener):
         def on_start(self, event: Any) -> None:
-            if not began:
+            if not self.buffer:
                 # A warning, because that is what shows where nobody has set up logging.
                 logging.getLogger("fracdnn").warning("compiling a kernel, once for this machine: some seconds")
-            began.append(event)
+            super().on_start(event)
 
-        def on_end(self, event: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Announcement()):
-        yield began
-
-
-def _failure(dtype: torch.dtype, error: Exception) -> str:
-    return (
-        f"the kernel could not be compiled for {dtype}, so slower operations are used ({_cause(error)}); "
-        "`numba -s` shows whether Numba works here, and without Numba this warning goes away"
-    )
+    announcement = Announcement()
+    with event.install_listener("numba:compile", announcement):
+        yield announcement.buffer
 
 
 def _cause(error: Exception) -> str:

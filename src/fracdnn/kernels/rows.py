@@ -7,6 +7,7 @@ out where a shorter form is several times slower.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit, types
@@ -41,47 +42,48 @@ def _size_of(array):
 def exponential(x):
     """Give s and p such that exp x = s + s p, for |x| up to 700, or 80 in single precision.
 
-    With x = k ln 2 + r and |r| ≤ ln 2 / 2, s is 2^k and p is expm1 r, computed as a polynomial.
+    With x = k ln 2 + r and |r| ≤ ln 2 / 2, s is 2^k and p is expm1 r, computed as a polynomial. Adding `shift` rounds
+    to an integer, in the last bits, and adds the bias of the exponent.
     """
 
 
 @overload(exponential, jit_options={**OPTIONS, "forceinline": True})
 def _exponential(x):
+    kind: Any
+    whole: Any
+    bits: Any
     if x == types.float64:
-
-        def compute(x):
-            shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 · 2^52: rounds to an integer, in the last bits
-            k = shifted - 6755399441055744.0
-            r = (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10
-            r2 = r * r
-            r4 = r2 * r2
-            high = (r * 2.5100375832561234e-08 + 2.7620075879983367e-07) * r4
-            high = high + ((r * 2.7557268480310024e-06 + 2.4801521322368692e-05) * r2)
-            high = high + (r * 0.00019841269863040545 + 0.0013888888917196719)
-            low = r * 0.16666666666666669 + 0.5000000000000001
-            low = (r * 0.008333333333330065 + 0.041666666666624164) * r2 + low
-            power = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
-            return power, (high * r4 + low) * r2 + r
-
+        kind, whole, bits, polynomial = np.float64, np.int64, np.int64(52), _polynomial_64
+        numbers = 1.4426950408889634, 1.5 * 2**52 + 1023, 0.6931471803691238, 1.9082149292705877e-10
     else:
-        c = tuple(
-            np.float32(value)
-            for value in (
-                *(1.4426950408889634, 12582912.0, 0.693359375, -0.00021219444005469057),  # 1.5 · 2^23
-                *(0.00019890980911441147, 0.0013933641603216529, 0.00833331048488617),
-                *(0.04166646674275398, 0.1666666716337204, 0.5),
-            )
-        )
+        kind, whole, bits, polynomial = np.float32, np.int32, np.int32(23), _polynomial_32
+        numbers = 1.4426950408889634, 1.5 * 2**23 + 127, 0.693359375, -0.00021219444005469057
+    per_ln_2, shift, high, low = (kind(number) for number in numbers)
 
-        def compute(x):
-            shifted = x * c[0] + c[1]
-            k = shifted - c[1]
-            r = (x - k * c[2]) - k * c[3]
-            p = ((((r * c[4] + c[5]) * r + c[6]) * r + c[7]) * r + c[8]) * r + c[9]
-            power = np.int32((np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
-            return power, p * (r * r) + r
+    def compute(x):
+        shifted = x * per_ln_2 + shift
+        k = shifted - shift
+        r = (x - k * high) - k * low
+        return whole(kind(shifted).view(whole) << bits).view(kind), polynomial(r) * (r * r) + r
 
     return compute
+
+
+@inlined
+def _polynomial_64(r):
+    p = (r * 2.5100375832561234e-08 + 2.7620075879983367e-07) * r + 2.7557268480310024e-06
+    p = ((p * r + 2.4801521322368692e-05) * r + 0.00019841269863040545) * r + 0.0013888888917196719
+    p = ((p * r + 0.008333333333330065) * r + 0.041666666666624164) * r + 0.16666666666666669
+    return p * r + 0.5000000000000001
+
+
+_SINGLE = (1.98909809e-4, 1.39336416e-3, 8.33331048e-3, 0.0416664667, 0.166666672, 0.5)
+_C = tuple(np.float32(number) for number in _SINGLE)
+
+
+@inlined
+def _polynomial_32(r):
+    return ((((r * _C[0] + _C[1]) * r + _C[2]) * r + _C[3]) * r + _C[4]) * r + _C[5]
 
 
 @inlined
@@ -95,10 +97,10 @@ def tanh(x, one, two, most):
 
 
 @inlined
-def fill(out, at, number):
+def fill(out, at, n, number):
     number = out.dtype.type(number)
-    for i in range(place(size_of(out))):
-        out[place(at) + i] = number
+    for i in range(place(at), place(at + n)):
+        out[i] = number
 
 
 @inlined
@@ -126,18 +128,6 @@ def add_16(out, at, matrix, m, down, along, rows, x):
 
 
 @inlined
-def add_4(out, at, matrix, m, down, along, rows, x):
-    """The same for two rows and two terms."""
-    n1, at, x = place(size_of(out)), place(at), place(x)
-    a0, a1 = matrix[place(m)], matrix[place(m + along)]
-    b0, b1 = matrix[place(m + down)], matrix[place(m + down + along)]
-    for i in range(n1):
-        x0, x1 = rows[x + i], rows[x + n1 + i]
-        out[at + i] = a1 * x1 + (a0 * x0 + out[at + i])
-        out[at + n1 + i] = b1 * x1 + (b0 * x0 + out[at + n1 + i])
-
-
-@inlined
 def add_1(out, at, weight, rows, x):
     for i in range(place(size_of(out))):
         out[place(at) + i] += weight * rows[place(x) + i]
@@ -145,16 +135,13 @@ def add_1(out, at, weight, rows, x):
 
 @compiled
 def multiply(out, at, n_rows, matrix, m, down, along, n, rows, x):
-    """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows: four by four, then two by two, the rest one by one."""
+    """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows: four by four, the rest one by one."""
     size = size_of(out)
     for r in range(0, n_rows - 3, 4):
         for k in range(0, n - 3, 4):
             add_16(out, at + r * size, matrix, m + r * down + k * along, down, along, rows, x + k * size)
-    for r in range(0, n_rows - 1, 2):
-        for k in range(n // 4 * 4 if r < n_rows // 4 * 4 else 0, n - 1, 2):
-            add_4(out, at + r * size, matrix, m + r * down + k * along, down, along, rows, x + k * size)
     for r in range(n_rows):
-        for k in range(n // 2 * 2 if r < n_rows // 2 * 2 else 0, n):
+        for k in range(n // 4 * 4 if r < n_rows // 4 * 4 else 0, n):
             add_1(out, at + r * size, matrix[place(m + r * down + k * along)], rows, x + k * size)
 
 
@@ -183,21 +170,6 @@ def dots_16(left, at, right, r, step, total, t, down):
 
 
 @summed
-def dots_4(left, at, right, r, step, total, t, down):
-    """The same for two rows with two rows."""
-    size, at, r, s = place(size_of(left)), place(at), place(r), place(r + step)
-    zero = left.dtype.type(0)
-    aa, ab, ba, bb = zero, zero, zero, zero
-    for i in range(size):
-        a, b, c, d = left[at + i], left[at + size + i], right[r + i], right[s + i]
-        aa, ab, ba, bb = aa + a * c, ab + a * d, ba + b * c, bb + b * d
-    total[t] += aa
-    total[t + 1] += ab
-    total[t + down] += ba
-    total[t + down + 1] += bb
-
-
-@summed
 def dot(left, at, right, r):
     total = left.dtype.type(0)
     for i in range(place(size_of(left))):
@@ -212,9 +184,6 @@ def add_products(total, t, left, at, n_left, right, r, step, n_right):
     for o in range(0, n_left - 3, 4):
         for i in range(0, n_right - 3, 4):
             dots_16(left, at + o * size, right, r + i * step, step, total, t + o * n_right + i, n_right)
-    for o in range(0, n_left - 1, 2):
-        for i in range(n_right // 4 * 4 if o < n_left // 4 * 4 else 0, n_right - 1, 2):
-            dots_4(left, at + o * size, right, r + i * step, step, total, t + o * n_right + i, n_right)
     for o in range(n_left):
-        for i in range(n_right // 2 * 2 if o < n_left // 2 * 2 else 0, n_right):
+        for i in range(n_right // 4 * 4 if o < n_left // 4 * 4 else 0, n_right):
             total[t + o * n_right + i] += dot(left, at + o * size, right, r + i * step)

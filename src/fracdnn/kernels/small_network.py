@@ -1,13 +1,13 @@
 """The kernel behind `fracdnn.kernels.tiles`: a tile of samples goes through all layers, and back, in cache.
 
 A history is [feature, row, sample], row j the state Y_j. Going back, row n is the adjoint state Q_{N−n}, so that both
-passes sum in the same way. Rows come in blocks of four: `begin_row` adds all that is older than a block to its four
+passes sum in the same way. Rows come in blocks of four: `begin_block` adds all that is older than a block to its four
 rows at once, so that a state is read once for four rows, and `complete` what is in the block itself. All other states
 are [feature, sample].
 
-A `network` is (weights, adjoint weights, factors, K, b, activation). Weights are flat, and empty at order 1; b is
-[layer, 0], [layer, 1] or [layer, feature]. A `task` is (one of `codes`, labels, targets, shares, outputs, smoothing).
-Needs Numba.
+A `network` is (weights, adjoint weights, factors, K, b, activation). Weights are empty at order 1, else flat, as many
+rows and columns as a history has rows, with the weights of row j in row j; b is [layer, 0], [layer, 1] or [layer,
+feature]. A `task` is (one of `codes`, labels, targets, shares, outputs, smoothing). Needs Numba.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from numba import from_dtype, njit, types
 
+from fracdnn.kernels import rows
 from fracdnn.kernels.codes import COTANGENT, CROSS_ENTROPY, RELU, STATE
 from fracdnn.kernels.rows import (
-    OPTIONS,
-    TILE_BYTES,  # noqa: F401 - for `tiles`
+    add_16,
     add_products,
     compiled,
     copy,
@@ -37,49 +37,30 @@ from fracdnn.kernels.rows import (
 
 
 @compiled
-def begin_row(history, n_features, weights, n_layers, j):
-    """Row j of every feature as far as it remembers earlier blocks, and with it the rest of its block."""
+def begin_block(history, n_rows, width, weights, j):
+    """Add to rows j to j + 3 of every feature, j a multiple of 4, what they remember of the rows before."""
     size = size_of(history)
-    if len(weights) and j > 1 and j % 4:
-        return
-    n_rows = min(4 - j % 4, n_layers + 1 - j) if len(weights) else 1
-    for f in range(n_features):
-        rows = f * (n_layers + 1) * size
-        for r in range(j, j + n_rows):
-            fill(history, rows + r * size, 0)
-        if len(weights) and j > 1:
-            multiply(history, rows + j * size, n_rows, weights, (j - 1) * n_layers, n_layers, 1, j, history, rows)
+    for first in range(0, width * n_rows * size if len(weights) else 0, n_rows * size):
+        for k in range(0, j, 4):
+            add_16(history, first + j * size, weights, j * n_rows + k, n_rows, 1, history, first + k * size)
 
 
 @compiled
-def complete(history, weights, n_layers, j, changes, c, factor, y):
+def complete(history, n_rows, width, weights, j, changes, c, factor, y):
     """Add to row j what it remembers of its own block, and factor · change; the whole also goes into y.
 
-    `changes` is [feature, sample] from c on.
+    `changes` is [feature, sample] from c on. A row before the first is read too, times 0.
     """
     n1, n2, n3 = place(size_of(history)), place(2 * size_of(history)), place(3 * size_of(history))
-    step, n_terms = place(n_layers + 1) * n1, j % 4 if len(weights) else 1
-    w, w1 = place((j - 1) * n_layers + j - 1), history.dtype.type(1)
-    if len(weights) and n_terms:
-        w1 = weights[w]
-    w2 = weights[w - place(1)] if n_terms > 1 else w1
-    w3 = weights[w - place(2)] if n_terms > 2 else w1
-    x, change, row = place(0), place(c), place(j) * n1
-    while x < place(len(y)):
-        if n_terms == 0:
-            for i in range(n1):
-                value = factor * changes[change + i] + history[row + i]
-                history[row + i] = value
-                y[x + i] = value
-        elif n_terms == 1:
+    kind, w, n_terms = history.dtype.type, place(j * n_rows + j), j % 4 if len(weights) else 1
+    w1 = (weights[w - place(1)] if n_terms else kind(0)) if len(weights) else kind(1)
+    w2 = weights[w - place(2)] if n_terms > 1 else kind(0)
+    w3 = weights[w - place(3)] if n_terms > 2 else kind(0)
+    row, step, x, change = place(j) * n1, place(n_rows) * n1, place(0), place(c)
+    for _ in range(width):
+        if n_terms < 2:
             for i in range(n1):
                 value = w1 * history[row - n1 + i] + (factor * changes[change + i] + history[row + i])
-                history[row + i] = value
-                y[x + i] = value
-        elif n_terms == 2:
-            for i in range(n1):
-                value = w1 * history[row - n1 + i] + (factor * changes[change + i] + history[row + i])
-                value = w2 * history[row - n2 + i] + value
                 history[row + i] = value
                 y[x + i] = value
         else:
@@ -88,7 +69,7 @@ def complete(history, weights, n_layers, j, changes, c, factor, y):
                 value = w3 * history[row - n3 + i] + (w2 * history[row - n2 + i] + value)
                 history[row + i] = value
                 y[x + i] = value
-        x, change, row = x + n1, change + n1, row + step
+        row, x, change = row + step, x + n1, change + n1
 
 
 @compiled
@@ -124,38 +105,39 @@ def scale_by_slope(activation, values, z, q, row, step, width, factor, totals, t
 
 
 @inlined
-def forward_tile(network, states, values, y):
+def forward_tile(network, states, n_rows, values, y):
     """Y_1 … Y_N after Y_0 in `states` and y, σ of each layer in `values`, and Y_N in y."""
     weights, _, factors, K, b, activation = network
-    n_layers, width, size = len(K), K.shape[1], size_of(y)
-    matrices = K.reshape(-1)
-    for j in range(1, n_layers + 1):
-        begin_row(states, width, weights, n_layers, j)
+    width, size, matrices = K.shape[1], size_of(y), K.reshape(-1)
+    for j in range(1, len(K) + 1):
+        if j % 4 == 0:
+            begin_block(states, n_rows, width, weights, j)
         z = (j - 1) * width * size
         for f in range(width):
-            fill(values, z + f * size, b[j - 1, min(f, b.shape[1] - 1)] if b.shape[1] else factors.dtype.type(0))
+            bias = b[j - 1, min(f, b.shape[1] - 1)] if b.shape[1] else factors.dtype.type(0)
+            fill(values, z + f * size, size, bias)
         multiply(values, z, width, matrices, (j - 1) * width * width, width, 1, width, y, 0)
         activate(activation, values, z, width * size)
-        complete(states, weights, n_layers, j, values, z, factors[j - 1], y)
+        complete(states, n_rows, width, weights, j, values, z, factors[j - 1], y)
 
 
 @inlined
-def backward_tile(network, q, states, values, change, y, sums, to_start):
+def backward_tile(network, q, states, n_rows, values, change, y, sums, to_start):
     """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
     _, weights, factors, K, b, activation = network
     n_layers, width, size = len(K), K.shape[1], size_of(q)
-    matrices, step, n_biases = K.reshape(-1), (n_layers + 1) * size, b.shape[1]
+    matrices, step, n_biases = K.reshape(-1), n_rows * size, b.shape[1]
     for n in range(1, n_layers + 1):
         j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
         z, b_at = j * width * size, K.size + j * n_biases if n_biases else -1
         scale_by_slope(activation, values, z, q, (n - 1) * size, step, width, factors[j], sums, b_at, n_biases > 1)
         add_products(sums, j * width * width, values, z, width, states, j * size, step, width)
         if j or to_start:
-            begin_row(q, width, weights, n_layers, n)
-            for f in range(width):
-                fill(change, f * size, 0)
+            if n % 4 == 0:
+                begin_block(q, n_rows, width, weights, n)
+            fill(change, 0, width * size, 0)
             multiply(change, 0, width, matrices, j * width * width, 1, width, width, values, z)
-            complete(q, weights, n_layers, n, change, 0, q.dtype.type(1), y)
+            complete(q, n_rows, width, weights, n, change, 0, q.dtype.type(1), y)
 
 
 @compiled
@@ -178,37 +160,40 @@ def scatter(tile, step, samples, first):
 
 @inlined
 def cross_entropy(outputs, n_outputs, labels, shares, first, smoothing):
-    """Σ share · loss over the samples of a tile, and its gradient in place of the outputs.
+    """Σ share · loss over the samples of a tile, NaN where a label has no output; its gradient in place of the outputs.
 
     With outputs l and s = `smoothing`: log Σ_c exp l_c − (1 − s) l_label − s · mean l.
     """
-    size, kind = size_of(outputs), outputs.dtype.type
+    size, kind, n = size_of(outputs), outputs.dtype.type, min(size_of(outputs), len(labels) - first)
     loss, keep, spare = kind(0), kind(1.0 - smoothing), kind(smoothing / n_outputs)
     below = kind(-700 if outputs.itemsize == 8 else -80)
-    top, added, total = np.empty(size, outputs.dtype), np.zeros(size, outputs.dtype), np.zeros(size, outputs.dtype)
-    copy(top, 0, outputs, 0)
+    top, total = outputs[:size].copy(), np.zeros(size, outputs.dtype)
     for c in range(n_outputs):
-        row = outputs[c * size : (c + 1) * size]
-        for i in range(size):
-            top[i] = row[i] if row[i] > top[i] else top[i]
-            added[i] += row[i]
-    for i in range(min(size, len(labels) - first)):
-        rest = top[i] - keep * outputs[labels[first + i] * size + i] - spare * added[i]
-        loss += shares[first + i] * rest
+        for i in range(place(size)):
+            value = outputs[place(c * size) + i]
+            top[i] = value if value > top[i] else top[i]
+    for i in range(n):
+        label = labels[first + i]
+        if not 0 <= label < n_outputs:
+            return kind(math.nan)
+        loss += shares[first + i] * (top[i] - keep * outputs[label * size + i])
+        for c in range(n_outputs if smoothing else 0):
+            loss -= shares[first + i] * spare * outputs[c * size + i]
     for c in range(n_outputs):
-        row = outputs[c * size : (c + 1) * size]
-        for i in range(size):
-            t = row[i] - top[i]
+        for i in range(place(size)):
+            t = outputs[place(c * size) + i] - top[i]
             power, p = exponential(below if below > t else t)
-            row[i] = power * p + power
-            total[i] += row[i]
+            outputs[place(c * size) + i] = power * p + power
+            total[i] += power * p + power
     for i in range(size):
-        share = shares[first + i] if first + i < len(labels) else kind(0)
+        share = shares[first + i] if i < n else kind(0)
         loss += share * math.log(total[i])
-        for c in range(n_outputs):
-            outputs[c * size + i] = (outputs[c * size + i] / total[i] - spare) * share
-        if first + i < len(labels):
-            outputs[labels[first + i] * size + i] -= keep * share
+        top[i], total[i] = spare * share, share / total[i]
+    for c in range(n_outputs):
+        for i in range(place(size)):
+            outputs[place(c * size) + i] = outputs[place(c * size) + i] * total[i] - top[i]
+    for i in range(n):
+        outputs[labels[first + i] * size + i] -= keep * shares[first + i]
     return loss
 
 
@@ -229,22 +214,12 @@ def squared_error(outputs, targets, shares, first):
 
 
 @inlined
-def labels_fit(labels, first, size, n_outputs):
-    """Whether there is an output for each label of a tile."""
-    fit = True
-    for i in range(first, min(first + size, len(labels))):
-        fit &= 0 <= labels[i] < n_outputs
-    return fit
-
-
-@inlined
-def loss_tile(task, W, first, y, outputs, q, step, sums):
-    """The loss of a tile from its Y_N in y; Q_N into q, and what the tile adds to the gradient of W into `sums`."""
+def loss_tile(task, W, first, y, outputs, sums):
+    """The loss of a tile from its Y_N in y; Q_N into y, and what the tile adds to the gradient of W into `sums`."""
     kind, labels, targets, shares, found, smoothing = task
     n_outputs, width = W.shape
     size, matrix = size_of(y), W.reshape(-1)
-    for c in range(n_outputs):
-        fill(outputs, c * size, 0)
+    fill(outputs, 0, n_outputs * size, 0)
     multiply(outputs, 0, n_outputs, matrix, 0, width, 1, width, y, 0)
     scatter(outputs, size, found, first)
     if kind == CROSS_ENTROPY:
@@ -252,62 +227,46 @@ def loss_tile(task, W, first, y, outputs, q, step, sums):
     else:
         loss = squared_error(outputs, targets, shares, first)
     add_products(sums, len(sums) - 1 - W.size, outputs, 0, n_outputs, y, 0, size, width)
-    for f in range(width):
-        fill(y, f * size, 0)
+    fill(y, 0, width * size, 0)
     multiply(y, 0, width, matrix, 0, 1, width, n_outputs, outputs, 0)
-    for f in range(width):
-        copy(q, f * step, y, f * size)
     return loss
 
 
 @inlined
 def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
-    """Take the samples from `first` on through the layers, and back unless Y_N is all; give whether all was in order.
-
-    It is not where Y_N is not finite or a label has no output.
-    """
+    """Take the samples from `first` on through the layers, and back unless Y_N is all."""
     K, kind = network[3], task[0]
     n_layers, width, size = len(K), K.shape[1], size_of(room)
-    step = (n_layers + 1) * size
-    states, q, room = room[: width * step], room[width * step : 2 * width * step], room[2 * width * step :]
-    y, values = room[: width * size], room[width * size : (n_layers + 1) * width * size]
-    room = room[(n_layers + 1) * width * size :]
-    change, outputs = room[: width * size], room[width * size :]
+    n_rows, whole = n_layers // 4 * 4 + 4, width * size
+    step, history = n_rows * size, n_rows * whole
+    change, y, room = room[:whole], room[whole : 2 * whole], room[2 * whole :]
+    states, q, room = room[:history], room[history : 2 * history], room[2 * history :]
+    values, outputs = room[: n_layers * whole], room[n_layers * whole :]
+    fill(states, 0, history, 0)
     gather(samples, first, states, step)
     gather(samples, first, y, size)
-    forward_tile(network, states, values, y)
+    forward_tile(network, states, n_rows, values, y)
     if kind == STATE:
         scatter(y, size, start, first)
-        return True
-    finite = np.isfinite(y.sum())
+        return
     if kind == COTANGENT:
-        gather(cotangent, first, q, step)
-    elif kind == CROSS_ENTROPY and not labels_fit(task[1], first, size, len(W)):
-        return False
+        gather(cotangent, first, y, size)
     else:
-        sums[len(sums) - 1] += loss_tile(task, W, first, y, outputs[: len(W) * size], q, step, sums)
-    backward_tile(network, q, states, values, change, y, sums, len(start) > 0)
+        sums[len(sums) - 1] += loss_tile(task, W, first, y, outputs, sums)
+    fill(q, 0, history, 0)
+    for f in range(width):
+        copy(q, f * step, y, f * size)
+    backward_tile(network, q, states, n_rows, values, change, y, sums, len(start) > 0)
     if len(start):
         scatter(q[n_layers * size :], step, start, first)
-    return finite
-
-
-@inlined
-def share(network, task, W, samples, cotangent, start, part, n_parts, room, sums):
-    """Take every n_parts-th group of tiles. Each has its row of sums: the gradients of K, b and W, then the loss."""
-    fine, size = True, size_of(room)
-    n_groups, n_tiles = len(sums), -(-len(samples) // size)
-    for group in range(part, n_groups, n_parts):
-        sums[group] = 0
-        for tile in range(group * n_tiles // n_groups, (group + 1) * n_tiles // n_groups):
-            fine &= pass_tile(network, task, W, samples, cotangent, start, tile * size, room, sums[group])
-    return fine
 
 
 @lru_cache
 def run(kind):
-    """`share` for a NumPy type: compiled, or found on disk where an earlier process has kept it.
+    """The kernel for a NumPy type: compiled, or found on disk where an earlier process has kept it.
 
+    It takes the groups of tiles from `group` to `stop`. Each has its row of `sums`: the gradients of K, b and W, then
+    the loss.
     Numba takes it from disk unless this file has changed, or a variable that the function has from here: so it mentions
     `version`.
     """
@@ -321,23 +280,28 @@ def run(kind):
     # fmt: off
     def small_network(
         weights, adjoint, factors, K, b, activation, kind, labels, targets, shares, outputs, smoothing,
-        W, samples, cotangent, start, part, n_parts, room, sums,
+        W, samples, cotangent, start, first, stop, room, sums,
     ):
         # fmt: on
         version  # noqa: B018
         network = weights, adjoint, factors, K, b, activation
         task = kind, labels, targets, shares, outputs, smoothing
-        return share(network, task, W, samples, cotangent, start, part, n_parts, room, sums)
+        size, n_groups = size_of(room), len(sums)
+        n_tiles = -(-len(samples) // size)
+        for group in range(first, stop):
+            sums[group] = 0
+            for tile in range(group * n_tiles // n_groups, (group + 1) * n_tiles // n_groups):
+                pass_tile(network, task, W, samples, cotangent, start, tile * size, room, sums[group])
 
     try:
-        return njit(signature, cache=True, **OPTIONS)(small_network)
+        return njit(signature, cache=True, **rows.OPTIONS)(small_network)
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
-        return njit(signature, **OPTIONS)(small_network)  # no folder is writable: not kept
+        return njit(signature, **rows.OPTIONS)(small_network)  # no folder is writable: not kept
 
 
 def _version() -> int:
     """A number that is another one as soon as one of the two files of the kernel is."""
-    files = (Path(__file__).with_name(name).read_bytes() for name in ("rows.py", "small_network.py"))
-    return int.from_bytes(hashlib.sha256(b"".join(files)).digest()[:7], "big")
+    files = b"".join(Path(file).read_bytes() for file in (rows.__file__, __file__))
+    return int.from_bytes(hashlib.sha256(files).digest()[:7], "big")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels import codes, loading
@@ -26,8 +27,8 @@ LOSSES = {"cross_entropy": codes.CROSS_ENTROPY, "squared_error": codes.SQUARED_E
 BIASES = ("vector", "scalar", "none")
 _NO_LABELS = np.empty(0, np.int64)
 
-# A pass with fewer multiplications is over before a second thread has started.
-FEWEST_MULTIPLICATIONS_FOR_THREADS = 2_000_000
+# A pass with fewer multiplications, less than a millisecond, gains little or nothing from a second thread.
+FEWEST_MULTIPLICATIONS_FOR_THREADS = 4_000_000
 
 
 class Loss(NamedTuple):
@@ -88,8 +89,8 @@ class Tiles:
             raise InvalidArgumentError(f"Tiles takes {rule}, got {n}, {activation!r} and {bias!r}")
         n_layers = len(factors)
         self._dtype, self._kind = dtype, NUMPY_TYPES[dtype]
-        self._none = self._new(0)
-        self._share, self._size = kernel.run(self._kind), kernel.TILE_BYTES // dtype.itemsize
+        self._none, self._factors = np.empty((0, width), self._kind), np.array(factors, np.float64).astype(self._kind)
+        self._kernel, self._size = kernel.run(self._kind), kernel.rows.TILE_BYTES // dtype.itemsize
         self._shape, self._K_shape = (n, width), (n_layers, width, width)
         self._b_shape = {"vector": (n_layers, width), "scalar": (n_layers,), "none": None}[bias]
         self._n_K, self._n_b = math.prod(self._K_shape), math.prod(self._b_shape or (0,))
@@ -97,26 +98,28 @@ class Tiles:
         self._n_groups = min(-(-n // self._size), MAX_THREADS)
         multiplications = n * width * n_layers * (n_layers // 2 + width + 16)
         self._max_threads = self._n_groups if multiplications > FEWEST_MULTIPLICATIONS_FOR_THREADS else 1
-        pairs = [self._plain("weights", each, (n_layers, n_layers)).reshape(-1) for each in weights or ()]
-        self._weights = pairs or [self._none] * 2
-        self._factors = np.array(factors, np.float64).astype(self._kind)
+        self._n_rows = n_layers // 4 * 4 + 4  # of a history
+        border = (0, self._n_rows - n_layers, 1, self._n_rows - n_layers - 1)
+        matrices = [self._plain("weights", each, (n_layers, n_layers)) for each in weights or ()]
+        padded = [pad(torch.from_numpy(each), border).numpy().reshape(-1) for each in matrices]
+        self._constants = (*(padded or [self._factors[:0]] * 2), self._factors)
         self._activation = ACTIVATIONS[activation]
         self._equal_shares = np.full(n, 1.0 / n, self._kind)
         self.threads_used = 0
+        self._rooms: list[np.ndarray] = []  # not in use now
 
     def forward(self, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """Y_N."""
-        out = self._new(*self._shape)
-        self._run(codes.STATE, y, K, b, start=out)
+        out = np.empty(self._shape, self._kind)
+        self._run((y, K, b), out, codes.STATE)
         return torch.from_numpy(out)
 
     def gradients(
         self, cotangent: torch.Tensor, y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Gradients of y, K and b from that of Y_N; the states are computed again."""
-        start = self._new(*self._shape)
-        given = self._plain("cotangent", cotangent, self._shape)
-        row, _ = self._run(codes.COTANGENT, y, K, b, cotangent=given, start=start)
+        start, given = np.empty(self._shape, self._kind), self._plain("cotangent", cotangent, self._shape)
+        row = self._run((y, K, b), start, codes.COTANGENT, cotangent=given)
         return torch.from_numpy(start), *self._split(row)
 
     def loss(
@@ -131,11 +134,10 @@ class Tiles:
     ) -> LossGradients | None:
         """A loss of outputs W Y_N, W [n_outputs, width], and its gradients, that of y only where `to_start`.
 
-        None where a label has no output, or Y_N is not finite: finding out what is wrong is left to the caller.
+        None where a label has no output, or the loss is not finite: finding out what is wrong is left to the caller.
         """
-        n, width = self._shape
-        n_outputs = len(W)
-        labels, targets, shares = _NO_LABELS, self._none[:, None], self._equal_shares
+        (n, width), n_outputs = self._shape, len(W)
+        labels, targets, shares = _NO_LABELS, self._none, self._equal_shares
         if loss.kind not in LOSSES:
             raise InvalidArgumentError(f"the kind of a loss must be one of {list(LOSSES)}, got {loss.kind!r}")
         if loss.kind == "cross_entropy":
@@ -144,52 +146,40 @@ class Tiles:
             targets = self._plain("target", loss.target, (n, n_outputs))
         if loss.weight is not None:
             shares = self._plain("weight", loss.weight / loss.weight.sum(), (n,))
-        outputs, start = self._new(n, n_outputs), self._new(n if to_start else 0, width)
-        task = (LOSSES[loss.kind], labels, targets, shares, outputs, float(loss.label_smoothing))
-        row, fine = self._run(task[0], y, K, b, W=self._plain("W", W, (n_outputs, width)), start=start, task=task)
-        if not fine:
+        outputs, start = np.empty((n, n_outputs), self._kind), np.empty((n if to_start else 0, width), self._kind)
+        task = (labels, targets, shares, outputs, float(loss.label_smoothing))
+        row = self._run((y, K, b), start, LOSSES[loss.kind], *task, W=self._plain("W", W, (n_outputs, width)))
+        value = float(row[-1])
+        if not math.isfinite(value):
             return None
         of_W = torch.from_numpy(row[self._n_K + self._n_b : -1].reshape(n_outputs, width))
         of_y = torch.from_numpy(start) if to_start else None
-        return LossGradients(float(row[-1]), torch.from_numpy(outputs), of_y, *self._split(row), of_W)
+        return LossGradients(value, torch.from_numpy(outputs), of_y, *self._split(row), of_W)
 
     def _run(
-        self,
-        kind: int,
-        y: torch.Tensor,
-        K: torch.Tensor,
-        b: torch.Tensor | None,
-        *,
-        start: np.ndarray,
-        W: np.ndarray | None = None,
-        cotangent: np.ndarray | None = None,
-        task: tuple[Any, ...] | None = None,
-    ) -> tuple[np.ndarray, bool]:
-        """Gradients of K, b and W and then the loss, in one row, and whether all was in order; `kind` as in `codes`."""
-        n_layers, width, _ = self._K_shape
-        samples, nothing = self._plain("y", y, self._shape), self._none.reshape(0, width)
-        W = nothing if W is None else W
-        if task is None:
-            task = (kind, _NO_LABELS, nothing, self._equal_shares, nothing, 0.0)
-        K_and_b = self._plain("K", K, self._K_shape), self._plain_b(b)
-        network = (*self._weights, self._factors, *K_and_b, self._activation)
-        sums = self._new(self._n_groups, self._n_K + self._n_b + W.size + 1)
+        self, given: tuple[Any, ...], start: np.ndarray, kind: int, *task: Any, W: Any = None, cotangent: Any = None
+    ) -> np.ndarray:
+        """Gradients of K, b and W and then the loss, in one row; `given` is y, K, b, and `kind` one of `codes`."""
+        (n_layers, width, _), none, n_groups = self._K_shape, self._none, self._n_groups
+        W, cotangent = none if W is None else W, none if cotangent is None else cotangent
+        task = task or (_NO_LABELS, none, self._equal_shares, none, 0.0)
+        y, K, b = self._plain("y", given[0], self._shape), self._plain("K", given[1], self._K_shape), given[2]
+        call = (*self._constants, K, self._plain_b(b), self._activation, kind, *task, W, y, cotangent, start)
+        sums = np.empty((n_groups, self._n_K + self._n_b + W.size + 1), self._kind)
         threads = self.threads_used = min(torch.get_num_threads(), self._max_threads)
         # From torch, whose memory is aligned to whole vectors: reading across that costs half of the speed.
-        room = torch.empty(threads, (3 * (n_layers + 1) * width + width + len(W)) * self._size, dtype=self._dtype)
-        rooms, cotangent = room.numpy(), nothing if cotangent is None else cotangent
-
-        # Single groups, as long as there are any, where several threads take them: no two get the same one.
-        steps = iter([(0, 1)] if threads == 1 else [(group, self._n_groups) for group in range(self._n_groups)])
-
-        def share(part: int) -> bool:
-            fine = True
-            for step in steps:
-                fine &= self._share(*network, *task, W, samples, cotangent, start, *step, rooms[part], sums)
-            return fine
-
-        fine = share(0) if threads == 1 else on_threads(share, threads)
-        return np.add.reduce(sums, 0), fine
+        shape = (threads, ((2 * self._n_rows + 2 + n_layers) * width + len(W)) * self._size)
+        rooms = self._rooms.pop() if self._rooms else self._factors
+        if rooms.shape != shape:
+            rooms = torch.empty(shape, dtype=self._dtype).numpy()
+        if threads == 1:
+            self._kernel(*call, 0, n_groups, rooms[0], sums)
+        else:  # two pieces for each thread, so that one that is late does not delay the others by half
+            n_pieces = min(n_groups, 2 * threads)
+            ends = [piece * n_groups // n_pieces for piece in range(n_pieces + 1)]
+            on_threads(lambda i, t: self._kernel(*call, ends[i], ends[i + 1], rooms[t], sums), n_pieces, threads)
+        self._rooms.append(rooms)
+        return np.add.reduce(sums, 0)
 
     def _split(self, row: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The gradients of K and b, where they are in a row of all."""
@@ -204,7 +194,7 @@ class Tiles:
         if self._b_shape is not None or b is not None:
             wanted = "None, as the bias is 'none'" if self._b_shape is None else f"a tensor {list(self._b_shape)}"
             raise InvalidArgumentError(f"b must be {wanted}, got {'None' if b is None else list(b.shape)}")
-        return self._none.reshape(len(self._factors), 0)
+        return np.empty((len(self._factors), 0), self._kind)
 
     def _plain(
         self, name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None
@@ -220,6 +210,3 @@ class Tiles:
             tensor = tensor.resolve_neg().contiguous()
         array = tensor.numpy()
         return array if array.flags.aligned else array.copy()
-
-    def _new(self, *shape: int) -> np.ndarray:
-        return np.empty(shape, self._kind)

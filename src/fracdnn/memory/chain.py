@@ -17,26 +17,34 @@ exact. The sum over cotangents needs no states, so it goes on as ever.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory.guard import CopyGuard, Guard, NoGuard, StateGuard, Step
+from fracdnn.memory.guard import check_finite, refuse_change
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
 from fracdnn.memory.segments import SegmentEnd, segments
-from fracdnn.memory.sums import Continuation, FusedSum, HistorySum, ResumableSum, wide
+from fracdnn.memory.sums import HistorySum, wide
 from fracdnn.tracing import (
+    apply_outside_of_transforms,
     backward_is_compiled,
     backward_task,
     being_transformed,
+    carries_derivative,
     is_batch_of_cotangents,
     when_backward_ends,
 )
 
+Step = Callable[[int, torch.Tensor], torch.Tensor]
+Name = Callable[[int], str]
+
 _REMEDY = "keep what a layer changes from call to call in buffers, change parameters after the backward pass"
+# Layers after which values are looked at.
+_CHECK_EVERY = 32
 
 
 def propagate(
@@ -46,22 +54,30 @@ def propagate(
     *,
     trajectory: bool = False,
     checkpoint: bool = False,
-    name: Callable[[int], str] = "step {}".format,
+    name: Name = "step {}".format,
+    transformed: bool | None = None,
 ) -> torch.Tensor:
     """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it.
 
-    `checkpoint` computes the steps again in the backward pass; not where operations have to be plain ones.
+    `checkpoint` computes the steps again in the backward pass; not where operations have to be plain ones, which
+    `transformed` says, if the caller knows it already.
     """
-    transformed = being_transformed()
-    guard: Guard = CopyGuard() if transformed else StateGuard(name, plan.n_layers)
+    transformed = being_transformed() if transformed is None else transformed
     plain = transformed or isinstance(plan, MemorylessPlan)  # then autograd sees all there is
-    tape, recording = Tape(plan, y0, plain=plain), torch.is_grad_enabled() and not plain
+    walk = _Walk(
+        Tape(plan, y0, plain=plain),
+        step,
+        name,
+        recording=torch.is_grad_enabled() and not plain,
+        transformed=transformed,
+        trajectory=trajectory,
+        copies=not (plain or torch.is_grad_enabled()),
+    )
     history = plan.plain_sum(y0) if plain else plan.forward_sum(y0)
     weights = plan.weight_tensors if plan.learned else ()
-    y = _Start.apply(tape, history, y0, *weights) if recording else history.first(y0)
-    walk = _Walk(tape, step, guard, recording=recording, trajectory=trajectory, copies=not (recording or plain))
+    y = _Start.apply(walk.tape, history, y0, *weights) if walk.recording else history.first(y0)
     if checkpoint and torch.is_grad_enabled() and not transformed:
-        last, states = walk.in_segments(history, y, name)
+        last, states = walk.in_segments(history, y)
     else:
         last, states = walk.over(range(1, plan.n_layers + 1), history, y)
     return torch.stack([y, *states]) if trajectory else last
@@ -69,39 +85,53 @@ def propagate(
 
 @dataclass(frozen=True)
 class _Walk:
-    """The layers of one forward pass, one after the other."""
+    """The layers of one forward pass, one after the other.
+
+    No step may write into a state, which later layers remember: versions are compared. Where operations are traced or
+    transformed these cannot be seen, and steps get a copy, which a compiler removes where it is not written into.
+    """
 
     tape: "Tape"
     step: Step
-    guard: Guard
+    name: Name
     recording: bool
+    transformed: bool
     trajectory: bool
     copies: bool  # what a trajectory needs where states lie in memory that is used again
 
     def over(
-        self, layers: range, history: Continuation, y: torch.Tensor, *position: torch.Tensor
+        self, layers: range, history: HistorySum, y: torch.Tensor, *position: torch.Tensor, again: bool = False
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The last state and, for a trajectory, all that the layers make; `position` is that of the history here."""
-        states = []
+        step, tape, factors, transformed = self.step, self.tape, self.tape.factors, self.transformed
+        last, states, unchecked = layers[-1], [], [y]
+        looks = y.is_cpu and not transformed and not again  # on another device a look would wait for it
         for j in layers:
-            change = self.guard.call(self.step, j - 1, y)
+            if transformed:
+                change = step(j - 1, y.clone())
+            else:
+                version = -1 if y.is_inference() else y._version
+                change = step(j - 1, y)
+                if version >= 0 and y._version != version:
+                    refuse_change(self.name(j - 1))
             if self.recording:
-                y = _Step.apply(self.tape, history, j, y, change, *position)
+                y = _apply_step(tape, history, j, y, change, *position)
                 position = ()
             else:
-                y = history.advance(j, change, self.tape.factors[j - 1])
-            self.guard.check(j, y)
+                y = history.advance(j, change, factors[j - 1])
+            if looks:
+                unchecked.append(y)
+                if j % _CHECK_EVERY == 0 or j == last:
+                    check_finite(unchecked, j + 1 - len(unchecked), self.name)
+                    unchecked = []
             if self.trajectory:
                 states.append(y.clone() if self.copies else y)
         return y, states
 
-    def in_segments(
-        self, history: HistorySum, y: torch.Tensor, name: Callable[[int], str]
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def in_segments(self, history: HistorySum, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The same, in segments that are computed again in the backward pass."""
-        assert isinstance(history, ResumableSum)
         found: list[torch.Tensor] = []
-        n_layers = self.tape.plan.n_layers
+        n_layers, name = self.tape.plan.n_layers, self.name
         for layers in segments(n_layers, states=history.states_of_a_position, block=history.block):
             names = f"{name(layers[0] - 1)} to {name(layers[-1] - 1)}" if len(layers) > 1 else name(layers[0] - 1)
             end = SegmentEnd(names, _REMEDY, copy=layers.stop > n_layers)
@@ -119,12 +149,11 @@ class _Segment:
         self._history: HistorySum | None = history
 
     def __call__(self, y: torch.Tensor, *position: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        history: Continuation | None
-        history, self._history, walk = self._history, None, self._walk
+        history, self._history = self._history, None
+        again = history is None  # then the values have been looked at, in the first call
         if history is None:
-            history = walk.tape.plan.resumed_sum(y, self._layers.start, position)
-            walk = replace(walk, guard=NoGuard())  # the values have been looked at, in the first call
-        last, states = walk.over(self._layers, history, y, *position)
+            history = self._walk.tape.plan.resumed_sum(y, self._layers.start, position)
+        last, states = self._walk.over(self._layers, history, y, *position, again=again)
         self._end.check(y, last)
         return last, states
 
@@ -137,29 +166,23 @@ class Tape:
     """
 
     def __init__(self, plan: MemoryPlan, y0: torch.Tensor, *, plain: bool = False) -> None:
-        self.plan = plan
-        factors = plan.factor_numbers or plan.factors.to(y0.device, wide(y0.dtype))
-        self.factors: Any = factors if plain or isinstance(factors, list) else factors.detach()
-        self._passes: dict[int, BackwardPass] = {}
+        self.plan, self.learned = plan, plan.learned
+        self.factors: Any = plan.factor_numbers
+        if self.factors is None or (plain and carries_derivative(plan.factors)):
+            factors = plan.factors.to(y0.device, wide(y0.dtype))
+            self.factors = factors if plain else factors.detach()
+        self.passes: dict[int, BackwardPass] = {}
 
-    def backward_pass(self, top: int, cotangent: torch.Tensor) -> "BackwardPass":
-        """The pass under way, or a new one that begins with the cotangent of Y_top."""
+    def begin_pass(self, task: int, top: int, cotangent: torch.Tensor) -> "BackwardPass":
+        """A new pass, which begins with the cotangent of Y_top."""
         if backward_is_compiled():
             raise InvalidArgumentError(
                 "compiled autograd must be on for the forward pass too, got a backward pass alone; compile the forward "
                 "pass with torch.compile, or enable compiled autograd around both"
             )
-        task = backward_task()
-        if task not in self._passes:
-            self._passes[task] = BackwardPass(self, top, cotangent)
-            when_backward_ends(lambda: self._end_pass(task))
-        return self._passes[task]
-
-    def _end_pass(self, task: int) -> None:
-        self._passes.pop(task, None)
-
-    def pass_under_way(self) -> "BackwardPass | None":
-        return self._passes.get(backward_task())
+        self.passes[task] = BackwardPass(self, top, cotangent)
+        when_backward_ends(partial(self.passes.pop, task, None))
+        return self.passes[task]
 
 
 class BackwardPass:
@@ -170,36 +193,22 @@ class BackwardPass:
 
     def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
         plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
-        self._plan, self._top, self._plain = plan, top, plain
-        self._factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else tape.factors
-        self._sum = plan.plain_adjoint_sum(top, cotangent) if plain else plan.adjoint_sum(top, cotangent)
+        self._plan, self._plain, self.top = plan, plain, top
+        self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
+        made = plan.plain_adjoint_sum(top, cotangent) if plain else plan.adjoint_sum(top, cotangent)
+        self.exchange = made.exchange
         # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
         self._gradients: tuple[torch.Tensor, ...] = ()
 
-    def back(
-        self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor], dtype: torch.dtype, *, to_previous: bool
-    ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """From Q_j what Y_{j−1} receives by the memory, Σ_{i≥j} H_{i,j−1} Q_i, and what f_{j−1} receives, c_j Q_j.
-
-        Both are tensors of their own, since callers may write into gradients. `saved` is Y_{j−1} and f_{j−1} where
-        weights are learned, and the position of the history where a segment begins; `dtype` is that of f_{j−1}.
-        """
-        if saved:
-            previous, change, *position = saved
-            if not torch.is_grad_enabled():  # else second derivatives need the graph
-                previous, change = previous.detach(), change.detach()
-            self._recorded[j] = (previous, adjoint, change)
-            if position and not self._plain:  # else second derivatives need all states with their graph
-                self._take_in_recorded(position)
-        n, factor = self._top - j, self._factors[j - 1]
-        if to_previous and isinstance(self._sum, FusedSum):
-            return self._sum.exchange(n, adjoint, factor, dtype)
-        if n:
-            self._sum.append(n, adjoint)
-        else:
-            self._sum.first(adjoint)
-        return self._sum.row(n + 1) if to_previous else None, (factor * adjoint).to(dtype)
+    def record(self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor]) -> None:
+        """Y_{j−1} and f_{j−1} are saved where weights are learned, and where a segment begins, its position."""
+        previous, change, *position = saved
+        if not torch.is_grad_enabled():  # else second derivatives need the graph
+            previous, change = previous.data, change.data
+        self._recorded[j] = (previous, adjoint, change)
+        if position and not self._plain:  # else second derivatives need all states with their graph
+            self._take_in_recorded(position)
 
     def weight_gradients(self) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
@@ -210,7 +219,7 @@ class BackwardPass:
     def _take_in_recorded(self, position: Sequence[torch.Tensor]) -> None:
         """What the recorded layers, the latest one the first of them, add to the gradients of the weights."""
         begin = min(self._recorded)
-        states, adjoints, changes = zip(*(self._recorded[j] for j in sorted(self._recorded)), strict=True)
+        states, adjoints, changes = zip(*[self._recorded[j] for j in sorted(self._recorded)], strict=True)
         self._recorded = {}
         more = self._plan.learned_gradients(states, adjoints, changes, begin, position)
         self._gradients = tuple(map(torch.add, self._gradients, more)) if self._gradients else more
@@ -227,7 +236,7 @@ class _Start(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        current = ctx.tape.pass_under_way()
+        current = ctx.tape.passes.get(backward_task())
         if current is None:  # the loss saw Y_0 only
             return (None, None, cotangent, *[None] * len(ctx.devices))
         gradients = current.weight_gradients() if ctx.devices else ()
@@ -242,20 +251,31 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any,
         tape: Tape,
-        history: Continuation,
+        history: HistorySum,
         j: int,
         previous: torch.Tensor,
         change: torch.Tensor,
         *position: torch.Tensor,
     ) -> torch.Tensor:
-        ctx.tape, ctx.j, ctx.dtype, ctx.n_positions = tape, j, change.dtype, len(position)
-        if tape.plan.learned:
+        ctx.tape, ctx.j, ctx.dtype, ctx.no_gradients = tape, j, change.dtype, [None] * len(position)
+        if tape.learned:
             ctx.save_for_backward(previous, change, *position)
         return history.advance(j, change, tape.factors[j - 1])
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        current = ctx.tape.backward_pass(ctx.j, cotangent)
-        to_previous = ctx.needs_input_grad[3]
-        memory, change = current.back(ctx.j, cotangent, ctx.saved_tensors, ctx.dtype, to_previous=to_previous)
-        return None, None, None, memory, change, *[None] * ctx.n_positions
+        # Y_{j−1} receives Σ_{i≥j} H_{i,j−1} Q_i by the memory, and f_{j−1} receives c_j Q_j. Both are tensors of their
+        # own, since callers may write into gradients.
+        task, tape, j = backward_task(), ctx.tape, ctx.j
+        current = tape.passes.get(task) or tape.begin_pass(task, j, cotangent)
+        if tape.learned:
+            current.record(j, cotangent, ctx.saved_tensors)
+        factor = current.factors[j - 1]
+        if ctx.needs_input_grad[3]:
+            memory, change = current.exchange(current.top - j, cotangent, factor, ctx.dtype)
+        else:  # nor then any state before it
+            memory, change = None, (factor * cotangent).to(ctx.dtype)
+        return None, None, None, memory, change, *ctx.no_gradients
+
+
+_apply_step = apply_outside_of_transforms(_Step)

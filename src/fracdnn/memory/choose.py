@@ -26,9 +26,17 @@ _BLOCK = 8
 _BLOCK_DEVICE = 32
 
 
-def choose_history(asked: str, n_layers: int, state: torch.Tensor, *, equal_steps: bool, learned: bool = False) -> str:
-    """Either "exact" or "compressed", for so many layers and states like this one."""
-    if being_transformed():
+def choose_history(
+    asked: str,
+    n_layers: int,
+    state: torch.Tensor,
+    *,
+    equal_steps: bool,
+    learned: bool = False,
+    transformed: bool | None = None,
+) -> str:
+    """Either "exact" or "compressed", for so many layers and states like this one; `transformed` as in `propagate`."""
+    if being_transformed() if transformed is None else transformed:
         return "exact"  # what is traced or transformed runs on plain operations, see `functional`
     if learned and values_are_unknown():  # and exponentials are made from the value of the order
         if asked == "compressed":

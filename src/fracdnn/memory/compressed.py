@@ -21,7 +21,9 @@ from torch.nn.functional import pad
 
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
 from fracdnn.memory.exact import BufferedSum, buffer, fresh_alias
-from fracdnn.memory.sums import memory_format, rows_as_states
+from fracdnn.memory.sums import as_rows, memory_format, rows_as_states
+
+Rows = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -77,140 +79,128 @@ def compressed_weights(order: torch.Tensor, n_layers: int, tolerance: float, *, 
 
 
 def compressed_gradients(
-    weights: CompressedWeights,
-    states: torch.Tensor,
-    adjoints: torch.Tensor,
-    begin: int = 1,
-    position: Sequence[torch.Tensor] = (),
+    weights: CompressedWeights, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients for own, previous, far and oldest weights from Y_{begin−1}, … and Q_begin, …, flat, one a row.
+    """Gradients for own, previous, far and oldest weights and for factors, from Y_{begin−1}, …, Q_begin, … and their f.
 
-    Correlations of adjoints with near, far and first states, block by block, in plain operations. Rows that begin later
-    than with the first need the position there.
+    Correlations of adjoints with near, far and first states, block by block while these are in cache, in plain
+    operations. Rows that begin later than with the first need the position there.
     """
-    nothing = torch.zeros_like(states[:1])
+    size, nothing = weights.block, torch.zeros_like(states[0])
+    lead: list[torch.Tensor] = []
     if position:
         far_states, before = (part.flatten(1) for part in position)
-        far_states, first, lead = far_states[:-1], far_states[-1:], nothing[:0]
-    else:
-        far_states, before = states.new_zeros(len(weights.decay), states.shape[1]), nothing.expand(weights.block, -1)
-        first, lead = states[:1], nothing  # there is no row 0
-    n_blocks = -(-(len(lead) + len(states)) // weights.block)
-    padding = nothing.expand(n_blocks * weights.block - len(lead) - len(states), -1)
-    near = torch.cat([lead, states[1:], nothing, padding]).view(n_blocks, weights.block, -1)
-    later = torch.cat([lead, adjoints, padding]).view(n_blocks, weights.block, -1)
-    own = (later @ near.transpose(1, 2)).sum(0).tril(-1)
-    previous = (later[1:] @ near[:-1].transpose(1, 2)).sum(0) + later[0] @ before.T
-    far = torch.zeros_like(weights.far)
-    for block in range(n_blocks):
-        far = far + later[block] @ far_states.T
-        far_states = weights.decay * far_states + weights.absorb @ (near[block - 1] if block else before)
-    after = len(weights.oldest) + 1 - begin - len(adjoints)
-    oldest = pad((adjoints @ first.T).squeeze(1), (begin - 1, after))
-    return tuple(gradient.to(torch.float64) for gradient in (own, previous, far, oldest))
+        far_states, first = far_states[:-1].clone(), far_states[-1]
+    else:  # there is no row 0, and the first state counts apart
+        lead, (first,) = [nothing], as_rows(states[:1])
+        far_states, before = first.new_zeros(len(weights.decay), len(first)), first.new_zeros(size, len(first))
+    own, previous, far = map(torch.zeros_like, (weights.own, weights.previous, weights.far))
+    oldest, factors, missing = [], [], [nothing] * size
+    adjoints, states, changes = [*lead, *adjoints], [*lead, *states[1:]], [*lead, *changes]
+    for start in range(0, len(adjoints), size):
+        parts = (sequence[start : start + size] for sequence in (adjoints, states))
+        ahead, behind = (as_rows([*part, *missing[len(part) :]]) for part in parts)
+        own, previous, far = own + ahead @ behind.T, previous + ahead @ before.T, far + ahead @ far_states.T
+        oldest.append(ahead @ first)
+        flat = (change.reshape(-1).to(ahead.dtype) for change in changes[start : start + size])
+        factors += [torch.dot(*pair) for pair in zip(ahead.unbind(), flat, strict=False)]
+        if torch.is_grad_enabled():
+            far_states = torch.addmm(weights.decay * far_states, weights.absorb, before)
+        else:
+            far_states.mul_(weights.decay).addmm_(weights.absorb, before)
+        before = behind
+    of_rows, after = slice(len(lead), len(adjoints)), len(weights.oldest) + 1 - begin - len(adjoints) + len(lead)
+    of_first = pad(torch.cat(oldest)[of_rows], (begin - 1, after))
+    return own.tril(-1), previous, far, of_first, torch.stack(factors)[len(lead) :]
 
 
 class CompressedSum(BufferedSum):
     """Rows 1 … N in O(N) work and, by itself, O(1) states."""
 
     def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
-        self._weights = weights
-        self.n_rows = n_rows
-        self._transposed = transposed
+        self._weights, self._transposed = weights, transposed
+        self.n_rows, self.block = n_rows, weights.block
         self._shape, self._format = state.shape, memory_format(state)
-        n_terms = len(weights.decay)
         # One more row of far state: the first state of a forward sum, the running sum of a transposed one.
-        self._far = buffer(state, n_terms + 1, state.numel()).zero_()
-        self._blocks: list[torch.Tensor] = []
+        self._far = buffer(state, len(weights.decay) + 1, state.numel()).zero_()
+        self.states_of_a_position = len(self._far) + self.block
+        self._before = self._states = self._far[:0]  # blocks
         self._slots: tuple[torch.Tensor, ...] = ()
         self._rows: tuple[torch.Tensor, ...] = ()  # the same, each as a matrix of one row
 
-    @property
-    def block(self) -> int:
-        return self._weights.block
-
-    @property
-    def states_of_a_position(self) -> int:
-        return len(self._far) + self.block
-
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
-        if n == 1:
-            return ()
-        return self._states_of(self._far.clone()), self._states_of(self._blocks[-1])
+        return () if n == 1 else (self._as_states(self._far.clone()), self._as_states(self._states))
 
-    def resume(self, n: int, far: torch.Tensor, before: torch.Tensor) -> None:
-        """Go on with row n from a position."""
-        self._states_of(self._far).copy_(far)
+    def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
+        if not position:
+            self.first(state)
+            return
         self._open_block(n - self.block)
-        self._states_of(self._blocks[-1]).copy_(before)
+        for mine, theirs in zip((self._far, self._states), position, strict=True):
+            self._as_states(mine).copy_(theirs)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._open_block(0)
         if self._transposed:
             return fresh_alias(self._slots[0]).copy_(state)
-        first = fresh_alias(self._states_of(self._far[-1:])[0])
-        first.copy_(state)
-        self._blocks[-1][0].zero_()  # its weight is not h_m: it counts through the far states
+        first = fresh_alias(self._as_states(self._far[-1:])[0]).copy_(state)
+        self._states[0].zero_()  # its weight is not h_m: it counts through the far states
         self._start_rows(0)
         return first
 
-    def append(self, n: int, state: torch.Tensor) -> None:
-        self._slots[n % self._weights.block].copy_(state)
+    def _take(self, n: int, state: torch.Tensor) -> None:
+        if n:
+            self._slots[n % self.block].copy_(state)
+        else:
+            self.first(state)
 
     def _slot(self, n: int) -> torch.Tensor:
         if n == self.n_rows and self._transposed:
             return self._last_transposed_row(n)
-        within = n % self._weights.block
+        within = n % self.block
         if within == 0:
             self._open_block(n)
             self._bring_in_older(n)
-        if within:
-            row, own = self._rows[within], self._weights.own_rows[within]
-            known = self._blocks[-1].narrow(0, 0, within)
-            if self._transposed and n < self._weights.block:  # nothing is older: the row has not been written
+        else:
+            row, own, known = self._rows[within], self._weights.own_rows[within], self._states[:within]
+            if self._transposed and n < self.block:  # nothing is older: the row has not been written
                 torch.mm(own, known, out=row)
             else:
                 row.addmm_(own, known)
-        return fresh_alias(self._slots[within])
+        return self._slots[within].data  # a fresh alias, without a call
 
-    def _states_of(self, rows: torch.Tensor) -> torch.Tensor:
+    def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_as_states(rows, self._shape, self._format)
 
     def _open_block(self, n: int) -> None:
-        rows = min(self._weights.block, self.n_rows + 1 - n)
-        block = buffer(self._far, rows, self._far.shape[1])
-        self._blocks.append(block)
-        if len(self._blocks) > 2:
-            self._blocks.pop(0)
-        self._slots, self._rows = self._states_of(block).unbind(0), block.split(1)
+        rows = min(self.block, self.n_rows + 1 - n)
+        self._before, self._states = self._states, buffer(self._far, rows, self._far.shape[1])
+        self._slots, self._rows = self._as_states(self._states).unbind(0), self._states.split(1)
 
     def _bring_in_older(self, n: int) -> None:
         """Start the rows of a new block with all that is older than it."""
-        weights = self._weights
-        before, block = self._blocks
+        weights, before, block = self._weights, self._before, self._states
         if self._transposed:
-            self._add_to_running_sum(n - weights.block, before)
+            self._add_to_running_sum(n - self.block, before)
         self._start_rows(n)
         block.addmm_(weights.previous[: len(block)], before)
         self._far[:-1].mul_(weights.decay).addmm_(weights.absorb, before)
 
     def _start_rows(self, n: int) -> None:
-        block = self._blocks[-1]
-        rows = len(block)
+        block, weights = self._states, self._weights
+        rows, begin = len(block), int(n == 0)
         if self._transposed:
-            torch.mm(self._weights.far[:rows], self._far[:-1], out=block)
+            torch.mm(weights.far[:rows], self._far[:-1], out=block)
             return
-        begin = 1 if n == 0 else 0
-        oldest = self._weights.oldest[n + begin - 1 : n + rows - 1].unsqueeze(-1)
-        torch.mm(torch.cat([self._weights.far[begin:rows], oldest], dim=1), self._far, out=block[begin:])
+        oldest = weights.oldest[n + begin - 1 : n + rows - 1].unsqueeze(-1)
+        torch.mm(torch.cat([weights.far[begin:rows], oldest], dim=1), self._far, out=block[begin:])
 
     def _add_to_running_sum(self, n: int, block: torch.Tensor) -> None:
         """The transposed sum's last row is Σ_k a_{N−1−k} x_k: gathered block by block."""
-        count = len(block)
-        weights = self._weights.oldest[self.n_rows - n - count : self.n_rows - n].flip(0)
+        weights = self._weights.oldest[self.n_rows - n - len(block) : self.n_rows - n].flip(0)
         self._far[-1:].addmm_(weights.unsqueeze(0), block)
 
     def _last_transposed_row(self, n: int) -> torch.Tensor:
-        start = (n - 1) - (n - 1) % self._weights.block
-        self._add_to_running_sum(start, self._blocks[-1][: n - start])
-        return self._states_of(self._far[-1:])[0]
+        start = (n - 1) - (n - 1) % self.block
+        self._add_to_running_sum(start, self._states[: n - start])
+        return self._as_states(self._far[-1:])[0]

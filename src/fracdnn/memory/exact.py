@@ -6,10 +6,12 @@ older state is met on exactly one level.
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
-from fracdnn.memory.sums import ResumableSum, memory_format, rows_as_states
+from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states, scaled
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -22,7 +24,7 @@ def levels_for(n_rows: int, state: torch.Tensor) -> tuple[int, ...]:
     return (64, 8, 1)
 
 
-class BufferedSum(ResumableSum):
+class BufferedSum(HistorySum):
     """A sum whose rows are computed where the states will be stored, so that nothing is copied."""
 
     n_rows: int
@@ -31,8 +33,9 @@ class BufferedSum(ResumableSum):
     def _slot(self, n: int) -> torch.Tensor:
         """Row n, in the place of x_n."""
 
-    def row(self, n: int) -> torch.Tensor:
-        return self._slot(n).clone()
+    @abstractmethod
+    def _take(self, n: int, state: torch.Tensor) -> None:
+        """Put x_n in its place."""
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         if change.layout is not torch.strided:  # torch would add a sparse one at another place of the buffer
@@ -44,8 +47,23 @@ class BufferedSum(ResumableSum):
             return row.add_(change, alpha=factor)
         return row.addcmul_(change.to(row.dtype), factor)
 
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        return scale * self.advance(n, change, 1.0)
+    def exchange(
+        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self._take(n, state)
+        return self._slot(n + 1).clone(), state * scale if state.dtype is dtype else scaled(state, scale, dtype)
+
+
+@dataclass(frozen=True)
+class ExactWeights:
+    """A lower triangular matrix [N, N], in the dtype and on the device of states."""
+
+    matrix: torch.Tensor
+
+    @cached_property
+    def rows(self) -> list[torch.Tensor]:
+        """Row n of the sum, [1, n], for n = 1, 2, …"""
+        return [row[:, :n] for n, row in enumerate(self.matrix.split(1), 1)]
 
 
 class ExactSum(BufferedSum):
@@ -54,28 +72,40 @@ class ExactSum(BufferedSum):
     All states are needed for every row: a position is the history itself.
     """
 
-    block = states_of_a_position = 1
-
-    def __init__(self, matrix: torch.Tensor, state: torch.Tensor) -> None:
-        self._matrix = matrix
-        self.n_rows = len(matrix)
+    def __init__(self, weights: ExactWeights, state: torch.Tensor) -> None:
+        self._weights, self._matrix = weights, weights.matrix
+        self.n_rows = len(self._matrix)
         self._levels = levels_for(self.n_rows, state)
+        self._shape, layout = state.shape, memory_format(state)
         self._flat = buffer(state, self.n_rows + 1, state.numel())
-        self._history = rows_as_states(self._flat, state.shape, memory_format(state))
+        self._history = rows_as_states(self._flat, self._shape, layout)
         self._slots = self._history.unbind(0)
+        # Then a row is one operation; autocast would take a part in it.
+        self._by_rows = (
+            self._levels == (1,)
+            and layout is torch.contiguous_format
+            and not torch.is_autocast_enabled(state.device.type)
+        )
 
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
         return (fresh_alias(self._history),)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
+        self._rows = self._flat.split(1)
         return fresh_alias(self._slots[0]).copy_(state)
 
-    def append(self, n: int, state: torch.Tensor) -> None:
+    def exchange(
+        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self._by_rows:
+            return super().exchange(n, state, scale, dtype)
         self._slots[n].copy_(state)
+        row = torch.mm(self._weights.rows[n], self._flat[: n + 1])
+        return row.view(*self._shape), state * scale if state.dtype is dtype else scaled(state, scale, dtype)
 
-    def resume(self, n: int, history: torch.Tensor) -> None:
-        """Go on with row n, with the states before it; later ones may be missing, where a pass was broken off."""
-        start = 0
+    def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
+        """Later states may be missing in the history, where a pass was broken off."""
+        start, (history,), self._rows = 0, position, self._flat.split(1)
         for size in self._levels:
             begin = n - n % size
             self._history[start:begin].copy_(history[start:begin])
@@ -83,7 +113,13 @@ class ExactSum(BufferedSum):
                 self._pull(begin, min(begin + size, self.n_rows + 1), start, begin)
             start = begin
 
+    def _take(self, n: int, state: torch.Tensor) -> None:
+        self._slots[n].copy_(state)
+
     def _slot(self, n: int) -> torch.Tensor:
+        if self._by_rows:
+            torch.mm(self._weights.rows[n - 1], self._flat[:n], out=self._rows[n])
+            return self._slots[n].data  # a fresh alias, without a call
         start = 0
         for size in self._levels:
             if n % size == 0:

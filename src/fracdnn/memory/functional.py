@@ -25,19 +25,17 @@ class FunctionalSum(HistorySum):
         self._block.append(state)
         return state
 
-    def append(self, n: int, state: torch.Tensor) -> None:
-        self._block.append(state)
-
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        row = self.row(n)
-        state = row + (change if isinstance(factor, float) and factor == 1.0 else factor * change).to(row.dtype)
-        self._block.append(state)
-        return state
+        row = self._row(n)
+        return self.first(row + (factor * change).to(row.dtype))
 
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        return scale * self.advance(n, change, 1.0)
+    def exchange(
+        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.first(state)
+        return self._row(n + 1), (scale * state).to(dtype)
 
-    def row(self, n: int) -> torch.Tensor:
+    def _row(self, n: int) -> torch.Tensor:
         start = n - n % _BLOCK
         if n == start:
             self._started = self._older(n)

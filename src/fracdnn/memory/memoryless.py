@@ -2,13 +2,11 @@
 
 import torch
 
-from fracdnn.memory.sums import ResumableSum
+from fracdnn.memory.sums import HistorySum, scaled
 
 
-class MemorylessSum(ResumableSum):
+class MemorylessSum(HistorySum):
     """Row n is x_{n−1}; without skip connections it is 0. So x_{n−1} is all that a position needs."""
-
-    block = states_of_a_position = 1
 
     def __init__(self, *, skip: bool) -> None:
         self._skip = skip
@@ -17,15 +15,6 @@ class MemorylessSum(ResumableSum):
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._last = state
         return state
-
-    def position(self, n: int) -> tuple[torch.Tensor, ...]:
-        return ()
-
-    def row(self, n: int) -> torch.Tensor:
-        return self._last if self._skip else torch.zeros_like(self._last)
-
-    def append(self, n: int, state: torch.Tensor) -> None:
-        self._last = state
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         change = change.to(self._last.dtype)
@@ -37,5 +26,7 @@ class MemorylessSum(ResumableSum):
             self._last = torch.addcmul(self._last, change, factor)
         return self._last
 
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        return scale * self.advance(n, change, 1.0)
+    def exchange(
+        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return state if self._skip else torch.zeros_like(state), scaled(state, scale, dtype)

@@ -1,25 +1,27 @@
 """What a chain of layers needs to know of its memory: the weights, the step factors, and a sum to compute with.
 
 A plan serves many forward passes where order and steps are fixed. Where they are learned it is built in each, its
-tensors are attached to the graph, and `weight_gradients` gives what flows back into them.
+tensors are attached to the graph, and `learned_gradients` gives what flows back into them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import pad
 
-from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_of_steps, memory_weights_on_grid
+from fracdnn.caputo import memory_matrix, memory_weights_of_steps, memory_weights_on_grid
 from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
+from fracdnn.caputo.weights import step_factor
 from fracdnn.memory.choose import choose_triton
-from fracdnn.memory.compressed import CompressedSum, CompressedWeights, compressed_gradients, compressed_weights
-from fracdnn.memory.exact import ExactSum
+from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
+from fracdnn.memory.exact import ExactSum, ExactWeights
 from fracdnn.memory.functional import FunctionalSum
 from fracdnn.memory.memoryless import MemorylessSum
-from fracdnn.memory.sums import Continuation, HistorySum, WideSum, wide
+from fracdnn.memory.sums import HistorySum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
 from fracdnn.tracing import being_transformed, carries_derivative, outside_of_modes, values_are_unknown
 
@@ -36,12 +38,12 @@ class MemoryPlan(ABC):
     def __init__(self, factors: torch.Tensor, *weights: torch.Tensor) -> None:
         self.n_layers = factors.numel()
         self.factors = factors
-        # All that a gradient can flow into, in the order of `weight_gradients`, the factors last.
+        # All that a gradient can flow into, in the order of `learned_gradients`, the factors last.
         self.weight_tensors = (*weights, factors)
         self.learned = any(tensor.requires_grad for tensor in self.weight_tensors)
-        # Numbers where they are constants: a Python float costs a layer nothing, on any device.
+        # Numbers where they can be had: a Python float costs a layer nothing, on any device.
         self.factor_numbers: list[float] | None = None
-        if not values_are_unknown(factors) and not carries_derivative(factors):
+        if not values_are_unknown(factors) and (factors.is_cpu or not carries_derivative(factors)):
             self.factor_numbers = factors.tolist()
         self._kept: dict[tuple[Any, ...], Any] = {}
 
@@ -50,46 +52,53 @@ class MemoryPlan(ABC):
         """The sum of the weights over Y_0, Y_1, …, for states like this one."""
 
     @abstractmethod
-    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
-        """From row `begin` on what `forward_sum` was there, for which the last state and its position are enough."""
-
-    @abstractmethod
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
 
     @abstractmethod
+    def matrix(self) -> torch.Tensor:
+        """All weights, [N, N], attached to the graph."""
+
+    @abstractmethod
+    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
+        """What `learned_gradients` gives, in float32 or float64; of weights by row only those of these rows."""
+
+    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> HistorySum:
+        """From row `begin` on what `forward_sum` was there, for which the last state and its position are enough."""
+        resumed = self.forward_sum(state)
+        resumed.resume(begin, state.detach(), *position)
+        return resumed
+
     def plain_sum(self, state: torch.Tensor) -> HistorySum:
         """`forward_sum` in plain operations, attached to the graph."""
+        return _widened(state, lambda wide: FunctionalSum(self.matrix().to(wide.device)))
 
-    @abstractmethod
     def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """`adjoint_sum` in plain operations, attached to the graph."""
-
-    @abstractmethod
-    def weight_gradients(
-        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, ...]:
-        """Gradients for `weight_tensors` less the last, from Y_{begin−1}, … and Q_begin, …, flat, one a row."""
+        skip = self.n_layers - top
+        return _widened(state, lambda wide: FunctionalSum(_transposed(self.matrix())[skip:, skip:].to(wide.device)))
 
     def learned_gradients(
-        self,
-        states: Sequence[torch.Tensor],
-        adjoints: Sequence[torch.Tensor],
-        changes: Sequence[torch.Tensor],
-        begin: int = 1,
-        position: Sequence[torch.Tensor] = (),
+        self, states: Rows, adjoints: Rows, changes: Rows, begin: int = 1, position: Rows = ()
     ) -> tuple[torch.Tensor, ...]:
         """Gradients for `weight_tensors` from Y_{begin−1}, …, Q_begin, … and f_{begin−1}, …: what these rows give.
 
         Rows that begin later than with the first need the position of the forward sum there.
         """
-        # These sums cancel: never in less than single precision, whatever the layers use.
-        dtype, kind = wide(adjoints[0].dtype), adjoints[0].device.type
-        rows = [torch.stack([each.reshape(-1) for each in part]).to(dtype) for part in (states, adjoints, changes)]
+        kind = adjoints[0].device.type
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-            after = self.n_layers + 1 - begin - len(adjoints)
-            factors = pad((rows[1] * rows[2]).sum(1).to(torch.float64), (begin - 1, after))
-            return (*self.weight_gradients(rows[0], rows[1], begin, position), factors)
+            *weights, factors = self._gradients(states, adjoints, changes, begin, position)
+            factors = pad(factors, (begin - 1, self.n_layers + 1 - begin - len(adjoints)))
+            return tuple(gradient.to(torch.float64) for gradient in (*weights, factors))
+
+    def scales(self, like: torch.Tensor) -> Any:
+        """c_1 … c_N without a graph, for products with states like this one."""
+        if self.factor_numbers is None:
+            return self.factors.detach().to(like.device, wide(like.dtype))
+        if not like.is_cpu:
+            return self.factor_numbers
+        # Tensors of one number: torch takes longer to make one of a Python float than to multiply by it.
+        return self.kept(("scales", *kind_of(like)), lambda: self.factors.detach().to("cpu", wide(like.dtype)).unbind())
 
     def constants(self) -> list[Any]:
         """All that is kept now."""
@@ -120,20 +129,16 @@ class MemorylessPlan(MemoryPlan):
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
-    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
-        resumed = MemorylessSum(skip=self._skip)
-        resumed.first(state)
-        return resumed
-
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
     plain_sum, plain_adjoint_sum = forward_sum, adjoint_sum
 
-    def weight_gradients(
-        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, ...]:
-        return ()
+    def matrix(self) -> torch.Tensor:
+        return torch.eye(self.n_layers, dtype=torch.float64, device=self.factors.device) * self._skip
+
+    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
+        return (as_rows(adjoints) * as_rows(changes)).sum(1).unsqueeze(0)
 
 
 class ExactPlan(MemoryPlan):
@@ -146,42 +151,36 @@ class ExactPlan(MemoryPlan):
         self._matrix = matrix
 
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        return _widened(state, lambda wide: ExactSum(self.forward_matrix(wide), wide))
-
-    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
-        def resumed(wide: torch.Tensor) -> HistorySum:
-            made = ExactSum(self.forward_matrix(wide), wide)
-            made.resume(begin, *position)
-            return made
-
-        return _widened(state, resumed)
+        return _widened(state, lambda wide: ExactSum(self._weights(wide, "forward"), wide))
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        skip = self.n_layers - top
-        return _widened(state, lambda wide: ExactSum(self.adjoint_matrix(wide)[skip:, skip:], wide))
+        return _widened(state, lambda wide: ExactSum(self._weights(wide, "adjoint", self.n_layers - top), wide))
 
-    def plain_sum(self, state: torch.Tensor) -> HistorySum:
-        return _widened(state, lambda wide: FunctionalSum(self._matrix.to(wide.device)))
+    def matrix(self) -> torch.Tensor:
+        return self._matrix
 
-    def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return _transposed_sum(self._matrix, top, state)
-
-    def weight_gradients(
-        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, ...]:
-        end = begin - 1 + len(adjoints)
+    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
+        earlier, later = as_rows(states), as_rows(adjoints)
         if position:  # which has the states before the segment, and may lack its own
-            states = torch.cat([position[0][: begin - 1].flatten(1), states])
-        rows, after = (adjoints @ states.T).tril(begin - 1).to(torch.float64), self.n_layers - end
-        return (pad(rows, (0, after, begin - 1, after)),)
+            earlier = torch.cat([position[0][: begin - 1].flatten(1), earlier])
+        rows, after = (later @ earlier.T).tril(begin - 1), self.n_layers + 1 - begin - len(later)
+        return pad(rows, (0, after, begin - 1, after)), (later * as_rows(changes)).sum(1)
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """The weights as numbers only, in the dtype and on the device of a state."""
-        return self.kept(("forward", *kind_of(like)), lambda: self._matrix.detach().to(like).contiguous())
+        return self._weights(like, "forward").matrix
 
     def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
-        return self.kept(("adjoint", *kind_of(like)), lambda: _transposed(self._matrix.detach()).to(like).contiguous())
+        return self._weights(like, "adjoint").matrix
+
+    def _weights(self, like: torch.Tensor, way: str, skip: int = 0) -> ExactWeights:
+        def make() -> ExactWeights:
+            matrix = self._matrix.detach() if way == "forward" else _transposed(self._matrix.detach())
+            return ExactWeights(matrix.to(like).contiguous())
+
+        weights = self.kept((way, *kind_of(like)), make)
+        return ExactWeights(weights.matrix[skip:, skip:]) if skip else weights
 
 
 class CompressedPlan(MemoryPlan):
@@ -194,46 +193,23 @@ class CompressedPlan(MemoryPlan):
         self._weights, self._order, self._sums = weights, order, sums
 
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        return self._made(state, lambda wide: self._sum(wide, self.n_layers, transposed=False))
-
-    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> Continuation:
-        def resumed(wide: torch.Tensor) -> HistorySum:
-            made = self._sum(wide, self.n_layers, transposed=False)
-            if position:
-                made.resume(begin, *position)
-            else:
-                made.first(state.detach())
-            return made
-
-        return self._made(state, resumed)
+        return self._sum(state, self.n_layers, transposed=False)
 
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return self._made(state, lambda wide: self._sum(wide, top, transposed=True))
+        return self._sum(state, top, transposed=True)
 
-    def _made(self, state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) -> HistorySum:
-        return make(state) if self._by_triton(state) else _widened(state, make)
-
-    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> CompressedSum | TritonCompressedSum:
-        if self._by_triton(state):
+    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
+        if choose_triton(self._sums, state, self._weights.block):
             return TritonCompressedSum(self._kernel_weights(state), state, n_rows, transposed=transposed)
-        return CompressedSum(self._cast_weights(state), state, n_rows, transposed=transposed)
+        make = partial(CompressedSum, n_rows=n_rows, transposed=transposed)
+        return _widened(state, lambda wide: make(self._cast_weights(wide), wide))
 
-    def _by_triton(self, state: torch.Tensor) -> bool:
-        return choose_triton(self._sums, state, self._weights.block)
-
-    def plain_sum(self, state: torch.Tensor) -> HistorySum:
-        return _widened(state, lambda wide: FunctionalSum(self._matrix().to(wide.device)))
-
-    def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return _transposed_sum(self._matrix(), top, state)
-
-    def weight_gradients(
-        self, states: torch.Tensor, adjoints: torch.Tensor, begin: int, position: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, ...]:
-        return compressed_gradients(self._cast_weights(states), states, adjoints, begin, position)
-
-    def _matrix(self) -> torch.Tensor:
+    def matrix(self) -> torch.Tensor:
         return memory_matrix(self._order, self.n_layers)
+
+    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
+        like = torch.empty(0, dtype=wide(adjoints[0].dtype), device=adjoints[0].device)
+        return compressed_gradients(self._cast_weights(like), states, adjoints, changes, begin, position)
 
     def _cast_weights(self, like: torch.Tensor) -> CompressedWeights:
         return self.kept(("weights", *kind_of(like)), lambda: self._weights.detached(like))
@@ -250,11 +226,6 @@ def kind_of(state: torch.Tensor) -> tuple[Any, ...]:
 
 def _transposed(matrix: torch.Tensor) -> torch.Tensor:
     return matrix.T.flip(0, 1)
-
-
-def _transposed_sum(matrix: torch.Tensor, top: int, state: torch.Tensor) -> HistorySum:
-    skip = len(matrix) - top
-    return _widened(state, lambda wide: FunctionalSum(_transposed(matrix)[skip:, skip:].to(wide.device)))
 
 
 def _widened(state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) -> HistorySum:
@@ -280,7 +251,7 @@ def equal_steps_plan(
     sums: str = "auto",
 ) -> MemoryPlan:
     """A plan for one step size and one order, or an order for each layer."""
-    factors = l1_step_factor(order, step_size).expand(n_layers).contiguous()  # a view would make torch.export.save warn
+    factors = step_factor(order, step_size).expand(n_layers).contiguous()  # a view would make torch.export.save warn
     if history == "exact":
         return ExactPlan(factors, _matrix(order, n_layers))
     weights = compressed_weights(order, n_layers, tolerance, block=block)
@@ -297,9 +268,9 @@ def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
 
 def steps_plan(order: torch.Tensor, steps: torch.Tensor) -> MemoryPlan:
     """A plan for a step of each layer; always exact."""
-    return ExactPlan(l1_step_factor(order, steps), memory_weights_of_steps(order, steps))
+    return ExactPlan(step_factor(order, steps), memory_weights_of_steps(order, steps))
 
 
 def grid_plan(order: torch.Tensor, t: torch.Tensor) -> MemoryPlan:
     """A plan for any increasing times; always exact."""
-    return ExactPlan(l1_step_factor(order, t.diff()), memory_weights_on_grid(order, t))
+    return ExactPlan(step_factor(order, t.diff()), memory_weights_on_grid(order, t))

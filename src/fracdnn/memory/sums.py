@@ -1,71 +1,50 @@
 """What every implementation of the history sum offers, so that a chain of layers can use any of them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 
 
-class Continuation(ABC):
-    """What makes states one after the other."""
-
-    @abstractmethod
-    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        """x_n = row n + factor · change."""
-
-
-class HistorySum(Continuation):
+class HistorySum(ABC):
     """A causal weighted sum over a growing sequence of states x_0, x_1, …: row n is Σ_{k<n} M_nk x_k.
 
-    Use: `first(x_0)`, then for n = 1, 2, … either `advance(n, …)`, which makes x_n of row n, or `row(n)`, after which
-    `append(n, x_n)` takes whatever was made of it. The last row may also be asked for by itself.
+    Either `first(x_0)` and then `advance(n, …)` for n = 1, 2, …, which makes x_n of row n; or `exchange(n, x_n, …)` for
+    n = 0, 1, …, which gives row n + 1, of which others make the next state.
     """
+
+    # Positions are to be had before rows that are multiples of `block`, and take so many states' worth of memory.
+    block: int = 1
+    states_of_a_position: int = 1
 
     @abstractmethod
     def first(self, state: torch.Tensor) -> torch.Tensor:
         """Take x_0; returns it where it is kept."""
 
     @abstractmethod
-    def row(self, n: int) -> torch.Tensor:
-        """The memory Σ_{k<n} M_nk x_k, a tensor of its own; rows come in order."""
-
-    @abstractmethod
-    def append(self, n: int, state: torch.Tensor) -> None:
-        """Take x_n, which nobody may write into until the sum is done with."""
-
-    @abstractmethod
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
-
-
-class ResumableSum(HistorySum):
-    """A forward sum that can be gone on with from where it stood at some row, see `MemoryPlan.resumed_sum`."""
-
-    @property
-    @abstractmethod
-    def block(self) -> int:
-        """Positions are to be had before rows that are multiples of it."""
-
-    @property
-    @abstractmethod
-    def states_of_a_position(self) -> int:
-        """How many states' worth of memory a position takes."""
-
-    @abstractmethod
-    def position(self, n: int) -> tuple[torch.Tensor, ...]:
-        """What row n and later ones need of the states before; nobody writes into it."""
-
-
-class FusedSum(ResumableSum):
-    """A sum that takes a state and makes the next row in one operation."""
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        """x_n = row n + factor · change, which nobody may write into until the sum is done with."""
 
     @abstractmethod
     def exchange(
         self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take x_n, for n = 0 as `first` does; returns row n + 1, and scale · x_n in a dtype."""
+        """Take x_n; returns row n + 1, and scale · x_n in a dtype."""
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
+        return self.advance(n, change, 1.0) * scale
+
+    def position(self, n: int) -> tuple[torch.Tensor, ...]:
+        """What row n and later ones need of the states before the last; nobody writes into it."""
+        return ()
+
+    def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
+        """Go on with row n of a forward sum, from the last state and the position there."""
+        self.first(state)
 
 
-class WideSum(ResumableSum):
+class WideSum(HistorySum):
     """A sum for states of less than single precision: weights, sums and states in it are float32.
 
     Rounded to 16 bits, a hundred weights that should sum to 1 are some percent off.
@@ -73,41 +52,36 @@ class WideSum(ResumableSum):
 
     def __init__(self, inner: HistorySum, dtype: torch.dtype) -> None:
         self._inner, self._dtype = inner, dtype
+        self.block, self.states_of_a_position = inner.block, inner.states_of_a_position
+        self.position = inner.position  # type: ignore[method-assign]
         self._lost: float | torch.Tensor = 0.0
 
-    @property
-    def block(self) -> int:
-        return self._resumable.block
-
-    @property
-    def states_of_a_position(self) -> int:
-        return self._resumable.states_of_a_position
-
-    def position(self, n: int) -> tuple[torch.Tensor, ...]:
-        return self._resumable.position(n)
-
-    @property
-    def _resumable(self) -> ResumableSum:
-        assert isinstance(self._inner, ResumableSum)
-        return self._inner
+    def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
+        self._inner.resume(n, state.to(torch.float32), *position)
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         return self._inner.first(state.to(torch.float32)).to(self._dtype)
-
-    def row(self, n: int) -> torch.Tensor:
-        row = self._inner.row(n)
-        rounded = row.to(self._dtype)
-        self._lost = row - rounded
-        return rounded
-
-    def append(self, n: int, state: torch.Tensor) -> None:
-        self._inner.append(n, state + self._lost)  # what the row, of which the state was made, lost on its way out
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         return self._inner.advance(n, change.to(torch.float32), factor).to(self._dtype)
 
     def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
         return self._inner.advance_scaled(n, change.to(torch.float32), scale).to(self._dtype)
+
+    def exchange(
+        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # With what the row, of which the state was made, lost on its way out.
+        row, _ = self._inner.exchange(n, state + self._lost, 1.0, torch.float32)
+        rounded = row.to(self._dtype)
+        self._lost = row - rounded
+        return rounded, scaled(state, scale, dtype)
+
+
+def scaled(state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The product, a new tensor, in a dtype."""
+    product = state * scale
+    return product if product.dtype is dtype else product.to(dtype)
 
 
 def memory_format(state: torch.Tensor) -> torch.memory_format:
@@ -117,6 +91,12 @@ def memory_format(state: torch.Tensor) -> torch.memory_format:
             if state.dim() == n_axes and state.is_contiguous(memory_format=channels_last):
                 return channels_last
     return torch.contiguous_format
+
+
+def as_rows(states: Sequence[torch.Tensor]) -> torch.Tensor:
+    """States as a matrix, one a row, in single precision at least: sums of their products cancel."""
+    rows = torch.stack(list(states)).reshape(len(states), states[0].numel())
+    return rows.to(wide(rows.dtype))
 
 
 def rows_as_states(rows: torch.Tensor, shape: torch.Size, layout: torch.memory_format) -> torch.Tensor:

@@ -18,7 +18,7 @@ from torch import nn
 from fracdnn.kernels import loading
 from fracdnn.memory.compressed import CompressedWeights
 from fracdnn.memory.exact import buffer, fresh_alias
-from fracdnn.memory.sums import FusedSum, memory_format, rows_as_states, wide
+from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states, wide
 from fracdnn.tracing import in_dispatch_mode
 
 BLOCK, _HALF = 8, 4
@@ -76,7 +76,7 @@ def _options(tile: int, warps: int, activation: str, width: int) -> dict[tuple[b
     return {told: {**dict(zip(names, told, strict=True)), **rest} for told in product((False, True), repeat=3)}
 
 
-class TritonCompressedSum(FusedSum):
+class TritonCompressedSum(HistorySum):
     """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
 
     States lie in blocks of 8, in their own dtype. Beside them there are K far states and, for 16 bits, the rows of one
@@ -104,6 +104,7 @@ class TritonCompressedSum(FusedSum):
         self._start_block = kernels.start_block[grid]
         self._launched = (kernels.TILE, kernels.WARPS)
         self._n_far = len(weights.far)
+        self.states_of_a_position = self._n_far + 1 + BLOCK
         nothing = self._like
         self._far: torch.Tensor | None = None  # not before there is one
         self._first, self._before, self._states = nothing, nothing, nothing
@@ -111,10 +112,6 @@ class TritonCompressedSum(FusedSum):
         coarse = self._dtype is not self._like_sums.dtype
         self._bases = buffer(self._like_sums, BLOCK, self._size) if coarse else None
         self._numbers: dict[float, torch.Tensor] = {}
-
-    @property
-    def states_of_a_position(self) -> int:
-        return self._n_far + 1 + BLOCK
 
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
         if n == 1:
@@ -128,8 +125,11 @@ class TritonCompressedSum(FusedSum):
             before[0] = 0
         return self._as_states(far), self._as_states(before)
 
-    def resume(self, n: int, far: torch.Tensor, before: torch.Tensor) -> None:
-        """Go on with row n from a position."""
+    def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
+        if not position:
+            self.first(state)
+            return
+        far, before = position
         self._open_block(n - BLOCK)
         self._as_states(self._states).copy_(before)
         self._first = buffer(self._like, 1, self._size)
@@ -140,16 +140,6 @@ class TritonCompressedSum(FusedSum):
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._open_block(0)
         return fresh_alias(self._slots[0]).copy_(state)
-
-    def row(self, n: int) -> torch.Tensor:
-        if n % BLOCK == 0 and n < self.n_rows:
-            self._open_block(n)
-        row = self._new_state()
-        self._write(n, row)
-        return row
-
-    def append(self, n: int, state: torch.Tensor) -> None:
-        self._slots[n % BLOCK].copy_(state)
 
     def exchange(
         self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype

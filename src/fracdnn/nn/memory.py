@@ -21,7 +21,7 @@ from fracdnn.memory import (
     steps_plan,
 )
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
-from fracdnn.tracing import being_traced, outside_of_modes
+from fracdnn.tracing import Watch, being_traced, outside_of_modes
 from fracdnn.validation import check_choice, check_flag, check_order, check_positive, check_step_size
 
 Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
@@ -125,13 +125,23 @@ class Memory(nn.Module):
         """The step of each of so many layers."""
         return self._for(n_layers, self.step_size, "step_size").expand(n_layers)
 
-    def plan(self, state: torch.Tensor, n_layers: int, *, history: str | None = None, sums: str = "auto") -> MemoryPlan:
+    def plan(
+        self,
+        state: torch.Tensor,
+        n_layers: int,
+        *,
+        history: str | None = None,
+        sums: str = "auto",
+        watch: Watch | None = None,
+    ) -> MemoryPlan:
         """The weights and factors for so many layers and states like this one; noted as what ran.
 
-        `history` and `sums` are what an engine needs where it can use only one.
+        `history` and `sums` are what an engine needs where it can use only one, `watch` what a caller knows already.
         """
-        plan = self._plan(state, n_layers, history or self._choice(state, n_layers), sums)
-        if not torch.compiler.is_compiling():
+        watch = watch or Watch.now()
+        history = history or self._choice(state, n_layers, watch.transformed)
+        plan = self._plan(state, n_layers, history, sums, traced=watch.traced)
+        if not watch.traced or not torch.compiler.is_compiling():
             self.history_ = plan.history
         return plan
 
@@ -140,10 +150,10 @@ class Memory(nn.Module):
         by_triton = self.is_compressible and choose_triton("auto", state, choose_block(state))
         return by_triton and self._choice(state, n_layers) == "compressed"
 
-    def _plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str) -> MemoryPlan:
-        if self.is_fixed and torch.compiler.is_exporting():  # constants of the program, not operations in it
+    def _plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str, *, traced: bool) -> MemoryPlan:
+        if traced and self.is_fixed and torch.compiler.is_exporting():  # constants of the program, not operations in it
             return outside_of_modes(lambda: self._new_plan(state, n_layers, history, sums))
-        if not self.is_fixed or being_traced():
+        if not self.is_fixed or traced:
             return self._new_plan(state, n_layers, history, sums)
         key = (n_layers, history, sums, self._tolerance(state), choose_block(state))
         plan = self._plans.get(key)
@@ -201,9 +211,9 @@ class Memory(nn.Module):
         per_layer = self.learned_order is not None and self.learned_order.by_layer
         return self.learned_steps is None and not self._steps.dim() and not self._order.dim() and not per_layer
 
-    def _choice(self, state: torch.Tensor, n_layers: int) -> str:
-        learned = self.learned_order is not None
-        return choose_history(self.history, n_layers, state, equal_steps=self.is_compressible, learned=learned)
+    def _choice(self, state: torch.Tensor, n_layers: int, transformed: bool | None = None) -> str:
+        kind = {"equal_steps": self.is_compressible, "learned": self.learned_order is not None}
+        return choose_history(self.history, n_layers, state, **kind, transformed=transformed)
 
     def _tolerance(self, state: torch.Tensor) -> float:
         return default_tolerance(state.dtype) if self.tolerance is None else self.tolerance

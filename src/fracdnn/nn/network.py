@@ -208,12 +208,13 @@ class FractionalNetwork(nn.Module):
         self._check_input(x)
         kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.adjoint, self.memory.history)
         key = (x.shape, x.dtype, x.device, *kinds)
-        found = None if operations_are_watched(x.device.type) else self._routes.get(key)
+        watched = operations_are_watched(x.device.type)
+        found = None if watched else self._routes.get(key)
         if found is None:
-            found = self._new_route(x, weights)
-            if self.memory.is_fixed and not operations_are_watched(x.device.type):
+            found = self._new_route(x, weights, watched=watched)
+            if self.memory.is_fixed and not watched:
                 self._routes = {**(self._routes if len(self._routes) < _ROUTES else {}), key: found}
-        if not torch.compiler.is_compiling():
+        if not watched or not torch.compiler.is_compiling():
             self.engine_, self.memory.history_ = found[0], found[1].history
         return found
 
@@ -222,7 +223,7 @@ class FractionalNetwork(nn.Module):
         plans = [plan for _, plan in self._routes.values()]
         return [*plans, *(plan.constants() for plan in plans), self.memory.constants()]
 
-    def _new_route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
+    def _new_route(self, x: torch.Tensor, weights: Weights, *, watched: bool) -> tuple[str, MemoryPlan]:
         if self.adjoint != "exact":
             if x.dim() != 2:
                 raise InvalidArgumentError(
@@ -230,7 +231,7 @@ class FractionalNetwork(nn.Module):
                     f"samples are rows"
                 )
             return "printed", self._plan(x, "exact")
-        engine = choose(self.engine, self.architecture, self.memory, x, weights)
+        engine = choose(self.engine, self.architecture, self.memory, x, weights, watched=watched)
         return engine, self._plan(x, **NEEDS.get(engine, {}))
 
     def _plan(self, x: torch.Tensor, history: str | None = None, sums: str = "auto") -> MemoryPlan:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from fracdnn.memory import MemoryPlan, propagate
 from fracdnn.nn.memory import Memory, separate_copy
 from fracdnn.nn.repeated import RepeatedCalls
 from fracdnn.nn.signature import takes_options_of
-from fracdnn.tracing import being_traced, has_module_hooks
+from fracdnn.tracing import Watch, has_module_hooks
 from fracdnn.validation import check_flag, check_real_tensor
 
 # Torch's layers that add their input to what they compute.
@@ -95,20 +95,23 @@ class FractionalStack(nn.Module):
 
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
         self._check_input(x)
-        layers, traced = list(self.layers), being_traced()
-        repeated = RepeatedCalls(layers) if self.checkpoint and not traced else None
+        layers, watch = list(self.layers), Watch.now()
+        repeated = RepeatedCalls(layers) if self.checkpoint and not watch.traced else None
 
         def step(j: int, y: torch.Tensor) -> torch.Tensor:
             call = layers[j] if repeated is None else partial(repeated, j)
             try:
                 change = call(y, *arguments, **keywords)
             except Exception as error:
-                if not traced:
+                if not watch.traced:
                     error.add_note(f"in {self._name(j)} of a FractionalStack, for a state of shape {tuple(y.shape)}")
                 raise
-            return self._checked_change(j, y, change)
+            plain = isinstance(change, torch.Tensor) and change.shape == y.shape and not change.is_complex()
+            return change if plain else self._refuse(j, y, change)
 
-        return propagate(self.plan(x), step, x, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
+        plan = self.memory.plan(x, len(layers), watch=watch)
+        run = partial(propagate, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
+        return run(plan, step, x, transformed=watch.transformed)
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
         """The weights and factors for a state like x."""
@@ -117,7 +120,7 @@ class FractionalStack(nn.Module):
     def _name(self, j: int) -> str:
         return f"layer {j} ({type(self.layers[j]).__name__})"
 
-    def _checked_change(self, j: int, y: torch.Tensor, change: Any) -> torch.Tensor:
+    def _refuse(self, j: int, y: torch.Tensor, change: Any) -> NoReturn:
         if not isinstance(change, torch.Tensor):
             raise InvalidTypeError(
                 f"{self._name(j)} must return a tensor, got {type(change).__name__}; wrap it in a module that does"
@@ -127,15 +130,13 @@ class FractionalStack(nn.Module):
                 f"{self._name(j)} must keep the shape of its input, got {tuple(change.shape)} from "
                 f"{tuple(y.shape)}; put layers that change the shape before or after the stack"
             )
-        if change.is_complex():
-            raise InvalidTypeError(
-                f"{self._name(j)} must return real numbers, got {change.dtype}; return change.real or change.abs()"
-            )
-        return change
+        raise InvalidTypeError(
+            f"{self._name(j)} must return real numbers, got {change.dtype}; return change.real or change.abs()"
+        )
 
     def _check_input(self, x: Any) -> None:
         check_real_tensor(x, "x")
-        parameter = next((p for p in self.layers.parameters() if p.is_floating_point()), None)
+        parameter = _first_parameter(self.layers)
         if parameter is None or parameter.dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
             return
         if any(map(has_module_hooks, self.layers.modules())):  # which may cast, as those of `fully_shard` do
@@ -160,6 +161,18 @@ class WithoutSkip(nn.Module):
 
     def forward(self, y: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
         return self.layer(y, *arguments, **keywords) - y
+
+
+def _first_parameter(module: nn.Module) -> nn.Parameter | None:
+    """The first floating one, as `module.parameters()` would find it, but in a few microseconds."""
+    for parameter in module._parameters.values():
+        if parameter is not None and parameter.is_floating_point():
+            return parameter
+    for child in module._modules.values():
+        found = None if child is None else _first_parameter(child)
+        if found is not None:
+            return found
+    return None
 
 
 def _checked_layers(layers: Any) -> list[nn.Module]:

@@ -36,12 +36,13 @@ class Server(ThreadingMixIn, TCPServer):
     request_queue_size = 32
 
     def __init__(self, table: Any = None, port: int | None = None) -> None:
-        files = [path for path in sorted(STATIC.rglob("*")) if path.is_file()]
-        self.answers = {f"/{path.relative_to(STATIC).as_posix()}": (path.read_bytes(), _type(path)) for path in files}
+        self.answers = {}
+        for path in (path for path in STATIC.rglob("*") if path.is_file()):
+            kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+            self.answers[f"/{path.relative_to(STATIC).as_posix()}"] = path.read_bytes(), kind
         self.answers["/"] = self.answers["/index.html"]
         if table is not None:
-            content = json.dumps(table, allow_nan=False).encode()
-            self.answers["/table.json"] = (content, TYPES[".json"])
+            self.answers["/table.json"] = json.dumps(table, allow_nan=False).encode(), TYPES[".json"]
         super().__init__((HOST, 0), _Handler, bind_and_activate=False)
         try:
             self._bind(port)
@@ -85,34 +86,23 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        self._answer(body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
-
-    def _answer(self, *, body: bool) -> None:
         # Under another name, a page from elsewhere could have led the browser here, to read the table.
-        names = {f"{name}:{self.server.port}" for name in (HOST, "localhost")}
-        found = self.server.answers.get(self.path.partition("?")[0])
-        if self.headers.get("Host") not in names:
-            return self._send(HTTPStatus.FORBIDDEN, b"only for this machine\n", "text/plain", body=body)
-        if found is None:
-            return self._send(HTTPStatus.NOT_FOUND, b"no such page\n", "text/plain", body=body)
-        return self._send(HTTPStatus.OK, *found, body=body)
-
-    def _send(self, status: HTTPStatus, content: bytes, kind: str, *, body: bool) -> None:
+        status, (content, kind) = HTTPStatus.FORBIDDEN, (b"only for this machine\n", "text/plain")
+        if self.headers.get("Host") in {f"{name}:{self.server.port}" for name in (HOST, "localhost")}:
+            found = self.server.answers.get(self.path.partition("?")[0])
+            status = HTTPStatus.OK if found else HTTPStatus.NOT_FOUND
+            content, kind = found or (b"no such page\n", "text/plain")
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
-        if body:
+        if self.command != "HEAD":
             self.wfile.write(content)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def log_message(self, *arguments: Any) -> None:
         """Say nothing: who looks at the terminal wants the address."""
-
-
-def _type(path: Path) -> str:
-    return TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"

@@ -34,7 +34,12 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
         raise TableError(
             f"{source} must have {LEAST_ROWS} rows without empty cells at least, got {table.height}; fill them in"
         )
-    target = _class_column(table, source)
+    others = [column.name for column in table.iter_columns() if numbers_in(column) is None]
+    if len(others) > 1:
+        raise TableError(
+            f"{source} must have two columns of numbers, got other cells in {listed(others)}; write them as numbers"
+        )
+    target = others[0] if others else table.columns[-1]
     labels = target_values(table[target], "classification").astype(str)
     n_classes = len(np.unique(labels))
     if not 2 <= n_classes <= MOST_CLASSES:
@@ -47,15 +52,6 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
     rows = np.linspace(0, table.height, min(table.height, MOST_ROWS), endpoint=False).astype(int)
     points = {"x": x[rows].tolist(), "labels": labels[rows].tolist(), "left": table.height - len(rows)}
     return {"columns": names, "target": target, **points}
-
-
-def _class_column(table: "pl.DataFrame", source: str) -> str:
-    others = [column.name for column in table.iter_columns() if numbers_in(column) is None]
-    if len(others) > 1:
-        raise TableError(
-            f"{source} must have two columns of numbers, got other cells in {listed(others)}; write them as numbers"
-        )
-    return others[0] if others else table.columns[-1]
 
 
 def _finite(column: "pl.Series") -> np.ndarray:

@@ -1,21 +1,22 @@
 """How good the model is, in one sentence beside the best constant answer, and in a few figures."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import binomtest
+from sklearn.metrics import log_loss, r2_score
 
 from fracdnn.estimators.reliability import BINS
-from fracdnn.report.intervals import r2_interval, share_interval
-from fracdnn.report.ranking import mean_area
+from fracdnn.report.classes import ranked
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import count, number, share
 
 # Below this probability a difference is not put down to chance.
 CHANCE = 0.05
+_BY_CHANCE = " So few samples may owe that to chance."
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """A word, a value, and what to compare it with."""
 
     word: str
@@ -36,78 +37,84 @@ def chance(subject: Subject) -> float:
     """How probable a difference as large as that to the most frequent class is by chance, were both as often right:
     the sign test of the samples that only one of them has right (McNemar 1947).
     """
-    from scipy.stats import binomtest
-
-    model, constant = subject.predicted == subject.y, subject.codes == most_frequent(subject)
-    only_model, only_constant = int((model & ~constant).sum()), int((constant & ~model).sum())
-    n = only_model + only_constant
-    return float(binomtest(only_model, n).pvalue) if n else 1.0
-
-
-def most_frequent(subject: Subject) -> int:
-    """The place of the class that most held-out samples have: no constant answer is right more often."""
-    return int(np.bincount(subject.codes).argmax())
+    model, constant = subject.predicted == subject.y, subject.codes == np.bincount(subject.codes).argmax()
+    n = int((model != constant).sum())
+    return float(binomtest(int((model & ~constant).sum()), n).pvalue) if n else 1.0
 
 
 def _of_classes(subject: Subject) -> str:
-    most = most_frequent(subject)
+    most = np.bincount(subject.codes).argmax()  # no constant answer is right more often
     baseline, name = float((subject.codes == most).mean()), f"“{subject.labels[most]}”"
-    told = f"Right for {share(subject.accuracy)} of {count(subject.n, 'held-out sample')}"
+    accuracy = float((subject.predicted == subject.y).mean())
+    told = f"Right for {share(accuracy)} of {count(subject.n, 'held-out sample')}"
     if baseline == 1:
         return f"{told}, which are all of class {name}: there is nothing to compare with."
     constant = f"always answering {name}, the most frequent class"
-    if subject.accuracy <= baseline:
+    if accuracy <= baseline:
         return f"{told}, no better than {constant}: {share(baseline)}."
-    gone = (subject.accuracy - baseline) / (1 - baseline)
-    sure = "" if chance(subject) < CHANCE else " So few samples may owe that to chance."
+    gone = (accuracy - baseline) / (1 - baseline)
+    sure = "" if chance(subject) < CHANCE else _BY_CHANCE
     return f"{told}; {constant}, is right for {share(baseline)}: {share(gone)} of those mistakes are gone.{sure}"
 
 
 def _of_values(subject: Subject) -> str:
-    rows, constant = count(subject.n, "held-out sample"), _deviation(subject)
-    told = f"Off by {number(subject.rmse, 3)} (root mean square) on {rows}"
-    if subject.r2 is None or not np.ptp(subject.y, axis=0).all():
+    error = _root_mean_square(subject.y - subject.predicted)
+    told = f"Off by {number(error, 3)} (root mean square) on {count(subject.n, 'held-out sample')}"
+    if not np.ptp(subject.y, axis=0).all():
         return f"{told}, whose values are all the same: there is nothing to compare with."
-    if subject.r2 <= 0:
-        return f"{told}, no better than always answering their mean: {number(constant, 3)}."
-    sure = "" if r2_interval(subject.y, subject.predicted)[0] > 0 else " So few samples may owe that to chance."
-    return (
-        f"{told}; always answering their mean is off by {number(constant, 3)}: the model explains "
-        f"{share(subject.r2)} of the variance.{sure}"
-    )
+    r2, constant = r2_score(subject.y, subject.predicted), number(_root_mean_square(subject.y - subject.y.mean(0)), 3)
+    if r2 <= 0:
+        return f"{told}, no better than always answering their mean: {constant}."
+    sure = "" if r2_interval(subject.y, subject.predicted)[0] > 0 else _BY_CHANCE
+    explained = f"the model explains {share(r2)} of the variance"
+    return f"{told}; always answering their mean is off by {constant}: {explained}.{sure}"
 
 
-def _deviation(subject: Subject) -> float:
-    """The root mean square error of the mean of each output."""
-    return float(np.sqrt(((subject.y - subject.y.mean(0)) ** 2).mean()))
+def _root_mean_square(errors: np.ndarray) -> float:
+    return float(np.sqrt((errors**2).mean()))
+
+
+def r2_interval(y: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
+    """In which R² of all samples lies 95 times of 100: of [n, n_outputs], the mean over outputs, by the delta method.
+
+    R² = 1 − A/B of means A of squared errors and B of squared deviations has the influence (A/B · d² − e²) / B of a
+    sample with error e and deviation d.
+    """
+    errors, deviations = (y - predicted) ** 2, (y - y.mean(0)) ** 2
+    ratio = errors.mean(0) / deviations.mean(0)
+    influence = ((ratio * deviations - errors) / deviations.mean(0)).mean(1)
+    half = 1.959963984540054 * float(np.sqrt((influence**2).mean() / len(y)))
+    r2 = float(1 - ratio.mean())
+    return r2 - half, min(r2 + half, 1.0)
 
 
 def _class_tiles(subject: Subject) -> list[Tile]:
     shares = np.bincount(subject.codes) / subject.n
     entropy = -float((shares[shares > 0] * np.log(shares[shares > 0])).sum())
-    loss = "undefined" if subject.log_loss is None else number(subject.log_loss)
-    low, high = share_interval(np.array(subject.accuracy * subject.n), np.array(subject.n))
-    found = [
-        Tile("Accuracy", share(subject.accuracy), f"95% interval: {low:.1%} to {high:.1%}"),
+    known, loss, hits = subject.estimator.classes_, "undefined", int((subject.predicted == subject.y).sum())
+    if len(subject.labels) == len(known) > 1:  # no class that the training has not seen
+        loss = number(log_loss(subject.y, subject.probabilities, labels=known))
+    low, high = binomtest(hits, subject.n).proportion_ci(method="wilson")
+    areas = [each.area for each in ranked(subject)]  # of one class against the rest
+    return [
+        Tile("Accuracy", share(hits / subject.n), f"95% interval: {low:.1%} to {high:.1%}"),
         Tile("Log-loss", loss, f"shares of the classes alone: {number(entropy)}"),
+        *([Tile("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
+        Tile("Calibration error", number(subject.reliability.error, 3), f"ECE of {BINS} bins; 0 is exact"),
     ]
-    area = mean_area(subject)
-    if area is not None:
-        found.append(Tile("Area under ROC", number(area), "0.5 is chance, 1 perfect"))
-    error = Tile("Calibration error", number(subject.reliability.error, 3), f"ECE of {BINS} bins; 0 is exact")
-    return [*found, error]
 
 
 def _value_tiles(subject: Subject) -> list[Tile]:
-    constant = _deviation(subject)
-    beside = "1 is exact, 0 no better than the mean"
-    if subject.r2 is not None and (np.ptp(subject.y, axis=0) > 0).all():
+    r2, beside = "undefined", "1 is exact, 0 no better than the mean"
+    if subject.n > 1:
+        r2 = number(r2_score(subject.y, subject.predicted))
+    if np.ptp(subject.y, axis=0).all():
         low, high = r2_interval(subject.y, subject.predicted)
         beside = f"95% interval: {number(low, 3)} to {number(high, 3)}"
-    sizes = np.abs(subject.y - subject.predicted)
+    sizes, constant = np.abs(subject.y - subject.predicted), _root_mean_square(subject.y - subject.y.mean(0))
     return [
-        Tile("R²", "undefined" if subject.r2 is None else number(subject.r2), beside),
-        Tile("RMSE", number(subject.rmse), f"of their mean: {number(constant)}"),
+        Tile("R²", r2, beside),
+        Tile("RMSE", number(_root_mean_square(sizes)), f"of their mean: {number(constant)}"),
         Tile("Median error", number(float(np.median(sizes))), "half of the samples are off by less"),
         Tile("Mean error", number(float(sizes.mean())), "absolute, MAE"),
     ]

@@ -1,35 +1,31 @@
 """The report of a fitted estimator: one HTML file with all it needs in it, to be opened anywhere."""
 
-import base64
-import hashlib
-import json
 import os
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 from fracdnn.files import write_whole
-from fracdnn.report.calibration import reliability_plot
-from fracdnn.report.confusion import confusion_plot
+from fracdnn.report.classes import confusion_plot, ranking_plots, reliability_plot
 from fracdnn.report.dependence import dependence_plot
-from fracdnn.report.dominance import warning
 from fracdnn.report.flow import flow_plot
 from fracdnn.report.headline import headline, tiles
-from fracdnn.report.importance import Importances, importance_plot, measured
-from fracdnn.report.memory import memory_plot
-from fracdnn.report.network import network_facts
+from fracdnn.report.importance import Importances, importance_plot, measured, warning
 from fracdnn.report.planes import region_plot
 from fracdnn.report.plots import Plot, Table
-from fracdnn.report.ranking import ranking_plots
 from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
-from fracdnn.report.training import gradient_plot, training_plot
+from fracdnn.report.training import gradient_plot, memory_plot, network_facts, training_plot
 from fracdnn.version import versions
 
 _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
+# What the script draws of a plot.
+_DRAWN = ("data", "layout", "themes", "narrow", "states")
 
 
 def write_report(
@@ -53,35 +49,32 @@ def write_report(
     holds its scripts and data, asks for nothing from the network, and is whole or absent. Scatter plots show at most
     2,000 samples, and what takes long is measured on as few as its caption says; the figures at the top count all.
     """
-    subject = subject_of(estimator, X, y, columns)
-    importances = measured(subject)
-    plots = _plots(subject, importances, left_out or {})
-    tables = _tables(subject, details or {}, trained_with or {})
-    page = _page(subject, title, warning(subject, importances), plots, tables)
-    return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
-
-
-def _page(subject: Subject, title: str, warned: str, plots: list[Plot], tables: dict[str, dict[str, str]]) -> str:
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
+    subject = subject_of(estimator, X, y, columns)
+    importances = measured(subject)
+    plots = _plots(subject, importances, left_out or {})
     # Values are escaped unless they are marked as safe; what a browser runs is named by its hash, so nothing else runs.
     scripts = [get_plotlyjs(), _resource("report.js")]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.tests["number"] = is_number
-    return environment.from_string(_resource("report.html")).render(
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    page = environment.from_string(_resource("report.html")).render(
         title=title,
         kind="Classification" if subject.classifies else "Regression",
         style=_resource("report.css"),
         headline=headline(subject),
-        warned=warned,
+        warned=warning(subject, importances),
         tiles=tiles(subject),
         plots=plots,
-        tables=tables,
+        tables=_tables(subject, details or {}, trained_with or {}),
         scripts=scripts,
-        hashes=[_hash(script) for script in scripts],
-        data=_as_json({each.name: _drawn(each) for plot in plots for each in plot.drawn}),
+        # As a content security policy names an allowed script.
+        hashes=["sha256-" + b64encode(sha256(script.encode()).digest()).decode() for script in scripts],
+        data={each.name: {key: getattr(each, key) for key in _DRAWN} for plot in plots for each in plot.drawn},
     )
+    return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
 def _plots(subject: Subject, importances: Importances, left_out: Mapping[str, str]) -> list[Plot]:
@@ -112,42 +105,14 @@ def _tables(subject: Subject, details: Mapping[str, str], trained_with: Mapping[
     parameters = subject.estimator.get_params(deep=False)
     settings = {"estimator": type(subject.estimator).__name__}
     settings |= {name: str(value) for name, value in parameters.items() if name not in _NOT_SHOWN}
-    tables = {
-        "Details": {str(name): str(value) for name, value in details.items()},
-        "Versions": _versions(trained_with),
-        "Settings": settings,
-    }
-    return {heading: rows for heading, rows in tables.items() if rows}
-
-
-def _versions(trained_with: Mapping[str, str]) -> dict[str, str]:
-    """Those of the training, and of the report where it was made with others."""
     now = versions()
-    trained = dict(trained_with) or now
-    others = {name: now[name] for name in now if trained.get(name, now[name]) != now[name]}
-    return {str(n): str(v) + (f" (report: {others[n]})" if n in others else "") for n, v in trained.items()}
-
-
-def _drawn(plot: Plot) -> dict[str, Any]:
-    return {
-        "data": plot.data,
-        "layout": plot.layout,
-        "themes": plot.themes,
-        "narrow": plot.narrow,
-        "states": plot.states,
+    trained = {  # with what, and the report where it was made with others
+        name: version if now.get(name, version) == version else f"{version} (report: {now[name]})"
+        for name, version in (trained_with or now).items()
     }
-
-
-def _as_json(document: Any) -> str:
-    """JSON that may stand inside a script element: it holds no character with which a tag could end or begin."""
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    tables = {"Details": {str(name): str(value) for name, value in details.items()}, "Versions": trained}
+    return {heading: rows for heading, rows in (tables | {"Settings": settings}).items() if rows}
 
 
 def _resource(name: str) -> str:
     return files("fracdnn.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    """As a content security policy names an allowed script."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")

@@ -1,4 +1,7 @@
-"""Which columns a model relies on: how much worse its answers become when the cells of one are shuffled."""
+"""Which columns a model relies on: how much worse its answers become when the cells of one are shuffled.
+
+A column that explains nearly everything by itself is more often a leak than a discovery: `warning` says so.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,6 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import r2_score
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fracdnn.report.figures import BLUE, GREY
 from fracdnn.report.plots import Plot, axis, label, numbers
@@ -14,9 +19,8 @@ from fracdnn.report.subject import SHOWN, Subject
 REPEATS, MOST_BARS = 5, 20
 # Answers that a report waits for at most, and samples below which an importance says little.
 MOST_ANSWERS, LEAST_SAMPLES = 80_000, 40
-
-
-_LEAST = float(np.finfo(np.float64).eps)
+# Of a column that dominates: the share that a model must explain, and what of that the column alone must reach.
+LEAST_EXPLAINED, NEARLY_ALL, LEAST_DOMINATED, LEAF = 0.5, 0.95, 50, 5
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,14 @@ class Importances:
 
 
 def measured(subject: Subject) -> Importances:
-    samples, why_not = _samples(subject), ""
-    if len(subject.columns) * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
-        why_not = f"{len(subject.columns):,} columns are too many to shuffle each of them."
+    # Samples whose class the training knows, so many that the report stays quick.
+    n_columns = len(subject.columns)
+    samples = subject.shown(min(SHOWN, MOST_ANSWERS // (REPEATS * n_columns)))
+    if subject.classifies:
+        samples = samples[np.isin(subject.y[samples], subject.estimator.classes_)]
+    why_not = ""
+    if n_columns * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
+        why_not = f"{n_columns:,} columns are too many to shuffle each of them."
     elif not subject.classifies and not np.ptp(subject.y[samples], axis=0).all():
         why_not = "Without different values of the target there is no R² that shuffled columns could lower."
     elif not len(samples):
@@ -52,32 +61,29 @@ def measured(subject: Subject) -> Importances:
 
 def importance_plot(subject: Subject, found: Importances) -> Plot:
     """The most important columns as bars, the first at the top, with the deviation over shuffles."""
-    plot = Plot("importance", "Importance of columns", "", note=found.why_not)
-    if plot.note:
-        return plot
+    if found.why_not:
+        return Plot("importance", "Importance of columns", note=found.why_not)
     order = np.argsort(-found.mean, kind="stable")[:MOST_BARS]
-    names = [label(list(subject.columns)[k]) for k in order]
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "x": numbers(found.mean[order]),
-        "y": list(range(len(order))),
-        "text": names,
-        "textposition": "none",
-        "marker": {"color": BLUE, "opacity": 0.75},
-        "error_x": {"type": "data", "array": numbers(found.deviation[order]), "color": GREY, "thickness": 1.5},
-        "hovertemplate": "%{text}<br>%{x:.4g} ± %{error_x.array:.2g}<extra></extra>",
-    }
-    word = "increase of the log-loss" if subject.classifies else "decrease of R²"
-    ticks = {"tickvals": list(range(len(order))), "ticktext": names, "showgrid": False}
-    plot.data = [bars]
-    plot.layout = {
+    names, places = [label(list(subject.columns)[k]) for k in order], list(range(len(order)))
+    bars = {"type": "bar", "orientation": "h", "x": numbers(found.mean[order]), "y": places}
+    bars |= {"text": names, "textposition": "none", "marker": {"color": BLUE, "opacity": 0.75}}
+    bars["error_x"] = {"type": "data", "array": numbers(found.deviation[order]), "color": GREY, "thickness": 1.5}
+    bars["hovertemplate"] = "%{text}<br>%{x:.4g} ± %{error_x.array:.2g}<extra></extra>"
+    word, n_columns = "increase of the log-loss" if subject.classifies else "decrease of R²", len(found.mean)
+    drawn = "" if len(found.samples) == subject.n else f" of {subject.n:,}"
+    caption = (
+        f"The {word} when the cells of one column are shuffled among {len(found.samples):,}{drawn} held-out samples: "
+        f"mean and standard deviation of {REPEATS} shuffles. Near 0 the model does without the column; columns that "
+        f"say the same share what they are worth."
+    )
+    if n_columns > len(order):
+        caption += f" Shown are the {len(order)} most important of {n_columns:,}."
+    axes = {
         "xaxis": axis(word) | {"zeroline": True, "zerolinecolor": GREY},
-        "yaxis": axis("", **ticks, range=[len(order) - 0.4, -0.6]),
+        "yaxis": axis("", tickvals=places, ticktext=names, showgrid=False, range=[len(order) - 0.4, -0.6]),
         "showlegend": False,
     }
-    plot.tall, plot.caption = len(order) > 12, _caption(subject, found.samples, word, len(order))
-    return plot
+    return Plot("importance", "Importance of columns", caption, [bars], axes, tall=len(order) > 12)
 
 
 def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,8 +100,8 @@ def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.n
             shuffled[:, features[column]] = X[moved[:, column]][:, features[column]]
         if subject.classifies:
             # scikit-learn's own log-loss would take longer than the answers.
-            return float(np.log(estimator.predict_proba(shuffled)[rows, y].clip(min=_LEAST)).mean())
-        return float(r2_score(y, subject.answers(shuffled)))
+            return float(np.log(estimator.predict_proba(shuffled)[rows, y].clip(min=np.finfo(np.float64).eps)).mean())
+        return float(r2_score(y, subject.outputs(shuffled)))
 
     places = np.repeat(rows[:, None], len(features), axis=1)
     options = {"scoring": score, "n_repeats": REPEATS, "random_state": 0}
@@ -104,19 +110,43 @@ def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.n
     return found.importances_mean, found.importances_std
 
 
-def _samples(subject: Subject) -> np.ndarray:
-    """Some of the samples whose class the training knows, so many that the report stays quick."""
-    most = min(SHOWN, MOST_ANSWERS // (REPEATS * len(subject.columns)))
-    samples = subject.shown(most)
-    return samples[np.isin(subject.y[samples], subject.estimator.classes_)] if subject.classifies else samples
+def dominant(subject: Subject, found: Importances) -> str | None:
+    """The column that dominates a model of several, if there is one.
+
+    Explained is the share of a constant answer's error that is gone: of wrong answers by the most frequent class, or of
+    squared errors of the mean (R²). A column dominates where the model explains half or more, the importance of the
+    column is larger than that of all others together, and a decision tree that sees this column alone explains 95 % of
+    what the model does (on the same held-out samples, in five folds). Importances alone would not do: a network shares
+    them among columns with the same information, and one of several good columns may have most of them. Nor would
+    the tree alone: it may find a column that the model does without.
+    """
+    worth = found.mean.clip(min=0.0)
+    if found.why_not or len(found.samples) < LEAST_DOMINATED or len(worth) < 2 or 2 * worth.max() <= worth.sum():
+        return None
+    name = list(subject.columns)[int(worth.argmax())]
+    X, y = subject.X[found.samples], subject.y[found.samples]
+    kind = DecisionTreeClassifier if subject.classifies else DecisionTreeRegressor
+    tree = kind(min_samples_leaf=LEAF, random_state=0)
+    alone = cross_val_predict(tree, X[:, subject.columns[name]], y, cv=KFold(5, shuffle=True, random_state=0))
+    reached = _explained(subject, y, subject.predicted[found.samples])
+    is_all = reached >= LEAST_EXPLAINED and _explained(subject, y, alone) >= NEARLY_ALL * reached
+    return name if is_all else None
 
 
-def _caption(subject: Subject, samples: np.ndarray, word: str, n_bars: int) -> str:
-    drawn = "" if len(samples) == subject.n else f" of {subject.n:,}"
-    caption = (
-        f"The {word} when the cells of one column are shuffled among {len(samples):,}{drawn} held-out samples: mean "
-        f"and standard deviation of {REPEATS} shuffles. Near 0 the model does without the column; columns that say the "
-        f"same share what they are worth."
+def warning(subject: Subject, found: Importances) -> str:
+    """A sentence on such a column; empty where there is none."""
+    name = dominant(subject, found)
+    if name is None:
+        return ""
+    return (
+        f"Column “{label(name)}” explains nearly everything by itself. Check that it is known before the target is, "
+        f"and that it is no copy of the target, row number or id; if it is, leave it out and train again."
     )
-    others = len(subject.columns) - n_bars
-    return caption + (f" Shown are the {n_bars} most important of {len(subject.columns):,}." if others else "")
+
+
+def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
+    if subject.classifies:
+        constant = 1.0 - np.unique(y, return_counts=True)[1].max() / len(y)
+        return 1.0 - float((answers != y).mean()) / constant if constant else 0.0
+    constant = float(((y - y.mean(0)) ** 2).sum())
+    return 1.0 - float(((y - answers.reshape(y.shape)) ** 2).sum()) / constant if constant else 0.0

@@ -8,6 +8,7 @@ from fracdnn.report.plots import (
     OUTLINE,
     Plot,
     axis,
+    channels,
     class_key,
     class_style,
     colour_ends,
@@ -15,6 +16,7 @@ from fracdnn.report.plots import (
     label,
     numbers,
     padded,
+    scatter,
     shown_note,
     usual_ends,
 )
@@ -27,58 +29,36 @@ FAINT, FULL = 0.06, 0.5
 
 def region_plot(subject: Subject) -> Plot | None:
     """None for more than two features: no plane through many says much of what lies around the samples."""
-    if len(subject.features) == 1:
-        return _line_plot(subject)
     if len(subject.features) > 2:
         return None
-    shown = subject.shown()
-    regions = _class_regions if subject.classifies else _value_regions
-    return regions(subject, shown, *_plane(subject))
-
-
-def _plane(subject: Subject) -> tuple[dict[str, Any], np.ndarray]:
-    """The two axes, and the features at the cells' middles."""
+    if len(subject.features) == 1:
+        return (_class_line if subject.classifies else _value_line)(subject, subject.shown())
     ranges = [padded(np.array(usual_ends(subject.X[:, k])), 0.08) for k in range(2)]
     across, up = (np.linspace(*ends, CELLS) for ends in ranges)
-    titles = [label(name) for name in subject.features]
-    axes = {
-        "xaxis": axis(titles[0], range=ranges[0], showgrid=False),
-        "yaxis": axis(titles[1], range=ranges[1], showgrid=False),
-        "cells": {"x": numbers(across), "y": numbers(up)},
-    }
-    return axes, np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
+    axes = [axis(label(subject.features[k]), range=ranges[k], showgrid=False) for k in range(2)]
+    plot = Plot("regions", "", layout={"xaxis": axes[0], "yaxis": axes[1], "showlegend": False})
+    grid = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
+    cells = {"type": "heatmap", "x": numbers(across), "y": numbers(up)}
+    return (_class_regions if subject.classifies else _value_regions)(subject, subject.shown(), plot, cells, grid)
 
 
-def _class_regions(subject: Subject, shown: np.ndarray, axes: dict[str, Any], grid: np.ndarray) -> Plot:
+def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[str, Any], grid: np.ndarray) -> Plot:
     """One heat map: the whole part of a cell is its class, the fraction how sure it is."""
-    cells = axes.pop("cells")
     probability = subject.estimator.predict_proba(grid)
-    winner, n_classes = probability.argmax(axis=1), probability.shape[1]
-    best = probability.max(axis=1)
+    winner, best, n_classes = probability.argmax(axis=1), probability.max(axis=1), probability.shape[1]
     sureness = (best - 1 / n_classes) / (1 - 1 / n_classes) if n_classes > 1 else np.ones(len(best))
     names = [label(name) for name in subject.labels]
     texts = np.array([f"{names[k]}, {p:.0%}" for k, p in zip(winner, best, strict=True)], dtype=object)
-    regions = {
-        "type": "heatmap",
-        **cells,
-        "z": np.round(winner + 0.998 * sureness + 0.001, 3).reshape(CELLS, CELLS).tolist(),
-        "zmin": 0,
-        "zmax": n_classes,
-        "colorscale": _region_colours(n_classes),
-        "showscale": False,
-        "text": texts.reshape(CELLS, CELLS).tolist(),
-        "hovertemplate": "%{text}<extra>region</extra>",
-    }
-    plot = Plot(
-        "regions", "Decision regions", "", [regions], {**axes, "showlegend": False}, key=class_key(subject.labels)
-    )
-    predicted, points = subject.places(subject.predicted)[shown], subject.X[shown]
-    for k in range(len(names)):
-        mine = subject.codes[shown] == k
-        trace = class_trace(subject, k, 7)
-        answers = [f"true {names[k]}<br>predicted {names[p]}" for p in predicted[mine]]
-        cells = {"x": numbers(points[mine, 0]), "y": numbers(points[mine, 1]), "text": answers}
-        plot.data.append({**trace, **cells, "type": "scatter", "hovertemplate": "%{text}<extra></extra>"})
+    cells |= {"z": np.round(winner + 0.998 * sureness + 0.001, 3).reshape(CELLS, CELLS).tolist()}
+    cells |= {"zmin": 0, "zmax": n_classes, "colorscale": _region_colours(n_classes), "showscale": False}
+    cells |= {"text": texts.reshape(CELLS, CELLS).tolist(), "hovertemplate": "%{text}<extra>region</extra>"}
+    plot.heading, plot.data, plot.key = "Decision regions", [cells], class_key(subject.labels)
+    predicted = subject.places(subject.predicted)
+    for k, name in enumerate(names):
+        mine = shown[subject.codes[shown] == k]
+        answers = [f"true {name}<br>predicted {names[p]}" for p in predicted[mine]]
+        samples = scatter("markers", *subject.X[mine].T, text=answers, hovertemplate="%{text}<extra></extra>")
+        plot.data.append(class_trace(subject, k, 7) | samples)
     plot.caption = (
         f"The class predicted at each place; the stronger the colour, the higher its probability. Marks are "
         f"held-out samples in the colour of their true class. {shown_note(subject, shown)}"
@@ -86,69 +66,57 @@ def _class_regions(subject: Subject, shown: np.ndarray, axes: dict[str, Any], gr
     return plot
 
 
-def _value_regions(subject: Subject, shown: np.ndarray, axes: dict[str, Any], grid: np.ndarray) -> Plot:
-    cells = axes.pop("cells")
-    values, observed = subject.answers(grid)[:, 0], subject.y[shown, 0]
+def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[str, Any], grid: np.ndarray) -> Plot:
+    values, observed = subject.outputs(grid)[:, 0], subject.y[shown, 0]
     low, high = colour_ends(np.append(values, observed))
     what = "value" if subject.y.shape[1] == 1 else "value of the first output"
-    surface = {
-        "type": "heatmap",
-        **cells,
-        "z": numbers(values.reshape(CELLS, CELLS), 4),
-        "zsmooth": "best",
-        "coloraxis": "coloraxis",
-        "hovertemplate": "predicted %{z:.4g}<extra></extra>",
-    }
-    samples = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": numbers(subject.X[shown, 0]),
-        "y": numbers(subject.X[shown, 1]),
-        "marker": {
-            "color": numbers(observed),
-            "coloraxis": "coloraxis",
-            "size": 6,
-            "line": {"width": 0.7, "color": "#fff"},
-        },
-        "hovertemplate": "observed %{marker.color:.4g}<extra></extra>",
-    }
-    scale = {"coloraxis": {"colorscale": "Viridis", "cmin": low, "cmax": high, "colorbar": {"thickness": 12}}}
-    caption = (
+    cells |= {"z": numbers(values.reshape(CELLS, CELLS), 4), "zsmooth": "best", "coloraxis": "coloraxis"}
+    cells["hovertemplate"] = "predicted %{z:.4g}<extra></extra>"
+    marker = {"color": numbers(observed), "coloraxis": "coloraxis", "size": 6, "line": {"width": 0.7, "color": "#fff"}}
+    hover = "observed %{marker.color:.4g}<extra></extra>"
+    plot.heading = "Predicted values"
+    plot.data = [cells, scatter("markers", *subject.X[shown].T, marker=marker, hovertemplate=hover)]
+    plot.layout["coloraxis"] = {"colorscale": "Viridis", "cmin": low, "cmax": high, "colorbar": {"thickness": 12}}
+    plot.caption = (
         f"The predicted {what} at each place; dots are held-out samples in the colour of their observed value, "
         f"so that a dot which stands out is badly predicted. {colours_told(observed)}{shown_note(subject, shown)}"
     )
-    return Plot("regions", "Predicted values", caption, [surface, samples], {**axes, **scale, "showlegend": False})
+    return plot
 
 
-def _line_plot(subject: Subject) -> Plot:
-    """One feature: the probability of each class, or the predicted value, over it."""
-    ends = padded(subject.X[:, 0], 0.08)
-    x = np.linspace(*ends, 4 * CELLS)
-    shown = subject.shown()
-    axes = {"xaxis": axis(label(subject.features[0]), range=ends), "showlegend": False}
-    if not subject.classifies:
-        curve = {"type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(subject.answers(x[:, None])[:, 0])}
-        places = {"x": numbers(subject.X[shown, 0]), "y": numbers(subject.y[shown, 0])}
-        dots = {"type": "scatter", "mode": "markers", "marker": {"size": 6, "opacity": 0.6, "line": OUTLINE}, **places}
-        caption = f"The predicted value over the feature, and held-out samples as dots. {shown_note(subject, shown)}"
-        return Plot("regions", "Predicted values", caption, [curve, dots], {**axes, "yaxis": axis("value")})
-    plot = Plot("regions", "Class probabilities", "", [], {**axes, "yaxis": axis("probability", range=[-0.12, 1.05])})
-    plot.key = class_key(subject.labels)
-    probability = subject.estimator.predict_proba(x[:, None])
-    for k in range(probability.shape[1]):
-        line = {"color": class_style(k)["colour"]}
-        curve = {"type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(probability[:, k]), "line": line}
-        plot.data.append({**curve, "name": label(subject.labels[k]), "meta": k})
-    for k in range(len(subject.labels)):
-        mine = subject.X[shown, 0][subject.codes[shown] == k]
-        plot.data.append(
-            {**class_trace(subject, k, 7), "type": "scatter", "x": numbers(mine), "y": [-0.06] * len(mine)}
-        )
-    plot.caption = (
+def _value_line(subject: Subject, shown: np.ndarray) -> Plot:
+    """The predicted value over one feature."""
+    x, axes = _line(subject)
+    marker = {"size": 6, "opacity": 0.6, "line": OUTLINE}
+    dots = scatter("markers", subject.X[shown, 0], subject.y[shown, 0], marker=marker)
+    caption = f"The predicted value over the feature, and held-out samples as dots. {shown_note(subject, shown)}"
+    curve = scatter("lines", x, subject.outputs(x[:, None])[:, 0])
+    return Plot("regions", "Predicted values", caption, [curve, dots], {**axes, "yaxis": axis("value")})
+
+
+def _class_line(subject: Subject, shown: np.ndarray) -> Plot:
+    """The probability of each class over one feature."""
+    x, axes = _line(subject)
+    axes["yaxis"] = axis("probability", range=[-0.12, 1.05])
+    caption = (
         f"The probability of each class over the feature; the marks below are held-out samples in the colour of their "
         f"true class. {shown_note(subject, shown)}"
     )
+    plot = Plot("regions", "Class probabilities", caption, layout=axes, key=class_key(subject.labels))
+    for k, probability in enumerate(subject.estimator.predict_proba(x[:, None]).T):
+        line = {"color": class_style(k)["colour"]}
+        plot.data.append(scatter("lines", x, probability, line=line, name=label(subject.labels[k]), meta=k))
+    for k in range(len(subject.labels)):
+        mine = subject.X[shown, 0][subject.codes[shown] == k]
+        plot.data.append(class_trace(subject, k, 7) | scatter("markers", mine, [-0.06] * len(mine)))
     return plot
+
+
+def _line(subject: Subject) -> tuple[np.ndarray, dict[str, Any]]:
+    """Places along the feature, and its axis."""
+    ends = padded(subject.X[:, 0], 0.08)
+    axes = {"xaxis": axis(label(subject.features[0]), range=ends), "showlegend": False}
+    return np.linspace(*ends, 4 * CELLS), axes
 
 
 def class_trace(subject: Subject, k: int, size: float) -> dict[str, Any]:
@@ -162,7 +130,6 @@ def _region_colours(n_classes: int) -> list[list[Any]]:
     """From faint to full within each class, with a jump between classes."""
     scale: list[list[Any]] = []
     for k in range(n_classes):
-        colour = class_style(k)["colour"]
-        rgb = ",".join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
+        rgb = ",".join(map(str, channels(class_style(k)["colour"])))
         scale += [[k / n_classes, f"rgba({rgb},{FAINT})"], [(k + 1) / n_classes, f"rgba({rgb},{FULL})"]]
     return scale

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.report.figures import PALETTE
+from fracdnn.report.figures import GREY, PALETTE
 from fracdnn.report.subject import Subject
 
 # Longer curves are thinned evenly: no screen shows more.
@@ -40,7 +40,7 @@ class Plot:
 
     name: str
     heading: str
-    caption: str
+    caption: str = ""
     data: list[dict[str, Any]] = field(default_factory=list)
     layout: dict[str, Any] = field(default_factory=dict)
     themes: dict[str, list[dict[str, Any]]] | None = None
@@ -59,12 +59,21 @@ class Plot:
 
 
 def numbers(values: Any, digits: int = 5) -> Any:
-    """Arrays as nested lists of few digits; None for what is not finite, which JSON cannot hold."""
+    """Arrays as nested lists of few digits, whole numbers as they are; None for what is not finite: JSON has no NaN."""
     if isinstance(values, np.ndarray | list | tuple):
         return [numbers(value, digits) for value in values]
-    if values is None or not np.isfinite(values):
-        return None
-    return float(f"{values:.{digits}g}")
+    if values is None or isinstance(values, int):
+        return values
+    return float(f"{values:.{digits}g}") if np.isfinite(values) else None
+
+
+def scatter(mode: str, x: Any, y: Any, digits: int = 5, **options: Any) -> dict[str, Any]:
+    return {"type": "scatter", "mode": mode, "x": numbers(x, digits), "y": numbers(y, digits), **options}
+
+
+def dashed(x: Any, y: Any, **options: Any) -> dict[str, Any]:
+    """A line to compare with."""
+    return scatter("lines", x, y, line={"color": GREY, "dash": "dash", "width": 1.5}, hoverinfo="skip", **options)
 
 
 def label(name: Any, length: int = 24) -> str:
@@ -128,37 +137,35 @@ def colour_ends(values: np.ndarray) -> tuple[float, float]:
 
 def colours_told(values: np.ndarray) -> str:
     """How many values lie beyond the colour scale."""
-    low, high = colour_ends(values)
-    n = beyond(values, (low, high))
-    verb = "has" if n == 1 else "have"
-    return f"{n:,} beyond the colour scale {verb} the colour of its end. " if n else ""
+    n = int((~within(values, *colour_ends(values))).sum())
+    return f"{n:,} beyond the colour scale {'has' if n == 1 else 'have'} the colour of its end. " if n else ""
 
 
-def beyond(values: np.ndarray, ends: tuple[float, float]) -> int:
-    return int(((values < ends[0]) | (values > ends[1])).sum())
+def within(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    return (values >= low) & (values <= high)
 
 
 def class_style(k: int) -> dict[str, str]:
     """Colour and shape of class k: eight colours, then lighter and darker ones, each round with its own shape."""
-    turn = k // len(PALETTE)
-    return {"colour": _tinted(PALETTE[k % len(PALETTE)], turn % 3), "symbol": SYMBOLS[turn % len(SYMBOLS)]}
+    turn, place = divmod(k, len(PALETTE))
+    # As it is, half way to white, a third of the way to black.
+    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]
+    colour = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
+    return {"colour": colour, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
 
 
 def class_key(labels: list[Any]) -> list[dict[str, str]]:
     return [{"name": str(name), "place": str(k), **class_style(k)} for k, name in enumerate(labels)]
 
 
-def _tinted(colour: str, tint: int) -> str:
-    """Tint 0 as it is, 1 half way to white, 2 a third of the way to black."""
-    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[tint]
-    parts = [round(int(colour[i : i + 2], 16) * (1 - share) + toward * share) for i in (1, 3, 5)]
-    return "#" + "".join(f"{part:02x}" for part in parts)
+def channels(colour: str) -> list[int]:
+    """Red, green and blue of a colour such as "#0072B2", from 0 to 255."""
+    return list(bytes.fromhex(colour[1:]))
 
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:
-    if len(shown) == subject.n:
-        return ""
-    return f"Shown are {len(shown):,} of {subject.n:,} samples, drawn at random."
+    all_shown = len(shown) == subject.n
+    return "" if all_shown else f"Shown are {len(shown):,} of {subject.n:,} samples, drawn at random."
 
 
 def bar(title: str) -> dict[str, Any]:

@@ -4,18 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.report.figures import GREY, VERMILION
+from fracdnn.report.figures import VERMILION
 from fracdnn.report.plots import (
     OUTLINE,
     Plot,
     Table,
     axis,
-    beyond,
     class_style,
-    numbers,
+    dashed,
     padded,
+    scatter,
     shown_note,
     usual_ends,
+    within,
 )
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import count, number, share
@@ -27,40 +28,32 @@ FAR, MOST_LISTED, _NORMAL = 3.5, 6, 1.4826
 
 def prediction_plot(subject: Subject) -> Plot:
     """Observed against predicted values, one colour an output, and the diagonal."""
-    shown = subject.shown()
-    y, predicted = subject.y[shown], subject.predicted[shown]
     ends = _ends(subject.y, subject.predicted)
-    both = padded(np.array(ends))
-    line = {"color": GREY, "dash": "dash", "width": 1.5}
-    diagonal = {"type": "scatter", "mode": "lines", "x": both, "y": both, "line": line, "hoverinfo": "skip"}
-    hover = "observed %{x:.4g}<br>predicted %{y:.4g}"
-    data = [{**diagonal, "name": "equal"}, *_dots(y, predicted, hover, np.zeros_like(y, dtype=bool))]
-    axes = {"xaxis": axis("observed", range=both), "yaxis": axis("predicted", range=both)}
-    hidden = beyond(np.where(_inside(subject.predicted, ends), subject.y, np.inf), ends)
-    caption = (
-        f"Each dot is a held-out sample; on the dashed line a prediction is exact. {_out_of_sight(hidden)}"
-        f"{shown_note(subject, shown)}"
-    )
-    return Plot("prediction", "Observed and predicted", caption, data, {**axes, "showlegend": y.shape[1] > 1})
+    hover, diagonal = "observed %{x:.4g}<br>predicted %{y:.4g}", dashed(padded(ends), padded(ends), name="equal")
+    dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
+    caption = f"Each dot is a held-out sample; on the dashed line a prediction is exact. {seen}"
+    axes = {"xaxis": axis("observed", range=padded(ends)), "yaxis": axis("predicted", range=padded(ends))}
+    layout = {**axes, "showlegend": len(dots) > 1}
+    return Plot("prediction", "Observed and predicted", caption, [diagonal, *dots], layout)
 
 
 def residual_plot(subject: Subject) -> Plot:
     """Observed less predicted values over the predicted ones; outliers stand out and are listed."""
-    shown = subject.shown()
     left, far = subject.y - subject.predicted, outliers(subject)
-    ends, across = _ends(left), _ends(subject.predicted)
-    line = {"color": GREY, "dash": "dash", "width": 1.5}
-    zero: dict[str, Any] = {"type": "scatter", "mode": "lines", "x": padded(np.array(across)), "y": [0, 0]}
-    zero |= {"line": line, "hoverinfo": "skip", "name": "exact", "showlegend": False}
-    hover = "predicted %{x:.4g}<br>observed less predicted %{y:.4g}"
-    data = [zero, *_dots(subject.predicted[shown], left[shown], hover, far[shown])]
+    across, ends = _ends(subject.predicted), _ends(left)
+    hover, zero = "predicted %{x:.4g}<br>observed less predicted %{y:.4g}", dashed(padded(across), [0, 0], name="exact")
+    dots, seen = _dots(subject, subject.predicted, left, (across, ends), hover, far)
+    half, most = np.quantile(np.abs(left), [0.5, 0.9])
+    caption = (
+        f"Half of the predictions are off by less than {number(half, 3)}, nine in ten by less than {number(most, 3)}. "
+        f"{_outliers_told(left, far)} {seen}"
+    )
     axes = {
-        "xaxis": axis("predicted", range=padded(np.array(across))),
-        "yaxis": axis("observed less predicted", range=padded(np.array(ends))),
-        "showlegend": left.shape[1] > 1,
+        "xaxis": axis("predicted", range=padded(across)),
+        "yaxis": axis("observed less predicted", range=padded(ends)),
+        "showlegend": len(dots) > 1,
     }
-    hidden = beyond(np.where(_inside(subject.predicted, across), left, np.inf), ends)
-    caption = f"{_spread(left)} {_outliers_told(left, far)} {_out_of_sight(hidden)}{shown_note(subject, shown)}"
+    data = [{**zero, "showlegend": False}, *dots]
     return Plot("residuals", "Residuals and outliers", caption, data, axes, table=_listed(subject, far))
 
 
@@ -77,39 +70,27 @@ def outliers(subject: Subject) -> np.ndarray:
     return deviations(subject.y - subject.predicted) > FAR
 
 
-def _dots(x: np.ndarray, y: np.ndarray, hover: str, far: np.ndarray) -> list[dict[str, Any]]:
-    """A trace for each output; where some are `far`, each in its colour."""
-    found = []
+def _dots(
+    subject: Subject, x: np.ndarray, y: np.ndarray, ends: tuple[Any, Any], hover: str, far: np.ndarray | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """A trace for each output, where some are `far` each in its colour; and how many dots are not seen."""
+    shown, found = subject.shown(), []
     for k in range(y.shape[1]):
         style = class_style(k)
-        colours = np.where(far[:, k], VERMILION, style["colour"]).tolist() if far.any() else style["colour"]
+        colours = style["colour"]
+        if far is not None and far[shown].any():
+            colours = np.where(far[shown, k], VERMILION, colours).tolist()
         marker = {"color": colours, "symbol": style["symbol"], "size": 6, "opacity": 0.75, "line": OUTLINE}
-        places = {"x": numbers(x[:, k]), "y": numbers(y[:, k])}
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
-        found.append(
-            {"type": "scatter", "mode": "markers", "name": name, "marker": marker, "hovertemplate": hover, **places}
-        )
-    return found
+        found.append(scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover))
+    n = y.size - int(np.logical_and(*(within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
+    hidden = f"{count(n, 'dot')} far from the others {'lies' if n == 1 else 'lie'} outside the picture. " if n else ""
+    return found, hidden + shown_note(subject, shown)
 
 
-def _ends(*values: np.ndarray) -> tuple[float, float]:
+def _ends(*values: np.ndarray) -> np.ndarray:
     ends = [usual_ends(each.ravel()) for each in values]
-    return min(low for low, _ in ends), max(high for _, high in ends)
-
-
-def _inside(values: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
-    return (values >= ends[0]) & (values <= ends[1])
-
-
-def _out_of_sight(n: int) -> str:
-    return f"{count(n, 'dot')} far from the others {'lies' if n == 1 else 'lie'} outside the picture. " if n else ""
-
-
-def _spread(left: np.ndarray) -> str:
-    half, most = np.quantile(np.abs(left), [0.5, 0.9])
-    return (
-        f"Half of the predictions are off by less than {number(half, 3)}, nine in ten by less than {number(most, 3)}."
-    )
+    return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
 
 
 def _outliers_told(left: np.ndarray, far: np.ndarray) -> str:

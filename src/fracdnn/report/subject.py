@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, log_loss, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.columns.encoding import Encoding
@@ -57,7 +56,9 @@ class Subject:
     @cached_property
     def predicted(self) -> np.ndarray:
         """Labels [n], or values [n, n_outputs]."""
-        return self._named(self.probabilities) if self.classifies else self.answers(self.X)
+        if self.classifies:
+            return self.estimator.classes_[self.probabilities.argmax(axis=1)]
+        return self.outputs(self.X)
 
     @cached_property
     def probabilities(self) -> np.ndarray:
@@ -79,16 +80,9 @@ class Subject:
         place = {label: k for k, label in enumerate(self.labels)}
         return np.array([place[label] for label in labels.tolist()], dtype=int)
 
-    def answers(self, X: np.ndarray) -> np.ndarray:
-        """The prediction for other samples, as `predicted`."""
-        return self.estimator.predict(X) if self.classifies else self.outputs(X)
-
     def outputs(self, X: np.ndarray) -> np.ndarray:
         """The probability of each class that the training knows, or the value of each output, [n, n_outputs]."""
         return self.estimator.predict_proba(X) if self.classifies else self.estimator.predict(X).reshape(len(X), -1)
-
-    def _named(self, probabilities: np.ndarray) -> np.ndarray:
-        return self.estimator.classes_[probabilities.argmax(axis=1)]
 
     def shown(self, limit: int = SHOWN) -> np.ndarray:
         """Which samples a scatter plot shows: a fixed random subset in the samples' order, or all."""
@@ -96,30 +90,9 @@ class Subject:
             return np.arange(self.n)
         return np.sort(np.random.default_rng(_SEED).choice(self.n, limit, replace=False))
 
-    @property
-    def accuracy(self) -> float:
-        return float(accuracy_score(self.codes, self.places(self.predicted)))
-
-    @property
-    def log_loss(self) -> float | None:
-        """None where it has no meaning: for classes that the training has not seen, or one class alone."""
-        known = self.estimator.classes_
-        if len(self.labels) > len(known) or len(known) < 2:
-            return None
-        return float(log_loss(self.y, self.probabilities, labels=known))
-
     @cached_property
     def reliability(self) -> Reliability:
         return Reliability.of(self.probabilities, self.predicted == self.y)
-
-    @property
-    def r2(self) -> float | None:
-        """None where it has no meaning: for one sample."""
-        return float(r2_score(self.y, self.predicted)) if self.n > 1 else None
-
-    @property
-    def rmse(self) -> float:
-        return float(np.sqrt(np.mean((self.y - self.predicted) ** 2)))
 
 
 def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[int]] | None = None) -> Subject:
@@ -131,7 +104,6 @@ def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[in
     check_is_fitted(estimator)
     nameless, encoding = copy.copy(estimator), estimator.encoding_
     names = nameless.__dict__.pop("feature_names_in_", None)
-    named = names is not None
     # A table's columns must be those of the training; an array has no names to compare.
     table, _ = checked_table(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False)
     X = inputs_of(encoding, table)
@@ -139,7 +111,7 @@ def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[in
     nameless._take_numbers()
     features = encoding.feature_names
     if encoding.is_plain:
-        features = list(map(str, names)) if named else [f"feature {k}" for k in range(1, X.shape[1] + 1)]
+        features = [f"feature {k + 1}" for k in range(X.shape[1])] if names is None else list(map(str, names))
     given = dict(_made_of(encoding, features) if columns is None else columns)
     places = {name: [int(place) for place in found] for name, found in given.items()}
     if sorted(place for found in places.values() for place in found) != list(range(len(features))):

@@ -1,42 +1,18 @@
-"""How the training went: its loss, and the gradient of each layer where these are many."""
+"""What the network is and remembers, and how its training went: in words, or in plots where layers are many."""
 
 from typing import Any
 
 import numpy as np
 
+from fracdnn.caputo import memory_weights
 from fracdnn.report.figures import BLUE, VERMILION
-from fracdnn.report.plots import MOST_POINTS, Plot, axis, bar, colour_ends, log_axis, numbers, picked, whole
+from fracdnn.report.plots import MOST_POINTS, Plot, axis, bar, colour_ends, log_axis, numbers, picked, scatter, whole
+from fracdnn.report.subject import Subject
+from fracdnn.report.texts import count, number
 from fracdnn.training import History
 
-# A heat map has no more columns and rows, and a network of few layers needs none.
+# A heat map has no more columns and rows; of fewer layers, weights and gradients are told in words.
 MOST_COLUMNS, MOST_ROWS, LEAST_LAYERS = 400, 128, 8
-
-
-def training_plot(history: History, n_members: int = 1) -> Plot:
-    """Loss on a log axis above, accuracy below where it was recorded."""
-    plot = Plot("training", "Training", "The loss on the training data at each iteration, on a logarithmic axis.")
-    if not history.records:
-        plot.note = "Training ended before its first iteration, so there is no curve to show."
-        return plot
-    kept = picked(len(history.records), MOST_POINTS)
-    column = {name: [history.column(name)[i] for i in kept] for name in ("loss", "validation_score", "accuracy")}
-    iterations = [history.records[i].iteration for i in kept]
-    mode = "lines+markers" if len(kept) < 30 else "lines"
-    options = {"type": "scatter", "mode": mode, "x": iterations}
-    loss = [value if value is not None and value > 0 else None for value in column["loss"]]
-    plot.data.append({**options, "y": numbers(loss), "name": "loss", "line": {"color": BLUE}})
-    if any(value is not None for value in column["validation_score"]):
-        line = {"color": VERMILION, "dash": "dash"}
-        plot.data.append({**options, "y": numbers(column["validation_score"]), "name": "validation loss", "line": line})
-        plot.caption = "The loss on the training data and on the part held out to stop early, on a logarithmic axis."
-    loss_axis = log_axis("loss", loss + column["validation_score"])
-    plot.layout = {"xaxis": axis("iteration"), "yaxis": loss_axis, "showlegend": len(plot.data) > 1}
-    if any(value is not None for value in column["accuracy"]):
-        _add_accuracy(plot, options, column["accuracy"])
-    plot.caption += f" Shown is the first of {n_members} members." if n_members > 1 else ""
-    return plot
-
-
 _ENDS = {
     "converged": "the gradient was as small as asked for",
     "no improvement": "the loss improved no more",
@@ -49,21 +25,45 @@ _ENDS = {
 }
 
 
+def network_facts(subject: Subject) -> dict[str, str]:
+    """What the network is and how its training ended, in words."""
+    estimator = subject.estimator
+    shape, n_members = estimator.network_.architecture, len(estimator.members_)
+    order = f"learned, from {estimator.order:.4g}" if estimator.learn_order else "fixed"
+    facts = {
+        "order": f"{estimator.order_:.4g}, {order}",
+        "layers": f"{shape.n_layers}, of width {shape.width}, {shape.activation}",
+        "last layer keeps": _kept_states(subject),
+        "members": count(n_members, "network") + (", whose answers are averaged" if n_members > 1 else ""),
+        "features": count(len(subject.features), "input"),
+        "training": why_ended(estimator.history_),
+    }
+    ratio = gradient_ratio(estimator.history_)
+    if ratio is not None and 1 < subject.n_layers < LEAST_LAYERS:
+        facts["gradient of the first layer"] = f"{number(ratio, 2)} times that of the last, in the median"
+    if estimator.temperature_ is not None:
+        facts["temperature"] = number(estimator.temperature_)
+    return {name: text for name, text in facts.items() if text}
+
+
+def _kept_states(subject: Subject) -> str:
+    """What the last layer keeps, in words; nothing where a plot says it."""
+    if subject.n_layers == 1:
+        return "what enters it"
+    if subject.estimator.order_ == 1:
+        return "the state before it alone, as in a residual network"
+    if subject.n_layers >= LEAST_LAYERS:
+        return ""
+    weights = memory_weights(subject.estimator.order_, subject.n_layers).tolist()
+    names = ["what enters layer 1", *(f"state {k}" for k in range(1, subject.n_layers))]
+    return ", ".join(f"{weight:.0%} of {name}" for weight, name in zip(weights, names, strict=True))
+
+
 def why_ended(history: History) -> str:
-    n = len(history.records)
-    told = f"{n:,} iteration{'' if n == 1 else 's'}"
+    told = count(len(history.records), "iteration")
     if history.status == "partial":
         return f"{told} of partial_fit"
     return f"{told}; {_ENDS[history.status]}" if history.status in _ENDS else told
-
-
-def _add_accuracy(plot: Plot, options: dict[str, Any], accuracy: list[float | None]) -> None:
-    trace = {"name": "accuracy", "line": {"color": BLUE}, "yaxis": "y2", "showlegend": False}
-    plot.data.append({**options, "y": numbers(accuracy), **trace})
-    plot.layout["yaxis"]["domain"] = [0.46, 1]
-    plot.layout["yaxis2"] = axis("accuracy", domain=[0, 0.36], tickformat=".0%", nticks=5)
-    plot.layout["xaxis"]["anchor"] = "y2"
-    plot.caption += " Below, the share of training samples put in the right class."
 
 
 def gradient_ratio(history: History) -> float | None:
@@ -73,9 +73,59 @@ def gradient_ratio(history: History) -> float | None:
     return float(np.median(ratios)) if ratios else None
 
 
+def memory_plot(subject: Subject) -> Plot | None:
+    """The weights of Y_0 … Y_{N−1} in Y_N, the last row of the memory matrix; None for few layers or one weight."""
+    order, n_layers = subject.estimator.order_, subject.n_layers
+    if n_layers < LEAST_LAYERS or order == 1:
+        return None
+    weights = memory_weights(order, n_layers).numpy()
+    kept, mode = picked(n_layers, MOST_POINTS), "lines+markers" if n_layers <= 100 else "lines"
+    trace = scatter(mode, kept.tolist(), np.where(weights > 0, weights, np.nan)[kept], line={"color": BLUE})
+    trace |= {"marker": {"size": 8}, "hovertemplate": "state %{x}: weight %{y:.4g}<extra></extra>"}
+    caption = (
+        f"How much the last layer keeps of each earlier state at order {order:.4g}; the weights are positive and add "
+        f"up to 1, and state 0 is what enters the first layer."
+    )
+    positive = np.log10(weights[weights > 0])
+    span = [float(positive.min()) - 0.25, float(positive.max()) + 0.25]
+    states = axis("earlier state", range=[-0.5, n_layers - 0.5], **whole(kept))
+    weight_axis = log_axis("weight in the last layer", weights, range=span)
+    return Plot("memory", "Memory of the last layer", caption, [trace], {"xaxis": states, "yaxis": weight_axis})
+
+
+def training_plot(history: History, n_members: int = 1) -> Plot:
+    """Loss on a log axis above, accuracy below where it was recorded."""
+    if not history.records:
+        return Plot(
+            "training", "Training", note="Training ended before its first iteration, so there is no curve to show."
+        )
+    plot = Plot("training", "Training", "The loss on the training data at each iteration, on a logarithmic axis.")
+    kept = picked(len(history.records), MOST_POINTS)
+    column = {name: [history.column(name)[i] for i in kept] for name in ("loss", "validation_score", "accuracy")}
+    iterations = [history.records[i].iteration for i in kept]
+    mode = "lines+markers" if len(kept) < 30 else "lines"
+    loss = [value if value is not None and value > 0 else None for value in column["loss"]]
+    plot.data.append(scatter(mode, iterations, loss, name="loss", line={"color": BLUE}))
+    validation, accuracy = column["validation_score"], column["accuracy"]
+    if any(value is not None for value in validation):
+        line = {"color": VERMILION, "dash": "dash"}
+        plot.data.append(scatter(mode, iterations, validation, name="validation loss", line=line))
+        plot.caption = "The loss on the training data and on the part held out to stop early, on a logarithmic axis."
+    plot.layout = {"xaxis": axis("iteration"), "yaxis": log_axis("loss", loss + validation)}
+    plot.layout["showlegend"] = len(plot.data) > 1
+    if any(value is not None for value in accuracy):
+        trace = scatter(mode, iterations, accuracy, name="accuracy", line={"color": BLUE})
+        plot.data.append({**trace, "yaxis": "y2", "showlegend": False})
+        plot.layout["yaxis"]["domain"] = [0.46, 1]
+        plot.layout["yaxis2"] = axis("accuracy", domain=[0, 0.36], tickformat=".0%", nticks=5)
+        plot.layout["xaxis"]["anchor"] = "y2"
+        plot.caption += " Below, the share of training samples put in the right class."
+    plot.caption += f" Shown is the first of {n_members} members." if n_members > 1 else ""
+    return plot
+
+
 def gradient_plot(history: History) -> Plot | None:
     """Log10 of the gradient norm of each layer over the iterations; None for few layers or iterations."""
-    plot = Plot("gradients", "Gradients by layer", "")
     norms = np.array([record.layer_gradients for record in history.records], dtype=float)
     positive = np.isfinite(norms) & (norms > 0)
     if norms.ndim < 2 or norms.shape[1] < LEAST_LAYERS or not positive.any():
@@ -83,22 +133,13 @@ def gradient_plot(history: History) -> Plot | None:
     columns, rows = picked(norms.shape[0], MOST_COLUMNS), picked(norms.shape[1], MOST_ROWS)
     logs = np.where(positive, np.log10(np.where(positive, norms, 1.0)), np.nan)[np.ix_(columns, rows)].T
     low, high = colour_ends(logs[np.isfinite(logs)])
-    plot.data.append(
-        {
-            "type": "heatmap",
-            "x": [history.records[i].iteration for i in columns],
-            "y": (rows + 1).tolist(),
-            "z": numbers(logs, 4),
-            "colorscale": "Viridis",
-            "zmin": low,
-            "zmax": high,
-            "colorbar": bar("log<sub>10</sub> norm"),
-            "hovertemplate": "iteration %{x}, layer %{y}<br>log<sub>10</sub> norm %{z:.2f}<extra></extra>",
-        }
-    )
-    plot.layout = {"xaxis": axis("iteration", showgrid=False), "yaxis": axis("layer", showgrid=False, **whole(rows))}
-    plot.caption = (
+    iterations = [history.records[i].iteration for i in columns]
+    heat: dict[str, Any] = {"type": "heatmap", "x": iterations, "y": (rows + 1).tolist(), "z": numbers(logs, 4)}
+    heat |= {"colorscale": "Viridis", "zmin": low, "zmax": high, "colorbar": bar("log<sub>10</sub> norm")}
+    heat["hovertemplate"] = "iteration %{x}, layer %{y}<br>log<sub>10</sub> norm %{z:.2f}<extra></extra>"
+    caption = (
         "How steep the loss was in the parameters of each layer, first layer at the bottom: "
         "dark bands at the bottom are layers that hardly learn."
     )
-    return plot
+    axes = {"xaxis": axis("iteration", showgrid=False), "yaxis": axis("layer", showgrid=False, **whole(rows))}
+    return Plot("gradients", "Gradients by layer", caption, [heat], axes)

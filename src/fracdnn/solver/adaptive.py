@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
+from fracdnn.solver.coupled import DENSE
 from fracdnn.solver.mesh import FoundGrid
 from fracdnn.solver.problem import OutOfEvaluationsError
 from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, LONGER, MUCH_MORE, Fading, Piece, Search
@@ -24,7 +25,6 @@ SMALLEST = 1e-14  # of a step, in times until the first output, or in the time s
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
 # Tolerances that may be left of errors at the next output, by estimate, how much more may do, and how often to try.
 _MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
-_MANY = 256  # components from which a stiff func is not solved for with a matrix
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
 # error is what limits the steps.
 _PATIENCE, _HEARD_PATIENCE, _LIMITED = 50, 10, 0.05
@@ -242,7 +242,7 @@ class _StepsTaken:
         if self._longest * (len(self.ends) - 1) < 2.0 * self.ends[-1]:
             return f"max_step = {self._longest:g} makes them so many: pass a longer one, or a larger max_evaluations"
         reason = "func may jump with the state, be random"
-        if self._search.problem.value.numel() > _MANY:
+        if 8 * self._search.problem.value.numel() > DENSE:  # some eight points a panel
             reason += ", be stiff for a state of so many components"
         return f"{reason}, or change all along: pass larger rtol and atol, or a larger max_evaluations"
 

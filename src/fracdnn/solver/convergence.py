@@ -2,6 +2,8 @@
 
 import math
 
+import torch
+
 from fracdnn.solver.arrays import Array, library, norm
 
 # Of changes that do not become this much shorter within a window of iterations, func's noise is taken to be the cause,
@@ -11,7 +13,7 @@ _STUCK, _LONGER, _SMALL = 0.5, 4.0, 1e-2
 
 def sizes(values: Array) -> Array:
     """The largest size of each component over the points; [G, d] for [G, S, d]."""
-    return library(values).amax(abs(values), 1)
+    return values.abs().amax(1) if isinstance(values, torch.Tensor) else abs(values).max(1)
 
 
 def component_sizes(values: Array) -> Array:
@@ -27,25 +29,19 @@ class Progress:
     def __init__(self, window: int) -> None:
         self._window = window
         self._lengths: list[Array] = []
-
-    @property
-    def length(self) -> Array:
-        """Of the last change."""
-        return self._lengths[-1]
+        self.length: Array = None  # of the last change
+        self.begins = False  # whether there was but one, so that no rate is known
 
     @property
     def largest(self) -> float:
         """Of all components."""
         return norm(self.length) if self._lengths else math.inf
 
-    @property
-    def begins(self) -> bool:
-        """Whether there was but one change, so that no rate is known."""
-        return len(self._lengths) == 1
-
     def note(self, change: Array) -> Array:
         """The rate of each component, 1 for the first change."""
-        self._lengths.append(sizes(change))
+        self.length = sizes(change)
+        self._lengths.append(self.length)
+        self.begins = len(self._lengths) == 1
         if self.begins:
             return 0.0 * self.length + 1.0
         return self.length / self._lengths[-2].clip(min=_tiny(change))

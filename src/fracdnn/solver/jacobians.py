@@ -11,6 +11,7 @@ from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
 _ROW_BY_ROW = 8  # components up to which rows of a Jacobian come one by one
+_DIFFERENCE = 1e-5  # of a state, by which it moves: far enough for a func that computes in single precision
 
 
 def unhooked() -> AbstractContextManager[None]:
@@ -76,7 +77,7 @@ def _by_differences(
     groups, count, d = states.shape
     slopes = problem.slopes(clock, states)
     lengths = states.abs().amax(1)
-    lengths = torch.finfo(states.dtype).eps ** 0.5 * torch.where(lengths > 0, lengths, 1.0)
+    lengths = max(_DIFFERENCE, torch.finfo(states.dtype).eps ** 0.5) * torch.where(lengths > 0, lengths, 1.0)
     columns = []
     for group in range(groups):
         for component in range(d):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
-from fracdnn.memory.guard import version
+from fracdnn.memory.guard import versions
 from fracdnn.solver.states import State, States, as_state, check_state
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative
 from fracdnn.validation import check_numbers, check_order
@@ -113,21 +113,32 @@ class Problem:
         if self._jumps:
             time = self._beside_jump(time)
         if not torch.is_grad_enabled():  # func may take derivatives of its own
-            state = self.states.detached(state)
+            state = self.states.detached(state) if self.states.is_tuple or state.requires_grad else state
         if transformed:  # where versions cannot be seen
             given = self.states.copied(state)
             return self._checked(self._answer(time, given), state, time)
-        before, of_time = self._versions(state), version(time)
-        slope = self._answer(time, state)
-        if self._versions(state) != before or version(time) != of_time:
-            what = "time" if version(time) != of_time else "state"
+        # How often tensors were written into, which those made in inference mode do not count. A sum, as it only grows.
+        last, of_time = self._returned, time.is_inference() or time._version
+        before = sum(versions(state)) if self.states.is_tuple else state.is_inference() or state._version
+        slope = self._func(time, state) if self._autocast is None else self._answer(time, state)
+        now = sum(versions(state)) if self.states.is_tuple else state.is_inference() or state._version
+        if now != before or (time.is_inference() or time._version) != of_time:
+            what = "time" if now == before else "state"
             raise StateChangedError(
                 f"func must not change the {what} it is given, but it wrote into it at t = {time_text(time)}; "
                 f"later times remember it: return a new tensor, without operations such as y.mul_() or y += …"
             )
-        checked = self._checked(slope, state, time)
-        self._check_returned(checked, time)
-        return checked
+        as_state = isinstance(slope, torch.Tensor) and not self.states.is_tuple
+        if not as_state or slope.shape != state.shape or slope.dtype != state.dtype:
+            slope = self._checked(slope, state, time)
+        if last is not None and (last[0].is_inference() or last[0]._version) != last[1]:
+            raise StateChangedError(
+                f"func must return a new tensor each time, but at t = {time_text(time)} it wrote into the one it "
+                f"returned before; return a copy of its buffer, as in buffer.clone()"
+            )
+        first = slope[0] if self.states.is_tuple else slope
+        self._returned = (first, first.is_inference() or first._version)
+        return slope
 
     def _answer(self, time: torch.Tensor, state: Any) -> Any:
         """Under the caller's autocast, which is not for the solver's own sums."""
@@ -135,16 +146,6 @@ class Problem:
             return self._func(time, state)
         with torch.autocast(self.value.device.type, dtype=self._autocast):
             return self._func(time, state)
-
-    def _check_returned(self, slope: State, time: torch.Tensor) -> None:
-        """What func gave last must be as it was: it may be kept."""
-        if self._returned is not None and version(self._returned[0]) != self._returned[1]:
-            raise StateChangedError(
-                f"func must return a new tensor each time, but at t = {time_text(time)} it wrote into the one it "
-                f"returned before; return a copy of its buffer, as in buffer.clone()"
-            )
-        first = slope[0] if isinstance(slope, tuple) else slope
-        self._returned = (first, version(first))
 
     def note_noise(self, part: float, time: torch.Tensor) -> None:
         """Func's noise, as a part of its values or of the states, at a time: for a warning after the solve."""
@@ -188,13 +189,7 @@ class Problem:
                     f"too long; check func, use smaller steps, or an implicit method such as 'trapezoidal'"
                 )
 
-    def _versions(self, state: Any) -> Any:
-        return [version(part) for part in state] if self.states.is_tuple else version(state)
-
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
-        whole = isinstance(slope, torch.Tensor) and isinstance(state, torch.Tensor)
-        if whole and (slope.shape, slope.dtype) == (state.shape, state.dtype):  # type: ignore[union-attr]
-            return slope  # mostly; be quick about it
         if self.states.is_tuple and not (isinstance(slope, tuple | list) and len(slope) == len(state)):
             raise InvalidArgumentError(
                 f"func must return a tuple of {len(state)} tensors, as y0 is, got {_kind(slope)} "

@@ -31,12 +31,9 @@ class States:
         else:
             self.orders = self._lay_out(orders)
         self.orders = self.orders.to(self.parts(example)[0].device)
+        # Whether packing one tensor of one order is no more than another shape.
+        self.is_plain = not self.is_tuple and self._dims is None
         self._length = max(shape.numel() for shape in self.shapes) if self.is_tuple else 0
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether packing one tensor of one order is no more than another shape."""
-        return not self.is_tuple and self._dims is None
 
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
         """A state as a tuple."""

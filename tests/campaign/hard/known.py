@@ -38,6 +38,13 @@ CASES = {
         outputs="end",
         given={"stiff": 1e4, "length": 267.0, "scales": [537.0, 5e-4, 4e-8]},
     ),
+    "Robertson's reaction, which has another root": Case(
+        "stiff at order 1",
+        order=1.0,
+        rtol=9.69e-4,
+        outputs="end",
+        given={"stiff": 1e4, "length": 1880.0, "scales": [1.0, 1.0, 1.0]},
+    ),
     "an output just after a panel": Case(
         "panels", order=0.3, method="collocation", grid="uniform", n_steps=6, given={**MILD, "after": 1e-9}
     ),
@@ -50,6 +57,31 @@ CASES = {
     ),
     "a short pulse, small order": Case(
         "pulse", order=0.26, given={"begin": 0.508, "width": 2e-6, "rate": 0.153, "scale": 1e-3, "told": True}
+    ),
+    "a pulse of which a millionth is left": Case(
+        "pulse",
+        order=0.189,
+        span=83000.0,
+        rtol=9.15e-8,
+        outputs="end",
+        given={"begin": 0.2566, "width": 1.88e-5, "rate": 5.08, "scale": 4.71e6, "told": True},
+    ),
+    "a pulse in a very short span": Case(
+        "pulse",
+        order=0.835,
+        span=9.23e-12,
+        mode="no_grad",
+        rtol=4.78e-6,
+        given={"begin": 0.7104, "width": 2.09e-6, "rate": 0.0802, "scale": 0.0142, "told": True},
+    ),
+    "a transient, small order": Case(
+        "transient",
+        order=0.231,
+        span=4.03e11,
+        mode="no_grad",
+        rtol=6.93e-7,
+        outputs="end",
+        given={"fall": 12000.0, "rate": 0.719, "size": 3560.0, "scale": 2.49e-4},
     ),
     "a steep start": Case("steep start", order=1.0, mode="no_grad", given={"small": 1e-12, "size": 1.0}),
     "an integrable singularity": Case("power", order=1.0, given={"p": 0.5, "size": 1.0, "first": 0.0}),
@@ -85,6 +117,13 @@ CASES = {
     ),
     "single precision inside": Case(
         "noise", order=0.6, rtol=1e-4, given={"rate": 2.0, "level": 0.3, "bits": 24, "scale": 1.0}
+    ),
+    "single precision inside, by differences": Case(
+        "large and noisy",
+        order=0.255,
+        mode="inference",
+        rtol=1.11e-4,
+        given={"rates": [7.18, 3.77], "scales": [291000.0, 1.0], "budget": 1000},
     ),
     "a sign": Case("sign", order=1.0, rtol=1e-4, given={"size": 2.0}),
     "70 cells": Case("diffusion", given={"cells": 70, "kappa": 1.0, "scale": 1.0}),

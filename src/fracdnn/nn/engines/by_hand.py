@@ -80,26 +80,24 @@ class ProductLayers(Layers):
         n_layers, slope, learned = len(self._K), self._slope.back, self._plan.learned
         grad_K, operators = torch.empty_like(self._K), self._K.unbind()
         grad_b = None if self._b is None else torch.empty_like(self._b)
-        adjoint, adjoints = self._plan.adjoint_sum(n_layers, cotangent), []
-        for j in reversed(range(n_layers)):
-            factor = self._factors[j]
-            if j == n_layers - 1:
-                adjoints = [adjoint.first(cotangent)]
-                cotangent = factor * adjoints[0]
-            elif learned:
-                adjoints.append(adjoint.advance(n_layers - 1 - j, cotangent, 1.0))
-                cotangent = factor * adjoints[-1]
-            else:
-                cotangent = adjoint.advance_scaled(n_layers - 1 - j, cotangent, factor)
+        adjoint, factors = self._plan.adjoint_sum(n_layers, cotangent), self._plan.scales(cotangent)
+        adjoints = [adjoint.first(cotangent)]
+        cotangent = adjoints[0] * factors[-1]
+        for n, j in enumerate(reversed(range(n_layers)), 1):
             cotangent = slope(cotangent, self._kept[j])
             torch.mm(cotangent.T, self._states[j], out=grad_K[j])
             if grad_b is not None:
                 torch.sum(cotangent, 0 if grad_b.dim() == 2 else (0, 1), out=grad_b[j])
             cotangent = cotangent @ operators[j]
+            if learned and j:
+                adjoints.append(adjoint.advance(n, cotangent, 1.0))
+                cotangent = adjoints[-1] * factors[j - 1]
+            elif j:
+                cotangent = adjoint.advance_scaled(n, cotangent, factors[j - 1])
         memory: tuple[torch.Tensor, ...] = ()
         if learned:
             memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes)
-        return LayerGradients(cotangent + adjoint.row(n_layers), grad_K, grad_b, memory)
+        return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, memory)
 
 
 class Opening:

@@ -19,7 +19,6 @@ from fracdnn.nn.engines.fused import FusedLayers
 from fracdnn.nn.engines.kernel import KernelLayers
 from fracdnn.nn.engines.triton import TritonLayers
 from fracdnn.nn.memory import Memory
-from fracdnn.tracing import operations_are_watched
 
 ENGINES = ("auto", "operations", "products", "kernel", "triton", "fused")
 # What goes through the layers of a network by hand and has its gradient; those that have the paper's are `READINGS`.
@@ -46,8 +45,10 @@ _TRITON_LAYERS, _TRITON_NUMBERS = 64, 2**15
 _KERNEL_ACTIVATIONS = ("tanh", "relu")
 
 
-def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tensor, weights: Weights) -> str:
-    """The name of the engine for a batch x.
+def choose(
+    asked: str, architecture: Architecture, memory: Memory, x: torch.Tensor, weights: Weights, *, watched: bool
+) -> str:
+    """The name of the engine for a batch x; `watched` is whether anything observes every operation.
 
     | engine     | serves                                                                     | "auto" takes it     |
     | ---------- | -------------------------------------------------------------------------- | ------------------- |
@@ -65,7 +66,7 @@ def choose(asked: str, architecture: Architecture, memory: Memory, x: torch.Tens
         return asked
     if asked == "kernel":
         require("numba")
-    obstacle = obstacle_to_products(architecture, x, weights)
+    obstacle = _obstacle_in(architecture) or _obstacle_to_products(x, weights, watched=watched)
     for name, engine in _KERNELS.items():
         if asked == name or (asked == "auto" and obstacle is None and engine.pays(architecture, memory, x)):
             obstacle_here = obstacle or engine.obstacle_in(architecture, memory) or engine.obstacle_to(x)
@@ -93,16 +94,18 @@ def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
     """Whether some batch may run on a kernel of whole networks: it is asked for, or "auto" would take it on the CPU."""
     small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
     return asked in ("kernel", "triton") or (
-        asked == "auto" and small and obstacle_to_kernel(architecture, memory) is None
+        asked == "auto" and small and _obstacle_to_kernel(architecture, memory) is None
     )
 
 
-def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: Weights) -> str | None:
-    """Why going back by hand cannot serve a batch; None where it can."""
-    obstacle = _obstacle_in(architecture)
-    if obstacle is not None:
-        return obstacle
-    if operations_are_watched(x.device.type):
+def _obstacle_in(architecture: Architecture) -> str | None:
+    """Why no engine but "operations" can serve a network; None where others can."""
+    return None if architecture.operator == "dense" else "its operator is a stencil, no dense matrix"
+
+
+def _obstacle_to_products(x: torch.Tensor, weights: Weights, *, watched: bool) -> str | None:
+    """Why going back by hand cannot serve a batch."""
+    if watched:
         return "operations are traced, transformed or observed here"
     if x.dim() != 2 or not len(x):
         return f"x has shape {tuple(x.shape)}, no batch of rows"
@@ -112,71 +115,66 @@ def obstacle_to_products(architecture: Architecture, x: torch.Tensor, weights: W
     return None
 
 
-def _obstacle_in(architecture: Architecture) -> str | None:
-    return None if architecture.operator == "dense" else "its operator is a stencil, no dense matrix"
+def _obstacle_to_kernel(architecture: Architecture, memory: Memory) -> str | None:
+    """Why the compiled kernel cannot serve a network that `products` can."""
+    return _obstacle_in_activation(architecture, _KERNEL_ACTIVATIONS) or _obstacle_to_sums(
+        architecture, memory, "compressed", "over all pairs of layers", fixed=True
+    )
 
 
-def obstacle_to_kernel(architecture: Architecture, memory: Memory) -> str | None:
-    """Why the compiled kernel cannot serve a network that `products` can; None where it can."""
-    if architecture.activation not in _KERNEL_ACTIVATIONS:
-        return f"its activation is {architecture.activation!r}, none of {_KERNEL_ACTIVATIONS}"
-    if not architecture.has_skip:
-        return "it has no skip connections"
-    if not memory.is_fixed:
-        return "its order or steps are learned"
-    if memory.history == "compressed":
-        return "it sums over all pairs of layers, and history is 'compressed'"
-    return None
-
-
-def obstacle_to_fused(architecture: Architecture, memory: Memory) -> str | None:
-    """Why kernels of rows cannot take in the layers of a network that `products` can serve; None where they can."""
-    if architecture.activation not in triton_sum.ACTIVATIONS:
-        return f"its activation is {architecture.activation!r}, none of {triton_sum.ACTIVATIONS}"
-    if not architecture.has_skip:
-        return "it has no skip connections"
-    if not memory.is_fixed:
-        return "its order or steps are learned"
-    if memory.is_residual or not memory.is_compressible:
-        return "it sums by exponentials, which need one order below 1 and equal steps"
-    if memory.history == "exact":
-        return "it sums by exponentials, and history is 'exact'"
-    return None
-
-
-def _is_small_on_gpu(architecture: Architecture, x: torch.Tensor) -> bool:
-    if not x.is_cuda:  # before its size is looked at, which would bind an exported program to batches like this one
-        return False
-    numbers = x.numel() // max(1, architecture.n_features) * architecture.width
-    return architecture.n_layers <= (_KERNEL_LAYERS if numbers <= _TRITON_NUMBERS else _TRITON_LAYERS)
-
-
-def obstacle_to_small(architecture: Architecture, memory: Memory) -> str | None:
-    """Why Triton's kernel of whole networks cannot serve one that `products` can; None where it can."""
+def _obstacle_to_small(architecture: Architecture, memory: Memory) -> str | None:
+    """Why Triton's kernel of whole networks cannot serve one that `products` can."""
     if architecture.width > triton.MAX_WIDTH:
         return f"its width is {architecture.width}, above {triton.MAX_WIDTH}"
+    return _obstacle_to_sums(architecture, memory, "compressed", "over all pairs of layers", fixed=False)
+
+
+def _obstacle_to_fused(architecture: Architecture, memory: Memory) -> str | None:
+    """Why kernels of rows cannot take in the layers of a network that `products` can serve."""
+    obstacle = _obstacle_in_activation(architecture, triton_sum.ACTIVATIONS)
+    obstacle = obstacle or _obstacle_to_sums(architecture, memory, "exact", "by exponentials", fixed=True)
+    if obstacle is None and (memory.is_residual or not memory.is_compressible):
+        return "it sums by exponentials, which need one order below 1 and equal steps"
+    return obstacle
+
+
+def _obstacle_in_activation(architecture: Architecture, known: Sequence[str]) -> str | None:
+    return (
+        None if architecture.activation in known else f"its activation is {architecture.activation!r}, none of {known}"
+    )
+
+
+def _obstacle_to_sums(architecture: Architecture, memory: Memory, other: str, way: str, *, fixed: bool) -> str | None:
+    """For an engine that sums in one way, which is not the history `other`, perhaps with fixed weights only."""
     if not architecture.has_skip:
         return "it has no skip connections"
-    if memory.history == "compressed":
-        return "it sums over all pairs of layers, and history is 'compressed'"
-    return None
+    if fixed and not memory.is_fixed:
+        return "its order or steps are learned"
+    return f"it sums {way}, and history is {other!r}" if memory.history == other else None
 
 
-def obstacle_to_triton(x: torch.Tensor, dtypes: Sequence[torch.dtype] = triton_sum.DTYPES) -> str | None:
-    """Why a batch cannot go into Triton's kernels; None where it can."""
+def _obstacle_to_triton(x: torch.Tensor, dtypes: Sequence[torch.dtype] = triton_sum.DTYPES) -> str | None:
+    """Why a batch cannot go into Triton's kernels."""
     if not triton_sum.can_take(x) or x.dtype not in dtypes:
         names = ", ".join(str(each).removeprefix("torch.") for each in dtypes)
         return f"x is {x.dtype} on {x.device}, not one of {names} on a CUDA device, or Triton is missing"
     return None
 
 
-def obstacle_to_numba(x: torch.Tensor) -> str | None:
-    """Why a batch cannot go into compiled code; None where it can."""
+def _obstacle_to_numba(x: torch.Tensor) -> str | None:
+    """Why a batch cannot go into compiled code."""
     if not x.is_cpu or x.dtype not in NUMPY_TYPES:
         return f"x is {x.dtype} on {x.device}, not float32 or float64 on the CPU"
     if loading.small_network(x.dtype) is None:
         return "Numba is missing, or could not compile the kernel"
     return None
+
+
+def _is_small_on_gpu(architecture: Architecture, memory: Memory, x: torch.Tensor) -> bool:
+    if not x.is_cuda:  # before its size is looked at, which would bind an exported program to batches like this one
+        return False
+    numbers = x.numel() // max(1, architecture.n_features) * architecture.width
+    return architecture.n_layers <= (_KERNEL_LAYERS if numbers <= _TRITON_NUMBERS else _TRITON_LAYERS)
 
 
 class _Kernel(NamedTuple):
@@ -189,13 +187,11 @@ class _Kernel(NamedTuple):
 
 # In the order in which "auto" asks.
 _KERNELS = {
-    "kernel": _Kernel(obstacle_to_kernel, obstacle_to_numba, lambda a, memory, x: fits_kernel("auto", a, memory)),
-    "triton": _Kernel(
-        obstacle_to_small,
-        partial(obstacle_to_triton, dtypes=triton.DTYPES),
-        lambda a, memory, x: _is_small_on_gpu(a, x),
+    "kernel": _Kernel(_obstacle_to_kernel, _obstacle_to_numba, lambda a, memory, x: fits_kernel("auto", a, memory)),
+    "triton": _Kernel(_obstacle_to_small, partial(_obstacle_to_triton, dtypes=triton.DTYPES), _is_small_on_gpu),
+    "fused": _Kernel(
+        _obstacle_to_fused, _obstacle_to_triton, lambda a, memory, x: memory.sums_by_triton(x, a.n_layers)
     ),
-    "fused": _Kernel(obstacle_to_fused, obstacle_to_triton, lambda a, memory, x: memory.sums_by_triton(x, a.n_layers)),
 }
 
 

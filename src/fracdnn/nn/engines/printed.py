@@ -105,30 +105,16 @@ class PrintedLayers(Layers):
         return self._plan.kept(("printed", self.reading, like.dtype, like.device), make)
 
 
-class TransposedLayers(PrintedLayers):
-    """With ∇_K transposed, as it is printed."""
-
-    reading = Reading(transposed=True, has_sum=True)
-
-
-class ClassicalLayers(PrintedLayers):
-    """Without the sum: the classical adjoint at order 1."""
-
-    reading = Reading(transposed=False, has_sum=False)
-
-
-class ClassicalTransposedLayers(PrintedLayers):
-    """Both."""
-
-    reading = Reading(transposed=True, has_sum=False)
+def _reading(*, transposed: bool, has_sum: bool) -> type[PrintedLayers]:
+    return type("PrintedLayers", (PrintedLayers,), {"reading": Reading(transposed, has_sum)})
 
 
 # By the name of the adjoint.
 READINGS: dict[str, type[PrintedLayers]] = {
     "continuous": PrintedLayers,
-    "continuous-transposed": TransposedLayers,
-    "classical": ClassicalLayers,
-    "classical-transposed": ClassicalTransposedLayers,
+    "continuous-transposed": _reading(transposed=True, has_sum=True),
+    "classical": _reading(transposed=False, has_sum=False),
+    "classical-transposed": _reading(transposed=True, has_sum=False),
 }
 
 

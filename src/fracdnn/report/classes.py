@@ -1,0 +1,254 @@
+"""How well classes are told apart: the confusion matrix, confidence against accuracy, ROC and precision–recall."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+
+from fracdnn.report.figures import BLUE, GREY
+from fracdnn.report.plots import (
+    OUTLINE,
+    Plot,
+    Table,
+    axis,
+    bar,
+    channels,
+    class_style,
+    dashed,
+    label,
+    numbers,
+    picked,
+    scatter,
+)
+from fracdnn.report.subject import Subject
+from fracdnn.report.texts import count, number, share
+
+# A matrix of more classes than this has no room for its counts; they are shown on hovering.
+MOST_COUNTED = 30
+# So many classes are listed, and so many that one of them is taken for.
+MOST_LISTED, MOST_OTHERS = 20, 3
+# Of fewer samples, each bin of confidences would hold a handful.
+LEAST_SAMPLES = 50
+MOST_CURVES, MOST_PLACES = 8, 300
+# Curves of this area cling to the frame: there is nothing to see.
+PERFECT = 0.995
+_LIGHT_BLUES = [[0, "#f3f6fa"], [0.5, "#7fb3d9"], [1, "#0a4a7c"]]
+_DARK_BLUES = [[0, "#1b2330"], [0.5, "#1f6aa5"], [1, "#a9d6f5"]]
+_SHARES = {"range": [0, 1.02], "tickformat": ".0%"}
+
+
+def confusion_plot(subject: Subject) -> Plot:
+    """Counts of true against predicted class; the colour is the share of the row."""
+    names = [label(name, 18) for name in subject.labels]
+    size, counts = len(names), confusions(subject)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    hover = "true %{y}<br>predicted %{x}<br>%{customdata} samples, %{z:.1%}<extra></extra>"
+    heat = {"type": "heatmap", "z": numbers(shares, 4), "customdata": counts.tolist(), "hovertemplate": hover}
+    heat |= {"colorscale": _LIGHT_BLUES, "colorbar": {**bar("share of true class"), "tickformat": ".0%"}}
+    heat |= {"zmin": 0, "zmax": 1, "xgap": 1, "ygap": 1}
+    texts = _texts(counts)
+    ticks = {"tickvals": list(range(size)), "ticktext": names, "showgrid": False, "range": [-0.5, size - 0.5]}
+    ticks |= {"tickfont": {"size": 12 if size <= 12 else 10}} if size <= MOST_COUNTED else {"nticks": 20}
+    caption = (
+        f"Rows are true classes and columns predicted ones: {int(np.trace(counts)):,} of {subject.n:,} samples lie on "
+        f"the diagonal.{' Point at a cell for its count.' if size > MOST_COUNTED else ''}"
+    )
+    axes = {"xaxis": axis("predicted class", **ticks), "showlegend": False}
+    axes["yaxis"] = axis("true class", **ticks) | {"range": [size - 0.5, -0.5]}
+    themes: dict[str, list[dict[str, Any]]] = {}
+    for theme, scale in (("light", _LIGHT_BLUES), ("dark", _DARK_BLUES)):
+        inks = [_ink(value, scale) for value in shares.ravel()]
+        themes[theme] = [{"colorscale": [scale]}, *({"textfont.color": [inks]} for _ in texts)]
+    table, listed = _class_table(subject, counts)
+    plot = Plot("confusion", "Confusion matrix", caption + listed, [heat, *texts], axes, themes, table=table)
+    plot.narrow = [{"showscale": False}, *({"textfont": {"size": 12 if size <= 8 else 8}} for _ in texts)]
+    plot.tall = size > 8
+    return plot
+
+
+def _texts(counts: np.ndarray) -> list[dict[str, Any]]:
+    """The counts as a trace of their own, so that each has the ink that its cell needs; none where there is no room."""
+    size = len(counts)
+    if size > MOST_COUNTED:
+        return []
+    down, across = np.indices(counts.shape).reshape(2, -1).tolist()
+    texts = ["" if size > 8 and not count else f"{count:,}" for count in counts.ravel()]
+    font = {"size": 14 if size <= 8 else 10}
+    return [scatter("text", across, down, text=texts, textfont=font, hoverinfo="skip")]
+
+
+def _ink(value: float, scale: list[list[Any]]) -> str:
+    """Black or white, whichever has more contrast to the colour of a value."""
+    stops, colours = [stop for stop, _ in scale], np.array([channels(colour) for _, colour in scale])
+    light = luminance(np.array([np.interp(value, stops, channel) for channel in colours.T]))
+    return "#000000" if (light + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
+
+
+def luminance(rgb: np.ndarray) -> float:
+    """Of red, green and blue from 0 to 255, as the Web Content Accessibility Guidelines define it."""
+    parts = rgb / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def confusions(subject: Subject) -> np.ndarray:
+    """How many samples of each class [true, predicted]."""
+    counts = np.zeros((len(subject.labels),) * 2, dtype=int)
+    np.add.at(counts, (subject.codes, subject.places(subject.predicted)), 1)
+    return counts
+
+
+def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, str]:
+    """Each class with a mistake and what it is taken for most, and a sentence on it; of many those of most misses."""
+    hits, true, told = counts.diagonal(), counts.sum(1), counts.sum(0)
+    mistaken = np.flatnonzero(true + told - 2 * hits)
+    if not len(mistaken):
+        return None, " No class is taken for another."
+    rows = []
+    for k in np.sort(mistaken[np.argsort((hits - true)[mistaken], kind="stable")[:MOST_LISTED]]):
+        others = [j for j in np.argsort(-counts[k], kind="stable") if j != k and counts[k, j]]
+        taken = [f"{subject.labels[j]} ({counts[k, j]:,})" for j in others[:MOST_OTHERS]]
+        taken += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
+        shares = [share(hits[k] / n[k]) if n[k] else "–" for n in (true, told)]
+        rows.append([str(subject.labels[k]), f"{true[k]:,}", *shares, ", ".join(taken) or "–"])
+    words = (
+        " “Found” is the share of a class that is told so (recall), “right when told” the share that is so of those "
+        "told (precision)."
+    )
+    n_right = len(counts) - len(mistaken)
+    if len(mistaken) > MOST_LISTED:
+        words += f" Listed are the {MOST_LISTED} classes of which most samples are missed."
+    elif n_right:
+        words += f" The other {'one is' if n_right == 1 else f'{n_right} are'} never mistaken."
+    return Table(["class", "samples", "found", "right when told", "taken for"], rows), words
+
+
+def reliability_plot(subject: Subject) -> Plot:
+    """How often predictions of some confidence are right, a dot for each bin that holds any, by size."""
+    found = subject.reliability
+    plot = Plot("reliability", "Confidence and accuracy")
+    if subject.n < LEAST_SAMPLES:
+        sure, hits = found.confidence.sum() / subject.n, found.hits.sum() / subject.n
+        plot.note = (
+            f"{count(subject.n, 'sample')} are too few for a curve. On average the predicted class has a probability "
+            f"of {share(sure)}, and {share(hits)} of the predictions are right."
+        )
+        return plot
+    kept = found.counts > 0
+    counts, right = found.counts[kept].astype(int), found.hits[kept].astype(int)
+    shares = right / counts
+    intervals = [binomtest(*each).proportion_ci(method="wilson") for each in zip(right, counts, strict=True)]
+    low, high = np.transpose(intervals)
+    bars = {"array": numbers(high - shares), "arrayminus": numbers(shares - low), "type": "data", "symmetric": False}
+    size = 10 + 34 * np.sqrt(counts / counts.sum())
+    dots = scatter(
+        "markers",
+        found.confidence[kept] / counts,
+        shares,
+        customdata=counts.tolist(),
+        error_y={**bars, "color": GREY, "thickness": 1.5, "width": 4},
+        marker={"color": BLUE, "size": numbers(size), "opacity": 0.8, "line": OUTLINE},
+        cliponaxis=False,
+        hovertemplate="confidence %{x:.1%}<br>right %{y:.1%}<br>%{customdata} samples<extra></extra>",
+    )
+    plot.caption = (
+        "Predictions in bins of a tenth by the probability of the predicted class, dots as large as they are many: on "
+        "the dashed line a model is right as often as it says, below it too sure, above it too cautious. Bars are 95% "
+        "intervals of the share."
+    )
+    plot.data = [dashed([0, 1], [0, 1]), dots]
+    plot.layout = {"xaxis": axis("confidence", **_SHARES), "yaxis": axis("share that is right", **_SHARES)}
+    plot.layout["showlegend"] = False
+    return plot
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Class `k` of the labels: its samples `hits` [n], its probability [n], area under ROC and average precision."""
+
+    k: int
+    hits: np.ndarray
+    probability: np.ndarray
+    area: float
+    precision: float
+
+
+def ranked(subject: Subject) -> list[Ranked]:
+    """Each class that the training knows and that some but not all held-out samples have; of two the rarer alone."""
+    known = range(len(subject.estimator.classes_))
+    present = [k for k in known if 0 < (subject.codes == k).sum() < subject.n]
+    if len(known) == len(subject.labels) == 2 and present:
+        present = [rarer(subject)]
+    found = []
+    for k in present:
+        hits, probability = subject.codes == k, subject.probabilities[:, k]
+        areas = roc_auc_score(hits, probability), average_precision_score(hits, probability)
+        found.append(Ranked(k, hits, probability, *map(float, areas)))
+    return found
+
+
+def rarer(subject: Subject) -> int:
+    """Of two classes the one of which fewer held-out samples are, the second where they are as many."""
+    first, second = np.bincount(subject.codes, minlength=2)
+    return 0 if first < second else 1
+
+
+def ranking_plots(subject: Subject) -> list[Plot]:
+    """ROC and precision–recall curves of each class, or a note where there is nothing to see."""
+    roc, precision = Plot("roc", "ROC: found against false alarms"), Plot("precision", "Precision and recall")
+    found = sorted(ranked(subject), key=lambda each: each.area)
+    if not found:
+        roc.note = "Without held-out samples of two classes that the training knows there is nothing to rank."
+    elif found[0].area == 1:
+        roc.note = (
+            "For every class, each of its samples has a higher probability of it than any other sample: the areas "
+            "under the ROC and the precision–recall curves are 1."
+        )
+    elif found[0].area >= PERFECT:
+        roc.note = (
+            f"The curves would cling to the frame: the least area under ROC is {number(found[0].area)}, the average "
+            f"precision there {number(found[0].precision)}, of class “{subject.labels[found[0].k]}”."
+        )
+    if roc.note:
+        return [roc]
+    shown, which = sorted(found[:MOST_CURVES], key=lambda each: each.k), "of each class against all others"
+    if len(shown) == 1:
+        which = f"of class “{subject.labels[shown[0].k]}”"
+    elif len(shown) < len(found):
+        which = f"of the {len(shown)} classes of least area among {len(found)}, each against all others"
+    roc.caption = (
+        f"The share {which} that is found, against the share of false alarms among the others, as the probability "
+        f"from which on it counts as found is lowered (ROC); after each name the area under its curve: 1 is perfect, "
+        f"the dashed line is chance."
+    )
+    precision.caption = (
+        f"The share of right ones among those told, against the share {which} that is found (precision and recall); "
+        f"after each name its average precision."
+    )
+    hovers = "false alarms %{x:.1%}<br>found %{y:.1%}", "found %{x:.1%}<br>of those told right %{y:.1%}"
+    roc.data = [dashed([0, 1], [0, 1], showlegend=False)]
+    if len(shown) == 1:
+        rate = float(shown[0].hits.mean())
+        precision.caption += f" Chance alone would give {rate:.1%}, the dashed line."
+        precision.data = [dashed([0, 1], [rate, rate], showlegend=False)]
+    roc.data += [_curve(subject, each, each.area, roc_curve, slice(2), hovers[0]) for each in shown]
+    backward = slice(1, None, -1)
+    precision.data += [
+        _curve(subject, each, each.precision, precision_recall_curve, backward, hovers[1]) for each in shown
+    ]
+    titles = ("false alarms", "found"), ("found", "right among those told")
+    for plot, (across, up) in zip((roc, precision), titles, strict=True):
+        plot.layout = {"xaxis": axis(across, **_SHARES), "yaxis": axis(up, **_SHARES), "showlegend": True}
+    return [roc, precision]
+
+
+def _curve(subject: Subject, each: Ranked, area: float, curve: Callable, taken: slice, hover: str) -> dict[str, Any]:
+    x, y = curve(each.hits, each.probability)[taken]
+    kept = picked(len(x), MOST_PLACES)
+    line = {"color": class_style(each.k)["colour"], "width": 2}
+    name = f"{label(subject.labels[each.k], 16)} {number(area, 3)}"
+    hover = f"{hover}<extra>%{{fullData.name}}</extra>"
+    return scatter("lines", x[kept], y[kept], 4, name=name, meta=each.k, line=line, hovertemplate=hover)
