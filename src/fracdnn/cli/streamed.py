@@ -82,13 +82,11 @@ def fit(estimator: Any, table: ExaminedTable) -> None:
     validation = table.samples("validation") if table.n_rows("validation") else None
     if _holds_out(estimator.early_stopping) and validation is None:
         fail("--early-stopping must leave rows to stop by, got none; pass a larger --validation-fraction")
-    target = table.target
+    target, others = table.target, (table.standardization, validation, table.encoding)
     if target.classes is not None:
-        fit_classifier(
-            estimator, samples, target.classes, target.counts, table.standardization, validation, table.encoding
-        )
+        fit_classifier(estimator, samples, target.classes, target.counts, *others)
     elif target.scale is not None:
-        fit_regressor(estimator, samples, target.scale, table.standardization, validation, table.encoding)
+        fit_regressor(estimator, samples, target.scale, *others)
 
 
 def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> Scores:

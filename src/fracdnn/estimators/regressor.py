@@ -44,8 +44,6 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         ranks = ranks_here()
         X, values, weight = self._checked(X, y, sample_weight, ranks, reset=not self._goes_on())
-        if not (self.warm_start and hasattr(self, "target_scale_")):
-            self._set_target_scale(X, values, weight, ranks)
         self._train(X, values, values.shape[1], "squared_error", weight, ranks)
         return self
 
@@ -54,10 +52,8 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets, the
         categories and what fills in missing cells.
         """
-        ranks, first = ranks_here(), not hasattr(self, "target_scale_")
-        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=first)
-        if first:
-            self._set_target_scale(X, values, weight, ranks)
+        ranks = ranks_here()
+        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=not hasattr(self, "target_scale_"))
         self._train_on(X, values, values.shape[1], "squared_error", weight, ranks)
         return self
 
@@ -80,7 +76,10 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
             )
         self._flat = y.ndim == 1
         weight = self._weights(sample_weight, table, ranks)
-        return self._encoded(table, weight, ranks, new=reset), values, weight
+        X = self._encoded(table, weight, ranks, new=reset)
+        if reset:
+            self._set_target_scale(X, values, weight, ranks)
+        return X, values, weight
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> None:
         _, merged, weights, _ = merge_repeated(X, values, weight, ranks)

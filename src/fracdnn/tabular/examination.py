@@ -231,12 +231,10 @@ class _Reader:
     def _summary(
         self, frame: "pl.DataFrame", roles: np.ndarray, places: Places, numberings: tuple[Numbering | None, ...]
     ) -> _Summary:
-
         learned = roles < ROLES.index("test")
         columns = tuple(reader.summary(frame[name], learned, places) for name, reader in self._columns.items())
-        return _Summary(
-            TableSummary(columns), self._about.summary(target_column(frame, self._target), learned), numberings
-        )
+        target = self._about.summary(target_column(frame, self._target), learned)
+        return _Summary(TableSummary(columns), target, numberings)
 
 
 def _read(stream: TableStream, reader: _Reader, ranks: Ranks) -> tuple[_Summary, np.ndarray]:
