@@ -56,7 +56,7 @@ def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
     from fracdnn.tabular.examination import examine
     from fracdnn.tabular.reading import read_table
     from fracdnn.tabular.streaming import TableStream
-    from fracdnn.training import loops, run
+    from fracdnn.training import adam, run
 
     ends, note = [], run.Run.note
 
@@ -76,13 +76,13 @@ def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
         frame = read_table(str(folder))
         features, y = frame.drop(TARGET), frame[TARGET].to_numpy()
         rows = len(y)
-        train, begun = loops.AdamTraining._train, []
+        train, begun = adam.AdamTraining._train, []
 
         def begin(self, task):
             begun.append(now())
             return train(self, task)
 
-        loops.AdamTraining._train = begin
+        adam.AdamTraining._train = begin
         estimator.fit(features, y)
         ready = begun[0]
     wall, cpu = np.diff([ready, *ends], axis=0).T

@@ -18,6 +18,7 @@ from fracdnn.files import write_whole
 # 2: networks are whole tensors; before, they had a module for each layer.
 FORMAT = 2
 _PLACE = "tensor at"
+_WALKED = (torch.Tensor, dict, list, tuple)
 # Of what another error said, so that ours stays a line.
 _MOST_WORDS = 300
 
@@ -69,7 +70,7 @@ def read_document(path: str | os.PathLike, kind: str, content: bytes | None = No
             f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
         )
     with checked(path, kind):
-        document = _with_tensors(json.loads(metadata["document"]), tensors)
+        document = _with_tensors(metadata["document"], tensors)
         if not isinstance(document, dict):
             raise TypeError(f"a {type(document).__name__} in place of a document")
         return document
@@ -132,18 +133,18 @@ def _without_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -
     if isinstance(value, torch.Tensor):
         tensors[place] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {_PLACE: place}
+    # Plain values as they are, without a call for each: a history has thousands.
     if isinstance(value, dict):
-        return {str(key): _without_tensors(item, f"{place}/{key}", tensors) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_tensors(item, f"{place}/{index}", tensors) for index, item in enumerate(value)]
-    return value
+        return {
+            str(key): _without_tensors(item, f"{place}/{key}", tensors) if isinstance(item, _WALKED) else item
+            for key, item in value.items()
+        }
+    return [
+        _without_tensors(item, f"{place}/{index}", tensors) if isinstance(item, _WALKED) else item
+        for index, item in enumerate(value)
+    ]
 
 
-def _with_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {_PLACE}:
-            return tensors[value[_PLACE]]
-        return {key: _with_tensors(item, tensors) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_tensors(item, tensors) for item in value]
-    return value
+def _with_tensors(text: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """The document of a text, with each tensor in its place again."""
+    return json.loads(text, object_hook=lambda value: tensors[value[_PLACE]] if value.keys() == {_PLACE} else value)

@@ -12,16 +12,20 @@ from fracdnn.exceptions import InvalidArgumentError, KernelWarning
 from fracdnn.training import (
     AdamTraining,
     Checkpoints,
+    EarlyStopping,
     FullBatchTraining,
     MiniBatchTraining,
     Objective,
     Regularization,
     Task,
+    adam,
     captured,
-    loops,
+    epochs,
 )
+from fracdnn.training.adam import fit_side_by_side
 from fracdnn.training.captured import CapturedEvaluation
 from tests.nn.problems import network
+from tests.training.test_side_by_side import outputs_of, tasks_of
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
 REGULARIZATION = Regularization(0.1, 0.2, 0.3, 0.4)
@@ -66,7 +70,7 @@ def trained(training, task):
 
 def step_by_step(monkeypatch, training, task):
     with monkeypatch.context() as patched:
-        patched.setattr(loops, "can_capture", lambda task: False)
+        patched.setattr(adam, "can_capture", lambda task: False)
         patched.setattr(CapturedEvaluation, "bind", lambda self, task: False)
         history, parameters = trained(training, task)
     assert not history.captured
@@ -219,14 +223,11 @@ class AsItComes:
 @pytest.fixture
 def without_gpu(monkeypatch):
     """Trainings that are captured, as far as a CPU can: what is told to graphs, and what is read from them."""
-
-    def adam(network, learning_rate):
-        return torch.optim.Adam(network.parameters(), lr=torch.tensor(learning_rate, dtype=torch.float64))
-
-    monkeypatch.setattr(captured, "Repeated", AsItComes)
-    monkeypatch.setattr(captured, "can_capture", lambda task: True)
-    monkeypatch.setattr(loops, "can_capture", lambda task: True)
-    monkeypatch.setattr(loops, "new_adam", adam)
+    for module in (captured, epochs):
+        monkeypatch.setattr(module, "Repeated", AsItComes)
+    for module in (captured, adam):
+        monkeypatch.setattr(module, "can_capture", lambda task: True)
+    monkeypatch.setattr(adam, "Adam", lambda groups, moments, captured: epochs.Adam(groups, moments))
     # On a CPU a value is a number.
     evaluate = Task.evaluate
     monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))
@@ -242,3 +243,24 @@ def test_samples_rates_and_gradients_are_those_of_single_steps(monkeypatch, with
     assert history.column("accuracy") == pytest.approx(expected_history.column("accuracy"))
     for mine, theirs in zip(parameters, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_steps_of_members_are_those_of_single_steps(monkeypatch, without_gpu):
+    """Of 61 rows, 48 are three batches of 16 and 49 are four, so that not all move in the last step."""
+    training = AdamTraining(1e-2, batch_size=16, max_epochs=6, early_stopping=EarlyStopping(0.2, patience=6))
+
+    def fitted():
+        tasks = tasks_of(3)
+        for task, held_out in zip(tasks, (13, 12, 12), strict=True):
+            task.held_out = torch.arange(held_out)
+        return fit_side_by_side(training, tasks), tasks
+
+    histories, tasks = fitted()
+    assert all(history.captured for history in histories)
+    with monkeypatch.context() as patched:
+        patched.setattr(adam, "can_capture", lambda task: False)
+        expected_histories, expected = fitted()
+    for found, wanted in zip(histories, expected_histories, strict=True):
+        for name in ("loss", "accuracy", "gradient_norm", "validation_score"):
+            assert found.column(name) == pytest.approx(wanted.column(name), rel=1e-12)
+    torch.testing.assert_close(outputs_of(tasks), outputs_of(expected), rtol=1e-12, atol=1e-12)

@@ -50,6 +50,20 @@ def test_a_resumed_run_ends_at_the_same_bits(training, stop, tmp_path):
     assert torch.equal(resumed[2], random_state)
 
 
+def test_a_run_with_frozen_parameters_is_resumed(tmp_path):
+    training = AdamTraining(0.02, 16, 8)
+    tasks = [level_set_task() for _ in range(3)]
+    for task in tasks:
+        task.network.W.requires_grad_(False)
+    history, parameters, _ = trained(training, tasks[0])
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=4, resume=True)
+    replace(training, max_time=1e-9, checkpoints=checkpoints).fit(tasks[1])
+    resumed = trained(replace(training, checkpoints=checkpoints), tasks[2])
+    assert resumed[0] == history
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(resumed[1], parameters, strict=True))
+    assert torch.equal(tasks[2].network.W, level_set_task().network.W)
+
+
 @pytest.mark.parametrize("training", TRAININGS[:3], ids=repr)
 def test_a_finished_run_goes_on_with_a_larger_limit(training, tmp_path):
     checkpoints = Checkpoints(tmp_path / "run.ckpt", every=5, resume=True)
@@ -69,6 +83,17 @@ def test_a_run_that_stopped_early_is_over_when_it_is_resumed(tmp_path):
     first, again = training.fit(task), training.fit(task)
     assert first == again
     assert again.status == "no improvement"
+
+
+def test_the_last_checkpoint_of_a_run_that_was_not_finite_has_what_is_finite(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=100, at_end=True)
+    task = level_set_task()
+    task.watch = lambda record: task.x.fill_(torch.nan) if record.iteration == 3 else None
+    history = AdamTraining(0.02, 16, 9, checkpoints=checkpoints).fit(task)
+    assert (history.status, len(history.records)) == ("not finite", 3)
+    document = read_document(checkpoints.path, "checkpoint")
+    assert document["position"]["epoch"] == 3
+    assert all(bool(p.isfinite().all()) for p in task.network.parameters())
 
 
 def test_a_smaller_limit_than_what_is_done(tmp_path):

@@ -17,7 +17,7 @@ from fracdnn.container import read_document, write_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping, Objective, Regularization, Task
-from fracdnn.training.side_by_side import can_go_side_by_side, fit_side_by_side
+from fracdnn.training.adam import can_go_side_by_side, fit_side_by_side
 from fracdnn.training.stacked import StackedNetworks, can_stack
 
 DECAY = Regularization(class_map=1e-3, decay=2e-3)
@@ -148,6 +148,9 @@ def test_what_cannot_be_stacked_is_said():
     assert not can_stack([tasks[0].network, tasks_of(1, width=7)[0].network])
     assert not can_stack([task.network for task in tasks_of(2, bias="scalar")])
     assert not can_stack([task.network for task in tasks_of(2, order=[0.5, 0.6, 0.7])])
+    tasks[1].network.b.requires_grad_(False)
+    assert not can_stack([task.network for task in tasks])
+    tasks[1].network.b.requires_grad_(True)
     rough = [
         replace(task, objective=replace(task.objective, regularization=Regularization(bias=1.0))) for task in tasks
     ]
@@ -221,7 +224,7 @@ KILLED = """
 import os, signal, sys
 from dataclasses import replace
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping
-from fracdnn.training.side_by_side import fit_side_by_side
+from fracdnn.training.adam import fit_side_by_side
 from tests.training.test_side_by_side import tasks_of
 
 def watch(record):

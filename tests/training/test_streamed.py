@@ -22,7 +22,7 @@ from fracdnn.training import (
     StreamedTask,
     Task,
 )
-from fracdnn.training.loops import adam_epoch, new_adam
+from fracdnn.training.adam import adam_epoch, new_adam
 from fracdnn.training.samples import chunks, count
 from fracdnn.training.samples import windows as all_windows
 from fracdnn.training.together import Alone
@@ -132,7 +132,7 @@ def test_adam_in_windows_is_adam_on_the_same_batches(weighted, loss, dtype):
     if weighted:  # a batch of no weight has no mean
         streamed.samples.weight += 0.5
     history = StreamedAdamTraining(0.02, 8, 3, window=20).fit(streamed)
-    optimizer, step, n_batches = new_adam(whole.network, 0.02), 0, -(-113 // 8)
+    optimizer, step, n_batches = torch.optim.Adam(whole.network.parameters(), fused=True), 0, -(-113 // 8)
     for epoch in range(1, 4):
         losses = 0.0
         for window in replace(streamed, network=whole.network).windows(24, epoch):
@@ -174,7 +174,7 @@ def test_one_window_of_one_piece_is_an_epoch_in_memory():
     streamed.samples.sizes_given = [113]
     window = next(streamed.windows(500, epoch=1))
     whole.generator = window.generator
-    expected = adam_epoch(whole, new_adam(whole.network, 0.01), 16, [0.01 * (1 - k / 8) for k in range(8)])
+    expected = adam_epoch(whole, new_adam(whole.network), 16, [0.01 * (1 - k / 8) for k in range(8)])
     history = StreamedAdamTraining(0.01, 16, 1).fit(streamed)
     assert (history.records[0].loss, history.records[0].accuracy) == pytest.approx(expected, rel=1e-14)
     assert_same(streamed.network, whole.network)
@@ -283,9 +283,9 @@ def test_chunks_by_partial_fit_reach_the_same():
     x, target, weight = (torch.cat([getattr(task, name) for task in tasks]) for name in ("x", "target", "weight"))
     in_order = next(k for k in range(99) if np.random.default_rng([k, 1]).permutation(3).tolist() == [0, 1, 2])
     samples, generator = Pieces(x, target, weight, [32, 32, 32]), torch.Generator().manual_seed(in_order)
-    stream, optimizer = StreamedTask(network, tasks[0].objective, samples, generator), new_adam(network, 0.01)
+    stream, optimizer = StreamedTask(network, tasks[0].objective, samples, generator), new_adam(network)
     for window, task in zip(stream.windows(32, epoch=1), tasks, strict=True):
-        adam_epoch(replace(window, generator=task.generator), optimizer, 12)
+        adam_epoch(replace(window, generator=task.generator), optimizer, 12, 0.01)
     assert_same(network.to(torch.float64), estimator.network_.to(torch.float64))
 
 

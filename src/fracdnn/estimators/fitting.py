@@ -42,10 +42,9 @@ from fracdnn.training import (
     Training,
     shown_progress,
 )
+from fracdnn.training.adam import adam_epoch, can_go_side_by_side, fit_side_by_side, new_adam
 from fracdnn.training.digest import digest
 from fracdnn.training.history import layer_gradient_norms
-from fracdnn.training.loops import adam_epoch, new_adam
-from fracdnn.training.side_by_side import can_go_side_by_side, fit_side_by_side
 from fracdnn.training.together import Ranks
 
 # How a training ends from outside.
@@ -193,9 +192,9 @@ class Fitting(Inputs, SharedParameters):
         task, recipe = self._task(X, target, n_outputs, loss, weight, ranks, self._seed(ranks), new=new)
         self.network_ = task.network  # without other members: these samples are new to it alone
         if new or not hasattr(self, "_adam"):
-            self._adam = new_adam(self.network_, float(self.learning_rate_init))
+            self._adam = new_adam(self.network_)
             self.history_ = History(status="partial")
-        mean_loss, accuracy = adam_epoch(task, self._adam, recipe.batch_size)
+        mean_loss, accuracy = adam_epoch(task, self._adam, recipe.batch_size, float(self.learning_rate_init))
         gradients = layer_gradient_norms(self.network_)
         number = len(self.history_.records) + 1
         norm = float(np.linalg.norm(gradients))

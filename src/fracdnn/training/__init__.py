@@ -1,8 +1,9 @@
 """Objective, regularisation, normalisation and the loops that train a network."""
 
+from fracdnn.training.adam import AdamTraining
 from fracdnn.training.evaluation import backward
 from fracdnn.training.history import History, Record
-from fracdnn.training.loops import AdamTraining, FullBatchTraining, MiniBatchTraining, Training
+from fracdnn.training.loops import FullBatchTraining, MiniBatchTraining, Training
 from fracdnn.training.normalization import Standardization, normalize_batch
 from fracdnn.training.objective import Objective
 from fracdnn.training.progress import shown_progress

@@ -7,8 +7,7 @@ memory, so the same bits. What changes from step to step (which samples, how far
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -151,49 +150,6 @@ class CapturedEvaluation:
         found = {p: p.grad for p in self._task.network.parameters() if p.grad is not None}
         self._trained = list(found)
         return value, self._task.output, *found.values()
-
-
-class CapturedEpochs:
-    """Epochs of a task's samples in mini-batches, each step of an optimiser that reads its rate from the device."""
-
-    def __init__(self, task: Task, optimizer: torch.optim.Optimizer, batch_size: int) -> None:
-        n, device = len(task.x), task.x.device
-        self._task, self._optimizer, self._n = task, optimizer, n
-        self._sizes = [min(batch_size, n - begin) for begin in range(0, n, batch_size)]
-        self._order = torch.arange(n, device=device)
-        self._rates = torch.zeros(len(self._sizes), device=device)
-        self._done, self._number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._outputs = task.x.new_empty(n, task.network.architecture.n_outputs)
-        self._steps = {size: Repeated(task.network, device) for size in set(self._sizes)}
-
-    @property
-    def is_captured(self) -> bool:
-        return any(step.is_captured for step in self._steps.values())
-
-    def run(self, order: torch.Tensor, rates: Sequence[float]) -> tuple[float, float | None]:
-        """One epoch in this order; mean loss and accuracy on the way."""
-        self._order.copy_(order)
-        self._rates.copy_(torch.tensor(rates))
-        for counter in (self._done, self._number, self._loss):
-            counter.zero_()
-        for size in self._sizes:
-            self._steps[size](partial(self._step, size))
-        shuffled = self._task.part(self._order)
-        return float(self._loss) / self._n, shuffled.accuracy(self._outputs)
-
-    def _step(self, size: int) -> tuple[torch.Tensor, ...]:
-        places = self._done + torch.arange(size, device=self._order.device)
-        batch = self._task.part(self._order[places])
-        self._optimizer.param_groups[0]["lr"].copy_(self._rates[self._number].squeeze(0))
-        for parameter in self._task.network.parameters():
-            parameter.grad = None
-        self._loss += batch.evaluate() * size
-        self._optimizer.step()
-        self._outputs[places] = batch.output
-        self._done += size
-        self._number += 1
-        return ()
 
 
 def _data(task: Task) -> tuple[torch.Tensor | None, ...]:

@@ -65,6 +65,21 @@ class History:
         return history
 
 
+def record_of(
+    network: FractionalNetwork,
+    number: int,
+    loss: float,
+    accuracy: float | None,
+    gradient_norm: float | None = None,
+    **others: Any,
+) -> Record:
+    """A record for the point where the network and its gradients stand."""
+    if gradient_norm is None:
+        gradients = [p.grad for p in network.parameters() if p.grad is not None]
+        gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
+    return Record(number, loss, gradient_norm, layer_gradient_norms(network), accuracy=accuracy, **others)
+
+
 def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
     """The norm of (∇K, ∇b) of each layer, from the gradients as they stand."""
     weights = network.weights()

@@ -1,4 +1,4 @@
-"""How a network is trained: the paper's mini-batches, full batches, or Adam, behind one interface."""
+"""How a network is trained, behind one interface; here the paper's mini-batches and full batches."""
 
 import math
 import time
@@ -12,18 +12,10 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
-from fracdnn.training.captured import CapturedEpochs, CapturedEvaluation, can_capture
-from fracdnn.training.history import History
+from fracdnn.training.captured import CapturedEvaluation
+from fracdnn.training.history import History, record_of
 from fracdnn.training.normalization import normalize_batch
-from fracdnn.training.run import (
-    Checkpoints,
-    EarlyStopping,
-    NoImprovementError,
-    OutOfTimeError,
-    Run,
-    State,
-    copied_state,
-)
+from fracdnn.training.run import Checkpoints, EarlyStopping, EndedError, OutOfTimeError, Run, State
 from fracdnn.training.task import Task
 from fracdnn.validation import check_choice, check_count, check_positive
 
@@ -55,31 +47,38 @@ class Training(ABC):
 
     def fit(self, task: Task) -> History:
         """Change the network's parameters in place and tell what happened; the history's `status` says why it ended."""
+        return self._fit_all([task])[0]
+
+    def _fit_all(self, tasks: Sequence[Task]) -> list[History]:
+        """The same for tasks that are trained side by side, where `_train` can."""
         if self.max_time is not None:
             check_positive(self.max_time, "max_time")
         ends = None if self.max_time is None else time.monotonic() + self.max_time
-        settings = self.settings()
-        with task.ranks.together("checking the labels"):
-            task.check_labels()
+        with tasks[0].ranks.together("checking the labels"):
+            for task in tasks:
+                task.check_labels()
         limits = (getattr(self, self._limit, None), self.max_time)
-        run = Run(task, settings, self.early_stopping, self.checkpoints, limits, ends)
+        run = Run(tasks, self.settings(), self.early_stopping, self.checkpoints, limits, ends)
+        ended = ""
         try:
-            with task.ranks.interrupts_noted():
-                run.check_patience()
-                run.history.status = self._train(run)
-                run.end()
-        except NoImprovementError:
-            run.history.status = "no improvement"
-            run.end()
+            with run.ranks.interrupts_noted():
+                try:
+                    run.check_ended()
+                    ended = self._train(run)
+                except EndedError:
+                    pass
+                run.end(ended)
         except OutOfTimeError:
-            run.history.status = "time limit"
+            ended = "time limit"
         except KeyboardInterrupt:
-            run.history.status = "interrupted"
+            ended = "interrupted"
             if not self.keep_interrupted:
                 raise
         finally:
-            run.keep_best()
-        return run.history
+            for member in run.members:
+                member.keep_best()
+                member.history.status = member.history.status or ended
+        return [member.history for member in run.members]
 
     def settings(self) -> dict[str, Any]:
         """What a checkpoint must have been written with to go on from it."""
@@ -92,7 +91,7 @@ class Training(ABC):
 
     @abstractmethod
     def _train(self, run: Run) -> str:
-        """Train from `run.position` on, noting each record; returns why it ended."""
+        """Train from the members' positions on, noting each record; returns why those ended that say nothing else."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,9 @@ class FullBatchTraining(Training):
         check_count(self.max_iter, "max_iter", minimum=1)
 
     def _train(self, run: Run) -> str:
-        return _minimise(run, run.task, self.optimizer, self.max_iter, self.tolerance, {}, CapturedEvaluation())
+        return _minimise(
+            run, run.members[0].task, self.optimizer, self.max_iter, self.tolerance, {}, CapturedEvaluation()
+        )
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,12 @@ class MiniBatchTraining(Training):
             )
 
     def _train(self, run: Run) -> str:
-        task, status, captured = run.task, "", CapturedEvaluation()
-        first = 0
-        if run.position:
+        member, status, captured = run.members[0], "", CapturedEvaluation()
+        task, first = member.task, 0
+        if member.position:
             with run.restoring():
-                task.generator.set_state(run.position["drawn_from"])
-                first = check_count(run.position["batch"], "batch")
+                task.generator.set_state(member.position["drawn_from"])
+                first = check_count(member.position["batch"], "batch")
         for number in range(first, self.n_batches):
             here = {"batch": number, "drawn_from": task.generator.get_state()}
             batch = task.part(self._drawn(task).to(task.x.device))
@@ -172,131 +173,6 @@ class MiniBatchTraining(Training):
         return torch.cat([part[: max(1, round(self.fraction * len(part)))] for part in parts])
 
 
-@dataclass(frozen=True)
-class AdamTraining(Training):
-    """Adam on shuffled mini-batches, a record an epoch.
-
-    The loss is the mean over the epoch's batches, the accuracy the share of its samples, by weight, each with the
-    parameters it met.
-
-    The learning rate falls linearly, from step to step, to 0 at the end of `max_epochs`.
-    """
-
-    learning_rate: float = 1e-3
-    batch_size: int = 64
-    max_epochs: int = 200
-
-    def __post_init__(self) -> None:
-        check_positive(self.learning_rate, "learning_rate")
-        for name in ("batch_size", "max_epochs"):
-            check_count(getattr(self, name), name, minimum=1)
-
-    def _train(self, run: Run) -> str:
-        optimizer = new_adam(run.task.network, self.learning_rate)
-        done_before = 0
-        if run.position:
-            with run.restoring():
-                load_adam(optimizer, run.position["optimizer"])
-                done_before = check_count(run.position["epoch"], "epoch", minimum=1)
-        n_batches = -(-run.task.n // self.batch_size)
-        epochs = CapturedEpochs(run.task, optimizer, self.batch_size) if can_capture(run.task) else None
-        for epoch in range(done_before + 1, self.max_epochs + 1):
-            rates = falling_rates(self.learning_rate, epoch, self.max_epochs, n_batches, range(n_batches))
-            found = finite_epoch(run.task, optimizer, self.batch_size, rates, epochs)
-            if found is None:
-                return str(Status.NOT_FINITE)
-            loss, accuracy = found
-            run.history.captured |= epochs is not None and epochs.is_captured
-            run.note(loss, partial(adam_position, epoch, optimizer), accuracy=accuracy)
-        return "epoch limit"
-
-
-def new_adam(network: torch.nn.Module, learning_rate: float) -> torch.optim.Adam:
-    # Fused: one call a step for all parameters. On a GPU all that it reads is there, so that it can be captured.
-    parameters = list(network.parameters())
-    captured = parameters[0].is_cuda
-    rate = torch.tensor(learning_rate, device=parameters[0].device) if captured else learning_rate
-    return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=captured)
-
-
-def falling_rates(learning_rate: float, epoch: int, max_epochs: int, n_batches: int, batches: range) -> list[float]:
-    """The rates of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
-    done = [(epoch - 1 + k / n_batches) / max_epochs for k in batches]
-    return [learning_rate * (1.0 - share) for share in done]
-
-
-def finite_epoch(
-    task: Task,
-    optimizer: torch.optim.Optimizer,
-    batch_size: int,
-    rates: Sequence[float],
-    captured: CapturedEpochs | None = None,
-) -> tuple[float, float | None] | None:
-    """`adam_epoch`; None, and the network as it was before, where it left what is finite."""
-    before = copied_state(task.network)
-    try:
-        loss, accuracy = adam_epoch(task, optimizer, batch_size, rates, captured)
-    except NotFiniteError:
-        loss, accuracy = math.nan, None
-    if math.isfinite(loss):
-        return loss, accuracy
-    task.network.load_state_dict(before)
-    return None
-
-
-def adam_epoch(
-    task: Task,
-    optimizer: torch.optim.Optimizer,
-    batch_size: int,
-    rates: Sequence[float] | None = None,
-    captured: CapturedEpochs | None = None,
-) -> tuple[float, float | None]:
-    """One pass over the samples in random order; mean loss and accuracy on the way.
-
-    `rates` holds a learning rate for each mini-batch. What was `captured` of earlier epochs makes a step one launch.
-    """
-    order = torch.randperm(task.n, generator=task.generator).to(task.x.device)
-    if captured is not None and rates is not None:
-        return captured.run(order, rates)
-    shuffled = task.part(order)
-    batches, parameters = shuffled.batches(batch_size), list(task.network.parameters())
-    loss: float | torch.Tensor = 0.0
-    for number, batch in enumerate(batches):
-        if rates is not None:
-            _set_rate(optimizer, rates[number])
-        for parameter in parameters:
-            parameter.grad = None
-        loss += batch.evaluate() * batch.n  # on a GPU nobody waits for it
-        optimizer.step()
-    return float(loss) / task.n, shuffled.accuracy(torch.cat([batch.output for batch in batches]))
-
-
-def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    group = optimizer.param_groups[0]
-    if isinstance(group["lr"], torch.Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate
-
-
-def adam_position(epoch: int, optimizer: torch.optim.Optimizer) -> State:
-    return {"epoch": epoch, "optimizer": optimizer.state_dict()["state"]}
-
-
-def load_adam(optimizer: torch.optim.Optimizer, state: State) -> None:
-    """A ValueError unless the state is one of parameters of these shapes: torch would fail at the first step."""
-    groups, parameters = optimizer.state_dict()["param_groups"], optimizer.param_groups[0]["params"]
-    if list(state) != [str(number) for number in range(len(parameters))]:
-        raise ValueError(f"moments of {len(state)} parameters for {len(parameters)}")
-    for moments, parameter in zip(state.values(), parameters, strict=True):
-        shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-        if {name: value.shape for name, value in moments.items()} != shapes:
-            raise ValueError(f"moments that do not fit a parameter of shape {tuple(parameter.shape)}")
-        if moments["step"].dtype != torch.float32 or not all(value.is_floating_point() for value in moments.values()):
-            raise ValueError("moments that are not floating-point numbers")
-    optimizer.load_state_dict({"state": {int(key): value for key, value in state.items()}, "param_groups": groups})
-
-
 def _minimise(
     run: Run, task: Task, optimizer: str, max_iter: int, tolerance: float, here: State, captured: CapturedEvaluation
 ) -> str:
@@ -305,21 +181,20 @@ def _minimise(
     `here` is what a checkpoint must hold beside the state of the optimiser; of a checkpoint, the first call goes on.
     `captured` evaluates where it can.
     """
-    resumed, run.position = run.position, {}
+    member = run.members[0]
+    resumed, member.position = member.position, {}
     with run.restoring():
         done = check_count(resumed.get("iteration", 0), "iteration")
     if done >= max_iter:
         return str(Status.ITERATION_LIMIT)
 
     def note(iteration: Iteration) -> None:
-        run.history.captured |= captured.is_captured
-        run.note(
-            iteration.loss,
-            lambda: {**here, "iteration": done + iteration.iteration, "optimizer": minimizer.state_dict()},
-            gradient_norm=iteration.gradient_norm,
-            line_search_trials=iteration.line_search_trials,
-            accuracy=task.accuracy(task.output),
-        )
+        member.history.captured |= captured.is_captured
+        number, trials = len(member.history.records) + 1, iteration.line_search_trials
+        found = iteration.loss, task.accuracy(task.output), iteration.gradient_norm
+        record = member.add(record_of(task.network, number, *found, line_search_trials=trials))
+        place = {**here, "iteration": done + iteration.iteration}
+        run.note([(member, record)], lambda: [{**place, "optimizer": minimizer.state_dict()}])
 
     parameters = list(task.network.parameters())
     minimizer: Any = OPTIMIZERS[optimizer](parameters, max_iter=max_iter - done, tolerance=tolerance, callback=note)

@@ -1,8 +1,8 @@
-"""One training under way: its history, what is held out to stop early, and checkpoints to go on from."""
+"""Trainings under way, of one network or of several at once: histories, early stopping, checkpoints to go on from."""
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,11 +13,12 @@ import torch
 
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
-from fracdnn.training.history import History, Record, layer_gradient_norms
+from fracdnn.training.history import History, Record
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
 
 State = dict[str, Any]
+NO_IMPROVEMENT = "no improvement"
 
 
 @dataclass(frozen=True)
@@ -60,132 +61,86 @@ class Checkpoints:
         return replace(self, path=path.with_name(name), at_end=True)
 
 
-class NoImprovementError(Exception):
-    """Raised by a run to end its loop; never leaves this package."""
+class EndedError(Exception):
+    """Raised by a run whose members have all ended; never leaves this package."""
 
 
 class OutOfTimeError(Exception):
     """The same, where `max_time` is over."""
 
 
-class Run:
-    """What a loop tells of each record, and what it needs to go on: `position`, empty at the beginning.
+class Member:
+    """One network of a run: `task`, the samples to train on, `validation`, those held out, and its history.
 
-    `task` is the part of the samples to train on.
+    `position` is what its loop needs to go on, empty at the beginning. `history.status` is set where it has ended.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        settings: State,
-        early_stopping: EarlyStopping | None,
-        checkpoints: Checkpoints | None,
-        limits: tuple[float | None, ...] = (),
-        ends: float | None = None,
-    ) -> None:
-        self._ends = ends
-        self._position: Callable[[], State] | None = None
-        self.history = History()
-        self.position: State = {}
-        self._early_stopping = early_stopping
-        self._checkpoints = checkpoints
+    def __init__(self, task: Task, early_stopping: EarlyStopping | None, identity: State) -> None:
+        self._whole, self._early_stopping, self._identity = task, early_stopping, identity
+        self.history, self.position = History(), State()
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
-        self._whole, self._ranks = task, task.ranks
-        if not task.ranks.is_alone:
-            _check_ranks(task, {**settings, "limits": limits}, checkpoints)
-        self._identity = _identity(task, settings) if checkpoints else {}
-        saved = self._saved()
-        with self.restoring():
-            self._held_out = self._taken_held_out(saved["held_out"]) if saved else self._drawn()
-            self._divide()
-            if saved:
-                self._restore(saved)
 
-    def note(
-        self,
-        loss: float,
-        position: Callable[[], State],
-        *,
-        gradient_norm: float | None = None,
-        line_search_trials: int = 0,
-        accuracy: float | None = None,
-        score: float | None = None,
-    ) -> None:
-        """Add a record for the point where the network and its gradients stand; `position` is how to go on from it.
-
-        `score` is the loss of the held-out samples, where that is known.
-        """
-        record = self._record(loss, gradient_norm, line_search_trials, accuracy, self._validate(score))
-        self.history.records.append(record)
-        is_over = self._is_over()
-        with self._ranks.together(f"record {record.iteration}"):
-            is_written = self._write_if_due(record.iteration, position, is_over)
-            self._position = None if is_written else position
-            if self.task.watch is not None:
-                self.task.watch(record)
+    def begin(self, saved: State | None) -> None:
+        """Hold samples out, or take all from the state that a checkpoint has."""
+        self._held_out = self._taken_held_out(saved["held_out"]) if saved else self._drawn()
+        whole, self.task = self._whole, self._whole
+        self.validation = whole.validation if self._early_stopping else None
+        if self._held_out is not None:
+            kept = torch.ones(whole.n, dtype=torch.bool)
+            kept[self._held_out] = False
+            self.task = whole.part(kept.nonzero().squeeze(1).to(whole.x.device))
+            validation = whole.part(self._held_out.to(whole.x.device))
+            self.validation = replace(validation, objective=validation.objective.unsmoothed())
+        if saved:
+            self._restore(saved)
         self.check_patience()
-        if is_over:
-            raise OutOfTimeError
 
-    def end(self) -> None:
-        """The training came to its end: note where, if that is asked for and the last record was not written."""
-        if self._checkpoints is not None and self._checkpoints.at_end and self._position is not None:
-            with self._ranks.together("writing the last checkpoint"):
-                if self._ranks.is_first:
-                    self._write(self._position())
-
-    def mark(self, number: int, loss: float, position: Callable[[], State], *, accuracy: float | None = None) -> None:
-        """Between records: a checkpoint where so many steps towards the next one are worth it, and where the time is
-        over, the end. Then what there is of the next record is the last one; a resumed run makes it anew.
-        """
-        is_over = self._is_over()
-        with self._ranks.together("writing a checkpoint"):
-            self._write_if_due(number, position, is_over)
-        if is_over:
-            self.history.records.append(self._record(loss, None, 0, accuracy, None))
-            raise OutOfTimeError
-
-    def _record(
-        self,
-        loss: float,
-        gradient_norm: float | None,
-        line_search_trials: int,
-        accuracy: float | None,
-        score: float | None,
-    ) -> Record:
-        network = self.task.network
-        if gradient_norm is None:
-            gradients = [p.grad for p in network.parameters() if p.grad is not None]
-            gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
-        number, layers = len(self.history.records) + 1, layer_gradient_norms(network)
-        return Record(number, loss, gradient_norm, layers, line_search_trials, accuracy, score)
-
-    def _write_if_due(self, number: int, position: Callable[[], State], is_over: bool) -> bool:
-        is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
-        if is_due and self._ranks.is_first:
-            self._write(position())
-        return is_due
+    def add(self, record: Record, score: float | None = None) -> Record:
+        """Note a record of the point where the network stands; `score` is the held-out loss where that is known."""
+        if self.validation is not None:
+            if score is None:
+                with torch.no_grad():
+                    score = float(self.validation.data_loss())
+            record = replace(record, validation_score=score)
+            self._waited += 1
+            if score < self._best_score:
+                self._best_score, self._waited = score, 0
+                self._best = copied_state(self.task.network)
+        self.history.records.append(record)
+        return record
 
     def check_patience(self) -> None:
-        """End the loop where the held-out part has not improved for long enough, also before a resumed run."""
+        """End where the held-out part has not improved for long enough, also before a resumed run."""
         if self._early_stopping is not None and self._waited >= self._early_stopping.patience:
-            raise NoImprovementError
-
-    def _is_over(self) -> bool:
-        """Whether the time is over on any rank: clocks began at different moments, and all must end together."""
-        if self._ends is None:
-            return False
-        return bool(self._ranks.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
+            self.history.status = NO_IMPROVEMENT
 
     def keep_best(self) -> None:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)
 
-    def restoring(self) -> AbstractContextManager[None]:
-        """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
-        resumes = self._checkpoints is not None and self._checkpoints.resume
-        return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
+    def document(self, position: State) -> State:
+        """The whole state of the training, to go on from."""
+        return {
+            "identity": self._identity,
+            "position": position,
+            "history": self.history.to_dict(),
+            "network": self.task.network.state_dict(),
+            "generator": self.task.generator.get_state(),
+            "held_out": self._held_out,
+            "best": self._best,
+            "best_score": self._best_score,
+            "waited": self._waited,
+        }
+
+    def check_identity(self, saved: State, path: Path) -> None:
+        """Refuse the state of another training."""
+        for name, value in self._identity.items():
+            if saved["identity"].get(name) != value:
+                raise FileContentError(
+                    f"{path} must be a checkpoint of this training, got one with other {name}; "
+                    f"go on with what it was begun with, or remove the file to start anew"
+                )
 
     def _taken_held_out(self, held_out: torch.Tensor | None) -> torch.Tensor | None:
         """The rows that a checkpoint says are held out."""
@@ -215,84 +170,6 @@ class Run:
             )
         return torch.randperm(n, generator=self._whole.generator)[:held_out]
 
-    def _divide(self) -> None:
-        self.task, self._validation = self._whole, self._whole.validation if self._early_stopping else None
-        if self._held_out is not None:
-            kept = torch.ones(self._whole.n, dtype=torch.bool)
-            kept[self._held_out] = False
-            device = self._whole.x.device
-            self.task = self._whole.part(kept.nonzero().squeeze(1).to(device))
-            validation = self._whole.part(self._held_out.to(device))
-            self._validation = replace(validation, objective=validation.objective.unsmoothed())
-
-    @property
-    def validation(self) -> Task | None:
-        """The samples that are held out, with the labels as they are."""
-        return self._validation
-
-    def _validate(self, score: float | None) -> float | None:
-        if self._validation is None:
-            return None
-        if score is None:
-            with torch.no_grad():
-                score = float(self._validation.data_loss())
-        self._waited += 1
-        if score < self._best_score:
-            self._best_score, self._waited = score, 0
-            self._best = copied_state(self.task.network)
-        return score
-
-    def _write(self, position: State) -> None:
-        assert self._checkpoints is not None
-        write_document(self._checkpoints.path, "checkpoint", self.document(position))
-
-    def document(self, position: State) -> State:
-        """The whole state of the training, to go on from."""
-        return {
-            "identity": self._identity,
-            "position": position,
-            "history": self.history.to_dict(),
-            "network": self.task.network.state_dict(),
-            "generator": self.task.generator.get_state(),
-            "held_out": self._held_out,
-            "best": self._best,
-            "best_score": self._best_score,
-            "waited": self._waited,
-        }
-
-    def _saved(self) -> State | None:
-        if self._checkpoints is None or not self._checkpoints.resume:
-            return None
-        path, content = Path(self._checkpoints.path), None
-        with self._ranks.together("reading the checkpoint"):
-            if self._ranks.is_first and path.exists():
-                content = path.read_bytes()
-        content = self._from_first(content)
-        if content is None:
-            return None
-        document = read_document(path, "checkpoint", content)
-        self._check_identity(document)
-        return document
-
-    def _check_identity(self, document: State) -> None:
-        """Refuse the state of another training."""
-        path = self._checkpoints.path if self._checkpoints is not None else None
-        with self.restoring():
-            for name, value in self._identity.items():
-                if document["identity"].get(name) != value:
-                    raise FileContentError(
-                        f"{path} must be a checkpoint of this training, got one with other {name}; "
-                        f"go on with what it was begun with, or remove the file to start anew"
-                    )
-
-    def _from_first(self, content: bytes | None) -> bytes | None:
-        """The first rank's: others may have no such file."""
-        if self._ranks.is_alone:
-            return content
-        octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
-        found = self._ranks.from_rank(0, torch.from_numpy(octets), "the checkpoint")
-        return found.numpy().tobytes() or None
-
     def _restore(self, saved: State) -> None:
         """Take all of it or, with an error, nothing: a trial shows what fits."""
         trial, best = copy.deepcopy(self.task.network), saved["best"]
@@ -303,11 +180,137 @@ class Run:
         position, waited = dict(saved["position"]), check_count(saved["waited"], "waited")
         if not position:
             raise ValueError("no position to go on from")
-        self.history = History.from_dict(saved["history"])
-        self._best, self._best_score, self._waited = best, float(saved["best_score"]), waited
-        self.position = position
+        history, score = History.from_dict(saved["history"]), float(saved["best_score"])
+        # One of several may have ended; a run that came to its end may go on with other limits.
+        history.status = str(position.get("status", ""))
+        self.history, self.position = history, position
+        self._best, self._best_score, self._waited = best, score, waited
         self.task.network.load_state_dict(saved["network"])
         self.task.generator.set_state(saved["generator"])
+
+
+class Run:
+    """What a loop tells of its records. Of several members the state of all is one file."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        settings: State,
+        early_stopping: EarlyStopping | None,
+        checkpoints: Checkpoints | None,
+        limits: tuple[float | None, ...] = (),
+        ends: float | None = None,
+    ) -> None:
+        self._ends, self._checkpoints, self.ranks = ends, checkpoints, tasks[0].ranks
+        # How to go on from the last record, unless it was written.
+        self._unwritten: Callable[[], Iterable[State]] | None = None
+        if not self.ranks.is_alone:
+            _check_ranks(tasks[0], {**settings, "limits": limits}, checkpoints)
+        self.members = [
+            Member(task, early_stopping, _identity(task, settings) if checkpoints else {}) for task in tasks
+        ]
+        saved = self._saved()
+        with self.restoring():
+            for number, member in enumerate(self.members):
+                member.begin(saved[number] if saved else None)
+
+    def note(self, records: Sequence[tuple[Member, Record]], positions: Callable[[], Iterable[State]]) -> None:
+        """After the members' `add`: write a checkpoint if it is due, show the records, and end where that is due.
+
+        `positions` says how each of the members goes on from here.
+        """
+        if not records:  # what was not finite is no place to go on from
+            self.check_ended()
+            return
+        number, is_over = records[0][1].iteration, self._is_over()
+        with self.ranks.together(f"record {number}"):
+            is_written = self._write_if_due(number, positions, is_over)
+            self._unwritten = None if is_written else positions
+            for member, record in records:
+                if member.task.watch is not None:
+                    member.task.watch(record)
+        for member, _ in records:
+            member.check_patience()
+        self.check_ended()
+        if is_over:
+            raise OutOfTimeError
+
+    def mark(self, number: int, positions: Callable[[], Iterable[State]], record: Callable[[], Record]) -> None:
+        """Between records: a checkpoint where so many steps towards the next one are worth it, and where the time is
+        over, the end. Then what there is of the next record is the last one; a resumed run makes it anew.
+        """
+        is_over = self._is_over()
+        with self.ranks.together("writing a checkpoint"):
+            self._write_if_due(number, positions, is_over)
+        if is_over:
+            self.members[0].history.records.append(record())
+            raise OutOfTimeError
+
+    def check_ended(self) -> None:
+        if "" not in [member.history.status for member in self.members]:
+            raise EndedError
+
+    def end(self, status: str) -> None:
+        """Say why those ended that went on until now; write where, if that is asked for and was not."""
+        for member in self.members:
+            member.history.status = member.history.status or status
+        if self._checkpoints is not None and self._checkpoints.at_end and self._unwritten is not None:
+            with self.ranks.together("writing the last checkpoint"):
+                if self.ranks.is_first:
+                    self._write(self._unwritten())
+
+    def restoring(self) -> AbstractContextManager[None]:
+        """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
+        resumes = self._checkpoints is not None and self._checkpoints.resume
+        return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
+
+    def _is_over(self) -> bool:
+        """Whether the time is over on any rank: clocks began at different moments, and all must end together."""
+        if self._ends is None:
+            return False
+        return bool(self.ranks.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
+
+    def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> bool:
+        is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
+        if is_due and self.ranks.is_first:
+            self._write(positions())
+        return is_due
+
+    def _write(self, positions: Iterable[State]) -> None:
+        assert self._checkpoints is not None
+        found = [member.document(position) for member, position in zip(self.members, positions, strict=True)]
+        write_document(self._checkpoints.path, "checkpoint", found[0] if len(found) == 1 else {"members": found})
+
+    def _saved(self) -> list[State] | None:
+        """The states of the members in a checkpoint."""
+        if self._checkpoints is None or not self._checkpoints.resume:
+            return None
+        path, content = Path(self._checkpoints.path), None
+        with self.ranks.together("reading the checkpoint"):
+            if self.ranks.is_first and path.exists():
+                content = path.read_bytes()
+        content = self._from_first(content)
+        if content is None:
+            return None
+        document, n = read_document(path, "checkpoint", content), len(self.members)
+        with self.restoring():
+            found = document.get("members", [document])
+            if n > 1 and len(found) != n:
+                raise FileContentError(
+                    f"{path} must be a checkpoint of {n} members, got one of {len(found)}; "
+                    f"go on with n_members={len(found)}, or remove the file to start anew"
+                )
+            for member, each in zip(self.members, found, strict=n > 1):
+                member.check_identity(each, path)
+        return found
+
+    def _from_first(self, content: bytes | None) -> bytes | None:
+        """The first rank's: others may have no such file."""
+        if self.ranks.is_alone:
+            return content
+        octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
+        found = self.ranks.from_rank(0, torch.from_numpy(octets), "the checkpoint")
+        return found.numpy().tobytes() or None
 
 
 def copied_state(network: torch.nn.Module) -> State:

@@ -1,19 +1,28 @@
 """Several networks of one shape as one: their parameters stacked, so that a step of all costs little more than of one.
 
 `StackedNetworks` is what `FractionalNetwork` computes, for dense layers behind an opening map, with a leading axis for
-the networks; the networks' own parameters are views of it.
+the networks; the networks' own parameters are views of it. `StackedMembers` are their samples, for `Epochs`.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
+from torch.nn.functional import cross_entropy
 
-from fracdnn.caputo.weights import l1_differences, l1_step_factor, lag_increments
+from fracdnn.caputo.weights import l1_step_factor, memory_matrix
+from fracdnn.memory import MemorylessPlan
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.learned import orders_from
 from fracdnn.nn.operators import ACTIVATIONS
+from fracdnn.training.history import Record
+from fracdnn.training.objective import Objective
+from fracdnn.training.run import State
+from fracdnn.training.task import Task
 
 _RAW_ORDER = "memory.learned_order.raw"
+_DECAYED = {"W": "class_map", "K": "decay", "opening_weight": "decay"}
 
 
 def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
@@ -26,34 +35,29 @@ def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
     a, memory = first.architecture, first.memory
     plain = a.has_opening and a.has_skip and a.operator == "dense" and a.bias == "vector" and first.adjoint == "exact"
     one_order = memory.learned_steps is None and not memory.order.dim() and not memory.step_size.dim()
-    return alike and plain and one_order and first.engine == "auto"
+    trained = all(parameter.requires_grad for each in networks for parameter in each.parameters())
+    return alike and plain and one_order and first.engine == "auto" and trained
 
 
 class StackedNetworks:
     """The parameters of all, [n_networks, …], in the order in which each network has them."""
 
     def __init__(self, networks: Sequence[FractionalNetwork]) -> None:
-        self.networks = list(networks)
-        self.architecture, self.memory = networks[0].architecture, networks[0].memory
+        self.architecture, self._memory = networks[0].architecture, networks[0].memory
         self.names = [name for name, _ in networks[0].named_parameters()]
-        each = [dict(network.named_parameters()) for network in networks]
-        self.parameters = [torch.stack([one[name].detach() for one in each]) for name in self.names]
+        self._own = [list(network.parameters()) for network in networks]
+        self.parameters = [torch.stack([each.detach() for each in own]) for own in zip(*self._own, strict=True)]
+        for place, own in enumerate(self._own):
+            for one, stacked in zip(own, self.parameters, strict=True):
+                one.data = stacked[place]
         for parameter in self.parameters:
             parameter.requires_grad_(True)
-        self._own = [list(one.values()) for one in each]
-        self._tie()
-        device = networks[0].W.device  # a CUDA graph can hold no copying
-        self._step_size = self.memory.step_size.to(device)
-        self._fixed = None if self.memory.learned_order is not None else self._history(self.memory.order.to(device))
+        self._step_size = self._memory.step_size.to(networks[0].W.device)  # a CUDA graph can hold no copying
+        self._fixed = None if self._memory.learned_order is not None else self._fixed_weights(networks[0].W)
 
     def constants(self) -> object:
         """What a call reads beside the parameters."""
         return self._step_size, self._fixed
-
-    def _tie(self) -> None:
-        for place, own in enumerate(self._own):
-            for one, stacked in zip(own, self.parameters, strict=True):
-                one.data = stacked.detach()[place]
 
     def untie(self) -> None:
         """Give each network parameters of its own again."""
@@ -61,19 +65,12 @@ class StackedNetworks:
             for one in own:
                 one.data, one.grad = one.data.clone(), None
 
-    def set_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Show each network its own, as views."""
-        for place, own in enumerate(self._own):
-            for one, stacked in zip(own, gradients, strict=True):
-                one.grad = stacked[place]
-
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs [n_networks, n, n_outputs] of samples [n_networks, n, n_features]."""
         of = dict(zip(self.names, self.parameters, strict=True))
         a = self.architecture
         activation, opening = ACTIVATIONS[a.activation], ACTIVATIONS[a.opening_activation]
-        weights, factor = self._fixed or self._history(orders_from(of[_RAW_ORDER]))
-        weights, factor = weights.to(x.dtype), factor.to(x.dtype)
+        weights, factor = self._fixed or self._learned_weights(of[_RAW_ORDER], x.dtype)
         y = opening(torch.baddbmm(of["opening_bias"].unsqueeze(1), x, of["opening_weight"].transpose(1, 2)))
         states, K, b = [y], of["K"], of["b"].unsqueeze(2)
         for j in range(a.n_layers):
@@ -83,15 +80,141 @@ class StackedNetworks:
             states.append(y)
         return torch.bmm(y, of["W"].transpose(1, 2))
 
-    def _history(self, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The weight of state k in layer j, [1 or n_networks, n_layers, n_layers], and the step factor."""
-        n = self.architecture.n_layers
-        order = order.reshape(-1)
-        differences, oldest = l1_differences(order, n), lag_increments(1.0 - order, n)
-        nothing = torch.zeros_like(order)
-        rows = [
-            torch.stack([oldest[:, j], *(differences[:, j - k] for k in range(1, j + 1)), *[nothing] * (n - j - 1)], 1)
-            for j in range(n)
+    def _fixed_weights(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The memory's own: of state k in layer j, [1, n_layers, n_layers], and the step factor."""
+        plan = self._memory.plan(like, self.architecture.n_layers, history="exact")
+        without = isinstance(plan, MemorylessPlan)
+        matrix = torch.eye(plan.n_layers) if without else plan.weight_tensors[0]
+        return matrix.to(like.device, like.dtype).unsqueeze(0), plan.factors[0].to(like.device, like.dtype)
+
+    def _learned_weights(self, raw: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same of each network, in the graph of its order."""
+        orders = orders_from(raw).reshape(-1)
+        matrices = torch.stack([memory_matrix(order, self.architecture.n_layers) for order in orders])
+        return matrices.to(dtype), l1_step_factor(orders, self._step_size).reshape(-1, 1, 1).to(dtype)
+
+
+class StackedMembers:
+    """Tasks with stacked networks and samples: those of shorter ones are followed by zeros, samples without weight."""
+
+    axis = 1
+
+    def __init__(self, tasks: Sequence[Task], batch_size: int, validation: Sequence[Task]) -> None:
+        self.tasks, self._objective = tasks, tasks[0].objective
+        self.network = StackedNetworks([task.network for task in tasks])
+        self.kept = self.network.parameters
+        # Neighbors with the same number of batches take the same steps, and are a group of parameters.
+        self.counts = [task.n for task in tasks]
+        runs = [(count, len(list(found))) for count, found in groupby(-(-n // batch_size) for n in self.counts)]
+        self.n_batches = [count for count, _ in runs]
+        self._begins = [sum(length for _, length in runs[:k]) for k in range(len(runs) + 1)]
+        self.groups = [
+            [parameter.detach()[begin:end] for parameter in self.network.parameters]
+            for begin, end in zip(self._begins, self._begins[1:], strict=False)
         ]
-        factor = l1_step_factor(order, self._step_size)
-        return torch.stack(rows, 1), factor.reshape(-1, 1, 1)
+        self.sizes = [batch_size] * max(self.n_batches)
+        self.data = _padded(tasks, len(self.sizes) * batch_size)
+        starts = batch_size * torch.arange(len(self.sizes)).unsqueeze(1)
+        rows = (torch.tensor(self.counts) - starts).clamp(0, batch_size)
+        self.rows = rows.to(tasks[0].x.device, torch.float64)
+        self._held_out = (_padded(validation), validation[0].objective) if validation else None
+
+    def place(self, member: int) -> tuple[int, int]:
+        """The group of a network, and its place there."""
+        group = bisect_right(self._begins, member) - 1
+        return group, member - self._begins[group]
+
+    def grouped(self, moments: Sequence[State]) -> list[list[State]]:
+        """The moments of each parameter of each group, from those of the members; a group has one number of steps."""
+        groups = [moments[begin:end] for begin, end in zip(self._begins, self._begins[1:], strict=False)]
+        return [
+            [
+                {
+                    name: each[0][name] if name == "step" else torch.stack([one[name] for one in each])
+                    for name in each[0]
+                }
+                for each in zip(*(member.values() for member in group), strict=True)
+            ]
+            for group in groups
+        ]
+
+    def load(self, orders: Sequence[torch.Tensor]) -> None:
+        """Write the samples in these orders."""
+        _fill(self.data, self.tasks, orders)
+
+    @torch.enable_grad()
+    def evaluate(self, batch: Sequence[torch.Tensor], moving: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The objective of each network and the outputs; the gradients go to the groups that are `moving`."""
+        (x, target, weight), stack, terms = batch, self.network, self._objective.regularization
+        outputs = stack(x)
+        data = _mean_losses(outputs, target, weight, self._objective)
+        # In memory as their parameters are, which the fused Adam takes for granted.
+        gradients = [each.contiguous() for each in torch.autograd.grad(data.sum(), stack.parameters)]
+        losses = data.detach().double()
+        with torch.no_grad():
+            for name, parameter, gradient in zip(stack.names, stack.parameters, gradients, strict=True):
+                factor = getattr(terms, _DECAYED[name]) if name in _DECAYED else 0.0
+                if factor:
+                    gradient.add_(parameter, alpha=factor)
+                    losses += 0.5 * factor * parameter.flatten(1).square().sum(1)
+        for number, (begin, group) in enumerate(zip(self._begins, self.groups, strict=False)):
+            for parameter, gradient in zip(group, gradients, strict=True):
+                parameter.grad = gradient[begin : begin + len(parameter)] if number in moving else None
+        return losses, outputs.detach()
+
+    @torch.no_grad()
+    def accuracies(self, outputs: torch.Tensor) -> list[float | None]:
+        """Of outputs for all samples; None for regressions."""
+        if self._objective.loss != "cross_entropy":
+            return [None] * len(self.tasks)
+        _, target, weight = self.data
+        return list((((outputs.argmax(2) == target) * weight).sum(1) / weight.sum(1)).tolist())
+
+    def records(
+        self, number: int, found: Sequence[tuple[float, float | None]], gradients: Sequence[Sequence[torch.Tensor]]
+    ) -> list[Record]:
+        """A record of each network, of losses, accuracies, and the gradients of each group."""
+        norms: list[tuple[float, list[float]]] = []
+        for group in gradients:
+            squares = dict(zip(self.network.names, [each.double().square() for each in group], strict=True))
+            whole = torch.stack([each.flatten(1).sum(1) for each in squares.values()]).sum(0).sqrt()
+            layers = (squares["K"].sum((2, 3)) + squares["b"].sum(2)).sqrt()
+            norms += zip(whole.tolist(), layers.tolist(), strict=True)
+        pairs = zip(found, norms, strict=True)
+        return [Record(number, loss, norm, layers, accuracy=share) for (loss, share), (norm, layers) in pairs]
+
+    @torch.no_grad()
+    def scores(self) -> list[float | None]:
+        """The losses of what each network has not seen."""
+        if self._held_out is None:
+            return [None] * len(self.tasks)
+        (x, target, weight), objective = self._held_out
+        return list(_mean_losses(self.network(x), target, weight, objective).tolist())
+
+
+def _mean_losses(
+    outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, objective: Objective
+) -> torch.Tensor:
+    """The mean over its samples of each network, [n_networks]; 0 where they weigh nothing."""
+    if objective.loss == "squared_error":
+        losses = 0.5 * (outputs - target).square().mean(2)
+    else:
+        flat = (outputs.flatten(0, 1), target.flatten())
+        losses = cross_entropy(*flat, reduction="none", label_smoothing=objective.label_smoothing).view(target.shape)
+    return (losses * weight).sum(1) / weight.sum(1).clamp(min=torch.finfo(weight.dtype).tiny)
+
+
+def _padded(tasks: Sequence[Task], length: int | None = None) -> list[torch.Tensor]:
+    """x, target and weight of all tasks; behind those that are shorter are zeros: samples without weight."""
+    n = max(task.n for task in tasks) if length is None else length
+    kinds = [tasks[0].x, tasks[0].target, tasks[0].weight]
+    stacked = [kind.new_zeros(len(tasks), n, *kind.shape[1:]) for kind in kinds if kind is not None]
+    _fill(stacked, tasks, [slice(None)] * len(tasks))
+    return stacked
+
+
+def _fill(stacked: Sequence[torch.Tensor], tasks: Sequence[Task], orders: Sequence[torch.Tensor | slice]) -> None:
+    for place, (task, order) in enumerate(zip(tasks, orders, strict=True)):
+        for full, each in zip(stacked, (task.x, task.target, task.weight), strict=True):
+            assert each is not None
+            full[place, : len(task.x)] = each[order]

@@ -1,6 +1,5 @@
 """Training on samples that do not fit into memory: Adam in windows; other methods on sums over all pieces."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NoReturn
@@ -10,17 +9,17 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.optim import Status
+from fracdnn.training.adam import AdamLoop, check_adam
 from fracdnn.training.evaluation import is_plain
 from fracdnn.training.history import Record
-from fracdnn.training.loops import Training, adam_position, falling_rates, finite_epoch, load_adam, new_adam
+from fracdnn.training.loops import Training
 from fracdnn.training.objective import Objective, whole_weight
-from fracdnn.training.run import Run, State
+from fracdnn.training.run import Run
 from fracdnn.training.samples import Chunk, Samples, chunks, count, windows
 from fracdnn.training.summed import GradientSums, data_loss_together
 from fracdnn.training.task import Task
 from fracdnn.training.together import Alone, Ranks, ranks_here
-from fracdnn.validation import check_count, check_positive
+from fracdnn.validation import check_count
 
 # Evaluations take this many samples at a time.
 ROWS_AT_A_TIME = 16_384
@@ -161,50 +160,18 @@ class StreamedAdamTraining(Training):
     window: int | None = None
 
     def __post_init__(self) -> None:
-        check_positive(self.learning_rate, "learning_rate")
-        for name in ("batch_size", "max_epochs"):
-            check_count(getattr(self, name), name, minimum=1)
+        check_adam(self)
         if self.window is not None:
             check_count(self.window, "window", minimum=1)
 
     def _train(self, run: Run) -> str:
-        if not isinstance(run.task, StreamedTask):
+        task: Any = run.members[0].task
+        if not isinstance(task, StreamedTask):
             raise InvalidArgumentError(
-                f"task must be a StreamedTask for StreamedAdamTraining, got a {type(run.task).__name__}; "
+                f"task must be a StreamedTask for StreamedAdamTraining, got a {type(task).__name__}; "
                 f"use AdamTraining for samples in memory"
             )
-        optimizer = new_adam(run.task.network, self.learning_rate)
-        epoch, state = 1, _Epoch()
-        if run.position:
-            with run.restoring():
-                load_adam(optimizer, run.position["optimizer"])
-                epoch = check_count(run.position["epoch"], "epoch", minimum=1)
-                state = _Epoch.of_document(run.position["within"])
-        for number in range(epoch, self.max_epochs + 1):
-            if number > epoch:
-                state = _Epoch()
-            if not self._epoch(run, optimizer, number, state):
-                return str(Status.NOT_FINITE)
-        return "epoch limit"
-
-    def _epoch(self, run: Run, optimizer: torch.optim.Adam, epoch: int, state: "_Epoch") -> bool:
-        """The windows of an epoch from where it stands; False where one left what is finite."""
-        task: Any = run.task
-        n_batches, per_window = -(-count(task.samples) // self.batch_size), self._batches_in_window(task)
-        n_windows = -(-n_batches // per_window)
-        for window in task.windows(per_window * self.batch_size, epoch, state.window):
-            first = state.window * per_window
-            batches = range(first, first + per_window)
-            rates = falling_rates(self.learning_rate, epoch, self.max_epochs, n_batches, batches)
-            found = finite_epoch(window, optimizer, self.batch_size, rates)
-            if found is None:
-                return False
-            loss, accuracy = found
-            state.add(window, loss, accuracy)
-            if state.window < n_windows:
-                run.mark(state.window, state.loss, lambda: _position(epoch, optimizer, state), accuracy=state.accuracy)
-        run.note(state.loss, lambda: _position(epoch + 1, optimizer, _Epoch()), accuracy=state.accuracy)
-        return True
+        return AdamLoop(self, run, self._batches_in_window(task)).train()
 
     def _batches_in_window(self, task: StreamedTask) -> int:
         rows = self.window
@@ -212,45 +179,3 @@ class StreamedAdamTraining(Training):
             parameter = next(task.network.parameters())
             rows = WINDOW_BYTES // (task.network.architecture.n_features * parameter.element_size())
         return max(1, -(-rows // self.batch_size))
-
-
-@dataclass
-class _Epoch:
-    """How far an epoch is: windows done, and sums for its record."""
-
-    window: int = 0
-    samples: int = 0
-    summed_loss: float = 0.0
-    weight: float = 0.0
-    hits: float | None = 0.0
-
-    @classmethod
-    def of_document(cls, document: State) -> "_Epoch":
-        """The inverse of `vars`; a ValueError or TypeError where it is something else."""
-        found = cls(**document)
-        for name in ("window", "samples"):
-            check_count(getattr(found, name), name)
-        numbers = (found.summed_loss, found.weight, 0.0 if found.hits is None else found.hits)
-        if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
-            raise ValueError("sums that are no numbers")
-        return found
-
-    def add(self, window: Task, loss: float, accuracy: float | None) -> None:
-        weight = window.whole_weight
-        self.window += 1
-        self.samples += window.n
-        self.summed_loss += loss * window.n
-        self.weight += weight
-        self.hits = None if accuracy is None or self.hits is None else self.hits + accuracy * weight
-
-    @property
-    def loss(self) -> float:
-        return self.summed_loss / self.samples
-
-    @property
-    def accuracy(self) -> float | None:
-        return None if self.hits is None else self.hits / self.weight
-
-
-def _position(epoch: int, optimizer: torch.optim.Adam, state: _Epoch) -> State:
-    return {**adam_position(epoch, optimizer), "within": dict(vars(state))}

@@ -1,0 +1,242 @@
+"""Training by Adam: epochs of one network, of several side by side, or of samples in windows, by one loop."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fracdnn.optim import Status
+from fracdnn.training.captured import can_capture
+from fracdnn.training.epochs import Adam, Epochs, OneMember, Result
+from fracdnn.training.history import History, Record
+from fracdnn.training.loops import Training
+from fracdnn.training.run import Member, Run, State
+from fracdnn.training.stacked import StackedMembers, can_stack
+from fracdnn.training.task import Task
+from fracdnn.validation import check_count, check_positive
+
+
+@dataclass(frozen=True)
+class AdamTraining(Training):
+    """Adam on shuffled mini-batches, a record an epoch.
+
+    The loss is the mean over the epoch's batches, the accuracy the share of its samples, by weight, each with the
+    parameters it met.
+
+    The learning rate falls linearly, from step to step, to 0 at the end of `max_epochs`.
+    """
+
+    learning_rate: float = 1e-3
+    batch_size: int = 64
+    max_epochs: int = 200
+
+    def __post_init__(self) -> None:
+        check_adam(self)
+
+    def _train(self, run: Run) -> str:
+        return AdamLoop(self, run).train()
+
+
+def check_adam(training: Any) -> None:
+    check_positive(training.learning_rate, "learning_rate")
+    for name in ("batch_size", "max_epochs"):
+        check_count(getattr(training, name), name, minimum=1)
+
+
+def can_go_side_by_side(tasks: Sequence[Task], training: Any) -> bool:
+    """Whether there are several tasks, on one process and device, with networks that can be stacked."""
+    if len(tasks) < 2 or type(training) is not AdamTraining or not tasks[0].ranks.is_alone:
+        return False
+    terms = tasks[0].objective.regularization
+    plain = not terms.operator and not terms.bias
+    return plain and tasks[0].weight is not None and can_stack([task.network for task in tasks])
+
+
+def fit_side_by_side(training: AdamTraining, tasks: Sequence[Task]) -> list[History]:
+    """Train all at once, each to what it comes to by `fit`; where it ends from outside (Ctrl-C, time), all of them are
+    at their best point so far. The state of all is one checkpoint.
+    """
+    return training._fit_all(tasks)
+
+
+class AdamLoop:
+    """The members of a run, epoch by epoch, until each has ended.
+
+    With `window`, one member has its samples in pieces, of which so many batches are a window.
+    """
+
+    def __init__(self, training: Any, run: Run, window: int | None = None) -> None:
+        self._training, self._run, self._window = training, run, window
+        self._done, self._sums = 0, WindowSums()
+        # Of members that are not in the stack: by number among all.
+        self._moments: dict[int, State] = {}
+        for number, member in enumerate(run.members):
+            if member.position:
+                with run.restoring():
+                    self._moments[number] = _checked_moments(member.task.network, member.position["optimizer"])
+                    self._done = check_count(member.position["epoch"], "epoch", minimum=1)
+                    if window is not None:
+                        self._done, self._sums = self._done - 1, WindowSums.of_document(member.position["within"])
+        self._stack()
+
+    def train(self) -> str:
+        training, run = self._training, self._run
+        try:
+            while self._done < training.max_epochs:
+                found = self._pass(self._done + 1) if self._window is None else self._pass_in_windows(self._done + 1)
+                noted = self._noted(found)
+                if noted:
+                    self._done, self._sums = self._done + 1, WindowSums()
+                run.note(noted, self._positions)
+                if [member for _, member in self._active if member.history.status]:
+                    self._untie()
+                    self._stack()
+        finally:
+            self._untie()
+        return "epoch limit"
+
+    def _noted(self, found: Sequence[Result]) -> list[tuple[Member, Record]]:
+        """The records of members, those that are finite; others have ended."""
+        noted, is_captured = [], self._epochs.is_captured
+        told = zip(self._active, self._records(found), self._epochs.members.scores(), strict=True)
+        for (_, member), record, score in told:
+            member.history.captured |= is_captured
+            if math.isfinite(record.loss):
+                noted.append((member, member.add(record, score)))
+            else:
+                member.history.status = str(Status.NOT_FINITE)
+        return noted
+
+    def _records(self, found: Sequence[Result]) -> list[Record]:
+        return self._epochs.records(len(self._active[0][1].history.records) + 1, found)
+
+    def _stack(self) -> None:
+        """Put the networks that are still trained side by side, with their moments."""
+        size = self._training.batch_size
+        self._active = [pair for pair in enumerate(self._run.members) if not pair[1].history.status]
+        tasks: Any = [member.task for _, member in self._active]
+        members: StackedMembers | OneMember
+        if len(self._run.members) > 1:
+            held_out: Any = [member.validation for _, member in self._active if member.validation is not None]
+            members = StackedMembers(tasks, size, held_out)
+        else:
+            members = OneMember(tasks[0].network, size)
+            if self._window is None:
+                members.set_task(tasks[0])
+        captured = all(map(can_capture, tasks))
+        moments = [self._moments[number] for number, _ in self._active if number in self._moments]
+        given = members.grouped(moments) if moments else None
+        optimizer = Adam(members.groups, given, captured=captured)
+        self._epochs = Epochs(members, optimizer, captured=captured)
+
+    def _untie(self) -> None:
+        """Give stacked networks parameters of their own again, and keep their moments."""
+        members = self._epochs.members
+        if isinstance(members, StackedMembers):
+            for place, (number, _) in enumerate(self._active):
+                self._moments[number] = self._epochs.moments(place)
+            members.network.untie()
+
+    def _positions(self) -> Iterator[State]:
+        """How each member goes on from here."""
+        places = {number: place for place, (number, _) in enumerate(self._active)}
+        for number, member in enumerate(self._run.members):
+            moments = self._epochs.moments(places[number]) if number in places else self._moments[number]
+            position = {"epoch": self._done, "optimizer": moments}
+            if self._window is not None:
+                position |= {"epoch": self._done + 1, "within": dict(vars(self._sums))}
+            if len(self._run.members) > 1:
+                position["status"] = member.history.status
+            yield position
+
+    def _pass(self, epoch: int) -> list[Result]:
+        """An epoch of all members."""
+        counts = self._epochs.members.n_batches
+        return self._epochs.run([self._rates(epoch, n, range(n)) for n in counts])
+
+    def _rates(self, epoch: int, n_batches: int, batches: range) -> list[float]:
+        """Of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
+        rate, most = self._training.learning_rate, self._training.max_epochs
+        return [rate * (1.0 - (epoch - 1 + k / n_batches) / most) for k in batches]
+
+    def _pass_in_windows(self, epoch: int) -> list[Result]:
+        """The windows of an epoch from where it stands."""
+        run, sums, epochs, size = self._run, self._sums, self._epochs, self._training.batch_size
+        member: Any = run.members[0]
+        assert self._window is not None
+        assert isinstance(epochs.members, OneMember)
+        n_batches = -(-sum(member.task.samples.sizes) // size)
+        for window in member.task.windows(self._window * size, epoch, sums.window):
+            epochs.members.set_task(window)
+            first = sums.window * self._window
+            found = epochs.run([self._rates(epoch, n_batches, range(first, min(first + self._window, n_batches)))])
+            if not math.isfinite(found[0][0]):
+                return found
+            sums.add(window, *found[0])
+            if sums.window * self._window < n_batches:
+                run.mark(sums.window, self._positions, lambda: self._records([sums.means])[0])
+        return [sums.means]
+
+
+@dataclass
+class WindowSums:
+    """How far an epoch is: windows done, and sums for its record."""
+
+    window: int = 0
+    samples: int = 0
+    summed_loss: float = 0.0
+    weight: float = 0.0
+    hits: float | None = 0.0
+
+    @classmethod
+    def of_document(cls, document: State) -> "WindowSums":
+        """The inverse of `vars`; a ValueError or TypeError where it is something else."""
+        found = cls(**document)
+        for name in ("window", "samples"):
+            check_count(getattr(found, name), name)
+        numbers = (found.summed_loss, found.weight, 0.0 if found.hits is None else found.hits)
+        if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
+            raise ValueError("sums that are no numbers")
+        return found
+
+    def add(self, window: Task, loss: float, accuracy: float | None) -> None:
+        weight = window.whole_weight
+        self.window += 1
+        self.samples += window.n
+        self.summed_loss += loss * window.n
+        self.weight += weight
+        self.hits = None if accuracy is None or self.hits is None else self.hits + accuracy * weight
+
+    @property
+    def means(self) -> Result:
+        return self.summed_loss / self.samples, None if self.hits is None else self.hits / self.weight
+
+
+def new_adam(network: torch.nn.Module) -> Adam:
+    return Adam([list(network.parameters())])
+
+
+def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequence[float]) -> Result:
+    """One pass over the samples in random order, with one learning rate or one for each mini-batch; mean loss and
+    accuracy on the way.
+    """
+    members = OneMember(task.network, batch_size)
+    members.set_task(task)
+    given = [rates] * members.n_batches[0] if isinstance(rates, float) else rates
+    return Epochs(members, optimizer).one([given])[0]
+
+
+def _checked_moments(network: torch.nn.Module, state: State) -> State:
+    """A ValueError unless the state is one of parameters of these shapes: torch would fail at the first step."""
+    parameters = list(network.parameters())
+    if list(state) != [str(number) for number in range(len(parameters))]:
+        raise ValueError(f"moments of {len(state)} parameters for {len(parameters)}")
+    for moments, parameter in zip(state.values(), parameters, strict=True):
+        shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+        if {name: value.shape for name, value in moments.items()} != shapes:
+            raise ValueError(f"moments that do not fit a parameter of shape {tuple(parameter.shape)}")
+        if moments["step"].dtype != torch.float32 or not all(value.is_floating_point() for value in moments.values()):
+            raise ValueError("moments that are not floating-point numbers")
+    return state
