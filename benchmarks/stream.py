@@ -54,7 +54,6 @@ def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
     from fracdnn import FractionalClassifier
     from fracdnn.estimators.streamed import fit_classifier
     from fracdnn.tabular.examination import examine
-    from fracdnn.tabular.preparation import Preparation
     from fracdnn.tabular.reading import read_table
     from fracdnn.tabular.streaming import TableStream
     from fracdnn.training import adam, run
@@ -72,11 +71,10 @@ def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
         rows, ready = table.n_rows("training"), now()
         assert table.target.classes is not None
         arguments = (table.target.classes, table.target.counts, table.standardization)
-        fit_classifier(estimator, table.samples("training"), *arguments)
+        fit_classifier(estimator, table.samples("training"), *arguments, encoding=table.encoding)
     else:
         frame = read_table(str(folder))
         features, y = frame.drop(TARGET), frame[TARGET].to_numpy()
-        X = Preparation.of(features)[0].transform(features)
         rows = len(y)
         train, begun = adam.AdamTraining._train, []
 
@@ -85,7 +83,7 @@ def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
             return train(self, task)
 
         adam.AdamTraining._train = begin
-        estimator.fit(X, y)
+        estimator.fit(features, y)
         ready = begun[0]
     wall, cpu = np.diff([ready, *ends], axis=0).T
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

@@ -44,9 +44,10 @@ toc_object_entries_show_parents = "hide"
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|sklearn|collections|typing|pathlib|enum|os)\..*"),
     ("py:class", r"fracdnn\.caputo\.samples\.Samples"),
-    ("py:class", r"fracdnn\.estimators\.(base\.FractionalEstimator|encoding\.Encoding|shaping\.Shaping)"),
+    ("py:class", r"fracdnn\.columns\.encoding\.(Encoded|Encoding)"),
+    ("py:class", r"fracdnn\.estimators\.(base\.FractionalEstimator|shaping\.Shaping)"),
     ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.Direction)"),
-    ("py:class", r"fracdnn\.(solver\.interpolation\.SampledInput|tabular\.preparation\.Preparation)"),
+    ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),
     ("py:class", r"fracdnn\.training\.(together\.Ranks|rows\.Rows)"),
 ]
 

@@ -17,7 +17,6 @@ from fracdnn.datasets.tables import read_rows
 from fracdnn.exceptions import FracdnnError, MissingExtraError
 from fracdnn.extras import EXTRAS, PACKAGES, require
 from fracdnn.tabular import TableModel
-from fracdnn.tabular.preparation import Column, Preparation
 from fracdnn.tabular.reading import read_parts, read_table
 from fracdnn.training import shown_progress
 from tests.cli.commands import run
@@ -85,14 +84,19 @@ def spreadsheet():
     return content.getvalue()
 
 
+def fit_text():
+    return fracdnn.FractionalClassifier(max_iter=1).fit([["a", 1.0], ["b", 2.0]] * 5, [0, 1] * 5)
+
+
 USES = [
+    ("polars", "estimators", fit_text),
     ("safetensors", "estimators", lambda: write_document("model.fracdnn", "model", {})),
     ("safetensors", "estimators", lambda: fracdnn.load("model.fracdnn")),
     ("rich", "estimators", lambda: shown_progress(3).__enter__()),
-    ("polars", "tables", lambda: read_table("table.csv")),
-    ("polars", "tables", lambda: next(read_parts("table.csv"))),
+    ("polars", "estimators", lambda: read_table("table.csv")),
+    ("polars", "estimators", lambda: next(read_parts("table.csv"))),
     ("fastexcel", "tables", lambda: read_table("table.xlsx")),
-    ("polars", "tables", lambda: read_rows(spreadsheet())),
+    ("polars", "estimators", lambda: read_rows(spreadsheet())),
     ("fastexcel", "tables", lambda: read_rows(spreadsheet())),
 ]
 
@@ -109,12 +113,11 @@ def test_a_function_names_the_extra_it_needs(module, extra, use, monkeypatch, tm
 def test_a_model_of_a_table_needs_polars(monkeypatch, tmp_path):
     X, y = load_iris(return_X_y=True)
     classifier = fracdnn.FractionalClassifier(max_iter=1, random_state=0).fit(X[:, :1], y)
-    columns = Preparation([Column("a", "number", median=0.0)])
-    TableModel(classifier, columns, "b", {}).save(tmp_path / "table.fracdnn")
+    TableModel(classifier, "b", {}).save(tmp_path / "table.fracdnn")
     classifier.save(tmp_path / "array.fracdnn")
     monkeypatch.setitem(sys.modules, "polars", None)
     assert fracdnn.load(tmp_path / "array.fracdnn").n_features_in_ == 1
-    with pytest.raises(MissingExtraError, match=re.escape(line("polars", "tables"))):
+    with pytest.raises(MissingExtraError, match=re.escape(line("polars", "estimators"))):
         fracdnn.load(tmp_path / "table.fracdnn")
 
 

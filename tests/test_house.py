@@ -32,6 +32,7 @@ ROOMS = [
     "nn",
     "optim",
     "training",
+    "columns",
     "estimators",
     "tabular",
     "datasets",

@@ -6,8 +6,8 @@ from fracdnn.exceptions import MissingExtraError
 
 # Modules by the extra that lists them in pyproject.toml. `cli` brings what every command needs, `all` everything.
 EXTRAS = {
-    "estimators": ("rich", "safetensors", "sklearn"),
-    "tables": ("fastexcel", "polars"),
+    "estimators": ("polars", "rich", "safetensors", "sklearn"),
+    "tables": ("fastexcel",),
     "report": ("jinja2", "matplotlib", "plotly"),
     "cli": ("joblib", "typer"),
     "onnx": ("onnx", "onnxscript"),

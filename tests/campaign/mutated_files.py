@@ -17,7 +17,6 @@ from fracdnn.container import _digest
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.tabular import TableModel
-from fracdnn.tabular.preparation import Preparation
 from fracdnn.training import (
     AdamTraining,
     Checkpoints,
@@ -82,14 +81,11 @@ def ready(folder):
     tiny = {"n_members": 2, "n_layers": 2, "width": 2, "max_iter": 2, "random_state": 0}
     names = pd.DataFrame(X, columns=["a", "b"])
     weights = {"red": 1.0, "green": 2.0}
-    preparation, _ = Preparation.of(TABLE)
     classifier = fracdnn.FractionalClassifier(**tiny, class_weight=weights)
     models = {
         "classifier": classifier.fit(X, WORDS),
         "regressor": fracdnn.FractionalRegressor(**tiny, learn_order=True).fit(names, X),
-        "table": TableModel(
-            fracdnn.FractionalRegressor(**tiny).fit(preparation.transform(TABLE), X[:, 0]), preparation, "y", {"a": 1}
-        ),
+        "table": TableModel(fracdnn.FractionalRegressor(**tiny).fit(TABLE, X[:, 0]), "y", {"a": 1}),
     }
     world = {"folder": folder, "good": {}, "gives": {}}
     for name, model in models.items():

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fracdnn.columns.encoding import Encoding
 from fracdnn.exceptions import FracdnnError, TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.model import split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation
 from tests.campaign.changes import BYTES, drawn, raised, unclear, with_bytes
+from tests.columns.learning import inputs_of, learned_from
 
 N = 14
 COLUMNS = {
@@ -195,52 +196,48 @@ def problem(world, case):
     try:
         features, values, _ = split_target(table, "y")
         target_values(values, task_of(values))
-        preparation, notes = Preparation.of(features)
-        X = preparation.transform(features, new_categories="ignore")
+        encoding, notes = learned_from(features)
+        X = inputs_of(encoding, features)
     except FracdnnError as error:
         return unclear(error)
     except BaseException as error:
         return f"preparing {raised(error)}"
-    found = _doubts(preparation, notes, features, X)
+    found = _doubts(encoding, notes, features, X)
     # A tenth of the cases is enough for what takes twice as long as all the rest.
     if found is None and (not changes or changes[0][1] % 10 == 0):
-        found = _differs_after_a_round_trip(preparation, features, X) or _differs_in_parts(path, preparation, table)
+        found = _differs_after_a_round_trip(encoding, features, X) or _differs_in_parts(path, encoding, table)
     return found
 
 
-def _doubts(preparation, notes, features, X):
+def _doubts(encoding, notes, features, X):
     """What is wrong with features that came without an error."""
     n = features.height
-    if X.shape != (n, len(preparation.feature_names)) or not np.isfinite(X).all():
+    if X.shape != (n, len(encoding.feature_names)) or not np.isfinite(X).all():
         return f"gives features of shape {X.shape} for {n} rows, or some that are not finite"
-    if sum("is left out" in note for note in notes) + len(preparation.columns) != features.width:
+    if sum("is left out" in note for note in notes) + len(encoding.columns) != features.width:
         return "loses columns without a word"
     return None
 
 
-def _differs_after_a_round_trip(preparation, features, X):
-    again = Preparation.from_document(json.loads(json.dumps(preparation.to_document())))
-    if not np.array_equal(again.transform(features, new_categories="ignore"), X):
+def _differs_after_a_round_trip(encoding, features, X):
+    again = Encoding.of_document(json.loads(json.dumps(encoding.to_document())))
+    if not np.array_equal(inputs_of(again, features), X):
         return "prepares otherwise after a round trip through a document"
     return None
 
 
-def _differs_in_parts(path, preparation, table):
+def _differs_in_parts(path, encoding, table):
     """As `predict` reads it, numbers as numbers, whole and in small parts: the same features, or the same refusal."""
     try:
-        whole = preparation.transform(table, new_categories="ignore")
+        whole = inputs_of(encoding, table)
     except TableError:  # for a row that has no target, so none of those learned from
         return None
     before = reading.PART_BYTES
     for size in (before, 400) if ".csv" in path.suffixes else (before,):
         reading.PART_BYTES = size
         try:
-            parts = list(reading.read_parts(str(path), preparation.number_names))
-            rows = np.cumsum([0, *(part.height for part in parts)])
-            found = [
-                preparation.transform(part, new_categories="ignore", first_row=row)
-                for part, row in zip(parts, rows, strict=False)
-            ]
+            parts = list(reading.read_parts(str(path), encoding.number_names))
+            found = [inputs_of(encoding, part) for part in parts]
         except BaseException as error:
             return f"reading parts of {size} bytes {raised(error)}"
         finally:

@@ -25,7 +25,6 @@ import torch
 import fracdnn
 from fracdnn.nn import FractionalNetwork, FractionalStack
 from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.reading import read_table
 
 # What each may grow by in an hour and still count as steady: the allocator's and the interpreter's own restlessness.
@@ -110,12 +109,9 @@ def tables(draw, folder):
     path = folder / f"table{ending}"
     table.write_csv(path) if ending == ".csv" else table.write_parquet(path)
     features, values, _ = split_target(read_table(str(path)), "y")
-    preparation, _ = Preparation.of(features)
     y = target_values(values, task_of(values))
-    estimator = fracdnn.FractionalClassifier(max_iter=2, width=5, random_state=0).fit(
-        preparation.transform(features), y
-    )
-    TableModel(estimator, preparation, "y", {}).save(folder / "table.fracdnn")
+    estimator = fracdnn.FractionalClassifier(max_iter=2, width=5, random_state=0).fit(features, y)
+    TableModel(estimator, "y", {}).save(folder / "table.fracdnn")
     fracdnn.load(folder / "table.fracdnn").predict(features)
 
 

@@ -218,7 +218,7 @@ def test_a_streamed_table_is_learned_from_as_by_one_process(count, name, place, 
     assert not any(each.stdout or each.stderr for each in ranks[1:])
     assert f"features, shared among {count} processes" in ranks[0].stderr
     one, every = (fracdnn.load(tmp_path / each / "model.fracdnn") for each in ("one", "all"))
-    assert every.preparation.columns == one.preparation.columns
+    assert every.encoding.columns == one.encoding.columns
     for key, value in one.estimator.network_.state_dict().items():
         np.testing.assert_allclose(every.estimator.network_.state_dict()[key], value, rtol=1e-9, atol=1e-10)
     found, expected = json.loads(ranks[0].stdout), json.loads(alone.stdout)

@@ -202,16 +202,6 @@ def test_members_that_lie_build_nothing(forge, document, tmp_path):
         fracdnn.load(path)
 
 
-def test_a_file_from_before_there_were_members_is_read(tmp_path):
-    fitted = small(n_members=1, early_stopping=False, n_bins=0, clip=None).fit(X, y)
-    found = read_document(fitted.save(tmp_path / "model.fracdnn"), "model")
-    for name in ("members", "temperature", "shaping"):
-        found.pop(name)
-    write_document(tmp_path / "model.fracdnn", "model", found)
-    loaded = fracdnn.load(tmp_path / "model.fracdnn")
-    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
-
-
 @pytest.mark.parametrize(("kind", "dtype"), slow_but(zip(KINDS, DTYPES, strict=True), product(KINDS, DTYPES)))
 def test_exports_hold_members_bins_and_temperature(kind, dtype, tmp_path):
     fitted = small(kind, n_members=2, dtype=dtype).fit(X[:, :3], y if kind is FractionalClassifier else X[:, 3])

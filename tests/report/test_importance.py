@@ -13,7 +13,6 @@ from fracdnn.report.importance import REPEATS, Importances, importances, measure
 from fracdnn.report.importance import importance_plot as drawn
 from fracdnn.report.subject import subject_of
 from fracdnn.tabular.model import TableModel
-from fracdnn.tabular.preparation import Preparation
 
 
 def importance_plot(subject):
@@ -38,13 +37,10 @@ def test_columns_of_categories_are_shuffled_as_a_whole(kind):
     """The same as scikit-learn gives for the table itself, with the same seed."""
     columns, score = table()
     y = np.where(score > 1, "high", "low") if kind is FractionalClassifier else score
-    preparation, _ = Preparation.of(columns)
-    model = TableModel(
-        kind(max_iter=15, n_members=1, random_state=0).fit(preparation.transform(columns), y), preparation, "y", {}
-    )
-    places = preparation.features_of_columns
-    assert places == {"noise": [0], "size": [1], "kind": [2, 3, 4, 5], "code": [6, 7]}
-    subject = subject_of(model.estimator, preparation.transform(columns), y, places)
+    model = TableModel(kind(max_iter=15, n_members=1, random_state=0).fit(columns, y), "y", {})
+    places = model.encoding.places
+    assert places == {"noise": [0], "kind": [1, 2, 3, 4], "size": [5], "code": [6, 7]}
+    subject = subject_of(model.estimator, model.features(columns), y)
     mean, deviation = importances(subject, np.arange(len(y)))
 
     def scored(_, frame, y):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fracdnn.tabular import examination, reading
 from fracdnn.tabular.examination import Division, examine
-from fracdnn.tabular.preparation import Column, Preparation
 from fracdnn.tabular.streaming import TableStream
 from fracdnn.training.together import ranks_here
 from tests.training.rank_groups import run_group
@@ -32,7 +31,7 @@ def said(found):
     """All that was found, to the last bit."""
     target, scaling = found.target, found.standardization
     return {
-        "columns": [asdict(column) for column in found.preparation.columns],
+        "columns": [asdict(column) for column in found.encoding.columns],
         "notes": found.notes,
         "scaling": (scaling.mean.tolist(), scaling.deviation.tolist()),
         "target": repr((target.digest(), target.least, target.most)),
@@ -104,6 +103,5 @@ def faults(folder):
 RUNS = {"equal": equal, "faults": faults}
 
 if __name__ == "__main__":
-    Preparation([Column("a", "number", median=0.0), Column("b", "category", categories=("x",))])  # imports for all
     codes = RUNS[sys.argv[2]](Path(sys.argv[1]))
     assert not any(code for group in codes for code in group), codes

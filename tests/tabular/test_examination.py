@@ -11,11 +11,11 @@ from fracdnn.exceptions import TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.examination import Division, examine
 from fracdnn.tabular.model import split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.streaming import TableStream
 from fracdnn.training import Standardization
 from fracdnn.training.samples import chunks
+from tests.columns.learning import inputs_of, learned_from
 from tests.tabular.tables import mixed, write, write_parts
 
 
@@ -30,15 +30,15 @@ def all_samples(samples):
 
 
 def assert_as_in_memory(source, table, target="y", **options):
-    """The examined stream against `Preparation.of`, `Standardization.of` and the target of the whole table."""
+    """The examined stream against `learned_from`, `Standardization.of` and the target of the whole table."""
     found = examine(TableStream.of(str(source), piece_rows=60), target, **options)
     features, values, n_missing = split_target(table, target)
-    expected, notes = Preparation.of(features, categorical=options.get("categorical", ()))
-    assert found.preparation.columns == expected.columns
+    expected, notes = learned_from(features, categorical=options.get("categorical", ()))
+    assert found.encoding.columns == expected.columns
     assert len(found.notes) == len(notes)
     assert [note for note in found.notes if "warning" in note] == [note for note in notes if "warning" in note]
     assert found.n_without_target == n_missing
-    X = expected.transform(features)
+    X = inputs_of(expected, features)
     scaling = Standardization.of(torch.from_numpy(X))
     torch.testing.assert_close(found.standardization.mean, scaling.mean, rtol=1e-13, atol=1e-13)
     torch.testing.assert_close(found.standardization.deviation, scaling.deviation, rtol=1e-13, atol=1e-13)
@@ -87,7 +87,7 @@ def test_a_stream_says_what_the_table_says(ending, n_parts, classes, tmp_path, s
 def test_columns_of_numbers_that_are_names(tmp_path):
     path = write(mixed(), tmp_path / "t.parquet")
     found = assert_as_in_memory(path, read_table(str(path)), categorical=["age"])
-    assert next(c for c in found.preparation.columns if c.name == "age").kind == "category"
+    assert next(c for c in found.encoding.columns if c.name == "age").kind == "category"
 
 
 def test_decimal_commas_that_only_the_whole_table_explains(tmp_path, small_pieces):
@@ -96,7 +96,7 @@ def test_decimal_commas_that_only_the_whole_table_explains(tmp_path, small_piece
     path = tmp_path / "t.csv"
     path.write_text("a;y\n" + "\n".join(rows) + "\n")
     found = assert_as_in_memory(path, read_table(str(path)))
-    assert found.preparation.columns[0].kind == "number"
+    assert found.encoding.columns[0].kind == "number"
     assert len(found.stream.pieces) > 3
     path.write_text("a;y\n" + "\n".join(rows[900:]) + "\n")
     with pytest.raises(TableError, match="column 'a' must be clear about its commas, got '1,100'"):
@@ -110,7 +110,7 @@ def test_text_that_begins_with_numbers(tmp_path, small_pieces):
     path = write(table, tmp_path / "t.csv")
     found = assert_as_in_memory(path, read_table(str(path)))
     assert found.target.classes.tolist() == ["0", "1", "2", "3", "4", "5", "6", "seven"]
-    assert found.preparation.columns[0].categories == ("0", "1", "2", "3", "4", "5", "6", "seven")
+    assert found.encoding.columns[0].categories == ("0", "1", "2", "3", "4", "5", "6", "seven")
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,14 @@ def test_a_few_cells_among_numbers_that_are_none(numbers, strays, kind, comma, t
     path = tmp_path / "t.csv"
     table.write_csv(path, separator=";")
     found = assert_as_in_memory(path, read_table(str(path)))
-    column = found.preparation.columns[0]
-    assert (column.kind, column.skips_text) == (kind, kind == "number")
+    column = found.encoding.columns[0]
+    assert (column.kind, getattr(column, "skips_text", False)) == (kind, kind == "number")
     if kind == "number":
         few = "a cell that is no number is" if len(strays) == 1 else f"{len(strays)} cells that are no numbers are"
         shown = ", ".join(repr(text) for text in sorted(set(strays)))
         assert found.notes == [
-            f"warning: column 'a': {few} taken as missing, such as {shown}; --categorical makes it one of categories"
+            f"warning: column 'a': {few} taken as missing, such as {shown}; "
+            f"--categorical (in Python, the dtype category) takes all as categories"
         ]
     else:
         assert found.notes == []
@@ -153,19 +154,19 @@ def test_a_cell_that_is_no_number_only_in_rows_that_are_tested(tmp_path):
     assert is_tested[330]
     found = examine(stream, "y", division=division)
     features = read_table(str(path)).drop("y")
-    expected, notes = Preparation.of(features.filter(~is_tested), tested=features.filter(is_tested))
-    assert found.preparation.columns == expected.columns
+    expected, notes = learned_from(features.filter(~is_tested), tested=features.filter(is_tested))
+    assert found.encoding.columns == expected.columns
     assert found.notes == notes
-    assert found.preparation.columns[0].skips_text
+    assert found.encoding.columns[0].skips_text
     x, _ = all_samples(found.samples("test"))
-    assert found.preparation.columns[0].median in x
+    assert found.encoding.columns[0].median in x
 
 
 def test_medians_of_many_values_are_near(tmp_path, monkeypatch):
     rng = np.random.default_rng(3)
     table = pl.DataFrame({"a": rng.standard_normal(30_000), "y": rng.integers(0, 2, 30_000)})
     found = examine(TableStream.of(str(write(table, tmp_path / "t.parquet")), piece_rows=10_000), "y")
-    rank = (np.sort(table["a"].to_numpy()) <= found.preparation.columns[0].median).mean()
+    rank = (np.sort(table["a"].to_numpy()) <= found.encoding.columns[0].median).mean()
     assert abs(rank - 0.5) <= 3 / (2 * 8192)
 
 
@@ -194,7 +195,7 @@ def test_the_rows_held_out_to_test_are_not_learned_from(tmp_path):
     found = examine(stream, "y", division=Division(test=0.3, validation=0.2))
     learned = torch.cat([all_samples(found.samples(role))[0] for role in ("training", "validation")])
     assert found.standardization.mean.item() == pytest.approx(learned.mean().item(), rel=1e-13)
-    assert found.preparation.columns[0].median == np.median(learned.numpy())
+    assert found.encoding.columns[0].median == np.median(learned.numpy())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fracdnn.tabular import ids, reading, summaries
+from fracdnn.columns import summaries
+from fracdnn.tabular import ids, reading
 from fracdnn.tabular.examination import Division, examine
 from fracdnn.tabular.ids import Numbering, is_named_id, left_out_ids
 from fracdnn.tabular.reading import read_table
@@ -70,9 +71,9 @@ def test_the_rule_is_the_same_in_a_stream(ending, tmp_path, monkeypatch):
     for division in (Division(), Division(test=0.4, seed=1)):
         found = examine(TableStream.of(str(path), piece_rows=50), "y", division=division)
         assert len(found.stream.pieces) > 5
-        assert [name for name in COLUMNS if name not in found.preparation.names] == expected()
+        assert [name for name in COLUMNS if name not in found.encoding.names] == expected()
         kept = examine(TableStream.of(str(path), piece_rows=50), "y", keep=["rownames", "shuffled"], division=division)
-        assert [name for name in expected() if name in kept.preparation.names] == ["shuffled", "rownames"]
+        assert [name for name in expected() if name in kept.encoding.names] == ["shuffled", "rownames"]
     whole = read_table(str(path)).drop("y")
     assert list(left_out_ids({name: Numbering.of(whole[name]) for name in whole.columns})) == expected()
 
@@ -80,7 +81,7 @@ def test_the_rule_is_the_same_in_a_stream(ending, tmp_path, monkeypatch):
 def test_rows_without_a_target_leave_no_gaps(tmp_path):
     frame = pl.DataFrame({"nr": np.arange(N), "a": draw().random(N), "y": [None, 1.5, 2.5] * (N // 3)})
     found = examine(TableStream.of(str(write(frame.rename({"nr": "n"}), tmp_path / "t.csv"))), "y")
-    assert found.preparation.names == ["a"]
+    assert found.encoding.names == ["a"]
 
 
 @pytest.mark.parametrize("n", [20_000, 120_000])
@@ -98,7 +99,7 @@ def test_more_different_numbers_than_are_kept(n, tmp_path):
         ),
         "y",
     )
-    assert found.preparation.names == ["drawn"]
+    assert found.encoding.names == ["drawn"]
     assert found.ids == []
     for values in cells.values():
         parts = [Numbering.of(pl.Series(part)) for part in np.array_split(values, 11)]
@@ -124,12 +125,12 @@ def test_text_that_is_nearly_unique(piece_rows, tmp_path):
     texts = [f"a{k % 58}" for k in range(60)]
     frame = pl.DataFrame({"sample id": texts, "word": texts, "a": np.arange(60) % 7, "y": draw().random(60)})
     stream = TableStream.of(str(write(frame, tmp_path / "t.parquet")), piece_rows=piece_rows)
-    found = examine(stream, "y").preparation
-    assert found.names == ["word", "a"]
+    found = examine(stream, "y")
+    assert found.encoding.names == ["word", "a"]
     assert (
         found.left_out["sample id"] == "it is an id, by its name and its different values; --keep 'sample id' uses it"
     )
-    assert examine(stream, "y", keep=["sample id"]).preparation.names == ["sample id", "word", "a"]
+    assert examine(stream, "y", keep=["sample id"]).encoding.names == ["sample id", "word", "a"]
 
 
 def test_sizes_that_decide():

@@ -90,10 +90,11 @@ def check_found(alone, folder):
         assert all(columns[name]["categories"] == ("1", "text") for name in ("early", "late"))
         assert columns["strays"]["skips_text"]
         assert any(note.startswith("warning: column 'strays': ") for note in found["notes"])
-        assert columns["kind"]["categories"] == ("(missing)", "blue", "green", "red")
-        for name in ("id", "many"):
-            why = f"column '{name}' is left out: it is text with more than 100"
-            assert any(note.startswith(why) for note in found["notes"])
+        assert columns["kind"]["categories"] == ("blue", "green", "red")
+        assert columns["kind"]["gaps"]
+        assert columns["many"]["others"]
+        why = "column 'id' is left out: it is text with more than 10,000 different values"
+        assert any(note.startswith(why) for note in found["notes"])
         assert len(found["sizes"]) == 2 if source == "csv.gz" else len(found["sizes"]) > 12
         assert sum(map(sum, found["sizes"])) + found["n_without_target"] == N
         assert found["n_without_target"] == table[target].null_count()

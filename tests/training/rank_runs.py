@@ -106,9 +106,10 @@ def estimated(rank, count):
 def framed(rank, count):
     """Estimators of frames: categories, holes and kinds of columns that one process alone has seen, and weights."""
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"key": [f"k{j:02d}" for j in range(N)], "number": rng.normal(size=N).round(1)})
+    frame = pd.DataFrame({"key": [f"k{j // 2:02d}" for j in range(N)], "number": rng.normal(size=N).round(1)})
     frame["colour"] = np.where(frame["number"] > 0, "red", "blue")  # sorted, each process has one of them
     frame["code"] = pd.Series([*range(40), *["none"] * (N - 40)], dtype=object)
+    frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(N) * 7 % 90, "D")
     frame = frame.sort_values("number", ignore_index=True)
     frame.loc[[0, 1], "number"] = np.nan
     frame.loc[[N - 1], "colour"] = None

@@ -77,8 +77,15 @@ def test_any_number_of_processes_knows_the_same_categories_and_medians(tmp_path)
                 assert rank[name][0] == encoding
                 assert_same(rank[name][1], training)
     document, names = alone["FractionalClassifier"][0]
-    assert document[1]["holes"]
-    assert document[2] == {"categories": ("blue", "red"), "holes": True, "others": False}
+    assert document[1]["gaps"]
+    assert document[2] == {
+        "kind": "category",
+        "name": "colour",
+        "categories": ("blue", "red"),
+        "gaps": True,
+        "others": False,
+    }
+    assert [document[k]["kind"] for k in (0, 4)] == ["category", "date"]
     assert "code=none" in names
 
 

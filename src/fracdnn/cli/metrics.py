@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from fracdnn.columns.summaries import Moments
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.model import TableModel
-from fracdnn.tabular.summaries import Moments
 from fracdnn.training.together import Ranks
 
 _WHAT = "the scores"
@@ -31,7 +31,7 @@ class ClassScores:
         self._summed: float | None = 0.0
         self._reliability = Reliability.of(np.empty((0, 1)), np.empty(0))
 
-    def add(self, X: np.ndarray, y: np.ndarray) -> "ClassScores":
+    def add(self, X: Any, y: np.ndarray) -> "ClassScores":
         from sklearn.metrics import confusion_matrix, log_loss
 
         probabilities = self._estimator.predict_proba(X)
@@ -86,7 +86,7 @@ class ValueScores:
         self.rows, self._squares, self._sizes = 0, 0.0, 0.0
         self._values = Moments.of(np.empty((0, 1)))
 
-    def add(self, X: np.ndarray, y: np.ndarray) -> "ValueScores":
+    def add(self, X: Any, y: np.ndarray) -> "ValueScores":
         errors = self._estimator.predict(X) - y
         self.rows += len(y)
         self._squares += float((errors**2).sum())

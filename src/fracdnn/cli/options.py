@@ -14,11 +14,11 @@ import typer
 from fracdnn.cli.messages import fail
 from fracdnn.cli.ranks import check_timeout
 from fracdnn.cli.settings import KINDS, Names, Settings, parameters_of
+from fracdnn.columns.words import nearest
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.parameters import AUTO
 from fracdnn.tabular.encodings import checked_encoding
 from fracdnn.tabular.memory import bytes_of
-from fracdnn.tabular.words import nearest
 
 TASKS = ("auto", "classification", "regression")
 # Defaults that the command has instead of the estimators'.

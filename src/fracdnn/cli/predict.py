@@ -1,6 +1,5 @@
 """`fracdnn predict`, `evaluate`, `info` and `report`: what a model file is good for."""
 
-import copy
 import json
 import sys
 from collections.abc import Iterator
@@ -22,14 +21,15 @@ from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.runs import check_output
 from fracdnn.cli.settings import ENCODING
+from fracdnn.columns.column import Categories, Column, Dates, Numbers
+from fracdnn.columns.encoding import Encoded
+from fracdnn.columns.words import check_columns, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
-from fracdnn.tabular.preparation import Column
 from fracdnn.tabular.reading import ENDINGS, read_table
 from fracdnn.tabular.rounds import in_order, parts_here
-from fracdnn.tabular.words import check_columns, listed
 from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Reading:
             ranks.check_same(model=content)
             yield ranks, model
 
-    def features(self, model: TableModel, part: "pl.DataFrame", first_row: int) -> np.ndarray:
+    def features(self, model: TableModel, part: "pl.DataFrame", first_row: int) -> Encoded:
         return model.features(part, new_categories=self.new_categories, first_row=first_row)
 
 
@@ -135,7 +135,7 @@ def _predictions(reading: Reading, ranks: Ranks, model: TableModel, keep: list[s
             answers = [classes[probabilities.argmax(1)], *probabilities.T]
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
-    numbers = [name for name in model.preparation.number_names if name not in keep]
+    numbers = [name for name in model.encoding.number_names if name not in keep]
     for parts in parts_here(ranks, reading.source, numbers, lambda frame: frame, reading.encoding):
         with ranks.together("predicting"):
             found = [predicted(*each) for each in parts]
@@ -278,7 +278,7 @@ def info(path: Path, *, as_json: bool) -> None:
         "estimator": type(estimator).__name__,
         "target": model.target,
         "classes": plain(estimator.classes_) if model.is_classifier else None,
-        "columns": model.preparation.to_document(),
+        "columns": model.encoding.to_document(),
         "network": {**estimator.network_.options, "order": estimator.order_},
         "members": len(estimator.members_),
         "temperature": estimator.temperature_,
@@ -309,14 +309,16 @@ def info(path: Path, *, as_json: bool) -> None:
     lines["versions"] = ", ".join(f"{name} {number}" for name, number in model.details.get("versions", {}).items())
     for name, text in lines.items():
         typer.echo(f"{name}: {text}")
-    rows = ([column.name, column.kind, _column_values(column)] for column in model.preparation.columns)
+    rows = ([column.name, column.kind, _column_values(column)] for column in model.encoding.columns)
     show_table("columns it expects, in any order", ("column", "kind", "values"), rows, justify="left")
 
 
 def _column_values(column: Column) -> str:
-    if column.kind == "category":
-        return listed(column.categories, most=8)
-    return f"since {column.first}: {', '.join(column.parts)}" if column.kind == "date" else f"median {column.median:g}"
+    if isinstance(column, Categories):
+        return listed(column.categories, most=8) + (", others" if column.others else "")
+    if isinstance(column, Dates):
+        return f"since {column.first}: {', '.join(column.parts)}"
+    return f"median {column.median:g}" if isinstance(column, Numbers) else column.why
 
 
 def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
@@ -331,25 +333,17 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
     check_output("--out", out, path, source)
     features, values, _ = split_target(read_table(source, encoding if data else ENCODING), model.target)
     X, y = model.features(features, new_categories="ignore"), _true_answers(model, values)
-    # A copy with names, for the page; the estimator itself was fitted to bare numbers.
-    estimator = copy.copy(model.estimator)
-    estimator.feature_names_in_ = np.array(model.preparation.feature_names, dtype=object)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
-    n_columns = len(model.preparation.columns)
-    # A file of an earlier version names the columns that are left out, without a reason.
-    left_out = dict.fromkeys(
-        (model.details.get("summary") or {}).get("left_out", []), "the model file does not say why"
-    )
+    n_columns = len(model.encoding.columns)
     with written(out):
         write_report(
             out,
-            estimator,
+            model.estimator,
             X,
             y,
             title=f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}",
             details=details,
-            columns=model.preparation.features_of_columns,
-            left_out=left_out | model.details.get("left_out", {}),
+            left_out=model.details.get("left_out", {}),
             trained_with=model.details.get("versions"),
         )
     say(f"report: {out}")

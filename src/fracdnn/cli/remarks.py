@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.tabular.words import listed, quoted
+from fracdnn.columns.words import listed, quoted
 
 FEW_ROWS = 20
 # A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.

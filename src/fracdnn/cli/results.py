@@ -9,10 +9,10 @@ import typer
 from fracdnn.cli.messages import written
 from fracdnn.cli.metrics import shown
 from fracdnn.cli.runs import HELD_OUT, Places, place_for
+from fracdnn.columns.cells import has_no_text, parsed
+from fracdnn.columns.words import listed
 from fracdnn.files import write_whole
-from fracdnn.tabular.cells import has_no_text, parsed
 from fracdnn.tabular.model import TableModel
-from fracdnn.tabular.words import listed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,7 +44,7 @@ def _held_out(model: TableModel, test_table: "pl.DataFrame", y_test: np.ndarray)
     """All columns that a text file can hold, with cells as they were, and the target as it was learned."""
     import polars as pl
 
-    numbers = model.preparation.number_names
+    numbers = model.encoding.number_names
     kept = [column for column in test_table if not has_no_text(column.dtype)]
     columns = [_readable(column) if column.name in numbers else column for column in kept]
     target = pl.Series(model.target, y_test)

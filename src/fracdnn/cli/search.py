@@ -49,9 +49,7 @@ class Trial:
         return {**self.setting, "scores": [score if math.isfinite(score) else None for score in self.scores]}
 
 
-def search(
-    estimator: Any, X: np.ndarray, y: np.ndarray, *, fixed: Sequence[str], jobs: int
-) -> tuple[list[Trial], bool]:
+def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs: int) -> tuple[list[Trial], bool]:
     """Try settings by cross-validation, in so many processes, and show them, the best first; whether Ctrl-C ended it.
 
     The parameters `fixed` stay as they are. Ctrl-C keeps the settings of which every fold is done.
@@ -105,7 +103,7 @@ def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Sett
     return [own, *({name: setting[name] for name in space} for setting in others)][:N_SETTINGS]
 
 
-def _folds(estimator: Any, X: np.ndarray, y: np.ndarray, seed: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     kind = StratifiedKFold if is_classifier(estimator) else KFold
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -128,9 +126,7 @@ def _bar(total: int) -> Iterator[Callable[[int, str], None]]:
         yield lambda fits, found: progress.update(bar, advance=fits, found=found)
 
 
-def _score(
-    candidate: Any, setting: Setting, X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray
-) -> float:
+def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
     estimator = clone(candidate).set_params(**setting)
     with warnings.catch_warnings(), raise_interrupts():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the score tells

@@ -10,9 +10,9 @@ import torch
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import Scores, new_scores
 from fracdnn.cli.ranks import processes_here
+from fracdnn.columns.cells import has_no_text
 from fracdnn.estimators import FractionalClassifier
 from fracdnn.estimators.streamed import fit_classifier, fit_regressor
-from fracdnn.tabular.cells import has_no_text
 from fracdnn.tabular.examination import Division, ExaminedTable, examine
 from fracdnn.tabular.memory import bytes_of, free_bytes, needed_bytes, shown_bytes
 from fracdnn.tabular.model import TableModel
@@ -82,11 +82,11 @@ def fit(estimator: Any, table: ExaminedTable) -> None:
     validation = table.samples("validation") if table.n_rows("validation") else None
     if _holds_out(estimator.early_stopping) and validation is None:
         fail("--early-stopping must leave rows to stop by, got none; pass a larger --validation-fraction")
-    target = table.target
+    target, others = table.target, (table.standardization, validation, table.encoding)
     if target.classes is not None:
-        fit_classifier(estimator, samples, target.classes, target.counts, table.standardization, validation)
+        fit_classifier(estimator, samples, target.classes, target.counts, *others)
     elif target.scale is not None:
-        fit_regressor(estimator, samples, target.scale, table.standardization, validation)
+        fit_regressor(estimator, samples, target.scale, *others)
 
 
 def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> Scores:
@@ -106,7 +106,7 @@ def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray
     import polars as pl
 
     # Parts may have columns in another order, and sheets other types where nothing is learned from them.
-    names, used = [name for name in table.stream.schema if name != table.target.name], table.preparation.names
+    names, used = [name for name in table.stream.schema if name != table.target.name], table.encoding.names
     frames, values, n = [], [], 0
     for place in range(len(table.stream.pieces)):
         for frame, _, y in table.parts(place, "test", whole=True) if n < most else ():
@@ -116,5 +116,5 @@ def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray
             values.append(y[: most - n])
             n += frames[-1].height
     if not frames:
-        return pl.DataFrame({name: [] for name in table.preparation.names}), np.empty(0)
+        return pl.DataFrame({name: [] for name in table.encoding.names}), np.empty(0)
     return pl.concat(frames, how="vertical_relaxed"), np.concatenate(values)

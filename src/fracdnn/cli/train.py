@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,14 +32,16 @@ from fracdnn.cli.runs import (
 from fracdnn.cli.search import search
 from fracdnn.cli.settings import Settings
 from fracdnn.cli.termination import exit_code
+from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
+from fracdnn.columns.frames import with_categories
+from fracdnn.columns.words import check_columns
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import settled
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.ids import Numbering, left_out_ids
-from fracdnn.tabular.model import TableModel, check_classes, check_target_name, split_target, target_values, task_of
-from fracdnn.tabular.preparation import Preparation
+from fracdnn.tabular.ids import Numbering, like_ids, without_ids
+from fracdnn.tabular.model import TableModel, check_target_name, split_target, target_column
 from fracdnn.tabular.reading import read_table
-from fracdnn.tabular.words import check_columns
+from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training.together import Ranks
 from fracdnn.version import versions
 
@@ -59,7 +61,6 @@ class Learned:
     model: TableModel
     summary: dict[str, Any]
     held_out: "tuple[pl.DataFrame, np.ndarray]"
-    interrupted: bool
     search_cut_short: bool = False
 
 
@@ -68,9 +69,9 @@ class _Prepared:
     """The rows of a table, to learn from and to test with, as they are (without the target) and as features."""
 
     task: str
-    preparation: Preparation
+    left_out: dict[str, str]
     table: "pl.DataFrame"
-    X: np.ndarray
+    X: Encoded
     y: np.ndarray
     train_rows: list[int]
     test_rows: list[int]
@@ -101,7 +102,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
         paths = {}
         with ranks.together("writing the model"):
             if ranks.is_first:
-                left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.preparation.left_out
+                left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.details["left_out"]
                 learned.model.details.update(left_out=left_out, training=record)
                 paths = _finish(learned, source, places, as_json)
         status = learned.model.estimator.history_.status
@@ -110,9 +111,9 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
                 file.unlink(missing_ok=True)
         if status == "time limit":
             say(f"the time is over; {_then(learned.model.estimator)}")
-        if learned.interrupted:
+        if status == "interrupted":
             _say_interrupted(learned.model.estimator, paths)
-        if learned.interrupted or learned.search_cut_short:
+        if status == "interrupted" or learned.search_cut_short:
             raise typer.Exit(exit_code())
 
 
@@ -141,7 +142,7 @@ def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dic
     }
     learned.model.details.update(source=source, summary=summary, versions=versions())
     remedy = f"make room, then {_then(estimator)}"
-    paths = write_results(learned.model, learned.held_out, places, learned.interrupted, remedy)
+    paths = write_results(learned.model, learned.held_out, places, summary["status"] == "interrupted", remedy)
     tell(summary, paths, as_json)
     return paths
 
@@ -159,29 +160,29 @@ def _then(estimator: Any) -> str:
 
 
 def _prepared(source: str, settings: Settings) -> _Prepared:
-    whole = read_table(source, settings.encoding)
-    table, y, task = _examined(whole, settings)
-    features = table.drop(settings.drop)
-    asked = (*settings.keep, *settings.categorical)
+    whole, asked = read_table(source, settings.encoding), (*settings.keep, *settings.categorical)
+    check_columns((*settings.drop, *asked), whole.columns)
+    check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
+    table, values, n_missing = split_target(whole, settings.target)
+    reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
+    target = reader.summary(values, np.ones(len(values), dtype=bool)).found(settings.target, settings.task)
+    _say_target(target, n_missing, settings)
+    y, task = target.values(values), target.task
+    features = with_categories(table.drop(settings.drop), settings.categorical)
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     train_rows, test_rows = _split(y, task, settings)
-    learned, tested = features[train_rows], features[test_rows]
-    preparation, notes = Preparation.of(
-        learned, categorical=settings.categorical, tested=tested, ids=left_out_ids(numberings)
-    )
-    ids = [n for n, each in numberings.items() if each and n in preparation.names and each.differs_in_each_row]
-    remarks = _remarks(y[train_rows], len(test_rows), task, settings) + on_ids(ids, len(train_rows))
-    for note in (*notes, *remarks):
+    rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
+    summary = summary_of(features, np.isin(np.arange(len(y)), train_rows), rows)
+    encoding = summary.encoding(features.schema, lambda cell: f"row {cell.row}")
+    encoding = with_inputs(without_ids(encoding, numberings))
+    learned, ids = y[train_rows], like_ids(encoding, numberings)
+    counts = np.unique(learned, return_counts=True)[1] if task == "classification" else None
+    remarks = on_rows(len(learned), len(test_rows), settings.test_fraction, counts) + on_ids(ids, len(learned))
+    for note in (*summary.notes(encoding), *remarks, *(on_target(settings.target, learned) if counts is None else ())):
         say(note)
-    # All rows at once, so that a message names the row of the table.
-    X = preparation.transform(features, new_categories="ignore")
-    return _Prepared(task, preparation, table, X, y, train_rows, test_rows)
-
-
-def _remarks(y: np.ndarray, n_test: int, task: str, settings: Settings) -> list[str]:
-    counts = np.unique(y, return_counts=True)[1] if task == "classification" else None
-    about_target = on_target(settings.target, y) if counts is None else []
-    return on_rows(len(y), n_test, settings.test_fraction, counts) + about_target
+    used = encoding.used()
+    X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
+    return _Prepared(task, encoding.left_out, table, X, y, train_rows, test_rows)
 
 
 def _learned(source: str, settings: Settings, ranks: Ranks) -> Learned:
@@ -189,7 +190,7 @@ def _learned(source: str, settings: Settings, ranks: Ranks) -> Learned:
         table = _prepared(source, settings)
         estimator = _estimator(table.task, settings, len(table.train_rows), table.X.shape[1])
     if not ranks.is_alone:
-        parts = (np.ascontiguousarray(table.X), table.y, np.array(table.train_rows))
+        parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
         ranks.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
     summary: dict[str, Any] = {}
@@ -197,52 +198,41 @@ def _learned(source: str, settings: Settings, ranks: Ranks) -> Learned:
     if settings.search:
         trials, search_cut_short = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs)
         estimator.set_params(**trials[0].setting)
-    _say_size(len(y), len(table.preparation.columns), X.shape[1], ranks)
     here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
-    interrupted = _fit(estimator, lambda: estimator.fit(X[here], y[here]), ranks)
+    _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding, ranks)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
-    model = TableModel(estimator, table.preparation, settings.target, {})
-    columns = [name for name in table.table.columns if name not in settings.drop]
+    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
     if ranks.is_first:  # which alone tells of it
         tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
-        summary = _summary(model, new_scores(model).add(X, y), tested, columns)
+        summary = _summary(model, new_scores(model).add(X, y), tested)
     if trials is not None:
         summary["search"] = [trial.to_dict() for trial in trials]
-    return Learned(model, summary, (table.table[table.test_rows], y_test), interrupted, search_cut_short)
+    return Learned(model, summary, (table.table[table.test_rows], y_test), search_cut_short)
 
 
 def _learned_streamed(source: str, settings: Settings, ranks: Ranks) -> Learned:
     table = streamed.examined(source, settings, ranks)
-    target, preparation = table.target, table.preparation
-    _say_target(target.task, len(target.counts), target.least, target.most, table.n_without_target, settings)
+    target = table.target
+    _say_target(target, table.n_without_target, settings)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
     counts = target.counts if target.classes is not None else None
     remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
     for note in (*table.notes, *remarks):
         say(note)
-    n_features = len(preparation.feature_names)
-    _say_size(n_learned, len(preparation.columns), n_features, ranks)
     with ranks.together("looking at the settings"):
-        estimator = _estimator(target.task, settings, n_learned, n_features)
+        estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
         streamed.say_unused(settings.parameters)
-    interrupted = _fit(estimator, lambda: streamed.fit(estimator, table), ranks)
-    model = TableModel(estimator, preparation, settings.target, {})
+    _fit(estimator, lambda: streamed.fit(estimator, table), n_learned, table.encoding, ranks)
+    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
     found = streamed.scores_of(model, table, ranks, "training", "validation")
     tested = streamed.scores_of(model, table, ranks, "test") if n_test else None
-    names = [name for name in table.stream.schema if name not in (*settings.drop, settings.target)]
-    summary = _summary(model, found, tested, names)
     with ranks.together("reading the rows held out"):
         held_out = streamed.held_out(table, streamed.MOST_HELD_OUT if ranks.is_first else 0)
-    return Learned(model, summary, held_out, interrupted)
+    return Learned(model, _summary(model, found, tested), held_out)
 
 
-def _say_size(n_rows: int, n_columns: int, n_features: int, ranks: Ranks) -> None:
-    shared = "" if ranks.is_alone else f", shared among {ranks.count} processes"
-    say(f"{n_rows:,} rows, {n_columns} columns, {n_features} features{shared}")
-
-
-def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str]) -> dict[str, Any]:
+def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
     """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
     return {
         "task": "classification" if model.is_classifier else "regression",
@@ -250,36 +240,17 @@ def _summary(model: TableModel, found: Any, tested: Any, columns: Sequence[str])
         "training": found.found(),
         "test": tested.found() if tested else None,
         "baseline": found.baseline(tested or found),
-        "left_out": [name for name in columns if name not in model.preparation.names],
+        "left_out": list(model.details["left_out"]),
     }
 
 
-def _examined(table: "pl.DataFrame", settings: Settings) -> tuple[Any, np.ndarray, str]:
-    """The columns beside the target, the target, and the task."""
-    check_columns((*settings.drop, *settings.keep, *settings.categorical), table.columns)
-    check_target_name(settings.target, [name for name in table.columns if name not in settings.drop])
-    others, values, n_missing = split_target(table, settings.target)
-    task = task_of(values) if settings.task == "auto" else settings.task
-    y = target_values(values, task)
-    counts = np.unique(y, return_counts=True)[1]
-    kinds = len(counts)
-    if task == "classification" and kinds < 2:
-        raise TableError(
-            f"the target column {settings.target!r} must hold two classes at least, got only {str(y[0])!r}"
-        )
-    if task == "classification":
-        check_classes(settings.target, counts)
-    least, most = (np.nan, np.nan) if task == "classification" else (y.min(), y.max())
-    _say_target(task, kinds, least, most, n_missing, settings)
-    return others, y, task
-
-
-def _say_target(task: str, n_classes: int, least: float, most: float, n_missing: int, settings: Settings) -> None:
+def _say_target(target: Target, n_missing: int, settings: Settings) -> None:
     if n_missing:
         say(f"{n_missing:,} rows are left out: their target is missing")
-    found = f"{n_classes} classes" if task == "classification" else f"values from {least:g} to {most:g}"
+    values = f"values from {target.least:g} to {target.most:g}"
+    found = values if target.classes is None else f"{len(target.classes)} classes"
     why = "" if settings.task != "auto" else " (--task overrides)"
-    say(f"{task}: {settings.target!r} holds {found}{why}")
+    say(f"{target.task}: {settings.target!r} holds {found}{why}")
 
 
 def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
@@ -293,11 +264,8 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
     if n_test <= 0:
         return list(range(len(y))), []
     stratified = classifies and min(n_test, len(common) - n_test) >= (counts > 1).sum()
-    options = {
-        "random_state": settings.parameters.get("random_state", 0),
-        "stratify": y[common] if stratified else None,
-    }
-    kept, held_out = train_test_split(common, test_size=n_test, **options)
+    seed, labels = settings.parameters.get("random_state", 0), y[common] if stratified else None
+    kept, held_out = train_test_split(common, test_size=n_test, random_state=seed, stratify=labels)
     kept = np.concatenate([kept, alone])
     n_kept = len(np.unique(which[kept]))
     if n_kept < len(counts):
@@ -321,16 +289,16 @@ def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> A
     return estimator
 
 
-def _fit(estimator: Any, fit: Callable[[], object], ranks: Ranks) -> bool:
-    """Fit; whether the user interrupted it. Other warnings are told in one line."""
+def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoding, ranks: Ranks) -> None:
+    """Fit, and tell of it; warnings in one line each, but for that of the user's own interrupt."""
+    shared = "" if ranks.is_alone else f", shared among {ranks.count} processes"
+    say(f"{n_rows:,} rows, {len(encoding.columns)} columns, {len(encoding.feature_names)} features{shared}")
     with ranks.together("looking at the checkpoint"):
         if ranks.is_first:  # the others may have no such file
             say_resumed(estimator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()
-    interrupted = estimator.history_.status == "interrupted"
-    for warning in caught:
-        if not interrupted and not str(warning.message).startswith(_TOLD_BEFORE):
+    for warning in caught if estimator.history_.status != "interrupted" else ():
+        if not str(warning.message).startswith(_TOLD_BEFORE):
             say(f"warning: {warning.message}", always=True)
-    return interrupted

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fracdnn.container import checked, read_document, write_document
-from fracdnn.estimators.cells import Cells, checked_cells
+from fracdnn.container import checked, write_document
 from fracdnn.estimators.curves import Curves
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
 from fracdnn.estimators.fitting import Fitting
-from fracdnn.estimators.model_file import parameters_document, parameters_of
+from fracdnn.estimators.inputs import checked_table, inputs_of
+from fracdnn.estimators.model_file import parameters_document, parameters_of, read_model
 from fracdnn.estimators.networks import checked_temperature, mean_of, network_document, network_of, order_of
-from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each
+from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, dense
 from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import History, Objective
@@ -48,7 +48,7 @@ class FractionalEstimator(Curves, Fitting):
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """A model that `save` wrote, ready to predict; its predictions are the same to the last bit."""
-        document = read_document(path, "model")
+        document = read_model(path)
         with checked(path, "model"):
             name = document["estimator"]
             if name == cls.__name__:
@@ -59,7 +59,8 @@ class FractionalEstimator(Curves, Fitting):
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
 
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
-        regressor's `predict` ([n, n_outputs]) gives. A model of columns with categories or holes is refused.
+        regressor's `predict` ([n, n_outputs]) gives. Models of columns with categories, dates or missing cells are
+        refused.
         """
         check_is_fitted(self)
         module = Deployed(self.members_, self.standardization_, self.shaping_, self._answer)
@@ -100,11 +101,11 @@ class FractionalEstimator(Curves, Fitting):
         """The inverse of `_to_document`; an error of some kind where the document does not fit together."""
         estimator = cls(**parameters_of(document["parameters"]))
         estimator._validate_params()
-        networks = [network_of(each) for each in (document["network"], *document.get("members", []))]
+        networks = [network_of(each) for each in (document["network"], *document["members"])]
         if any(other.architecture != networks[0].architecture for other in networks):
             raise ValueError("members of other sizes than the first")
         estimator.members_ = [network.to(estimator._device()) for network in networks]
-        estimator.temperature_ = checked_temperature(document.get("temperature"))
+        estimator.temperature_ = checked_temperature(document["temperature"])
         estimator._take_features(document)
         estimator.history_ = History.from_dict(document["history"])
         estimator.n_iter_ = len(estimator.history_.records)
@@ -130,42 +131,42 @@ class FractionalEstimator(Curves, Fitting):
     @torch.no_grad()
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
         """The function of standardised samples, a part of them at a time; `rows` is their axis in what it gives."""
-        cells, _ = checked_cells(self, as_numpy(X), reset=False)
-        parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, len(cells), ROWS_AT_A_TIME))
-        pieces = (as_tensor(self.encoding_(cells.rows(part))) for part in parts)
+        table, _ = checked_table(self, as_numpy(X), reset=False)
+        parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, table.shape[0], ROWS_AT_A_TIME))
+        pieces = (as_tensor(inputs_of(self.encoding_, table, part)) for part in parts)
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()
 
     def _validated(
         self, X: Any, y: Any, ranks: Ranks, check: Callable[[np.ndarray], None] | None = None, **options: Any
-    ) -> tuple[Cells, np.ndarray]:
+    ) -> tuple[Any, np.ndarray]:
         """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
         X, y = as_numpy(X), as_numpy(y)
         with ranks.together("checking the samples"):
             if not ranks.is_alone and np.ndim(y) and not len(y):
-                cells, _ = checked_cells(self, X, ensure_min_samples=0, reset=options["reset"])
+                table, _ = checked_table(self, X, ensure_min_samples=0, reset=options["reset"])
                 y = np.asarray(y)
             else:
                 if not options.get("multi_output"):
                     check_one_label_each(y)
-                cells, y = checked_cells(self, X, y, **options)
+                table, y = checked_table(self, X, y, **options)
                 if check is not None:
                     check(y)
-            cells = cells.rows(slice(None))
         names = getattr(self, "feature_names_in_", None)
         ranks.check_same(
             parameters=self._parameters_text(),
             features_of_X=repr((self.n_features_in_, None if names is None else list(names))),
             fits_before=repr(self._goes_on()),
         )
-        return cells, y
+        return dense(table), y
 
     def _parameters_text(self) -> str:
         """What several processes must be set to alike."""
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
-    def _weights(self, sample_weight: Any, X: Cells, ranks: Ranks) -> np.ndarray:
+    def _weights(self, sample_weight: Any, X: Any, ranks: Ranks) -> np.ndarray:
         with ranks.together("checking sample_weight"):
             given = as_numpy(sample_weight)
-            if not ranks.is_alone and (not len(X) or (given is not None and not np.any(given))):
-                return np.zeros(len(X))  # other ranks may have samples, or some with a weight
-            return _check_sample_weight(given, X.numbers, dtype=np.float64, ensure_non_negative=True)
+            n = X.shape[0]
+            if not ranks.is_alone and (not n or (given is not None and not np.any(given))):
+                return np.zeros(n)  # other ranks may have samples, or some with a weight
+            return _check_sample_weight(given, np.empty((n, 0)), dtype=np.float64, ensure_non_negative=True)

@@ -24,7 +24,8 @@ from fracdnn.training.together import Ranks, ranks_here
 class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     """Softmax cross-entropy of a `FractionalNetwork` on scaled features; the mean of several, calibrated.
 
-    X may be an array or a frame of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
+    X may be an array or a frame of pandas or Polars, with missing cells, text and dates; docs/estimators.md says what
+    becomes of each column.
     """
 
     label_smoothing: float = parameter(
@@ -42,7 +43,7 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
         ranks = ranks_here()
         new = not self._goes_on()
-        cells, y = self._validated(X, y, ranks, check_classification_targets, reset=new)
+        table, y = self._validated(X, y, ranks, check_classification_targets, reset=new)
         classes = classes_of_all(y, ranks)
         if not new and not np.array_equal(classes, self.classes_):
             raise ValueError(
@@ -50,27 +51,28 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
                 f"got {classes.tolist()}; set warm_start=False to start anew"
             )
         self.classes_: np.ndarray = classes
-        labels, weight = self._labels(y), self._weights(sample_weight, cells, ranks)
+        labels, weight = self._labels(y), self._weights(sample_weight, table, ranks)
+        X = self._encoded(table, weight, ranks, new=new)
         if self.class_weight is not None:
             weight = weight * self._weights_of_classes(labels, ranks)[labels]
-        X = self._encoded(cells, weight, ranks, new=new)
         self._train(X, labels, len(self.classes_), "cross_entropy", weight, ranks)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "FractionalClassifier":
         """One epoch of Adam on these samples. `classes` must name all classes in the first call, whose samples also
-        fix the scaling of the features, their categories and what fills holes; `class_weight` must be given by class.
+        fix the scaling of the features, their categories and what fills in missing cells; `class_weight` must be given
+        by class.
         """
         ranks, first = ranks_here(), _check_partial_fit_first_call(self, classes)
-        cells, y = self._validated(X, y, ranks, self._check_known, reset=first)
-        labels, weight = self._labels(y), self._weights(sample_weight, cells, ranks)
+        table, y = self._validated(X, y, ranks, self._check_known, reset=first)
+        labels, weight = self._labels(y), self._weights(sample_weight, table, ranks)
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
+        X = self._encoded(table, weight, ranks, new=first)
         if self.class_weight is not None:
             given = self._checked_class_weight()
             weight = weight * np.array([given.get(name, 1.0) for name in self.classes_])[labels]
-        X = self._encoded(cells, weight, ranks, new=first)
         self._train_on(X, labels, len(self.classes_), "cross_entropy", weight, ranks)
         return self
 

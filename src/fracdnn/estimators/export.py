@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
-from fracdnn.estimators.encoding import Encoding
+from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators.networks import matrices_of, mean_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
@@ -95,12 +95,11 @@ class _Member(nn.Module):
 def check_exportable(encoding: Encoding) -> None:
     """Refuse columns that are not the network's inputs as they are: a program takes one tensor of numbers."""
     if not encoding.is_plain:
-        odd = next(
-            name for name, column in zip(encoding.names, encoding.columns, strict=True) if column.inputs(name) != [name]
-        )
+        odd = next(column.name for column in encoding.columns if column.inputs != [column.name])
         raise InvalidArgumentError(
-            f"a model to export must have been fitted to numbers without holes, got categories or missing cells in "
-            f"column {odd!r}; encode the columns before the estimator (OneHotEncoder, SimpleImputer), or use save"
+            f"a model to export must have been fitted to numbers of which none was missing, got categories, dates or "
+            f"missing cells in column {odd!r}; encode the columns before the estimator (OneHotEncoder, SimpleImputer), "
+            f"or use save"
         )
 
 

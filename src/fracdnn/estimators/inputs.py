@@ -4,13 +4,49 @@ import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_array, check_X_y, validate_data
 
-from fracdnn.estimators.cells import Cells
-from fracdnn.estimators.encoding import Encoding
+from fracdnn.columns.encoding import Encoded, Encoding, learn, row_from_0
+from fracdnn.columns.frames import as_table
+from fracdnn.estimators.samples import dense, heaviest
 from fracdnn.estimators.shaping import Shaping
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Standardization
 from fracdnn.training.together import Ranks
+
+
+def checked_table(
+    estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any
+) -> tuple[Any, np.ndarray]:
+    """X, and y where it is given, as scikit-learn wants them; cells may be missing, and numbers must be finite.
+
+    X becomes an array or sparse matrix of numbers, a Polars frame, or stays `Encoded`.
+    """
+    options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": "allow-nan", **options}
+    alone, given, X = isinstance(y, str), X, as_table(X)
+    if isinstance(X, Encoded):
+        if reset:
+            estimator._take_encoding(X.encoding)
+        elif X.encoding != estimator.encoding_:
+            raise InvalidArgumentError("X must be encoded as in fit, got another encoding; pass the table itself")
+    elif hasattr(X, "iter_columns"):
+        validate_data(estimator, given, reset=reset, skip_check_array=True)  # names and number of columns
+    else:
+        found = validate_data(estimator, X, y, reset=reset, **options)
+        return (found, y) if alone else found
+    rows = np.zeros((len(X), 1))  # for scikit-learn's messages on their number
+    if alone:
+        check_array(rows, estimator=estimator, input_name="X", **options)
+        return X, y
+    return X, check_X_y(rows, y, estimator=estimator, **options)[1]
+
+
+def inputs_of(encoding: Encoding, table: Any, rows: slice = slice(None)) -> np.ndarray:
+    """The network's inputs for some rows of what `checked_table` gives."""
+    if isinstance(table, Encoded):
+        return table.inputs[rows]
+    return encoding(dense(table[rows]), lambda row: row_from_0((rows.start or 0) + row))
 
 
 class Inputs:
@@ -23,23 +59,28 @@ class Inputs:
     n_features_in_: int
     feature_names_in_: np.ndarray
 
-    def _encoded(self, cells: Cells, weight: np.ndarray, ranks: Ranks, *, new: bool) -> np.ndarray:
+    def _encoded(self, table: Any, weight: np.ndarray, ranks: Ranks, *, new: bool) -> np.ndarray:
         """The network's inputs; of a new fit these samples say which."""
-        if new:
-            self.encoding_ = Encoding.of(cells, weight, self._column_names(), ranks)
-            if self.encoding_.left_out and ranks.is_first:
-                names = ", ".join(map(repr, self.encoding_.left_out))
-                warnings.warn(f"all cells of X are missing in {names}, left out of the model", stacklevel=4)
+        if new and not isinstance(table, Encoded):
+            heaviest(weight, ranks)
+            self.encoding_, notes = learn(table, weight, self._column_names(), ranks)
+            for note in notes if ranks.is_first else ():
+                warnings.warn(note.removeprefix("warning: "), stacklevel=4)
         with ranks.together("encoding the samples"):
-            return self.encoding_(cells)
+            return inputs_of(self.encoding_, table)
 
     def _column_names(self) -> list[str]:
         """As scikit-learn names them where X has no names."""
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else [str(name) for name in names]
 
+    def _take_encoding(self, encoding: Encoding) -> None:
+        """Features are what this makes of columns with names."""
+        self.encoding_, self.n_features_in_ = encoding, len(encoding.columns)
+        self.feature_names_in_ = np.array(encoding.names, dtype=object)
+
     def _take_numbers(self) -> None:
-        """Features are numbers of which no more is known than their means, which fill holes."""
+        """Features are numbers of which no more is known than their means, which fill in missing ones."""
         self.encoding_ = Encoding.of_numbers(self.standardization_.mean.tolist(), self._column_names())
 
     def _features_document(self) -> dict[str, Any]:
@@ -53,22 +94,15 @@ class Inputs:
 
     def _take_features(self, document: dict[str, Any]) -> None:
         n, names = document["features"]["n"], document["features"]["names"]
-        columns, shaping = document.get("encoding"), document.get("shaping")
         n_inputs = len(document["standardization"]["mean"])
-        self.shaping_ = Shaping.none() if shaping is None else Shaping.of_document(shaping, n_inputs)
-        if self.network_.architecture.n_features != n_inputs + self.shaping_.n_added:
+        self.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
+        if self.network_.architecture.n_features != n_inputs + self.shaping_.n_added or n != len(document["encoding"]):
             raise ValueError("other features than the network's")
         self.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
-        if n != (n_inputs if columns is None else len(columns)):
-            raise ValueError("other features than the network's")
-        self.n_features_in_ = n
+        self.encoding_, self.n_features_in_ = Encoding.of_document(document["encoding"]), n
         if names is not None:
-            if not isinstance(names, list) or len(names) != n or not all(isinstance(name, str) for name in names):
+            if names != self.encoding_.names:
                 raise ValueError("names of other features than the network's")
             self.feature_names_in_ = np.array(names, dtype=object)
-        if columns is None:  # a file of an earlier version
-            self._take_numbers()
-        else:
-            self.encoding_ = Encoding.of_document(columns, self._column_names())
         if len(self.encoding_.feature_names) != n_inputs:
             raise ValueError("columns of other inputs than the network's")

@@ -6,21 +6,33 @@ model computed (`device`) and where its checkpoints lay are left out: they belon
 read the document; here is how its parts become plain values.
 """
 
+import os
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from fracdnn.container import read_document
 from fracdnn.estimators.networks import plain_grid
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
-from fracdnn.exceptions import InvalidTypeError
+from fracdnn.exceptions import FileContentError, InvalidTypeError
 
-# Parameters that have another name in earlier files.
-_NOW = {"tolerance": "tol", "learning_rate": "learning_rate_init"}
 _LABEL_KINDS = "biufUO"
 # Characters that a dtype of text may hold beyond the longest label: the dtype is the file's word, and memory is taken
 # for all of it.
 _SPARE_CHARACTERS = 1000
+
+
+def read_model(path: str | os.PathLike) -> dict[str, Any]:
+    """The document of a model file; one of an earlier version is refused."""
+    document = read_document(path, "model")
+    columns = document.get("encoding")
+    if columns is None or any("kind" not in each for each in columns if isinstance(each, dict)):
+        raise FileContentError(
+            f"{path} must hold a model of this fracdnn, got one of an earlier version, which made other features of "
+            f"columns; train it again"
+        )
+    return document
 
 
 def labels_document(labels: np.ndarray) -> dict[str, Any]:
@@ -54,10 +66,8 @@ def parameters_document(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters_of(document: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `parameters_document`, of earlier versions too; parameters of a machine are refused."""
-    parameters = {_NOW.get(name, name): value for name, value in document.items()}
-    if len(parameters) < len(document):
-        raise ValueError("a parameter by its name of before and of now")
+    """The inverse of `parameters_document`; parameters of a machine are refused."""
+    parameters = dict(document)
     if parameters.keys() & set(LOCAL_PARAMETERS):
         raise ValueError(f"parameters of a machine: {sorted(parameters.keys() & set(LOCAL_PARAMETERS))}")
     weights = parameters.get("class_weight")

@@ -30,7 +30,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     """Squared error of a `FractionalNetwork` on scaled features and targets, one or several outputs.
 
     It predicts the mean, as the squared error does, but of targets within `outlier_limit`. X may be an array or a frame
-    of pandas or Polars, with missing cells and with columns of text; see `Encoding`.
+    of pandas or Polars, with missing cells, text and dates; docs/estimators.md says what becomes of each column.
     """
 
     outlier_limit: float | None = parameter(
@@ -44,20 +44,16 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         ranks = ranks_here()
         X, values, weight = self._checked(X, y, sample_weight, ranks, reset=not self._goes_on())
-        if not (self.warm_start and hasattr(self, "target_scale_")):
-            self._set_target_scale(X, values, weight, ranks)
         self._train(X, values, values.shape[1], "squared_error", weight, ranks)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets, the
-        categories and what fills holes.
+        categories and what fills in missing cells.
         """
-        ranks, first = ranks_here(), not hasattr(self, "target_scale_")
-        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=first)
-        if first:
-            self._set_target_scale(X, values, weight, ranks)
+        ranks = ranks_here()
+        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=not hasattr(self, "target_scale_"))
         self._train_on(X, values, values.shape[1], "squared_error", weight, ranks)
         return self
 
@@ -69,7 +65,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     def _checked(
         self, X: Any, y: Any, sample_weight: Any, ranks: Ranks, *, reset: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        cells, y = self._validated(X, y, ranks, multi_output=True, y_numeric=True, reset=reset)
+        table, y = self._validated(X, y, ranks, multi_output=True, y_numeric=True, reset=reset)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
         ranks.check_same(outputs_of_y=str(y.shape[1:]))
@@ -79,8 +75,11 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        weight = self._weights(sample_weight, cells, ranks)
-        return self._encoded(cells, weight, ranks, new=reset), values, weight
+        weight = self._weights(sample_weight, table, ranks)
+        X = self._encoded(table, weight, ranks, new=reset)
+        if reset:
+            self._set_target_scale(X, values, weight, ranks)
+        return X, values, weight
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> None:
         _, merged, weights, _ = merge_repeated(X, values, weight, ranks)
@@ -119,9 +118,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         self._flat = bool(document["target"]["flat"])
         n_outputs = n_outputs_of(self.network_)
         self.target_scale_ = Standardization.of_document(document["target"]["scale"], n_outputs)
-        limits = document["target"].get("limits")  # which earlier files do not have
-        everything = np.repeat([[-np.inf], [np.inf]], n_outputs, axis=1)
-        self.target_limits_ = everything if limits is None else limits.numpy().copy()
+        self.target_limits_ = document["target"]["limits"].numpy().copy()
         if self.target_limits_.shape != (2, n_outputs) or not bool(
             (self.target_limits_[0] < self.target_limits_[1]).all()
         ):

@@ -1,14 +1,13 @@
 """Between the scaled inputs and the network: outliers bent in, and each number a second time, in bins."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 FEWEST_BINS = 3
 _FAR = 1e150
-Side = Literal["left", "right"]
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,11 @@ class Shaping:
         return torch.cat([scaled, bins], dim=1)
 
 
-def quantiles(values: np.ndarray, weight: np.ndarray, shares: np.ndarray, side: Side = "left") -> np.ndarray:
-    """The least values that these shares of the weight do not exceed, where each stands as often as its weight says.
-
-    Where a share ends with a value, "right" takes the next one.
-    """
+def quantiles(values: np.ndarray, weight: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """The least values that these shares of the weight do not exceed, where each stands as often as its weight says."""
     order = np.argsort(values, kind="stable")
     up_to = np.cumsum(weight[order])
-    places = np.searchsorted(up_to, shares * up_to[-1], side=side)
+    places = np.searchsorted(up_to, shares * up_to[-1])
     return values[order[np.minimum(places, len(values) - 1)]]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.recipe import settled
@@ -35,12 +36,16 @@ def fit_classifier(
     counts: np.ndarray,
     standardization: Standardization,
     validation: Samples | None = None,
+    encoding: Encoding | None = None,
 ) -> None:
-    """Fit to features [n, n_features] in float64 and indices [n] of `classes`, which have `counts` samples."""
+    """Fit to features [n, n_features] in float64 and indices [n] of `classes`, which have `counts` samples.
+
+    The `encoding` is what made features of a table's columns.
+    """
     estimator._validate_params()
     estimator.classes_ = classes
     weights = _class_weights(estimator, counts)
-    _fit(estimator, samples, validation, len(classes), "cross_entropy", standardization, weights)
+    _fit(estimator, samples, validation, len(classes), "cross_entropy", standardization, weights, encoding)
 
 
 def fit_regressor(
@@ -49,12 +54,13 @@ def fit_regressor(
     target_scale: Standardization,
     standardization: Standardization,
     validation: Samples | None = None,
+    encoding: Encoding | None = None,
 ) -> None:
-    """Fit to features [n, n_features] and values [n, 1], both in float64."""
+    """Fit to features [n, n_features] and values [n, 1], both in float64; see `fit_classifier`."""
     estimator._validate_params()
     estimator.target_scale_, estimator._flat = target_scale, True
     estimator.target_limits_ = np.array([[-np.inf], [np.inf]])
-    _fit(estimator, samples, validation, 1, "squared_error", standardization, None)
+    _fit(estimator, samples, validation, 1, "squared_error", standardization, None, encoding)
 
 
 def _fit(
@@ -65,6 +71,7 @@ def _fit(
     loss: str,
     standardization: Standardization,
     weights: torch.Tensor | None,
+    encoding: Encoding | None,
 ) -> None:
     if estimator.solver == "paper":
         raise InvalidArgumentError(
@@ -77,7 +84,10 @@ def _fit(
     ranks.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
     generator = torch.Generator().manual_seed(estimator._seed(ranks))
     estimator.n_features_in_, estimator.standardization_ = n_features, standardization
-    estimator._take_numbers()
+    if encoding is None:
+        estimator._take_numbers()
+    else:
+        estimator._take_encoding(encoding)
     estimator.shaping_ = Shaping.none(None if estimator.clip is None else float(estimator.clip))
     network = estimator._new_network(n_features, n_outputs, generator).to(estimator._dtype())
     estimator._smoothing = estimator._label_smoothing()

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fracdnn.columns.cells import missing_as_null, numbers_in
+from fracdnn.columns.words import listed, quoted
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.cells import missing_as_null, numbers_in
 from fracdnn.tabular.model import target_values
 from fracdnn.tabular.reading import read_table
-from fracdnn.tabular.words import listed, quoted
 
 if TYPE_CHECKING:
     import polars as pl

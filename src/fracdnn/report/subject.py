@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.cells import checked_cells
-from fracdnn.estimators.encoding import Encoding
+from fracdnn.estimators.inputs import checked_table, inputs_of
 from fracdnn.estimators.networks import n_layers_of, n_outputs_of
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.estimators.samples import as_numpy
@@ -26,9 +26,9 @@ _SEED = 0
 class Subject:
     """X [n, n_features] and y: labels [n] for a classifier, values [n, n_outputs] for a regressor.
 
-    Features are the network's inputs: holes are filled, categories are inputs of their own. `estimator` takes these,
-    and has no feature names, so that it takes the arrays which a report makes; they are in `features`. `columns` says
-    which features were made of a column of the user's table.
+    Features are the network's inputs: missing cells are filled in, categories are inputs of their own. `estimator`
+    takes these, and has no feature names, so that it takes the arrays which a report makes; they are in `features`.
+    `columns` says which features were made of a column of the user's table.
     """
 
     estimator: Any
@@ -105,8 +105,8 @@ def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[in
     nameless, encoding = copy.copy(estimator), estimator.encoding_
     names = nameless.__dict__.pop("feature_names_in_", None)
     # A table's columns must be those of the training; an array has no names to compare.
-    cells, _ = checked_cells(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False)
-    X = encoding(cells.rows(slice(None)))
+    table, _ = checked_table(estimator if hasattr(X, "columns") else nameless, as_numpy(X), reset=False)
+    X = inputs_of(encoding, table)
     nameless.n_features_in_ = X.shape[1]
     nameless._take_numbers()
     features = encoding.feature_names
@@ -125,14 +125,11 @@ def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[in
 def _made_of(encoding: Encoding, features: list[str]) -> dict[str, list[int]]:
     """The features that were made of each column; those of one name together."""
     found: dict[str, list[int]] = {}
-    if encoding.is_plain:
-        for place, name in enumerate(features):
-            found.setdefault(name, []).append(place)
-        return found
-    for name, column in zip(encoding.names, encoding.columns, strict=True):
-        first = sum(map(len, found.values()))
-        found.setdefault(name, []).extend(range(first, first + len(column.inputs(name))))
-    return {name: places for name, places in found.items() if places}
+    if not encoding.is_plain:
+        return encoding.places
+    for place, name in enumerate(features):
+        found.setdefault(name, []).append(place)
+    return found
 
 
 def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:

@@ -4,22 +4,22 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from fracdnn.columns.cells import parsed
+from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
+from fracdnn.columns.frames import with_categories
+from fracdnn.columns.summary import Cell, ColumnReader, Places
+from fracdnn.columns.tree import Tree, shared
+from fracdnn.columns.words import check_columns, quoted
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.cells import parsed
-from fracdnn.tabular.columns import Cell, ColumnReader, ColumnSummary, Places
-from fracdnn.tabular.ids import Numbering
+from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import check_target_name, target_column
-from fracdnn.tabular.preparation import Preparation
-from fracdnn.tabular.statistics import TableStatistics
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
-from fracdnn.tabular.tree import Tree, shared
-from fracdnn.tabular.words import check_columns, quoted
 from fracdnn.training import Samples, Standardization
 from fracdnn.training.samples import Chunk
 from fracdnn.training.together import Alone, Ranks
@@ -56,7 +56,8 @@ class ExaminedTable:
     stream: TableStream
     division: Division
     target: Target
-    preparation: Preparation
+    encoding: Encoding
+    left_out: dict[str, str]
     notes: list[str]
     ids: list[str]
     standardization: Standardization
@@ -72,14 +73,14 @@ class ExaminedTable:
 
     def parts(
         self, place: int, role: str, *, whole: bool = False
-    ) -> "Iterator[tuple[pl.DataFrame, np.ndarray, np.ndarray]]":
+    ) -> "Iterator[tuple[pl.DataFrame, Encoded, np.ndarray]]":
         """The rows of a piece that have this role: as frames, features, and labels or values.
 
         Frames hold what the features need at least, with `whole` all columns, as they are in the file.
         """
-        piece, columns = self.stream.pieces[place], [*self.preparation.names, self.target.name]
+        piece, columns = self.stream.pieces[place], [*self.encoding.names, self.target.name]
         generator = self.division.generator(piece)
-        options = {} if whole else {"columns": columns, "numbers": self.preparation.number_names}
+        options = {} if whole else {"columns": columns, "numbers": self.encoding.number_names}
         for frame in read_piece(piece, **options):
             roles = self.division.roles(generator, frame.height)
             found = self._with_role(frame, roles, ROLES.index(role))
@@ -92,10 +93,10 @@ class ExaminedTable:
 
         return frame.filter(target_column(frame, self.target.name).is_not_null() & pl.Series(roles == role))
 
-    def _features(self, frame: "pl.DataFrame") -> np.ndarray:
+    def _features(self, frame: "pl.DataFrame") -> Encoded:
         # The whole table has shown that its commas are clear; a part of it may not.
-        numbers = [parsed(frame[name]) for name in self.preparation.number_names]
-        return self.preparation.transform(frame.with_columns(numbers), new_categories="ignore")
+        numbers = [parsed(frame[name], truth=True) for name in self.encoding.number_names]
+        return Encoded(self.encoding(frame.with_columns(numbers).select(self.encoding.names)), self.encoding)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class TableSamples(Samples):
         for _, features, values in self.table.parts(piece, self.role):
             classes = self.table.target.classes
             found = values[:, None].copy() if classes is None else np.searchsorted(classes, values)
-            yield torch.from_numpy(features), torch.from_numpy(found), None
+            yield torch.from_numpy(features.inputs), torch.from_numpy(found), None
 
     def digest(self) -> str:
         return self.table.digest
@@ -135,33 +136,39 @@ def examine(
     Several ranks (`fracdnn.training.together`) with the same stream read a range of its pieces each. All get the same,
     to the last bit what one would get.
     """
+    import polars as pl
+
     division, ranks = division or Division(), ranks or Alone()
     settings = (target, task, tuple(drop), tuple(categorical), tuple(keep), division)
     ranks.check_same(table=repr(stream.spans), settings=repr(settings))
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
-    features = {name: kind for name, kind in stream.schema.items() if name not in (*drop, target)}
+    nothing = with_categories(pl.DataFrame(schema=stream.schema), categorical)
+    features = {name: kind for name, kind in nothing.schema.items() if name not in (*drop, target)}
     may_be_ids = [name for name in features if name not in (*keep, *categorical)]
-    reader = _Reader(features, stream.schema, target, categorical, may_be_ids, division)
+    reader = _Reader(features, stream.schema, target, may_be_ids, division)
     summary, counts = _read(stream, reader, ranks)
     sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
     _check_rows(stream, sizes, n_rows, target)
     found = summary.target.found(target, task)
     numberings = dict(zip(may_be_ids, summary.numberings, strict=True))
-    statistics = TableStatistics(features, summary.columns, numberings, lambda cell: _place(stream, n_rows, cell))
-    preparation, notes = statistics.preparation()
-    content = f"{statistics.digest()} {found.digest()} {sizes.tolist()} {division}"
+    encoding = summary.table.encoding(features, lambda cell: _place(stream, n_rows, cell))
+    encoding = with_inputs(without_ids(encoding, numberings))
+    content = hashlib.sha256(f"{found.digest()} {sizes.tolist()} {division}".encode())
+    for column in summary.table.columns:
+        content.update(column.digest())
     return ExaminedTable(
         stream,
         division,
         found,
-        preparation,
-        notes,
-        statistics.ids(preparation),
-        statistics.standardization(preparation),
+        encoding.used(),
+        encoding.left_out,
+        summary.table.notes(encoding),
+        like_ids(encoding, numberings),
+        summary.table.standardization(encoding),
         sizes,
         int(counts[:, len(ROLES)].sum()),
-        hashlib.sha256(content.encode()).hexdigest(),
+        content.hexdigest(),
     )
 
 
@@ -169,21 +176,14 @@ def examine(
 class _Summary:
     """What is kept of some pieces of a table."""
 
-    columns: tuple[ColumnSummary, ...]
+    table: TableSummary
     target: TargetSummary
     numberings: tuple[Numbering | None, ...]
 
     def merged(self, other: "_Summary") -> "_Summary":
-        columns = tuple(mine.merged(theirs) for mine, theirs in zip(self.columns, other.columns, strict=True))
         both = zip(self.numberings, other.numberings, strict=True)
         numberings = tuple(mine and theirs and mine.merged(theirs) for mine, theirs in both)
-        return _Summary(columns, self.target.merged(other.target), numberings)
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> "_Summary":
-        columns = tuple(ColumnSummary.from_document(each) for each in document["columns"])
-        numberings = tuple(each and Numbering.from_document(each) for each in document["numberings"])
-        return cls(columns, TargetSummary.from_document(document["target"]), numberings)
+        return _Summary(self.table.merged(other.table), self.target.merged(other.target), numberings)
 
 
 class _Reader:
@@ -194,11 +194,10 @@ class _Reader:
         features: "Mapping[str, pl.DataType]",
         schema: "pl.Schema",
         target: str,
-        categorical: Sequence[str],
         may_be_ids: Sequence[str],
         division: Division,
     ) -> None:
-        self._columns = {name: ColumnReader(kind, name in categorical) for name, kind in features.items()}
+        self._columns = {name: ColumnReader(kind) for name, kind in features.items()}
         self._target, self._about = target, TargetReader(target, schema[target])
         self._schema, self._division = schema, division
         self._may_be_ids = dict.fromkeys(may_be_ids, True)
@@ -232,11 +231,10 @@ class _Reader:
     def _summary(
         self, frame: "pl.DataFrame", roles: np.ndarray, places: Places, numberings: tuple[Numbering | None, ...]
     ) -> _Summary:
-        import polars as pl
-
-        learned = pl.Series(roles < ROLES.index("test"))
+        learned = roles < ROLES.index("test")
         columns = tuple(reader.summary(frame[name], learned, places) for name, reader in self._columns.items())
-        return _Summary(columns, self._about.summary(target_column(frame, self._target), learned), numberings)
+        target = self._about.summary(target_column(frame, self._target), learned)
+        return _Summary(TableSummary(columns), target, numberings)
 
 
 def _read(stream: TableStream, reader: _Reader, ranks: Ranks) -> tuple[_Summary, np.ndarray]:
@@ -251,7 +249,7 @@ def _read(stream: TableStream, reader: _Reader, ranks: Ranks) -> tuple[_Summary,
                 if place < end:
                     summary, counts[place] = reader.read(stream.pieces[place])
                     tree.add_part(place, summary)
-        whole = shared(tree, ranks, _Summary.from_document)
+        whole = shared(tree, ranks, _Summary)
         counts = ranks.sum(torch.from_numpy(counts), "the number of rows").numpy()
         ranks.settle(None, "reading the table")
     return whole.root(), counts

@@ -11,19 +11,21 @@ these are different, the column is
 
 So what is measured stays: numbers with fractions, sorted or not, a grid with another step than 1 (temperature, dose), a
 design variable in a short table, dates. Row numbers also stay where no other column is left to learn from. Other text
-is left out by `preparation` if it differs in each row or has many values.
+is left out by `ColumnSummary` if it differs in each row or has many values.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fracdnn.tabular.cells import missing_as_null, parsed
-from fracdnn.tabular.summaries import MOST_DISTINCT
-from fracdnn.tabular.words import quoted
+from fracdnn.columns.cells import missing_as_null, parsed
+from fracdnn.columns.column import Unused
+from fracdnn.columns.encoding import Encoding
+from fracdnn.columns.summaries import MOST_DISTINCT
+from fracdnn.columns.words import quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -115,11 +117,6 @@ class Numbering:
         """As far as that is known for certain."""
         return self.cells == self.rows == self.distinct and (self.rises or self.falls or not self.is_cut)
 
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> "Numbering":
-        hashes = document["hashes"].numpy().view(np.uint64)
-        return cls(**{**document, "ends": tuple(document["ends"]), "hashes": hashes})
-
 
 def _hashed(values: np.ndarray) -> np.ndarray:
     """A number of 64 bits for each value, as if drawn at random (Steele, Lea and Flood 2014)."""
@@ -133,6 +130,26 @@ def left_out_ids(numberings: "Mapping[str, Numbering | None]") -> dict[str, str]
     """By column, why it is left out."""
     reasons = {name: _why(name, found) for name, found in numberings.items() if found is not None and found.cells}
     return {name: f"{why}; --keep {quoted(name)} uses it" for name, why in reasons.items() if why}
+
+
+def without_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]") -> Encoding:
+    """With ids and row numbers left out: the latter only where another column is in use."""
+    reasons = left_out_ids(numberings)
+    others = any(column.inputs and column.name not in reasons for column in encoding.columns)
+    return Encoding(
+        tuple(
+            Unused(c.name, reasons[c.name]) if c.inputs and c.name in reasons and (others or is_named_id(c.name)) else c
+            for c in encoding.columns
+        )
+    )
+
+
+def like_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]") -> list[str]:
+    """Columns in use with a different whole number in each row, as far as that is known: they rise or fall from row
+    to row, or there are no more of them than `Numbering` keeps.
+    """
+    used = encoding.used().names
+    return [name for name, each in numberings.items() if each and name in used and each.differs_in_each_row]
 
 
 def _why(name: str, found: Numbering) -> str:

@@ -8,22 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fracdnn.container import checked, read_document, write_document
+from fracdnn.columns.cells import has_no_text, missing_as_null, numbers_in
+from fracdnn.columns.dates import may_be_dates, seconds_in
+from fracdnn.columns.encoding import Encoded, Encoding
+from fracdnn.columns.frames import as_polars
+from fracdnn.columns.words import check_columns, listed, nearest, quoted
+from fracdnn.container import checked, write_document
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.known import estimator_of
+from fracdnn.estimators.model_file import read_model
+from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
-from fracdnn.tabular.cells import has_no_text, missing_as_null, numbers_in
-from fracdnn.tabular.dates import may_be_dates, seconds_in
-from fracdnn.tabular.preparation import Preparation
-from fracdnn.tabular.words import check_unique, listed, nearest, quoted
 
 if TYPE_CHECKING:
     import polars as pl
 
 # A target of whole numbers with at most this many different ones is taken for classes.
 MOST_CLASSES = 20
+
+
+# The estimators that a model file may hold: reading one builds no other class.
+ESTIMATORS: dict[str, type[FractionalEstimator]] = {
+    kind.__name__: kind for kind in (FractionalClassifier, FractionalRegressor)
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,6 @@ class TableModel:
     """
 
     estimator: FractionalEstimator
-    preparation: Preparation
     target: str
     details: dict[str, Any]
 
@@ -42,9 +49,27 @@ class TableModel:
     def is_classifier(self) -> bool:
         return isinstance(self.estimator, FractionalClassifier)
 
-    def features(self, table: Any, *, new_categories: str = "error", first_row: int = 0) -> np.ndarray:
-        """The table's features as the estimator takes them."""
-        return self.preparation.transform(as_polars(table), new_categories=new_categories, first_row=first_row)
+    @property
+    def encoding(self) -> Encoding:
+        """What is known of the columns."""
+        return self.estimator.encoding_
+
+    def features(self, table: Any, *, new_categories: str = "error", first_row: int = 0) -> Encoded:
+        """The table's features as the estimator takes them, from columns in any order; others are not looked at.
+
+        A category that was not in the training table is an error that names it, or with `new_categories="ignore"`
+        what the estimator makes of it. `first_row` is the number of rows before this part of the table.
+        """
+        frame = as_polars(table, self.encoding.names)
+        check_columns(self.encoding.names, frame.columns)
+        frame = frame.select(self.encoding.names)
+
+        def place(row: int) -> str:
+            return f"row {first_row + row + 1}"
+
+        if new_categories == "error":
+            self.encoding.check_known(frame, place)
+        return Encoded(self.encoding(frame, place), self.encoding)
 
     def predict(self, table: Any, *, new_categories: str = "error") -> np.ndarray:
         """A class or a value for each row of a Polars or pandas frame."""
@@ -55,41 +80,23 @@ class TableModel:
         return self.estimator.predict_proba(self.features(table, new_categories=new_categories))
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write estimator and preparation to one file; `fracdnn.load` reads it."""
-        table = {"columns": self.preparation.to_document(), "target": self.target, "details": self.details}
+        """Write the estimator and what it is for to one file; `fracdnn.load` reads it."""
+        table = {"target": self.target, "details": self.details}
         return write_document(path, "model", {**self.estimator._to_document(), "table": table})
 
 
 def load(path: str | os.PathLike) -> Any:
     """What `save` wrote: an estimator, or a `TableModel` where the file was made from a table."""
-    document = read_document(path, "model")
+    document = read_model(path)
     with checked(path, "model"):
-        estimator = estimator_of(document)
+        estimator = ESTIMATORS[document["estimator"]]._from_document(document)
         if "table" not in document:
             return estimator
         require("polars")
         table = document["table"]
-        preparation = Preparation.from_document(table["columns"])
-        if len(preparation.feature_names) != estimator.n_features_in_:
-            raise ValueError("columns that do not give the network's features")
         if not isinstance(table["target"], str) or not isinstance(table["details"], dict):
             raise TypeError("a target that is no name, or details that are none")
-        return TableModel(estimator, preparation, table["target"], table["details"])
-
-
-def as_polars(table: Any) -> "pl.DataFrame":
-    import polars as pl
-
-    if isinstance(table, pl.DataFrame):
-        return table
-    if hasattr(table, "columns") and hasattr(table, "iloc"):  # pandas, without needing pyarrow
-        check_unique([str(name) for name in table.columns], "the frame")
-        return pl.DataFrame({str(name): _with_nones(table[name]) for name in table.columns}, strict=False)
-    return pl.DataFrame(table)
-
-
-def _with_nones(column: Any) -> list[Any]:
-    return [None if gone else value for value, gone in zip(column.tolist(), column.isna().tolist(), strict=True)]
+        return TableModel(estimator, table["target"], table["details"])
 
 
 def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, int]":
@@ -109,8 +116,7 @@ def check_target_name(target: str, columns: Sequence[str]) -> None:
 
 def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":
     """The target, with nulls where it is missing."""
-    values = missing_as_null(table[target])
-    return values.fill_nan(None) if values.dtype.is_float() else values
+    return missing_as_null(table[target])
 
 
 def task_of(values: "pl.Series") -> str:
@@ -122,7 +128,7 @@ def task_of(values: "pl.Series") -> str:
 
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is None:
-        _refuse_dates(values)
+        refuse_dates(values)
         return "classification"
     return "classification" if _are_labels(numbers) and numbers.n_unique() <= MOST_CLASSES else "regression"
 
@@ -139,7 +145,7 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     if task == "regression":
         numbers = numbers_in(values)
         if numbers is None:
-            _refuse_dates(values)
+            refuse_dates(values)
         if numbers is None or not bool(numbers.is_finite().all()):
             raise no_finite_numbers(values.name)
         return numbers.to_numpy()
@@ -154,7 +160,8 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     return values.cast(pl.String).to_numpy().astype(str)
 
 
-def _refuse_dates(values: "pl.Series") -> None:
+def refuse_dates(values: "pl.Series") -> None:
+    """An error that says what to do where a target holds dates."""
     if may_be_dates(values.dtype) and not seconds_in(values).null_count():
         name = quoted(values.name)
         raise TableError(

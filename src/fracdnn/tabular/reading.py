@@ -1,7 +1,7 @@
 """Tables from files, folders of files and pipes, whole or in parts of bounded size.
 
 Files end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .xlsx; those of a folder are parts of one table, in the order of
-their names. Text is in UTF-8 unless another encoding is named. Cells of text formats come as text; `preparation`
+their names. Text is in UTF-8 unless another encoding is named. Cells of text formats come as text; an `Encoding`
 makes numbers of them, and can then say which cell is not one.
 """
 
@@ -17,18 +17,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+from fracdnn.columns.words import check_unique
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
 from fracdnn.tabular.encodings import UTF_8, Recoded, checked_encoding, guessed_encoding
-from fracdnn.tabular.words import check_unique
 
 if TYPE_CHECKING:
     import polars as pl
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".xlsx")
 SEPARATORS = (",", ";", "\t", "|")
-# Cells that hold no value.
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
 PART_BYTES = 8_000_000
 PART_ROWS = 65_536
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fracdnn.columns.summaries import as_ipc, from_ipc
 from fracdnn.exceptions import RankError
 from fracdnn.tabular.encodings import UTF_8
 from fracdnn.tabular.reading import read_parts
 from fracdnn.tabular.streaming import TableStream, read_piece
-from fracdnn.tabular.summaries import as_ipc, from_ipc
 from fracdnn.training.together import Ranks
 
 if TYPE_CHECKING:

@@ -2,17 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from fracdnn.columns.cells import may_be_numbers, parsed
+from fracdnn.columns.summaries import Moments
+from fracdnn.columns.summary import Commas
+from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.cells import parsed
-from fracdnn.tabular.columns import Commas, may_be_numbers
-from fracdnn.tabular.model import check_classes, no_finite_numbers, target_values, task_of
-from fracdnn.tabular.summaries import Moments, from_ipc
-from fracdnn.tabular.words import quoted
+from fracdnn.tabular.model import check_classes, no_finite_numbers, refuse_dates, target_values, task_of
 from fracdnn.training import Standardization
 
 if TYPE_CHECKING:
@@ -66,11 +66,6 @@ class TargetNumbers:
             self.commas.merged(other.commas),
         )
 
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> "TargetNumbers":
-        moments, commas = Moments.from_document(document["moments"]), Commas(**document["commas"])
-        return cls(moments, document["least"], document["most"], commas)
-
 
 @dataclass(frozen=True)
 class TargetSummary:
@@ -88,11 +83,6 @@ class TargetSummary:
             labels = _few(pl.concat([self.labels, other.labels], how="vertical_relaxed"))
         return TargetSummary(numbers, labels)
 
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> "TargetSummary":
-        numbers, labels = document["numbers"], document["labels"]
-        return cls(numbers and TargetNumbers.from_document(numbers), None if labels is None else from_ipc(labels))
-
     def found(self, name: str, task: str) -> Target:
         """The target of that name, whose whole column this is the summary of."""
         if task == "auto" and self.labels is None:
@@ -103,6 +93,8 @@ class TargetSummary:
 
     def _values(self, name: str) -> Target:
         numbers = self.numbers
+        if numbers is None and self.labels is not None:
+            refuse_dates(self.labels["label"].alias(name))
         if numbers is None or not (math.isfinite(numbers.least) and math.isfinite(numbers.most)):
             raise no_finite_numbers(name)
         numbers.commas.check(name)
@@ -135,35 +127,35 @@ class TargetSummary:
 class TargetReader:
     """Makes a summary of each part of a target; what it has turned out not to be is not tried again."""
 
-    def __init__(self, name: str, dtype: "pl.DataType") -> None:
+    def __init__(self, name: str, dtype: "pl.DataType", most_labels: int = MOST_LABELS) -> None:
         import polars as pl
 
         target_values(pl.Series(name, [], dtype=dtype), "classification")  # which refuses some types
-        self._may_be_numbers, self._may_be_labels = may_be_numbers(dtype), True
+        self._may_be_numbers, self._may_be_labels, self._most = may_be_numbers(dtype), True, most_labels
 
-    def summary(self, column: "pl.Series", learned: "pl.Series") -> TargetSummary:
+    def summary(self, column: "pl.Series", learned: np.ndarray) -> TargetSummary:
         """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from."""
         import polars as pl
 
         numbers = _numbers(column, learned) if self._may_be_numbers else None
-        labels = _few(pl.DataFrame({"label": column, "learned": learned})) if self._may_be_labels else None
+        labels = _few(pl.DataFrame({"label": column, "learned": learned}), self._most) if self._may_be_labels else None
         self._may_be_numbers, self._may_be_labels = numbers is not None, labels is not None
         return TargetSummary(numbers, labels)
 
 
-def _numbers(column: "pl.Series", learned: "pl.Series") -> TargetNumbers | None:
+def _numbers(column: "pl.Series", learned: np.ndarray) -> TargetNumbers | None:
     values = parsed(column)
     if values.null_count():
         return None
     numbers = values.to_numpy()
-    kept = numbers[learned.to_numpy() & np.isfinite(numbers)]
+    kept = numbers[learned & np.isfinite(numbers)]
     least, most = float(numbers.min(initial=math.inf)), float(numbers.max(initial=-math.inf))
     return TargetNumbers(Moments.of(kept[:, None]), least, most, Commas.of(column))
 
 
-def _few(labels: "pl.DataFrame") -> "pl.DataFrame | None":
+def _few(labels: "pl.DataFrame", most: int = MOST_LABELS) -> "pl.DataFrame | None":
     """Each label once, in the order in which they come."""
     import polars as pl
 
     found = labels.group_by("label", maintain_order=True).agg(pl.col("learned").sum().cast(pl.Int64))
-    return found if found.height <= MOST_LABELS else None
+    return found if found.height <= most else None

@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from fracdnn.columns.summaries import as_document, from_document
+from fracdnn.columns.summary import ColumnReader, ColumnSummary, Places
+from fracdnn.columns.tree import Tree
 from fracdnn.container import document_bytes, read_document
-from fracdnn.tabular.columns import ColumnReader, ColumnSummary, Places
-from fracdnn.tabular.summaries import as_document
+from fracdnn.tabular.ids import Numbering
 from fracdnn.tabular.targets import TargetReader, TargetSummary
-from fracdnn.tabular.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def test_missing_parts_on_the_right_are_nothing():
 
 def sent(summary):
     content = document_bytes("summary", {"summary": as_document(summary)})
-    return type(summary).from_document(read_document("a message", "summary", content)["summary"])
+    return from_document(type(summary), read_document("a message", "summary", content)["summary"])
 
 
 DAYS = ["2024-05-31", "soon", "2024-06-01 12:30", None]
@@ -74,7 +75,7 @@ LABELS = {
 
 @pytest.mark.parametrize("kind", LABELS)
 def test_a_target_can_be_sent(kind):
-    labels, learned = LABELS[kind], pl.Series([True, True, True, False])
+    labels, learned = LABELS[kind], np.array([True, True, True, False])
     found = TargetReader("y", labels.dtype).summary(labels, learned)
     arrived = sent(found)
     assert isinstance(arrived, TargetSummary)
@@ -90,9 +91,18 @@ def test_a_target_can_be_sent(kind):
 )
 def test_a_column_can_be_sent(cells):
     column, n = pl.Series("a", cells, dtype=pl.String), len(cells)
-    learned, places = pl.Series([k != 1 for k in range(n)], dtype=pl.Boolean), Places(3, np.arange(1, n + 1))
-    found = ColumnReader(pl.String(), False).summary(column, learned, places)
+    learned, places = np.arange(n) != 1, Places(3, np.arange(1, n + 1))
+    found = ColumnReader(pl.String()).summary(column, learned, places)
     arrived = sent(found)
     assert isinstance(arrived, ColumnSummary)
     assert repr(arrived) == repr(found)
     assert repr(arrived.merged(arrived)) == repr(found.merged(found))
+
+
+@pytest.mark.parametrize("cells", [[1, 2**60, None], ["p1", "p2", "p2"]])
+def test_a_numbering_can_be_sent(cells):
+    """With its hashes, which are unsigned."""
+    found = Numbering.of(pl.Series("sample id", cells))
+    arrived = sent(found)
+    assert repr(arrived) == repr(found)
+    assert arrived.hashes.dtype == found.hashes.dtype == np.uint64

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fracdnn.columns.cells import missing_as_null
+from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.cells import missing_as_null
-from fracdnn.tabular.words import quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,21 +30,23 @@ def may_be_dates(dtype: "pl.DataType") -> bool:
     return dtype in (pl.Date, pl.Datetime, pl.String)
 
 
-def seconds_in(column: "pl.Series") -> "pl.Series":
-    """Whole seconds since 1970, with nulls for cells that are no dates."""
+def seconds_in(column: "pl.Series", name: str = "") -> "pl.Series":
+    """Whole seconds since 1970, with nulls for cells that are no dates; messages call the column by `name`."""
     import polars as pl
 
+    column = missing_as_null(column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column)
+    if column.null_count() == len(column):
+        return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
     if column.dtype == pl.String:
-        cells = missing_as_null(column)
-        day, clock, seconds = (cells.str.extract(_ISO, group) for group in (1, 2, 3))
+        day, clock, seconds = (column.str.extract(_ISO, group) for group in (1, 2, 3))
         whole = day + " " + clock.fill_null("00:00") + seconds.fill_null(":00")
         moments = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-    elif column.dtype in (pl.Date, pl.Datetime, pl.Null):
+    elif column.dtype in (pl.Date, pl.Datetime):
         moments = column.cast(pl.Datetime) if column.dtype != pl.Datetime else column.dt.replace_time_zone(None)
     else:
         raise TableError(
-            f"column {quoted(column.name)} must hold dates such as 2024-05-31, got cells of type {column.dtype}; "
-            f"save them as dates or as text"
+            f"column {quoted(name or column.name)} must hold dates such as 2024-05-31, "
+            f"got cells of type {column.dtype}; save them as dates or as text"
         )
     found = moments.dt.epoch("s")
     return found.set(~found.is_between(_LEAST, _MOST - 1), None)
@@ -69,10 +71,10 @@ def parts_of(seconds: "pl.Series") -> np.ndarray:
     return np.column_stack([each.cast(pl.Float64).fill_null(float("nan")).to_numpy() for each in columns])
 
 
-def date_features(column: "pl.Series", first: str, median: float, parts: tuple[str, ...]) -> np.ndarray:
+def date_features(seconds: "pl.Series", first: str, median: float, parts: tuple[str, ...]) -> np.ndarray:
     """The `parts` of dates [n, len(parts)], days since the `first` one; a missing one is `median` days after that."""
     begin = days_of(first)
-    values = parts_of(seconds_in(column).fill_null(round((begin + median) * DAY)))
+    values = parts_of(seconds.fill_null(round((begin + median) * DAY)))
     values[:, 0] -= begin
     return values[:, [PARTS.index(part) for part in parts]]
 
@@ -83,5 +85,5 @@ def days_of(first: str) -> int:
 
 
 def date_of(days: float) -> str:
-    """The inverse of `days_of`, of the day's begin."""
+    """The inverse of `days_of`, of the day's start."""
     return (_EPOCH + timedelta(days=int(np.floor(days)))).isoformat()

@@ -1,11 +1,14 @@
 """What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one.
 
-To send it elsewhere, a summary becomes a document (`fracdnn.container`) and is made again by `from_document`.
+To send it elsewhere, a summary, a dataclass of such, becomes a document (`fracdnn.container`) by `as_document` and is
+made again by `from_document`.
 """
 
+import math
 from dataclasses import dataclass, fields, is_dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -13,6 +16,7 @@ import torch
 if TYPE_CHECKING:
     import polars as pl
 
+Summary = TypeVar("Summary")
 # A quantile is exact up to this many different values; see `Quantiles` for the error beyond.
 MOST_DISTINCT = 8192
 
@@ -45,10 +49,6 @@ class Moments:
         within = np.hypot(np.sqrt(mine) * self.deviation, np.sqrt(theirs) * other.deviation)
         return Moments(count, self.mean + theirs * apart, np.hypot(within, np.sqrt(mine * theirs) * apart))
 
-    @classmethod
-    def from_document(cls, document: dict[str, torch.Tensor]) -> "Moments":
-        return cls(*(document[name].numpy() for name in ("count", "mean", "deviation")))
-
 
 @dataclass(frozen=True)
 class Quantiles:
@@ -66,10 +66,12 @@ class Quantiles:
     size: int = MOST_DISTINCT
 
     @classmethod
-    def of(cls, values: np.ndarray, size: int = MOST_DISTINCT) -> "Quantiles":
-        """Of finite numbers [n]."""
-        distinct, counts = np.unique(values, return_counts=True)
-        return cls(distinct, counts.astype(np.float64), 0.0, size)._compressed()
+    def of(cls, values: np.ndarray, weight: np.ndarray | None = None, size: int = MOST_DISTINCT) -> "Quantiles":
+        """Of finite numbers [n], each as often as its weight says."""
+        distinct, which = np.unique(values, return_inverse=True)
+        # Of no numbers, NumPy counts in integers.
+        weights = np.bincount(which, weights=weight, minlength=len(distinct)).astype(np.float64)
+        return cls(distinct, weights, 0.0, size)._compressed()
 
     def merged(self, other: "Quantiles") -> "Quantiles":
         """Of both together."""
@@ -78,15 +80,10 @@ class Quantiles:
         return Quantiles(values, weights, self.rank_error + other.rank_error, self.size)._compressed()
 
     def median(self) -> float:
-        """As Polars has it: of an even number of values, the middle between two."""
+        """The mean of the two numbers in the middle, where each stands as often as its weight says."""
         ends = self.weights.cumsum()
-        low, high = (self.values[np.searchsorted(ends, rank, side="right")] for rank in _middle(round(ends[-1])))
-        return float(low + 0.5 * (high - low))
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> "Quantiles":
-        values, weights = (document[name].numpy() for name in ("values", "weights"))
-        return cls(values, weights, document["rank_error"], document["size"])
+        low, high = (np.searchsorted(ends, ends[-1] / 2, side=side) for side in ("left", "right"))
+        return _between(self.values[low], self.values[min(high, len(ends) - 1)])
 
     def _compressed(self) -> "Quantiles":
         if len(self.values) <= self.size:
@@ -98,8 +95,19 @@ class Quantiles:
         return Quantiles(self.values[kept], counts * each, self.rank_error + each / 2, self.size)
 
 
-def _middle(n: int) -> tuple[int, int]:
-    return (n - 1) // 2, n // 2
+def median_of(values: np.ndarray, weight: np.ndarray) -> float:
+    """The median of finite numbers, one at least; see `Quantiles`."""
+    if (weight == weight[0]).all():
+        middle = [(len(values) - 1) // 2, len(values) // 2]
+        return _between(*np.partition(values, middle)[middle])
+    return Quantiles.of(values, weight, len(values)).median()
+
+
+def _between(low: float, high: float) -> float:
+    """The mean of two numbers, whose sum may overflow."""
+    with np.errstate(over="ignore"):
+        both = float(low + high)
+    return both / 2 if math.isfinite(both) else float(low / 2 + high / 2)
 
 
 def as_document(summary: Any) -> Any:
@@ -113,6 +121,31 @@ def as_document(summary: Any) -> Any:
     if isinstance(summary, np.ndarray):
         return torch.from_numpy(summary)
     return as_ipc(summary) if isinstance(summary, pl.DataFrame) else summary
+
+
+def from_document(kind: type[Summary], document: dict[str, Any]) -> Summary:
+    """The inverse of `as_document`, by the types of the fields."""
+    import polars as pl
+
+    types = get_type_hints(kind, localns={"pl": pl})
+    return kind(**{name: _read(types[name], value) for name, value in document.items()})
+
+
+def _read(hint: Any, value: Any) -> Any:
+    import polars as pl
+
+    if value is None:
+        return None
+    if get_origin(hint) in (Union, UnionType):  # with None
+        return _read(get_args(hint)[0], value)
+    if get_origin(hint) is tuple:
+        hints = get_args(hint)
+        return tuple(_read(hints[0] if hints[1:] == (...,) else hints[k], each) for k, each in enumerate(value))
+    if is_dataclass(hint):
+        return from_document(hint, value)  # type: ignore[arg-type]
+    if hint is np.ndarray:
+        return value.numpy()
+    return from_ipc(value) if hint is pl.DataFrame else value
 
 
 def as_ipc(frame: "pl.DataFrame") -> torch.Tensor:

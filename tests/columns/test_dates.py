@@ -1,5 +1,6 @@
 """Dates become numbers: how they are read, what is learned of them, and the same from streams and model files."""
 
+import json
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -7,13 +8,16 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from fracdnn.columns.column import Categories, Dates
+from fracdnn.columns.dates import PARTS, date_strays, parts_of, seconds_in
+from fracdnn.columns.encoding import Encoding
+from fracdnn.columns.frames import as_polars
 from fracdnn.exceptions import TableError
 from fracdnn.tabular import reading
-from fracdnn.tabular.dates import PARTS, date_strays, parts_of, seconds_in
 from fracdnn.tabular.examination import examine
-from fracdnn.tabular.model import as_polars, target_values, task_of
-from fracdnn.tabular.preparation import Column, Preparation
+from fracdnn.tabular.model import target_values, task_of
 from fracdnn.tabular.streaming import TableStream
+from tests.columns.learning import inputs_of, learned_from
 from tests.tabular.tables import write
 from tests.tabular.test_examination import assert_as_in_memory
 
@@ -72,37 +76,38 @@ def table(n=60, first=date(2023, 12, 30), **columns):
 
 
 def test_what_varies_is_learned():
-    preparation, notes = Preparation.of(table())
+    encoding, notes = learned_from(table())
     assert notes == ["column 'day' holds dates, taken as days since 2023-12-30, month and weekday"]
-    assert preparation.feature_names == ["a", "day (days)", "day (month)", "day (weekday)"]
-    assert preparation.features_of_columns == {"a": [0], "day": [1, 2, 3]}
-    features = preparation.transform(table())
+    assert encoding.feature_names == ["a", "day (days)", "day (month)", "day (weekday)"]
+    assert encoding.places == {"a": [0], "day": [1, 2, 3]}
+    features = inputs_of(encoding, table())
     assert features[:4].tolist() == [[0, 0, 12, 6], [1, 1, 12, 7], [2, 2, 1, 1], [3, 3, 1, 2]]
-    later = preparation.transform(table(first=date(2023, 12, 23)))
+    later = inputs_of(encoding, table(first=date(2023, 12, 23)))
     assert later[:2].tolist() == [[0, -7, 12, 6], [1, -6, 12, 7]]  # before the first one, too
     times = pl.DataFrame({"t": ["2024-05-31 06:00", "2024-05-31 18:00"]})
-    preparation, _ = Preparation.of(times)
-    assert preparation.columns == (Column("t", "date", median=0.5, first="2024-05-31", parts=("days", "hour")),)
-    assert preparation.transform(times).tolist() == [[0.25, 6], [0.75, 18]]
-    same, notes = Preparation.of(pl.DataFrame({"t": ["2024-05-31"] * 3}))
+    encoding, _ = learned_from(times)
+    assert encoding.columns == (Dates("t", "2024-05-31", 0.5, ("days", "hour")),)
+    assert inputs_of(encoding, times).tolist() == [[0.25, 6], [0.75, 18]]
+    same, notes = learned_from(pl.DataFrame({"t": ["2024-05-31"] * 3}))
     assert notes == ["column 't' holds dates, taken as days since 2024-05-31"]
     assert same.feature_names == ["t (days)"]
 
 
 def test_a_cell_that_is_no_date_is_the_median_date():
     days = [str(day) for day in table()["day"]]
-    learned, notes = Preparation.of(pl.DataFrame({"day": ["soon", *days, "never", None]}))
+    learned, notes = learned_from(pl.DataFrame({"day": ["soon", *days, "never", None]}))
     assert notes[1:] == [
         "warning: column 'day': 2 cells that are no dates are taken as missing, such as 'never', 'soon'; "
-        "--categorical makes it one of categories"
+        "--categorical (in Python, the dtype category) takes all as categories"
     ]
     (column,) = learned.columns
     assert (column.first, column.median) == ("2023-12-30", 29.5)
-    features = learned.transform(pl.DataFrame({"day": ["2024-01-29", "later", None, ""]}))
+    features = inputs_of(learned, pl.DataFrame({"day": ["2024-01-29", "later", None, ""]}))
     assert features[:, 0].tolist() == [30, 29.5, 29.5, 29.5]
-    assert features[1].tolist() == [29.5, 1, 7]  # Sunday, 28 January 2024, noon
+    assert features[1].tolist() == [29.5, 1, 7, 1]  # Sunday, 28 January 2024, noon; missing
+    assert features[0].tolist() == [30, 1, 1, 0]
     with pytest.raises(TableError, match="column 'day' must hold dates such as 2024-05-31, got cells of type Int64"):
-        learned.transform(pl.DataFrame({"day": [20240129]}))
+        inputs_of(learned, pl.DataFrame({"day": [20240129]}))
 
 
 @pytest.mark.parametrize("kind", [pl.String, pl.Date, pl.Datetime])
@@ -119,26 +124,24 @@ def test_dates_are_no_target_but_may_be_classes(kind):
 
 def test_columns_with_few_dates_are_what_they_were():
     few = pl.DataFrame({"a": ["2024-05-31", "x"] * 20, "b": ["12", "13"] * 20})
-    assert [column.kind for column in Preparation.of(few)[0].columns] == ["category", "number"]
+    assert [column.kind for column in learned_from(few)[0].columns] == ["category", "number"]
     dates = pl.DataFrame({"a": ["2024-05-31", "2024-06-01"] * 20})
     for each in (dates, dates.with_columns(pl.col("a").str.to_date())):
-        preparation, notes = Preparation.of(each, categorical=["a"])
-        assert preparation.columns == (Column("a", "category", categories=("2024-05-31", "2024-06-01")),)
+        encoding, notes = learned_from(each, categorical=["a"])
+        assert encoding.columns == (Categories("a", ("2024-05-31", "2024-06-01")),)
         assert notes == []
     clock = pl.DataFrame({"a": [1, 2], "b": pl.Series([datetime(2024, 1, 1), datetime(2024, 1, 2)]).dt.time()})
-    assert Preparation.of(clock)[1] == ["column 'b' is left out: its type Time is neither a number nor a category"]
+    assert learned_from(clock)[1] == ["column 'b' is left out: its type Time is neither a number nor a category"]
 
 
-def test_files_keep_how_and_earlier_ones_are_read():
-    learned, _ = Preparation.of(table())
-    document = learned.to_document()
-    assert document[0].keys() == {"name", "kind", "median", "categories"}  # as before
-    again = Preparation.from_document(document)
-    assert again.columns == learned.columns
-    np.testing.assert_array_equal(again.transform(table()), learned.transform(table()))
+def test_files_keep_how():
+    learned, _ = learned_from(table())
+    again = Encoding.of_document(json.loads(json.dumps(learned.to_document())))
+    assert again == learned
+    np.testing.assert_array_equal(inputs_of(again, table()), inputs_of(learned, table()))
 
 
-GOOD = {"name": "a", "kind": "date", "median": 1.5, "categories": [], "first": "2024-01-01", "parts": ["days", "month"]}
+GOOD = {"name": "a", "kind": "date", "median": 1.5, "first": "2024-01-01", "parts": ["days", "month"], "gaps": False}
 
 
 @pytest.mark.parametrize(
@@ -154,17 +157,14 @@ GOOD = {"name": "a", "kind": "date", "median": 1.5, "categories": [], "first": "
         {"parts": ["month", "days"]},
         {"parts": ["days", "days"]},
         {"parts": ["years"]},
-        {"categories": ["x"]},
-        {"skips_text": True},
-        {"kind": "number"},
-        {"kind": "category", "median": None, "categories": ["x"]},
+        {"gaps": 1},
     ],
     ids=str,
 )
 def test_dates_that_no_table_has(change):
-    assert Preparation.from_document([GOOD]).feature_names == ["a (days)", "a (month)"]
-    with pytest.raises(ValueError, match=r"a column .* that is none|Invalid isoformat"):
-        Preparation.from_document([GOOD | change])
+    assert Encoding.of_document([GOOD]).feature_names == ["a (days)", "a (month)"]
+    with pytest.raises(ValueError, match=r"invalid column 'a'|Invalid isoformat"):
+        Encoding.of_document([GOOD | change])
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -184,7 +184,7 @@ def test_a_stream_says_what_the_table_says(ending, tmp_path, monkeypatch):
         }
     )
     found = assert_as_in_memory(write(frame, tmp_path / f"t.{ending}"), frame)
-    kinds = {column.name: column.parts for column in found.preparation.columns}
+    kinds = {column.name: getattr(column, "parts", ()) for column in found.encoding.columns}
     assert kinds == {"days": PARTS[:3], "strays": PARTS[:3], "times": ("days", "weekday", "hour"), "half": ()}
     assert "warning: column 'strays': 8 cells that are no dates are taken as missing" in " ".join(found.notes)
 
@@ -194,6 +194,6 @@ def test_a_stream_keeps_only_ends_and_sketches(tmp_path):
     moments = pl.Series([datetime(2024, 1, 1) + timedelta(minutes=k) for k in range(20_000)])
     frame = pl.DataFrame({"t": moments.shuffle(seed=0), "y": np.arange(20_000) % 2})
     found = examine(TableStream.of(str(write(frame, tmp_path / "t.parquet")), piece_rows=3000), "y")
-    (column,) = found.preparation.columns
+    (column,) = found.encoding.columns
     assert (column.first, column.parts) == ("2024-01-01", ("days", "weekday", "hour"))
     assert column.median == pytest.approx(10_000 / 1440, rel=1e-2)

@@ -2,13 +2,12 @@ import math
 import statistics
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fracdnn.tabular.summaries import Moments, Quantiles
-from fracdnn.tabular.tree import Tree
+from fracdnn.columns.summaries import Moments, Quantiles, median_of
+from fracdnn.columns.tree import Tree
 
 NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60)
 
@@ -20,7 +19,7 @@ def in_parts(values, cuts):
 def in_a_tree(parts, size):
     tree = Tree()
     for number, part in enumerate(parts):
-        tree.add_part(number, Quantiles.of(part, size))
+        tree.add_part(number, Quantiles.of(part, size=size))
     return tree
 
 
@@ -60,7 +59,7 @@ def test_small_deviations_around_a_large_mean_are_kept():
 def test_medians_of_few_values_are_exact(numbers, cuts):
     values = np.array(numbers)
     found = in_a_tree(in_parts(values, cuts), 64).root()
-    assert found.median() == pl.Series(values).median()
+    assert found.median() == np.median(values)
     assert found.rank_error == 0
 
 
@@ -84,3 +83,20 @@ def test_medians_of_many_values_are_within_the_stated_error(order, parts):
     assert held <= 128 * (math.ceil(math.log2(parts)) + 1)
     assert len(found.values) <= 128
     assert found.weights.sum() == pytest.approx(n, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1))
+def test_weighted_medians_are_those_of_repeated_numbers(pairs):
+    values, counts = (np.array(part, dtype=float) for part in zip(*pairs, strict=True))
+    expected = np.median(values.repeat(counts.astype(int)))
+    assert median_of(values, counts) == expected
+    assert median_of(values, counts * 2.0) == expected
+    assert Quantiles.of(values, counts).median() == expected
+
+
+def test_the_median_of_huge_numbers_is_finite():
+    for numbers in ([1e308, 1.7e308], [-1.7e308, 1.7e308], [1.7e308, 1.7e308]):
+        values = np.array(numbers)
+        expected = values[0] / 2 + values[1] / 2
+        assert median_of(values, np.ones(2)) == Quantiles.of(values).median() == expected

@@ -5,14 +5,13 @@ it merges its two children, the left one first. Sums in floating point and sketc
 for any number of processes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 
+from fracdnn.columns.summaries import as_document, from_document
 from fracdnn.container import document_bytes, read_document
-from fracdnn.tabular.summaries import as_document
 from fracdnn.training.together import Ranks
 
 
@@ -61,7 +60,7 @@ class Tree(Generic[Summary]):
         return last
 
 
-def shared(tree: Tree[Summary], ranks: Ranks, read: Callable[[dict[str, Any]], Summary]) -> Tree[Summary]:
+def shared(tree: Tree[Summary], ranks: Ranks, kind: type[Summary]) -> Tree[Summary]:
     """The tree of all ranks, on each of them, where every rank has that of its range of parts, in the order of ranks.
 
     One node at a time is sent, and merged at once.
@@ -77,7 +76,7 @@ def shared(tree: Tree[Summary], ranks: Ranks, read: Callable[[dict[str, Any]], S
                 whole.add(tree.nodes[place])
             else:
                 found = ranks.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
-                whole.add(_unpacked(found, rank, read))
+                whole.add(_unpacked(found, rank, kind))
     return whole
 
 
@@ -85,6 +84,6 @@ def _packed(node: Node[Any]) -> torch.Tensor:
     return torch.frombuffer(bytearray(document_bytes("summary", as_document(node))), dtype=torch.uint8)
 
 
-def _unpacked(content: torch.Tensor, rank: int, read: Callable[[dict[str, Any]], Summary]) -> Node[Summary]:
+def _unpacked(content: torch.Tensor, rank: int, kind: type[Summary]) -> Node[Summary]:
     document = read_document(f"what rank {rank} sent", "summary", content.numpy().tobytes())
-    return Node(document["level"], document["index"], read(document["summary"]))
+    return Node(document["level"], document["index"], from_document(kind, document["summary"]))

@@ -1,0 +1,205 @@
+"""What was learned of a column, and the inputs of the network that are made of it.
+
+Each kind has the names of its `inputs`, and writes them by `fill` into an array [n, n_inputs] of zeros.
+
+Categories have an input each. The network's input projection is dense, so that its weights for these inputs are the
+learned embedding of the categories; there is no need for another one.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fracdnn.columns.cells import as_text, may_be_numbers, missing_as_null, parsed, with_clear_commas
+from fracdnn.columns.dates import PARTS, date_features, days_of, seconds_in
+from fracdnn.columns.words import listed, nearest, quoted
+from fracdnn.exceptions import TableError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.
+MOST_CATEGORIES, MOST_FREQUENT = 100, 30
+# Says where a cell is, of the number of its row.
+Place = Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers: the median fills in missing ones, and where training saw `gaps`, an input says which were missing.
+
+    With `skips_text`, cells such as "<0.5" or "n.d." are missing; else they are an error.
+    """
+
+    kind: ClassVar[str] = "number"
+    name: str
+    median: float
+    gaps: bool = False
+    skips_text: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        return [self.name, *_gaps(self)]
+
+    def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
+        values = column if isinstance(column, np.ndarray) else self._numbers(column, place)
+        missing = np.isnan(values)
+        inputs[:, 0] = np.where(missing, self.median, values)
+        if self.gaps:
+            inputs[:, 1] = missing
+
+    def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
+        import polars as pl
+
+        cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
+        values = with_clear_commas(cells.alias(self.name), parsed(cells, truth=True))
+        bad = cells.is_not_null() & values.is_null()
+        if bad.any() and not (self.skips_text and cells.dtype == pl.String):
+            row = int(bad.arg_max() or 0)
+            raise not_numbers(self.name, "numbers", quoted(str(cells[row])), place(row))
+        found = values.fill_null(float("nan")).to_numpy()
+        if np.isinf(found).any():
+            row = int(np.isinf(found).argmax())
+            raise not_numbers(self.name, "finite numbers", str(found[row]), place(row))
+        return found
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Text, in alphabetical order: an input for each, and one for missing cells where training saw `gaps`.
+
+    `others` is whether training saw more than these: one input is for all others, new ones among them. Else what
+    training has not seen is zeros.
+    """
+
+    kind: ClassVar[str] = "category"
+    name: str
+    categories: tuple[str, ...]
+    gaps: bool = False
+    others: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        words = [*self.categories, *(["(others)"] if self.others else []), *(["(missing)"] if self.gaps else [])]
+        return [f"{self.name}={word}" for word in words]
+
+    def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
+        import polars as pl
+
+        texts = as_text(pl.Series(column) if isinstance(column, np.ndarray) else column)
+        codes = texts.cast(pl.Enum(self.categories), strict=False).to_physical().cast(pl.Int64)
+        if self.others:
+            codes = codes.set(codes.is_null() & texts.is_not_null(), len(self.categories))
+        if self.gaps:
+            codes = codes.set(texts.is_null(), len(self.inputs) - 1)
+        inputs[codes.is_not_null().arg_true().to_numpy(), codes.drop_nulls().to_numpy()] = 1.0
+
+    def check_known(self, column: "pl.Series", place: Place) -> None:
+        """An error that names the first category that training has not seen, unless it is one of the others."""
+        texts = as_text(column)
+        new = ~texts.is_in(self.categories) & texts.is_not_null()
+        if new.any() and not self.others:
+            row = int(new.arg_max() or 0)
+            raise TableError(
+                f"column {quoted(self.name)} must hold categories of the training table, got "
+                f"{nearest(texts[row], self.categories)} in {place(row)}; it knows {listed(self.categories)}; "
+                f"correct the cell, or pass --new-categories ignore"
+            )
+
+
+@dataclass(frozen=True)
+class Dates:
+    """Dates: days since the `first` one and other `parts` (see `dates`); a missing one is `median` days after that."""
+
+    kind: ClassVar[str] = "date"
+    name: str
+    first: str
+    median: float
+    parts: tuple[str, ...]
+    gaps: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        return [*(f"{self.name} ({part})" for part in self.parts), *_gaps(self)]
+
+    @property
+    def filling(self) -> np.ndarray:
+        """The parts of a missing date."""
+        import polars as pl
+
+        return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
+
+    def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
+        import polars as pl
+
+        seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name)
+        inputs[:, : len(self.parts)] = date_features(seconds, self.first, self.median, self.parts)
+        if self.gaps:
+            inputs[:, -1] = seconds.is_null().to_numpy()
+
+
+@dataclass(frozen=True)
+class Unused:
+    """A column that is left out, and why."""
+
+    kind: ClassVar[str] = "unused"
+    name: str
+    why: str
+
+    @property
+    def inputs(self) -> list[str]:
+        return []
+
+    def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
+        """Nothing: whatever it holds is not looked at."""
+
+
+Column = Numbers | Categories | Dates | Unused
+_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, Dates, Unused)}
+
+
+def to_document(column: Column) -> dict[str, Any]:
+    """Plain values."""
+    return {"kind": column.kind, **asdict(column)}
+
+
+def from_document(document: dict[str, Any]) -> Column:
+    """The inverse of `to_document`; a ValueError, LookupError or TypeError where that could not have written it."""
+    values = {name: tuple(each) if isinstance(each, list) else each for name, each in document.items()}
+    column: Column = _KINDS[str(values.pop("kind"))](**values)
+    flags = (getattr(column, name, False) for name in ("gaps", "others", "skips_text"))
+    if not (isinstance(column.name, str) and all(isinstance(flag, bool) for flag in flags) and _is_learned(column)):
+        raise ValueError(f"invalid column {column.name!r:.80}")
+    return column
+
+
+def _is_learned(column: Column) -> bool:
+    """Whether it is what `ColumnSummary.column` makes, which a file does not promise."""
+    if isinstance(column, Unused):
+        return isinstance(column.why, str)
+    if isinstance(column, Categories):
+        known = column.categories
+        good = all(isinstance(text, str) for text in known) and list(known) == sorted(set(known))
+        return good and (len(known) == MOST_FREQUENT if column.others else 0 < len(known) <= MOST_CATEGORIES)
+    if not (isinstance(column.median, float | int) and math.isfinite(column.median)):
+        return False
+    if isinstance(column, Numbers):
+        return True
+    parts = tuple(part for part in PARTS if part in column.parts)
+    last = days_of(column.first) + column.median
+    return column.parts == parts != () and column.median >= 0 and last <= days_of("9999-12-31")
+
+
+def not_numbers(name: str, rule: str, cell: str, where: str) -> TableError:
+    """What is raised where a column of numbers holds something else."""
+    return TableError(
+        f"column {quoted(name)} must hold {rule}, got {cell} in {where}; "
+        f"correct the cell, or leave it empty if it is not known"
+    )
+
+
+def _gaps(column: Numbers | Dates) -> list[str]:
+    return [f"{column.name} is missing"] if column.gaps else []

@@ -1,0 +1,258 @@
+"""From a table to a network's inputs, and what is learned of a table for that.
+
+A table is an array of numbers, NaN where one is missing, or a Polars frame (see `frames`).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fracdnn.columns.cells import Strays, as_text
+from fracdnn.columns.column import Categories, Column, Dates, Numbers, Place, Unused, from_document, to_document
+from fracdnn.columns.summaries import median_of
+from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
+from fracdnn.columns.tree import Tree, shared
+from fracdnn.columns.words import listed, quoted
+from fracdnn.exceptions import TableError
+from fracdnn.training import Standardization
+from fracdnn.training.together import Alone, Ranks
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def row_from_0(row: int) -> str:
+    """As Python counts."""
+    return f"row {row} (the first is 0)"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What a training learned of each column, in the order of the table."""
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of_numbers(cls, fillings: Sequence[float], names: Sequence[str]) -> "Encoding":
+        """Of numbers without missing ones, which these would fill in."""
+        return cls(tuple(Numbers(name, float(filling)) for name, filling in zip(names, fillings, strict=True)))
+
+    @classmethod
+    def of_document(cls, document: list[dict[str, Any]]) -> "Encoding":
+        """The inverse of `to_document`; an error of some kind where that could not have written it."""
+        columns = tuple(from_document(each) for each in document)
+        if len({column.name for column in columns}) < max(1, len(columns)):
+            raise ValueError("no columns, or two of one name")
+        return cls(columns)
+
+    def to_document(self) -> list[dict[str, Any]]:
+        """Plain values."""
+        return [to_document(column) for column in self.columns]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def number_names(self) -> list[str]:
+        """Those of columns of numbers."""
+        return [column.name for column in self.columns if column.kind == "number"]
+
+    @cached_property
+    def feature_names(self) -> list[str]:
+        """A name for each input of the network: that of its column, or with it a category, a part of a date or that it
+        is missing.
+        """
+        return [name for column in self.columns for name in column.inputs]
+
+    @property
+    def places(self) -> dict[str, list[int]]:
+        """The places of the inputs that are made of each column in use."""
+        ends = list(accumulate((len(column.inputs) for column in self.columns), initial=0))
+        return {c.name: list(range(*ends[k : k + 2])) for k, c in enumerate(self.columns) if c.inputs}
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the columns are the inputs, as long as nothing is missing."""
+        return all(isinstance(column, Numbers) and not column.gaps for column in self.columns)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The columns that are not used, and why."""
+        return {column.name: column.why for column in self.columns if isinstance(column, Unused)}
+
+    def used(self) -> "Encoding":
+        """Without columns that are left out."""
+        return Encoding(tuple(column for column in self.columns if column.inputs))
+
+    def __call__(self, table: Any, place: Place = row_from_0) -> np.ndarray:
+        """The inputs [n, n_inputs]; for plain numbers of which none is missing the table itself.
+
+        In messages `place` says where a row is.
+        """
+        is_array = isinstance(table, np.ndarray)
+        if is_array and self.is_plain and not np.isnan(table).any():
+            return table
+        inputs, first = np.zeros((len(table), len(self.feature_names))), 0
+        for number, column in enumerate(self.columns):
+            end = first + len(column.inputs)
+            cells = table[:, number] if is_array else table.to_series(number)
+            column.fill(inputs[:, first:end], cells, place)
+            first = end
+        return inputs
+
+    def check_known(self, table: "pl.DataFrame", place: Place) -> None:
+        """An error that names the first category that training has not seen."""
+        for column in self.columns:
+            if isinstance(column, Categories):
+                column.check_known(table[column.name], place)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The inputs that an encoding made of a table; estimators take them in place of the table."""
+
+    inputs: np.ndarray
+    encoding: Encoding
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.inputs.shape
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, rows: Any) -> "Encoded":
+        return Encoded(self.inputs[rows], self.encoding)
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """What is kept of the columns of a table."""
+
+    columns: tuple[ColumnSummary, ...]
+
+    def merged(self, other: "TableSummary") -> "TableSummary":
+        return TableSummary(tuple(a.merged(b) for a, b in zip(self.columns, other.columns, strict=True)))
+
+    def encoding(self, schema: "Mapping[str, pl.DataType]", place: Callable[[Cell], str]) -> Encoding:
+        """What the columns are; those that cannot be used are in it, too."""
+        found = zip(schema.items(), self.columns, strict=True)
+        return Encoding(tuple(summary.column(name, dtype, place) for (name, dtype), summary in found))
+
+    def standardization(self, encoding: Encoding) -> Standardization:
+        """Mean and deviation of the inputs that the encoding makes of the rows to learn from, which weigh the same."""
+        found = [each.moments(column) for column, each in zip(encoding.columns, self.columns, strict=True)]
+        mean, deviation = (torch.from_numpy(np.concatenate(part)) for part in zip(*found, strict=True))
+        return Standardization.of_moments(mean, deviation)
+
+    def notes(self, encoding: Encoding) -> list[str]:
+        """A sentence for each column that is left out, holds dates, or has cells that are taken as missing."""
+        strays = [summary.strays(column) for column, summary in zip(encoding.columns, self.columns, strict=True)]
+        dates = [_date_note(column) for column in encoding.columns if isinstance(column, Dates)]
+        return [*left_out_notes(encoding), *dates, *_stray_notes(encoding, strays)]
+
+
+def summary_of(
+    table: "pl.DataFrame", learned: np.ndarray, rows: np.ndarray, weight: np.ndarray | None = None
+) -> TableSummary:
+    """Of a table in memory, whose `learned` rows [n] are to be learned from; messages call them `rows` [n]."""
+    places = Places(0, rows)
+    readers = [(column, ColumnReader(column.dtype, exact=True)) for column in table.iter_columns()]
+    return TableSummary(tuple(reader.summary(column, learned, places, weight) for column, reader in readers))
+
+
+def learn(
+    table: Any,
+    weight: np.ndarray,
+    names: Sequence[str],
+    ranks: Ranks = Alone(),  # noqa: B008
+) -> tuple[Encoding, list[str]]:
+    """What the rows with a weight say, those of all ranks together, and warnings; a weight counts as repetitions."""
+    is_array = isinstance(table, np.ndarray)
+    if ranks.is_alone and is_array:
+        found = Encoding(tuple(_numbers(table[:, j], weight, name) for j, name in enumerate(names)))
+        return with_inputs(found), left_out_notes(found)
+    import polars as pl
+
+    frame = pl.DataFrame(table) if is_array else table
+    frame = _alike(frame.rename(dict(zip(frame.columns, names, strict=True))), ranks)
+    learned = weight > 0
+    with ranks.together("learning what the columns are"):
+        mine = summary_of(frame, learned, np.arange(len(frame)), weight[learned])
+    tree = Tree[TableSummary]()
+    tree.add_part(ranks.rank, mine)
+    summary = shared(tree, ranks, TableSummary).root()
+    encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
+    return with_inputs(encoding), [note for note in summary.notes(encoding) if "holds dates" not in note]
+
+
+def _numbers(values: np.ndarray, weight: np.ndarray, name: str) -> Column:
+    known = ~np.isnan(values) & (weight > 0)
+    if not known.any():
+        return Unused(name, "it is empty")
+    gaps = bool(np.isnan(values[weight > 0]).any())
+    return Numbers(name, median_of(values[known], weight[known]), gaps)
+
+
+def _alike(frame: "pl.DataFrame", ranks: Ranks) -> "pl.DataFrame":
+    """With columns of the same type on all ranks: categories or text where they differ, and where there are no rows."""
+    import polars as pl
+
+    if ranks.is_alone:
+        return frame
+    mine = [_sort(dtype) for dtype in frame.dtypes] if frame.height else []
+    sorts = [json.loads(text) for text in ranks.texts(json.dumps(mine), "the types of the columns")]
+    columns = []
+    for j, column in enumerate(frame.iter_columns()):
+        found = {each[j] for each in sorts if each}
+        if len(found) > 1 or not frame.height:
+            column = as_text(column).cast(pl.Categorical if "category" in found else pl.String)
+        columns.append(column)
+    return pl.DataFrame(columns)
+
+
+def _sort(dtype: "pl.DataType") -> str:
+    import polars as pl
+
+    if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null):
+        return "number"
+    return "category" if dtype in (pl.Categorical, pl.Enum) else str(dtype)
+
+
+def with_inputs(encoding: Encoding) -> Encoding:
+    """An encoding of some use; where all columns are left out, an error that says why."""
+    if not encoding.feature_names:
+        reasons = "; ".join(left_out_notes(encoding)) or "there is none beside the target"
+        raise TableError(f"the table must have a column to learn from, got none: {reasons}")
+    return encoding
+
+
+def left_out_notes(encoding: Encoding) -> list[str]:
+    """A sentence for each column that is left out."""
+    return [f"column {quoted(name)} is left out: {why}" for name, why in encoding.left_out.items()]
+
+
+def _date_note(column: Dates) -> str:
+    parts = " and ".join(filter(None, [", ".join(column.parts[:-1]), column.parts[-1]]))
+    parts = parts.replace("days", f"days since {column.first}")
+    return f"column {quoted(column.name)} holds dates, taken as {parts}"
+
+
+def _stray_notes(encoding: Encoding, strays: Sequence[Strays]) -> list[str]:
+    notes = []
+    for column, cells in zip(encoding.columns, strays, strict=True):
+        one, more = f"a cell that is no {column.kind} is", f"{cells.count:,} cells that are no {column.kind}s are"
+        if cells.count:
+            notes.append(
+                f"warning: column {quoted(column.name)}: {one if cells.count == 1 else more} taken as missing, such "
+                f"as {listed(cells.examples)}; --categorical (in Python, the dtype category) takes all as categories"
+            )
+    return notes

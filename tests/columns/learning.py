@@ -1,0 +1,21 @@
+"""What a table in memory says of its columns, as `fracdnn train` asks it."""
+
+import numpy as np
+import polars as pl
+
+from fracdnn.columns.encoding import summary_of, with_inputs
+from fracdnn.columns.frames import with_categories
+
+
+def learned_from(table, *, categorical=(), tested=None):
+    """The encoding of columns in use, and the notes; rows that are `tested` come after those to learn from."""
+    whole = table if tested is None else pl.concat([table, tested])
+    whole = with_categories(whole, categorical)
+    summary = summary_of(whole, np.arange(whole.height) < table.height, np.arange(whole.height) + 1)
+    encoding = with_inputs(summary.encoding(whole.schema, lambda cell: f"row {cell.row}"))
+    return encoding.used(), summary.notes(encoding)
+
+
+def inputs_of(encoding, table):
+    """The inputs of a table whose columns come in any order."""
+    return encoding(table.select(encoding.names), lambda row: f"row {row + 1}")
