@@ -99,6 +99,21 @@ def test_a_func_that_rescales_its_time_before_it_compares(span, place):
     assert len(calls) < 400
 
 
+def test_a_short_dose_on_a_long_span():
+    """Steps after a breakpoint are as short as times there allow, not those at the end; area 1, order 0.95."""
+    width, at, rate = 1e-6, 0.2, 0.1
+
+    def func(t, u):
+        return ((t >= at) & (t < at + width)) / width - rate * u
+
+    u = fdeint(func, 0.0, [0.0, 100.0, 999.0], order=0.95, breakpoints=[at, at + width])
+    exact = [0.00132471988934, 7.29016846890e-06]  # difference of two step responses
+    torch.testing.assert_close(u[1:], torch.tensor(exact, dtype=torch.float64), rtol=5e-5, atol=5e-8)
+    message = "of a pulse so short only the area counts: pass a longer, lower one"
+    with pytest.raises(InvalidArgumentError, match=message):
+        fdeint(func, 0.0, [0.0, 1001.0], order=0.95, breakpoints=[at, at + width])
+
+
 def test_breakpoints_elsewhere_and_times_of_single_precision():
     """Those outside of the span, or at its ends, do nothing; a float32 clock is nudged by its own last digits."""
     seen = []

@@ -250,3 +250,14 @@ def test_large_states_are_many_small_ones(method, n, checkpoint):
     for other in found[1:]:
         for mine, theirs in zip(found[0], other, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [0.499, 0.49999, 0.4999999, 0.499999997, 0.5, 0.50001, 0.3333333, 0.99999999, 0.9999])
+def test_bdf2_by_an_order_next_to_a_fraction(order):
+    """Powers of its starting weights that all but coincide are taken for one."""
+    learned = torch.tensor(order, dtype=torch.float64, requires_grad=True)
+    u = fdeint(lambda t, u: -2 * u, 1.0, [0.0, 1.0], order=learned, n_steps=400, method="bdf2")[-1]
+    (found,) = torch.autograd.grad(u, learned)
+    at = torch.tensor(order, dtype=torch.float64, requires_grad=True)
+    (right,) = torch.autograd.grad(mittag_leffler(torch.tensor(-2.0, dtype=torch.float64), at), at)
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=0)

@@ -61,3 +61,13 @@ def test_robertson_s_reaction_to_the_end():
     u = fdeint(reaction, [1.0, 0.0, 0.0], [0.0, 4e10], order=1.0, atol=atol)[-1]
     right = torch.tensor([5.20834518e-08, 2.08333818e-13, 0.99999994791634], dtype=torch.float64)
     torch.testing.assert_close(u, right, rtol=1e-5, atol=0)
+
+
+def test_an_epidemic_that_begins_small():
+    """By graded product integration, 1,200 and 2,400 steps."""
+
+    def slopes(t, u):
+        return torch.stack([-500 * u[0] * u[1], 500 * u[0] * u[1] - 50 * u[1]])
+
+    u = fdeint(slopes, [1 - 1e-6, 1e-6], [0.0, 1000.0], order=0.8)[-1]
+    torch.testing.assert_close(u, torch.tensor([0.09999000, 1.56098e-05], dtype=torch.float64), rtol=1e-4, atol=0)

@@ -179,6 +179,8 @@ class _StepsTaken:
         while self.ends[-1] < piece.end:
             step = min(step, self._longest)
             stop = account.next_stop(self.ends[-1], piece.end)
+            if search.stops_at_outputs:
+                stop = min(stop, self._outputs[bisect_right(self._outputs, self.ends[-1])])
             rest = stop - self.ends[-1]
             if step > 0.9 * rest:
                 step = rest

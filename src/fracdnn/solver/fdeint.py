@@ -23,7 +23,7 @@ from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
-from fracdnn.solver.problem import OutOfEvaluationsError, Problem, posed_problem
+from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
 from fracdnn.solver.search import Piece
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
@@ -184,7 +184,7 @@ class _Request:
         request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:
             jumps = spacing.breakpoints.detach().to(request.times.device)
-            problem.jumps_at(jumps, float(times[0].detach()), request.rounding)
+            problem.jumps_at(jumps, float(times[0].detach()), torch.finfo(request.clock.dtype).eps)
         return request
 
     @property
@@ -204,11 +204,10 @@ class _Request:
         """From first to last time."""
         return float((self.times[-1] - self.times[0]).detach())
 
-    @property
-    def rounding(self) -> float:
-        """Of the times that func sees."""
-        latest = max(abs(float(self.times[0].detach())), abs(float(self.times[-1].detach())))
-        return 4.0 * torch.finfo(self.clock.dtype).eps * latest
+    def rounding_at(self, elapsed: float) -> float:
+        """Of the times that func sees there."""
+        t0 = float(self.times[0].detach())
+        return TIME_ROUNDING * torch.finfo(self.clock.dtype).eps * max(abs(t0), abs(t0 + elapsed))
 
     @cached_property
     def outputs(self) -> list[float]:
@@ -223,7 +222,7 @@ class _Request:
         for begin, end in pairwise(ends):
             output = self.outputs[bisect_right(self.outputs, begin)]
             # After a breakpoint, points of a panel have to differ from it.
-            shortest = 100.0 * self.rounding if begin else SMALLEST * min(output, end)
+            shortest = 100.0 * self.rounding_at(begin) if begin else SMALLEST * min(output, end)
             found.append(Piece(begin, end, output, shortest))
         return found
 

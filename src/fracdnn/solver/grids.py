@@ -169,7 +169,8 @@ def anchors(spacing: Spacing, times: torch.Tensor) -> torch.Tensor:
         at = int(gaps.argmin())
         raise InvalidArgumentError(
             f"breakpoints must lie {_NARROWEST:g} of the span or more from one another and from its ends, got "
-            f"{float(found[at])} and {float(found[at + 1])}; leave one out"
+            f"{float(found[at])} and {float(found[at + 1])}; of a pulse so short only the area counts: pass a longer, "
+            f"lower one"
         )
     return found
 

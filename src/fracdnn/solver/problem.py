@@ -15,7 +15,7 @@ from fracdnn.solver.states import State, States, as_state, check_state
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative
 from fracdnn.validation import check_numbers, check_order
 
-_ROUNDINGS = 4.0  # of its time, by which func is asked just before a jump
+TIME_ROUNDING = 4.0  # of times, up to which one is that of a jump; by as much func is asked before it
 _ORDER_REMEDY = (
     "; order=1 is an ordinary differential equation: pass a number above 0, and for derivatives above 2 use MultiTerm"
 )
@@ -84,22 +84,23 @@ class Problem:
         found = [self._called(time, state, transformed) for time, state in zip(clock, each, strict=True)]
         return torch.stack(found).reshape(packed.shape)
 
-    def jumps_at(self, times: torch.Tensor, begin: float, rounding: float) -> None:
+    def jumps_at(self, times: torch.Tensor, begin: float, epsilon: float) -> None:
         """Func jumps at these times: there, up to rounding, it is asked for what it is just before.
 
-        At the begin, for what it is just after.
+        At the begin, for what it is just after. Times have this relative precision.
         """
-        self._jumps, self._begin, self._rounding = times.tolist(), begin, rounding
+        self._jumps, self._begin, self._rounding = times.tolist(), begin, TIME_ROUNDING * epsilon
 
     def _beside_jump(self, time: torch.Tensor) -> torch.Tensor:
         jumps, now = self._jumps, float(time.detach())
-        place = bisect_left(jumps, now - self._rounding)
-        if place == len(jumps) or jumps[place] > now + self._rounding:
+        rounding = self._rounding * max(abs(now), abs(self._begin))
+        place = bisect_left(jumps, now - rounding)
+        if place == len(jumps) or jumps[place] > now + rounding:
             return time
-        side = math.inf if jumps[place] <= self._begin + self._rounding else -math.inf
+        side = math.inf if jumps[place] <= self._begin + rounding else -math.inf
         jump = time.detach().new_tensor(jumps[place])
         # By more than one rounding, since func may compute with its time before it compares.
-        away = math.copysign(_ROUNDINGS * torch.finfo(jump.dtype).eps, side) * jump.abs()
+        away = math.copysign(TIME_ROUNDING * torch.finfo(jump.dtype).eps, side) * jump.abs()
         return time + (torch.nextafter(jump + away, torch.full_like(jump, side)) - time).detach()
 
     def slope(self, time: torch.Tensor, state: Any) -> Any:

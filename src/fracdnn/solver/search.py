@@ -78,6 +78,8 @@ class Search(ABC):
     # Whether a node's slope counts on both sides of it, so that a jump takes two nodes.
     slope_at_begin: ClassVar[bool]
     listens: ClassVar[bool]  # for noise in func
+    # Whether steps end at outputs, since between nodes a solution is worse: of a stiff func slopes are not known well.
+    stops_at_outputs = False
 
     def __init__(self, problem: Problem, begin: torch.Tensor, span: float, spacing: Spacing) -> None:
         orders = problem.orders.detach()

@@ -27,7 +27,7 @@ class StepSearch(Search):
 
     def __init__(self, method: Method, begin: torch.Tensor, clock: torch.Tensor, span: float, spacing: Spacing) -> None:
         super().__init__(method.problem, begin, span, spacing)
-        self._method, self._clock = method, clock
+        self._method, self._clock, self.stops_at_outputs = method, clock, method.implicit
         self._last = method.first(clock[0].detach())
         self._before: Node | None = None
         self._end, self._node, self._last_step = 0.0, self._last, 0.0

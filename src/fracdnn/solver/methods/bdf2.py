@@ -20,6 +20,9 @@ from fracdnn.solver.rules import Bdf2Rule, LinearRule, Rule
 
 # Powers of more terms are too much alike for numbers of 16 digits.
 _MOST_POWERS = 8
+_ALIKE = (
+    1e-4  # distance of powers that are taken for one: the weights for both would have no digits in their derivatives
+)
 
 
 class Bdf2(Method):
@@ -98,9 +101,12 @@ def _powers(orders: torch.Tensor) -> torch.Tensor:
     lists, numbers = [], orders.detach().tolist()
     for order in numbers:
         pairs = [(i, j) for i in range(3) for j in range(_MOST_POWERS + 1) if not (i and j and order == 1.0)]
-        distinct = {round(i + j * order, 9): (i, j) for i, j in reversed(pairs)}
-        lists.append([distinct[value] for value in sorted(distinct)])
-    wanted = [sum(i + j * order <= 1.0 + 1e-9 for i, j in each) for each, order in zip(lists, numbers, strict=True)]
+        distinct: list[tuple[int, int]] = []
+        for i, j in pairs:
+            if all(abs(i - k + (j - m) * order) > _ALIKE for k, m in distinct):
+                distinct.append((i, j))
+        lists.append(sorted(distinct, key=lambda pair: pair[0] + pair[1] * order))
+    wanted = [sum(i + j * order <= 1.0 + _ALIKE for i, j in each) for each, order in zip(lists, numbers, strict=True)]
     count = min(max(wanted), _MOST_POWERS)
     whole = torch.tensor([[i for i, _ in each[:count]] for each in lists], dtype=torch.float64, device=orders.device)
     of_order = torch.tensor([[j for _, j in each[:count]] for each in lists], dtype=torch.float64, device=orders.device)
