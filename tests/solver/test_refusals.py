@@ -111,6 +111,14 @@ ARGUMENTS = [
     (lambda: solve(slope=Y0.float(), order=1.5), "slope must have the dtype of y0, torch.float64, got torch.float32"),
     (lambda: solve(slope=math.nan, order=1.5), "slope must be finite, got nan"),
     (lambda: solve(y0=[1.0, math.inf]), "y0 must be finite, got inf"),
+    (
+        lambda: solve(y0=torch.eye(2).to_sparse()),
+        "y0 must be a dense tensor with values, got one of the layout torch.sparse_coo; pass y0.to_dense(), or a tensor",
+    ),
+    (
+        lambda: solve(y0=torch.ones(2, device="meta")),
+        "y0 must be a dense tensor with values, got one on the device 'meta'",
+    ),
     (lambda: solve(y0=[1j, 1.0]), "y0 must be real numbers, got [1j, 1.0]; split them into two components"),
     (lambda: solve(method="rk4"), "method must be one of 'auto', 'collocation', 'adams', 'bdf2'"),
     (

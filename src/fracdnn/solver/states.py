@@ -160,6 +160,12 @@ def check_state(state: Any, name: str) -> State:
                 f"{name} must be a torch tensor, a tuple of tensors, or numbers, got {type(part).__name__}; "
                 f"pass a tensor of floating-point numbers"
             )
+        if part.layout is not torch.strided or part.is_meta:
+            kind = "one on the device 'meta'" if part.is_meta else f"one of the layout {part.layout}"
+            raise InvalidArgumentError(
+                f"{name} must be a dense tensor with values, got {kind}; pass {name}.to_dense(), or a tensor on a CPU or "
+                f"a GPU"
+            )
         if part.is_complex():
             raise InvalidArgumentError(
                 f"{name} must be real, got {part.dtype}; pass torch.view_as_real({name}), and let func compute with "
