@@ -113,7 +113,7 @@ ARGUMENTS = [
     (lambda: solve(y0=[1.0, math.inf]), "y0 must be finite, got inf"),
     (
         lambda: solve(y0=torch.eye(2).to_sparse()),
-        "y0 must be a dense tensor with values, got one of the layout torch.sparse_coo; pass y0.to_dense(), or a tensor",
+        "y0 must be a dense tensor with values, got one of the layout torch.sparse_coo; pass y0.to_dense(), or a",
     ),
     (
         lambda: solve(y0=torch.ones(2, device="meta")),

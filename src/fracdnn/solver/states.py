@@ -163,8 +163,8 @@ def check_state(state: Any, name: str) -> State:
         if part.layout is not torch.strided or part.is_meta:
             kind = "one on the device 'meta'" if part.is_meta else f"one of the layout {part.layout}"
             raise InvalidArgumentError(
-                f"{name} must be a dense tensor with values, got {kind}; pass {name}.to_dense(), or a tensor on a CPU or "
-                f"a GPU"
+                f"{name} must be a dense tensor with values, got {kind}; pass {name}.to_dense(), or a tensor on a CPU "
+                f"or a GPU"
             )
         if part.is_complex():
             raise InvalidArgumentError(
