@@ -101,7 +101,7 @@ class ExactSum(BufferedSum):
             return super().exchange(n, state, scale, dtype)
         self._slots[n].copy_(state)
         row = torch.mm(self._weights.rows[n], self._flat[: n + 1])
-        return row.view(*self._shape), state * scale if state.dtype is dtype else scaled(state, scale, dtype)
+        return row.view(self._shape), state * scale if state.dtype is dtype else scaled(state, scale, dtype)
 
     def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
         """Later states may be missing in the history, where a pass was broken off."""
