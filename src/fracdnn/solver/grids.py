@@ -169,8 +169,8 @@ def anchors(spacing: Spacing, times: torch.Tensor) -> torch.Tensor:
         at = int(gaps.argmin())
         raise InvalidArgumentError(
             f"breakpoints must lie {_NARROWEST:g} of the span or more from one another and from its ends, got "
-            f"{float(found[at])} and {float(found[at + 1])}; of a pulse so short only the area counts: pass a longer, "
-            f"lower one"
+            f"{float(found[at])} and {float(found[at + 1])}; pass one of them if they are meant to be the same; of a "
+            f"pulse so short only the area counts: pass a longer, lower one"
         )
     return found
 

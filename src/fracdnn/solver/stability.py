@@ -119,8 +119,8 @@ class Stability:
             remedies.append(
                 "the implicit method='bdf2' with n_steps=, or no steps at all for those of the solver"
                 if bool((self._problem.orders.detach() > 1.0).any())
-                else "the implicit method='trapezoidal' with the same steps, or 'bdf2' with n_steps=, or no steps at "
-                "all for those of the solver"
+                else "the implicit method='trapezoidal' with the same steps (below order 1 better with "
+                "grid='graded'), or 'bdf2' with n_steps=, or no steps at all for those of the solver"
             )
         count = math.ceil(float(self._grid.elapsed.detach()[-1]) / longest) if longest > 0.0 else _MOST_STEPS + 1
         if count <= _MOST_STEPS:
