@@ -45,7 +45,7 @@ def test_diffusion_on_many_cells():
         return (cells + 1) ** 2 * (padded[2:] - 2 * u + padded[:-2])
 
     with pytest.raises(
-        NotConvergedError, match="method='trapezoidal' with the same steps .*grid='graded'.*'bdf2' with n_steps="
+        NotConvergedError, match=r"method='trapezoidal' with the same steps .*grid='graded'.*'bdf2' with n_steps="
     ):
         fdeint(diffusion, start, [0.0, 1.0], order=0.6, n_steps=100)
     found = fdeint(diffusion, start, [0.0, 1.0], order=0.6, n_steps=100, method="bdf2")[-1]
