@@ -16,6 +16,7 @@ from torch.nn.modules import module as torch_modules
 from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+_COMPILED_AUTOGRAD = "torch._dynamo.compiled_autograd"  # where it is not imported, it is not on
 _SELECTIVE = (torch_checkpoint._CachingTorchDispatchMode, torch_checkpoint._CachedTorchDispatchMode)
 _BATCHED, _FUNCTIONAL_BATCHED = (torch._C._dispatch_key_parse(kind) for kind in ("Batched", "FuncTorchBatched"))
 
@@ -62,21 +63,19 @@ def being_transformed() -> bool:
     return (
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
-        or ("torch._dynamo.compiled_autograd" in sys.modules and backward_will_be_compiled())
+        or getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
         or (torch._C._len_torch_dispatch_stack() > 0 and being_checkpointed_selectively())
     )
 
 
 def backward_will_be_compiled() -> bool:
     """Whether compiled autograd is on, which traces a backward pass with all Python code in it."""
-    compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")  # not there, it is not on: import nothing
-    return compiled_autograd is not None and compiled_autograd.compiled_autograd_enabled
+    return getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
 
 
 def backward_is_compiled() -> bool:
     """Whether compiled autograd runs, or traces, the backward pass under way."""
-    compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
-    return compiled_autograd is not None and compiled_autograd.in_compiled_autograd_region
+    return getattr(sys.modules.get(_COMPILED_AUTOGRAD), "in_compiled_autograd_region", False)
 
 
 def being_checkpointed_selectively() -> bool:

@@ -119,7 +119,7 @@ class CoupledSolver:
         """
         if self._inverse is None or self._jacobians is None or self._jacobians.shape[1] > _MOST_MODES:
             return False
-        if being_transformed():
+        if isinstance(self._jacobians, torch.Tensor) and being_transformed():
             return False
         ends = self._jacobians[[0, -1]]
         ends, orders = (as_numpy(each.cpu()) if isinstance(each, torch.Tensor) else each for each in (ends, orders))

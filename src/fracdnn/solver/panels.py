@@ -79,9 +79,10 @@ class Points:
         """[R, m]: values at the points to those of their polynomial at places [R]."""
         x = 2.0 * places - 1.0
         found = [0.0 * x + 1.0, x]
-        for n in range(2, self.count):
+        count = len(self.places)
+        for n in range(2, count):
             found.append(((2.0 * n - 1.0) * x * found[-1] - (n - 1.0) * found[-2]) / n)
-        return library(x).stack(found[: self.count], axis=-1) @ self.to_legendre
+        return library(x).stack(found[:count], axis=-1) @ self.to_legendre
 
     def later_weights(self, kernel: Kernel, distance: Array) -> Array:
         """[G, R, m]: the same over the whole panel of length 1, seen from distances [R] > 0 after its end."""

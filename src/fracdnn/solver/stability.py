@@ -97,7 +97,9 @@ class Stability:
         problem, first = self._problem, self._number + 1 - _WINDOW + place
         times = self._grid.clock.detach()[first : first + 2].unbind(0)
         # At one time, so that what func does by itself in between does not count.
-        slopes = [self._slope(times[1], state).double() for state in states]
+        devices = [states.device] if states.is_cuda else []
+        with torch.random.fork_rng(devices):  # a func that is random goes on as if nobody had asked
+            slopes = [self._slope(times[1], state).double() for state in states]
         pulls, moves = slopes[1] - slopes[0], (states[1] - states[0]).double()
         pulled = pulls.sign() * moves.sign() < 0
         climbs = climbs & (slopes[1].sign() * states[1].sign() < 0) & (moves.abs() > _STRIDE * states[1].abs())
