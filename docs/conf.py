@@ -49,6 +49,7 @@ nitpick_ignore_regex = [
     ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.Direction)"),
     ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),
     ("py:class", r"fracdnn\.training\.(together\.Ranks|rows\.Rows)"),
+    ("py:class", r"fracdnn\.tracing\.Watch"),
 ]
 
 # Pages without a list of their headings: pictures and the gallery's wide code have its place.

@@ -9,7 +9,8 @@ from fracdnn.datasets import Perfume
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import accuracy
 from reproduction.arms import STEP_SIZES, grid, networks
-from reproduction.paper_training import Split, fit_all
+from reproduction.fast_training import fit_all
+from reproduction.paper_training import Split
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ def work(settings: Digits, perfume: Perfume | None, job: dict[str, Any]) -> dict
         step_size=job["step_size"],
         generator=torch.Generator().manual_seed(job["seed"]),
     ).double()
-    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay=settings.decay, class_map=settings.decay)
+    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay=settings.decay, decay_class_map=settings.decay)
     return {
-        "loss": fit.records[-1].loss,
+        "loss": float(fit.losses[-1]),
         "train": accuracy(network, X, y),
         "validation": accuracy(network, X_rest[::2], y_rest[::2]),
         "test": accuracy(network, X_rest[1::2], y_rest[1::2]),

@@ -10,15 +10,9 @@ from fracdnn.datasets import Perfume
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import accuracy
 from reproduction.arms import networks
-from reproduction.paper_training import (
-    Setting,
-    fit_all,
-    normalized,
-    paper_network,
-    perfume_split,
-    task_of,
-    training_of,
-)
+from reproduction.fast_training import fit_all
+from reproduction.paper_training import Setting, normalized, paper_network, perfume_split
+from reproduction.perfume_training import half_batches, perfume_network, train_perfumes
 from reproduction.table import PERFUMES
 
 
@@ -52,14 +46,13 @@ def work(settings: FlowSettings, perfume: Perfume | None, job: dict[str, Any]) -
     setting = replace(settings.column, order=job["order"], step_size=job["step_size"], n_layers=job["n_layers"])
     X, y = normalized(setting, split[0]), split[2]
     if job["kind"] == "picture":
-        task = task_of(setting, split, job["seed"])
-        training_of(setting).fit(task)
-        network = task.network
+        network, generator = perfume_network(setting, split, job["seed"])
+        train_perfumes(setting, network, split, half_batches(setting, len(X), generator))
     else:
         generator = torch.Generator().manual_seed(job["seed"])
         options = {"n_layers": job["n_layers"], "order": job["order"], "step_size": job["step_size"]}
         network = paper_network(X, y, generator, **options)
-        fit_all(network, X, y, max_iter=settings.max_iter, class_map=settings.class_map)
+        fit_all(network, X, y, max_iter=settings.max_iter, decay_class_map=settings.class_map)
     end = _end(network, X)
     found: dict[str, Any] = {"accuracy": accuracy(network, X, y), "separability": separability(end, y.numpy())}
     if job["kind"] == "picture":

@@ -13,7 +13,8 @@ from fracdnn.datasets import Perfume
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import BFGS
 from fracdnn.training import accuracy, normalize_batch
-from reproduction.paper_training import fit_all, level_set_split, paper_network, perfume_split
+from reproduction.fast_training import fit_all
+from reproduction.paper_training import level_set_split, paper_network, perfume_split
 
 HOLDS = ("τ", "c", "horizon")
 
@@ -134,9 +135,9 @@ def _fixed(
     step = held_step(job["held"], job["order"], job["n_layers"], settings.step_size)
     generator = torch.Generator().manual_seed(job["seed"])
     network = paper_network(X, y, generator, n_layers=job["n_layers"], order=job["order"], step_size=step)
-    fit = fit_all(network, X, y, max_iter=settings.max_iter, class_map=settings.class_map)
+    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay_class_map=settings.class_map)
     return {
-        "loss": fit.records[-1].loss,
+        "loss": float(fit.losses[-1]),
         "train": accuracy(network, X, y),
         "test": accuracy(network, X_test, y_test),
     }

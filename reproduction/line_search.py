@@ -6,6 +6,7 @@ from typing import Any
 from fracdnn.datasets import Perfume
 from reproduction.arms import networks
 from reproduction.paper_training import Setting, level_set_split, perfume_split, task_of, training_of
+from reproduction.perfume_training import half_batches, perfume_network, train_perfumes
 from reproduction.table import LEVEL_SETS, PERFUMES
 
 METHODS = ("bfgs", "textbook-bfgs")
@@ -40,8 +41,11 @@ def work(settings: LineSearch, perfume: Perfume | None, job: dict[str, Any]) -> 
     column = settings.level_sets if job["data"] == "CLS" else settings.perfumes
     setting = replace(column, order=job["order"], step_size=job["step_size"])
     if job["data"] == "CLS":
-        split = level_set_split(settings.n_points, job["seed"])
-    else:
-        split = perfume_split(perfume, by_time=False)
-    history = replace(training_of(setting), optimizer=job["method"]).fit(task_of(setting, split, job["seed"]))
-    return {"iterations": len(history.records), "trials": history.line_search_trials}
+        task = task_of(setting, level_set_split(settings.n_points, job["seed"]), job["seed"])
+        history = replace(training_of(setting), optimizer=job["method"]).fit(task)
+        return {"iterations": len(history.records), "trials": history.line_search_trials}
+    split = perfume_split(perfume, by_time=False)
+    network, generator = perfume_network(setting, split, job["seed"])
+    batches = half_batches(setting, len(split[0]), generator)
+    fit = train_perfumes(setting, network, split, batches, method=job["method"])
+    return {"iterations": len(fit.losses), "trials": int(fit.trials.sum())}

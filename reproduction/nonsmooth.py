@@ -10,7 +10,7 @@ import torch
 from fracdnn.datasets import Perfume
 from fracdnn.nn import FractionalNetwork
 from reproduction.arms import STEP_SIZES, grid, networks
-from reproduction.paper_training import fit_all
+from reproduction.fast_training import fit_all
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 # The function, of how many variables, and how far a point is from where it is not smooth.
@@ -71,7 +71,7 @@ def work(settings: NonSmooth, perfume: Perfume | None, job: dict[str, Any]) -> d
         samples[0][:, 0] = torch.linspace(-1, 1, settings.n_points, dtype=torch.float64)
     X, X_validation, X_test = samples
     y, decay = function(X).unsqueeze(1), settings.decay
-    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay=decay, class_map=decay)
+    fit = fit_all(network, X, y, max_iter=settings.max_iter, decay=decay, decay_class_map=decay)
     gap = 2.0 / (settings.n_points - 1) if n_variables == 1 else 2.0 / math.sqrt(settings.n_points)
 
     def errors(points: torch.Tensor) -> tuple[float, float]:
@@ -84,8 +84,8 @@ def work(settings: NonSmooth, perfume: Perfume | None, job: dict[str, Any]) -> d
         "error": error,
         "away": away,
         "validation": errors(X_validation)[1],
-        "loss": fit.records[-1].loss,
-        "halfway": fit.records[len(fit.records) // 2].loss,
+        "loss": float(fit.losses[-1]),
+        "halfway": float(fit.losses[len(fit.losses) // 2]),
         "status": fit.status,
     }
 

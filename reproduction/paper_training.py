@@ -8,16 +8,7 @@ import torch
 
 from fracdnn.datasets import Perfume, make_level_set
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import (
-    FullBatchTraining,
-    History,
-    MiniBatchTraining,
-    Objective,
-    Regularization,
-    Task,
-    accuracy,
-    normalize_batch,
-)
+from fracdnn.training import MiniBatchTraining, Objective, Regularization, Task, accuracy, normalize_batch
 
 Split = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -82,21 +73,12 @@ def paper_network(X: torch.Tensor, y: torch.Tensor, generator: torch.Generator, 
     return FractionalNetwork(n_features, n_classes, bias="scalar", generator=generator, **options).double()
 
 
-def task_of(setting: Setting, split: Split, seed: int, *, adjoint: str = "exact", residual: bool = True) -> Task:
-    """The network with random weights, the objective, and the training part; mini-batches are drawn from what is next
-    of the same random numbers.
-    """
+def task_of(setting: Setting, split: Split, seed: int) -> Task:
+    """The network with random weights, the objective, and the training part."""
     X_train, _, y_train, _ = split
     generator = torch.Generator().manual_seed(seed)
     network = paper_network(
-        X_train,
-        y_train,
-        generator,
-        n_layers=setting.n_layers,
-        order=setting.order,
-        step_size=setting.step_size,
-        adjoint=adjoint,
-        residual=residual,
+        X_train, y_train, generator, n_layers=setting.n_layers, order=setting.order, step_size=setting.step_size
     )
     regularization = Regularization(setting.class_map, setting.operator, setting.bias, laplacian=setting.laplacian)
     return Task(network, Objective(regularization=regularization), X_train, y_train, None, generator)
@@ -106,33 +88,6 @@ def training_of(setting: Setting) -> MiniBatchTraining:
     return MiniBatchTraining(
         setting.n_batches, setting.iterations, normalization=setting.normalization, by_class=setting.by_class
     )
-
-
-def trained_with_batch(setting: Setting, task: Task) -> tuple[History, float]:
-    """What happened, and the share of right answers on the last mini-batch, after its iterations."""
-    state = task.generator.get_state()
-    history = training_of(setting).fit(task)
-    again = torch.Generator().set_state(state)
-    *_, order = (torch.randperm(task.n, generator=again) for _ in range(setting.n_batches))
-    rows = order[: task.n // 2]
-    return history, accuracy(task.network, normalized(setting, task.x[rows]), task.target[rows])
-
-
-def fit_all(
-    network: FractionalNetwork,
-    X: torch.Tensor,
-    y: torch.Tensor,
-    *,
-    max_iter: int,
-    method: str = "bfgs",
-    class_map: float = 0.0,
-    decay: float = 0.0,
-    tolerance: float = 1e-6,
-) -> History:
-    """One optimiser on all samples; labels of classes, or values [n, n_outputs]."""
-    loss = "squared_error" if y.is_floating_point() else "cross_entropy"
-    objective = Objective(loss, regularization=Regularization(class_map, decay=decay))
-    return FullBatchTraining(method, max_iter, tolerance=tolerance).fit(Task(network, objective, X, y))
 
 
 def trained(setting: Setting, split: Split, seed: int) -> tuple[FractionalNetwork, Outcome]:

@@ -9,15 +9,8 @@ from fracdnn.datasets import Perfume
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import accuracy
 from reproduction.arms import STEP_SIZES, grid, networks
-from reproduction.paper_training import (
-    Setting,
-    level_set_split,
-    normalized,
-    perfume_split,
-    task_of,
-    trained,
-    trained_with_batch,
-)
+from reproduction.paper_training import Setting, level_set_split, normalized, perfume_split, trained
+from reproduction.perfume_training import half_batches, perfume_network, train_perfumes
 
 LEVEL_SETS = Setting("CLS", 1.0, n_layers=5, n_batches=6, iterations=30, class_map=1e-1, operator=1e2, bias=1e-2)
 PERFUMES = Setting("PD", 1.0, n_layers=35, n_batches=567, iterations=15, class_map=1e-8, operator=0.0, bias=0.0)
@@ -79,15 +72,14 @@ def work(settings: TableSettings, perfume: Perfume | None, job: dict[str, Any]) 
         network, outcome = trained(setting, split, job["seed"])
         return {"train": outcome.train, "trials": outcome.line_search_trials, **_halves(setting, network, split)}
     split = perfume_split(perfume, by_time=job["data"] == PD_TIME)
-    task = task_of(setting, split, job["seed"])
-    network = task.network
+    network, generator = perfume_network(setting, split, job["seed"])
     with torch.no_grad():
         network.W.mul_(1 + job["rounding"] * 1e-15)
-    history, on_batch = trained_with_batch(setting, task)
+    fit = train_perfumes(setting, network, split, half_batches(setting, len(split[0]), generator))
     return {
         "train": accuracy(network, normalized(setting, split[0]), split[2]),
-        "batch": on_batch,
-        "trials": history.line_search_trials,
+        "batch": fit.batch_accuracy,
+        "trials": int(fit.trials.sum()),
         **_halves(setting, network, split),
     }
 

@@ -7,7 +7,8 @@ import torch
 
 from fracdnn.datasets import Perfume
 from fracdnn.training import accuracy
-from reproduction.paper_training import Setting, normalized, perfume_split, task_of, trained_with_batch
+from reproduction.paper_training import Setting, normalized, perfume_split
+from reproduction.perfume_training import half_batches, perfume_network, train_perfumes
 from reproduction.table import PERFUMES
 
 # The gradient of each reading: at order 1 the adjoint of a residual network, below it the printed one.
@@ -55,19 +56,19 @@ def work(settings: AsPrinted, perfume: Perfume | None, job: dict[str, Any]) -> d
     split = perfume_split(perfume, by_time=False)
     adjoint = GRADIENTS[job["gradient"]][job["order"] < 1]
     residual = job["network"] != "plain"
-    task = task_of(setting, split, job["seed"], adjoint=adjoint, residual=residual)
-    history, on_batch = trained_with_batch(setting, task)
-    network, (X, _, y, _) = task.network, split
+    network, generator = perfume_network(setting, split, job["seed"], adjoint=adjoint, residual=residual)
+    fit = train_perfumes(setting, network, split, half_batches(setting, len(split[0]), generator))
+    X, _, y, _ = split
     network.adjoint = "exact"  # nothing but outputs is asked for from here on
 
     def right(rows: torch.Tensor) -> float:
         return round(100 * accuracy(network, normalized(setting, X[rows]), y[rows]), 2)
 
     return {
-        "batch": round(100 * on_batch, 2),
+        "batch": round(100 * fit.batch_accuracy, 2),
         "all": right(torch.ones_like(y, dtype=torch.bool)),
         "without_one": [right(y != label) for label in range(int(y.max()) + 1)],
-        "iterations": len(history.records),
-        "trials": history.line_search_trials,
-        "status": history.status,
+        "iterations": len(fit.losses),
+        "trials": int(fit.trials.sum()),
+        "status": fit.status,
     }

@@ -3,8 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from fracdnn.datasets import Perfume
-from reproduction.paper_training import Setting, level_set_split, perfume_split, trained
+from fracdnn.training import accuracy
+from reproduction.paper_training import Setting, level_set_split, normalized, perfume_split, trained
+from reproduction.perfume_training import half_batches, perfume_network, train_perfumes
 from reproduction.table import LEVEL_SETS, PERFUMES
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -43,5 +47,22 @@ def work(settings: TableChoices, perfume: Perfume | None, job: dict[str, Any]) -
     if job["data"] == "CLS":
         _, outcome = trained(setting, level_set_split(settings.n_points, job["seed"]), job["seed"])
         return {"accuracy": round(100 * outcome.test, 2)}
-    _, outcome = trained(setting, perfume_split(perfume, by_time=False), job["seed"])
-    return {"accuracy": round(100 * outcome.train, 2)}
+    split = perfume_split(perfume, by_time=False)
+    network, generator = perfume_network(setting, split, job["seed"])
+    draw = halves_of_classes if setting.by_class else _halves
+    train_perfumes(setting, network, split, draw(setting, split[2], generator))
+    return {"accuracy": round(100 * accuracy(network, normalized(setting, split[0]), split[2]), 2)}
+
+
+def _halves(setting: Setting, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return half_batches(setting, len(labels), generator)
+
+
+def halves_of_classes(setting: Setting, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """m1 random halves, of each class alike: those that `MiniBatchTraining(by_class=True)` draws."""
+    found = []
+    for _ in range(setting.n_batches):
+        order = torch.randperm(len(labels), generator=generator)
+        parts = [order[labels[order] == label] for label in labels.unique()]
+        found.append(torch.cat([part[: round(len(part) / 2)] for part in parts]))
+    return torch.stack(found)

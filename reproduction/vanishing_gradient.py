@@ -12,7 +12,8 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Task, normalize_batch
 from fracdnn.training.history import layer_gradient_norms
 from reproduction.arms import networks
-from reproduction.paper_training import fit_all, paper_network, perfume_split
+from reproduction.fast_training import fit_all
+from reproduction.paper_training import paper_network, perfume_split
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,15 @@ def _trained(
     )
     before = norms_of(network, X, y)
     loss = float(Task(network, Objective(), X, y).loss().detach())
-    fit = fit_all(network, X, y, max_iter=settings.iterations, method="steepest", tolerance=0.0)
-    norms = [before, *fit.column("layer_gradients")]
+    fit = fit_all(network, X, y, max_iter=settings.iterations, method="steepest", tolerance=0.0, with_norms=True)
+    norms = [before, *fit.norms.tolist()]
     return {
         "first": [rounded(norm[0]) for norm in norms],
         "last": [rounded(norm[-1]) for norm in norms],
         "profile_start": profile(norms[0]),
         "profile_end": profile(norms[-1]),
-        "loss": rounded(fit.records[-1].loss if fit.records else loss),
-        "steps": len(fit.records),
+        "loss": rounded(float(fit.losses[-1])) if len(fit.losses) else rounded(loss),
+        "steps": len(fit.losses),
     }
 
 

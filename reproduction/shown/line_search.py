@@ -65,7 +65,7 @@ def _figure(numbers: Numbers) -> Any:
 PART = Part(
     name="line-search",
     title="Trials of the line search, two BFGS",
-    minutes=5,
+    minutes=2,
     full=LineSearch(),
     quick=LineSearch(level_sets=LEVEL_SETS.short(2), perfumes=PERFUMES.short(3), n_points=200, seeds=(0, 1)),
     jobs=jobs,

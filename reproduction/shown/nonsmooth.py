@@ -84,7 +84,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="nonsmooth",
     title="Non-smooth functions",
-    minutes=8,
+    minutes=4,
     full=NonSmooth(),
     quick=NonSmooth(targets=("|x|", "max(x, y)"), orders=(0.5,), n_points=50, n_test=200, max_iter=20, seeds=(0, 1)),
     jobs=jobs,

@@ -102,7 +102,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="table",
     title="Accuracy on level sets and perfumes (Table 2), exact gradient",
-    minutes=15,
+    minutes=6,
     full=TableSettings(),
     quick=TableSettings(
         columns=(

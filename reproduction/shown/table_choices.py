@@ -42,7 +42,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="table-choices",
     title="Table 2 where the paper leaves something open",
-    minutes=9,
+    minutes=4,
     full=TableChoices(),
     quick=TableChoices(level_sets=LEVEL_SETS.short(2), perfumes=PERFUMES.short(3), n_points=500, seeds=(0,)),
     jobs=jobs,

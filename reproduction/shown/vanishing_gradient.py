@@ -125,7 +125,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="vanishing-gradient",
     title="Gradient norms over the layers",
-    minutes=10,
+    minutes=3,
     full=VanishingGradient(),
     quick=VanishingGradient(iterations=5, seeds=(0, 1), depths=(10, 30), widths=(2, 16), start_seeds=(0,)),
     jobs=jobs,

@@ -10,6 +10,7 @@ import torch
 
 import fracdnn
 from fracdnn.nn import FractionalNetwork
+from fracdnn.training import MiniBatchTraining, Objective, Task
 from records.keeping import read_file
 from reproduction.__main__ import main
 from reproduction.claims import claims_table, corrected, verdict
@@ -25,6 +26,7 @@ from reproduction.running import PartRuns, read_numbers
 from reproduction.shown.vanishing_gradient import imbalance
 from reproduction.statistics import Difference, difference, ratio
 from reproduction.table import TableSettings
+from reproduction.table_choices import halves_of_classes
 from reproduction.vanishing_gradient import asymptotic_resolvent, profile, resolvent
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 
@@ -124,6 +126,18 @@ def test_settings_are_those_of_the_paper():
     assert DepthIndependence().depths == (5, 10, 20, 40, 80)
     assert PARTS["vanishing-gradient"].full.n_layers == 70
     assert PARTS["table-as-printed"].full.column == perfumes
+
+
+def test_mini_batches_by_class_are_those_of_the_training():
+    """Fifteen samples of three classes: seeds, order and shares as `MiniBatchTraining` has them."""
+    labels = torch.tensor([0] * 6 + [1] * 5 + [2] * 4)
+    setting = replace(PARTS["table"].full.columns[2], n_batches=4)
+    found = halves_of_classes(setting, labels, torch.Generator().manual_seed(3))
+    network = FractionalNetwork(2, 3, n_layers=2, order=0.9)
+    task = Task(network, Objective(), torch.zeros(15, 2), labels, None, torch.Generator().manual_seed(3))
+    drawn = [MiniBatchTraining(by_class=True)._drawn(task) for _ in range(4)]
+    assert torch.equal(found, torch.stack(drawn))
+    assert all((labels[rows] == label).sum() == n for rows in found for label, n in enumerate((3, 2, 2)))
 
 
 def test_a_claim_is_judged_arm_by_arm():
