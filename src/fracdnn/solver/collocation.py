@@ -167,7 +167,7 @@ class Collocation:
         places = (times - panel.begin) / panel.length
         weights = self._own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
         integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
-        at_places, at_begin = self.points.values_at(places), self.points.values_at(0.0 * places)
+        at_places, at_begin = self.points.values_at(places), self.points.values_at(0.0 * places[:1])
         missed = memory.state[:, None] - cast(at_begin, panel.states) @ panel.states
         fading = (1.0 - places[:, None] / self.points.places).prod(-1)[:, None]  # 1 at the begin, 0 at the points
         through_states = cast(at_places, panel.states) @ panel.states + cast(fading, missed) * missed

@@ -47,7 +47,7 @@ class Stability:
         self._window = problem.value.detach().unsqueeze(0)  # the last states that were seen
         self._number = 0  # of the last of them
         self._largest = torch.zeros_like(problem.value.detach())  # sizes before the window
-        self._early: torch.Tensor | None = None  # those of the first window
+        self._early = self._largest  # those of the first window
 
     def see(self, begin: int, states: Sequence[torch.Tensor]) -> None:
         """The states at nodes begin + 1, begin + 2, …; better many at once, since values are looked at."""
@@ -57,7 +57,7 @@ class Stability:
         finite = int(fresh.flatten(1).isfinite().all(1).cumprod(0).sum())
         known = torch.cat([self._window, fresh[:finite]])
         self._number += finite
-        if self._early is None and len(known) >= _WINDOW:
+        if len(self._window) < _WINDOW:  # then all nodes are known
             self._early = known[:_WINDOW].abs().amax(0)
         older, self._window = known[:-_WINDOW], known[-_WINDOW:]
         if len(older):
@@ -68,8 +68,7 @@ class Stability:
     def _check(self, states: torch.Tensor) -> None:
         moves, sizes = states.diff(dim=0), states.abs()
         signs, lengths = moves.sign(), moves.abs()
-        early = sizes.amax(0) if self._early is None else self._early
-        is_largest = (sizes.amax(0) >= self._largest) & (sizes.amax(0) > _GROWN * early)
+        is_largest = (sizes.amax(0) >= self._largest) & (sizes.amax(0) > _GROWN * self._early)
         # Swings that grow by themselves, or that are still there where the solution is larger than ever before.
         swings = (signs[1:] * signs[:-1] < 0).all(0) & (lengths[-1] >= torch.where(is_largest, 1.0, _KEPT) * lengths[0])
         swings &= lengths[-1] > _PART * sizes.amax(0)
