@@ -56,14 +56,20 @@ def test_integrable_singularities_keep_the_tolerance(power, order, rtol):
 @pytest.mark.parametrize(
     ("power", "message"),
     [
-        (0.9, r"func grows there like t\^-0.9: pass larger rtol and atol, or solve for what is left of u without"),
-        (1.0, "func grows there like 1/t or faster, so that no solution exists: check func, or start later"),
-        (1.5, "func grows there like 1/t or faster, so that no solution exists: check func, or start later"),
+        (0.9, r"func grows at the start like t\^-0.9: pass larger rtol and atol, or solve for what is left of u without"),
+        (1.0, "func grows at the start like 1/t or faster, so that no solution exists: check func, or start later"),
+        (1.5, "func grows at the start like 1/t or faster, so that no solution exists: check func, or start later"),
     ],
 )
 def test_singularities_that_are_too_strong_are_refused(power, message):
     with pytest.raises(NotConvergedError, match=message):
         fdeint(lambda t, u: t**-power + 0 * u, 0.0, [0.0, 1.0], order=1.0)
+
+
+def test_steps_that_cannot_be_shorter_do_not_confirm_each_other():
+    """The part of the integral before the shortest step is 5 %: two goals gave the same steps, taken for agreement."""
+    with pytest.raises(NotConvergedError, match=r"t = 17 .* func grows at the start like t\^-0.91: pass larger rtol"):
+        fdeint(lambda t, u: t**-0.91 + 0 * u, 0.0, [0.0, 17.0], order=0.48)
 
 
 @pytest.mark.parametrize("options", [{}, {"method": "collocation", "n_steps": 4}, {"n_steps": 4}])

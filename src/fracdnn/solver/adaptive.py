@@ -26,6 +26,7 @@ _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long becau
 # Tolerances that may be left of errors at the next output, by estimate, how much more may do, and how often to try.
 _MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
 _ANOTHER = 3.0  # times a goal that could be kept: another one, to compare with
+_ALIKE = 0.7  # of estimates, from which steps with two goals are not told apart
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
 # error is what limits the steps.
 _PATIENCE, _HEARD_PATIENCE, _LIMITED = 50, 10, 0.05
@@ -88,8 +89,8 @@ class _Account:
         search.goal = None
         self.is_settled = False
         self._tries, self._limit, self._each = 0, _MOST_SPENT, math.inf
-        # The state at the output, by the steps made before, and whether those made last were held against it.
-        self._before: torch.Tensor | None = None
+        # State and estimate at the output, by the steps made before, and whether those made last were held against it.
+        self._before: tuple[torch.Tensor, float] | None = None
         self._is_compared = False
 
     def next_stop(self, now: float, end: float) -> float:
@@ -101,7 +102,7 @@ class _Account:
         if self.is_settled or end < self._output:
             return False
         spent = self._search.spent()
-        if spent <= self._limit or self._agrees(end):
+        if spent <= self._limit or self._agrees(end, spent):
             self.is_settled = True
             return False
         if self._limit > _MOST_SPENT and not self._is_compared:
@@ -109,26 +110,26 @@ class _Account:
             return True
         if self._tries == _TRIES or self._limit > _MOST_SPENT:
             self.is_settled = True
+            remedy = self._search.about_start() or "pass larger rtol and atol, or an earlier time in t as well"
             raise NotConvergedError(
                 f"what is left of errors at the output t = {float(self._search.begin) + self._output:.6g} must be "
-                f"within the tolerances, got {spent:.2g} of them by estimate; pass larger rtol and atol, or an earlier "
-                f"time in t as well"
+                f"within the tolerances, got {spent:.2g} of them by estimate; {remedy}"
             )
         self._tries += 1
         self._each = min(self._limit / (n_nodes - self.n_nodes), 0.3 * self._limit / spent * self._each)
         self._search.goal = self._each * self._search.tolerance_now()
         return True
 
-    def _agrees(self, end: float) -> bool:
-        """Whether steps with another goal have led to the same state: then the estimate is too large."""
+    def _agrees(self, end: float, spent: float) -> bool:
+        """Whether steps of another quality have led to the same state: then the estimate is too large."""
         if end != self._output or not self._tries:
             return False
-        before, self._before = self._before, self._search.state
+        before, self._before = self._before, (self._search.state, spent)
         self._is_compared = before is not None
-        if before is None:
-            return False
-        allowed = torch.as_tensor(self._search.tolerance_now()).to(before)
-        return bool(((self._before - before).abs() <= allowed).all())
+        if before is None or _ALIKE * max(spent, before[1]) < min(spent, before[1]):
+            return False  # the same steps prove nothing
+        allowed = torch.as_tensor(self._search.tolerance_now()).to(before[0])
+        return bool(((self._before[0] - before[0]).abs() <= allowed).all())
 
     def relax(self) -> bool:
         """Whether the goal was less than can be kept: then ten times as much may do."""

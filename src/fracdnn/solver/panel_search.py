@@ -254,12 +254,15 @@ class PanelSearch(Search):
         return restore
 
     def why_so_short(self) -> str:
-        if self._steepness <= _STEEP or (self._memory.slopes is not None and not self._restarted):
+        return self.about_start() if self._memory.slopes is None or self._restarted else ""
+
+    def about_start(self) -> str:
+        if self._steepness <= _STEEP:
             return ""
         if self._steepness >= STEEPEST:
-            return "func grows there like 1/t or faster, so that no solution exists: check func, or start later"
+            return "func grows at the start like 1/t or faster, so that no solution exists: check func, or start later"
         return (
-            f"func grows there like t^-{self._steepness:.2g}: pass larger rtol and atol, or solve for what is left of "
+            f"func grows at the start like t^-{self._steepness:.2g}: pass larger rtol and atol, or solve for what is left of "
             f"u without its singular part, a constant times t^(order - {self._steepness:.2g})"
         )
 

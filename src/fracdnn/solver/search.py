@@ -145,6 +145,10 @@ class Search(ABC):
         """The reason and the remedy where no step is short enough; empty where they are not known."""
         return ""
 
+    def about_start(self) -> str:
+        """What makes the last start or breakpoint hard, and the remedy; empty where nothing is known to."""
+        return ""
+
     def heard_noise(self, longer: float) -> bool:
         """Whether func's own noise, rather than its shape, is what limits the steps of late; then it is noted.
 

@@ -85,6 +85,9 @@ CASES = {
     ),
     "a steep start": Case("steep start", order=1.0, mode="no_grad", given={"small": 1e-12, "size": 1.0}),
     "an integrable singularity": Case("power", order=1.0, given={"p": 0.5, "size": 1.0, "first": 0.0}),
+    "a singularity beyond the shortest step": Case(
+        "power", order=0.477, span=16.8, rtol=1.12e-5, given={"p": 0.91, "size": 0.191, "first": 0.0}
+    ),
     "1/t": Case("power", order=1.0, given={"p": 1.0, "size": 1.0, "first": 0.0}),
     "t^-1.5": Case("power", order=0.7, given={"p": 1.5, "size": 1.0, "first": 0.0}, mode="no_grad"),
     "late times in float32": Case(
