@@ -10,7 +10,7 @@ import torch
 from fracdnn.columns.summaries import Moments
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.model import TableModel
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 _WHAT = "the scores"
 
@@ -47,13 +47,13 @@ class ClassScores:
             self.counts += confusion_matrix(y[is_known], predicted[is_known], labels=self._classes)
         return self
 
-    def add_up(self, ranks: Ranks) -> None:
+    def add_up(self) -> None:
         """Make these the scores of the rows of all ranks."""
         summed = math.nan if self._summed is None else self._summed
-        sums = ranks.sum(torch.tensor([self.rows, summed], dtype=torch.float64), _WHAT)
+        sums = together.total(torch.tensor([self.rows, summed], dtype=torch.float64), _WHAT)
         self.rows, self._summed = int(sums[0]), None if sums[1].isnan() else float(sums[1])
-        self.counts = ranks.sum(torch.from_numpy(self.counts), _WHAT).numpy()
-        self._reliability = self._reliability.over(ranks, _WHAT)
+        self.counts = together.total(torch.from_numpy(self.counts), _WHAT).numpy()
+        self._reliability = self._reliability.over(_WHAT)
 
     def found(self) -> dict[str, float | None]:
         found: dict[str, float | None] = {"accuracy": int(self.counts.trace()) / self.rows}
@@ -94,12 +94,13 @@ class ValueScores:
         self._values = self._values.merged(Moments.of(y[:, None]))
         return self
 
-    def add_up(self, ranks: Ranks) -> None:
+    def add_up(self) -> None:
         """Make these the scores of the rows of all ranks."""
-        sums = ranks.sum(torch.tensor([self.rows, self._squares, self._sizes], dtype=torch.float64), _WHAT).tolist()
+        here = torch.tensor([self.rows, self._squares, self._sizes], dtype=torch.float64)
+        sums = together.total(here, _WHAT).tolist()
         self.rows, self._squares, self._sizes = int(sums[0]), *sums[1:]
         here = torch.from_numpy(np.stack([self._values.count, self._values.mean, self._values.deviation]))
-        parts = [Moments(*ranks.from_rank(rank, here, _WHAT).numpy()) for rank in range(ranks.count)]
+        parts = [Moments(*each.numpy()) for each in together.from_each(here, _WHAT)]
         self._values = reduce(Moments.merged, parts)
 
     def found(self) -> dict[str, float | None]:

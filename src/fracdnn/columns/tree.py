@@ -12,7 +12,7 @@ import torch
 
 from fracdnn.columns.summaries import as_document, from_document
 from fracdnn.container import document_bytes, read_document
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 
 class Mergeable(Protocol):
@@ -60,22 +60,22 @@ class Tree(Generic[Summary]):
         return last
 
 
-def shared(tree: Tree[Summary], ranks: Ranks, kind: type[Summary]) -> Tree[Summary]:
-    """The tree of all ranks, on each of them, where every rank has that of its range of parts, in the order of ranks.
+def shared(tree: Tree[Summary], kind: type[Summary]) -> Tree[Summary]:
+    """The tree of all processes, on each of them, where every one has that of its range of parts, in their order.
 
     One node at a time is sent, and merged at once.
     """
-    if ranks.is_alone:
+    if together.is_alone():
         return tree
     what = "the summary of the table"
     whole: Tree[Summary] = Tree()
-    for rank, n_nodes in enumerate(ranks.each(len(tree.nodes), what)):
+    for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
         for place in range(n_nodes):
-            if rank == ranks.rank:
-                ranks.from_rank(rank, _packed(tree.nodes[place]), what)
+            if rank == together.rank():
+                together.from_rank(rank, _packed(tree.nodes[place]), what)
                 whole.add(tree.nodes[place])
             else:
-                found = ranks.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
+                found = together.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
                 whole.add(_unpacked(found, rank, kind))
     return whole
 
