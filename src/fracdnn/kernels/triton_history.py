@@ -78,21 +78,9 @@ def _activated_in_place(place, bias, at, inside, kind: tl.constexpr, ACTIVATION:
 
 @triton.jit
 def _store_row(
-    out,
-    scaled,
-    row,
-    newest,
-    change,
-    bias,
-    factor,
-    scale,
-    at,
-    inside,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
+    out, scaled, row, newest, change, bias, factor, scale, at, inside,
+    CHANGE: tl.constexpr, SCALED: tl.constexpr, ACTIVATION: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     """What every row ends with: the layer's step, and the newest state times a number."""
     kind = row.dtype
     if CHANGE:
@@ -192,30 +180,11 @@ def _of_four(total, x0, x1, x2, x3, weights):
     do_not_specialize_on_alignment=["factor", "scale"],
 )
 def finish(
-    out,
-    scaled,
-    base,
-    states,
-    latest,
-    change,
-    bias,
-    weights,
-    factor,
-    scale,
-    size,
-    base_row,
-    has_base,
-    begin,
-    weight,
-    weight_step,
-    count,
-    LATEST: tl.constexpr,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    out, scaled, base, states, latest, change, bias, weights, factor, scale,
+    size, base_row, has_base, begin, weight, weight_step, count,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Row = base + Σ_{k < count} weights[weight + k weight_step] state_{begin + k}, of at most eight states."""
     kind = weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
@@ -233,26 +202,11 @@ def finish(
 
 @triton.jit(do_not_specialize=["has_base", "rows"], do_not_specialize_on_alignment=["factor", "scale"])
 def start_half(
-    out,
-    scaled,
-    base,
-    states,
-    latest,
-    change,
-    bias,
-    weights,
-    factor,
-    scale,
-    size,
-    has_base,
-    rows,
-    LATEST: tl.constexpr,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    out, scaled, base, states, latest, change, bias, weights, factor, scale,
+    size, has_base, rows,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Rows 4 … 7 of a block with their bases and states 0 … 3; weights [8, 8] has a line for each row."""
     kind = weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
@@ -279,34 +233,12 @@ def start_half(
     do_not_specialize_on_alignment=["factor", "scale"],
 )
 def start_block(
-    out,
-    scaled,
-    base,
-    states,
-    latest,
-    change,
-    bias,
-    first,
-    far,
-    near_weights,
-    far_weights,
-    oldest,
-    factor,
-    scale,
-    size,
-    n_far,
-    has_far,
-    has_first,
-    oldest_row,
-    rows,
+    out, scaled, base, states, latest, change, bias, first, far, near_weights, far_weights, oldest, factor, scale,
+    size, n_far, has_far, has_first, oldest_row, rows,
     TRANSPOSED: tl.constexpr,
-    LATEST: tl.constexpr,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Rows of a new block from the eight states before it, the far states and the first state.
 
     `far_weights` [n_far, 17]: of each far state its weights in the rows, what it takes in of the eight states, what is

@@ -188,12 +188,14 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 
     def reset(self) -> None:
         """Forget the curvature learned so far, for another objective."""
-        self._direction.reset()
+        self._direction.state = {}
         self._length = None
 
     def state_dict(self) -> dict[str, Any]:
         """Direction and last length: enough to go on as if nothing had happened."""
-        return {"direction": self._direction.state(), "length": self._length}
+        learned = self._direction.state.items()
+        tensors = {name: torch.stack(value) if isinstance(value, list) else value for name, value in learned}
+        return {"direction": tensors, "length": self._length}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` gave, of as many parameters of the same dtype; else nothing changes."""
@@ -207,7 +209,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 f"state_dict must be one of {type(self).__name__} for {like.numel()} parameters in {like.dtype}, "
                 f"got tensors of shapes {shapes} in {[*dtypes]}; load one of the same network"
             )
-        self._direction.load({name: value.to(like.device) for name, value in direction.items()})
+        self._direction.state = {name: value.to(like.device) for name, value in direction.items()}
         self._length = length
 
     def _iterate(
@@ -216,11 +218,11 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         """One iteration; a search that fails is tried again along steepest descent, once."""
         self._last_trials = 0
         for _ in range(2):
-            fresh = self._direction.is_fresh()
+            fresh = not self._direction.state
             direction = self._direction.direction(start.gradient)
             slope = float(start.gradient @ direction)
             if not fresh and not slope < 0.0:
-                self._direction.reset()
+                self._direction.state = {}
                 continue
             trials: list[_Point] = []
 
@@ -240,7 +242,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 return trials[-1]
             if fresh:
                 return None
-            self._direction.reset()
+            self._direction.state = {}
         return None
 
     def _learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
