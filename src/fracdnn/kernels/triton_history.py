@@ -8,9 +8,10 @@ once for all that is made of it, and also does what the chain of layers would do
 `start_half`  the first row of the second half of a block, and the first half brought into the bases of the others
 `start_block` the first row of a block, the bases of its other rows, and the far states brought up to date
 
-States lie one after the other in blocks of `ROWS`. Sums are in the numbers that the weights have, float32 or float64,
-whatever numbers the states have. All sizes that change from row to row are arguments, not constants, so that a kernel
-is compiled once for a kind of state. Factors are read from the device, where they may be learned.
+States lie one after the other in blocks of 8 rows, for which a thread has registers. Sums are in the numbers that the
+weights have, float32 or float64, whatever numbers the states have. All sizes that change from row to row are arguments,
+not constants, so that a kernel is compiled once for a kind of state. Factors are read from the device, where they may
+be learned.
 
 What all write: `out` the row, with CHANGE plus factor · change; with LATEST, the newest state is read from `latest`
 and stored where it belongs; with SCALED, `scaled` is scale times the newest state, which is the row's own where there
@@ -29,8 +30,6 @@ import triton.language as tl
 
 from fracdnn.kernels.triton_activations import activated, through_slope
 
-# Rows of a block: what a thread has registers for.
-ROWS = 8
 # Numbers of a state for a program of four warps: sixteen bytes of float32 a thread, the widest load there is.
 TILE = 512
 WARPS = 4
