@@ -62,31 +62,28 @@ class PrintedLayers(Layers):
     @np.errstate(all="ignore")  # a line search may go too far
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         xp, (y, K, b, H) = _arrays(y0, self._K, self._b, self._memory(y0))
-        states, slopes = xp.stack([y] * (len(K) + 1)), xp.stack([y] * len(K))
-        rows = states.reshape(len(states), -1)
+        states, slopes = _history(y, len(K) + 1), []
         for j in range(len(K)):
             value = xp.tanh(states[j] @ K[j].T + b[j])
-            states[j + 1] = self._c * value + (H[j, : j + 1] @ rows[: j + 1]).reshape(y.shape)
-            slopes[j] = 1.0 - value * value
-        self._states, self._slopes = torch.as_tensor(states), torch.as_tensor(slopes)
+            states.append(self._c * value + states.weighted(H[j, : j + 1]))
+            slopes.append(1.0 - value * value)
+        self._states, self._slopes = states.as_tensor(), torch.as_tensor(xp.stack(slopes))
         return self._states[-1]
 
     @np.errstate(all="ignore")
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
         constants = self._K, self._b, self._printed_memory(cotangent), self._states, self._slopes
         xp, (q, K, b, H, Y, slopes) = _arrays(cotangent, *constants)
-        P, grad_K, grad_b = xp.stack([-q] * (len(K) + 1)), xp.empty_like(K), xp.empty_like(b)  # P_N, P_{N−1}, …
-        rows = P.reshape(len(P), -1)
+        P, grad_K, grad_b = _history(-q, len(K) + 1), [], []  # from the last layer to the first: P_N, P_{N−1}, …
         for n, j in enumerate(reversed(range(len(K)))):
             weighted = P[n] * slopes[j]
-            grad_K[j] = -weighted.T @ Y[j]
-            grad_b[j] = -(weighted.sum() if self._is_scalar else weighted.sum(0))
+            grad_K.append(-weighted.T @ Y[j])
+            grad_b.append(-(weighted.sum() if self._is_scalar else weighted.sum(0)))
             slope = 1.0 - xp.tanh(Y[j + 1] @ K[j].T + b[j]) ** 2
-            P[n + 1] = self._c * (P[n] * slope) @ K[j] + (H[n, : n + 1] @ rows[: n + 1]).reshape(q.shape)
-        K_found, b_found = torch.as_tensor(grad_K), torch.as_tensor(grad_b)
+            P.append(self._c * (P[n] * slope) @ K[j] + P.weighted(H[n, : n + 1]))
+        K_found, b_found = (torch.as_tensor(xp.stack(found[::-1])) for found in (grad_K, grad_b))
         K_found = K_found.mT if self.reading.transposed else K_found
-        b_found = b_found.flatten() if self._is_scalar else b_found.squeeze(1)
-        return LayerGradients(-torch.as_tensor(P)[-1], K_found, b_found, ())
+        return LayerGradients(-P.as_tensor()[-1], K_found, b_found, ())
 
     def _memory(self, like: torch.Tensor) -> torch.Tensor:
         """Row j: what Y_{j+1} remembers of Y_0 … Y_j; its first column is a_0, …, a_{N−1}."""
@@ -127,3 +124,40 @@ def _arrays(*tensors: torch.Tensor) -> tuple[Any, Sequence[Any]]:
     if not readable or operations_are_watched(tensors[0].device.type):
         return torch, tensors
     return np, [each.detach().numpy() for each in tensors]
+
+
+class _Listed(list):
+    """Tensors one after the other, and weighted sums of those so far."""
+
+    def weighted(self, weights: torch.Tensor) -> torch.Tensor:
+        return torch.tensordot(weights, torch.stack(self), 1)
+
+    def as_tensor(self) -> torch.Tensor:
+        return torch.stack(self)
+
+
+class _Stored:
+    """The same for arrays, in one that is there from the start."""
+
+    def __init__(self, first: np.ndarray, n: int) -> None:
+        self._all, self._n = np.empty((n, *first.shape), first.dtype), 0
+        self._rows = self._all.reshape(n, -1)
+        self.append(first)
+
+    def append(self, state: np.ndarray) -> None:
+        self._all[self._n] = state
+        self._n += 1
+
+    def weighted(self, weights: np.ndarray) -> np.ndarray:
+        return (weights @ self._rows[: self._n]).reshape(self._all.shape[1:])
+
+    def __getitem__(self, n: int) -> np.ndarray:
+        return self._all[n]
+
+    def as_tensor(self) -> torch.Tensor:
+        return torch.from_numpy(self._all)
+
+
+def _history(first: Any, n: int) -> Any:
+    """Room for n states, from the first on."""
+    return _Stored(first, n) if isinstance(first, np.ndarray) else _Listed([first])
