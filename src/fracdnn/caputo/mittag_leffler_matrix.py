@@ -43,9 +43,10 @@ def mittag_leffler_matrix(
     without eigenvectors, whose derivative takes a Schur form of [2n, 2n] for each scale.
     """
     matrices = check_numbers(A, "A")
-    if matrices.dim() < 2 or matrices.shape[-1] != matrices.shape[-2]:
+    if matrices.dim() < 2 or matrices.shape[-1] != matrices.shape[-2] or not matrices.shape[-1]:
         raise InvalidArgumentError(
-            f"A must be square in its last two dimensions, got shape {tuple(matrices.shape)}; pass [..., n, n]"
+            f"A must be square in its last two dimensions, and not empty, got shape {tuple(matrices.shape)}; "
+            f"pass [..., n, n]"
         )
     factors = check_numbers(scale, "scale")
     if factors.is_complex():
