@@ -1,4 +1,4 @@
-"""Which of many variants `make test` runs; the others wait for `pytest -m slow`."""
+"""Which of many variants `make test` runs; the others wait for `make test-slow`."""
 
 import pytest
 
