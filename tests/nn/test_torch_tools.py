@@ -139,7 +139,7 @@ def test_selective_checkpoints(name, products):
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"learn_order": True}, marks=pytest.mark.slow),
         {"learn_order": "layer"},
-        {"history": "compressed"},
+        pytest.param({"history": "compressed"}, marks=pytest.mark.slow),
     ],
     ids=repr,
 )
