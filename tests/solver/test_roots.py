@@ -50,6 +50,7 @@ def test_explosions_are_refused(func, y0, span, order):
         fdeint(func, y0, [0.0, span], order=order)
 
 
+@pytest.mark.slow  # the campaign's known cases have it too, over shorter spans
 def test_robertson_s_reaction_to_the_end():
     """With a tolerance for each component; by SciPy's Radau with rtol=1e-10."""
 
