@@ -51,7 +51,13 @@ def completed(words, *options):
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize(("words", "expected"), [("fracdnn tr", "train"), ("fracdnn train --learn-o", "--learn-order")])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fracdnn tr", "train"),
+        pytest.param("fracdnn train --learn-o", "--learn-order", marks=pytest.mark.slow),  # imports torch
+    ],
+)
 def test_completion_in_the_shell(words, expected):
     assert expected in completed(words).stdout.split()
 

@@ -121,7 +121,11 @@ def test_other_places_are_good(place):
 
 
 @pytest.mark.parametrize(
-    ("where", "lost"), [(["--run", "full"], "full"), (["--out", "full/model.fracdnn"], "full/model.fracdnn")]
+    ("where", "lost"),
+    [
+        (["--run", "full"], "full"),
+        pytest.param(["--out", "full/model.fracdnn"], "full/model.fracdnn", marks=pytest.mark.slow),
+    ],
 )
 def test_a_full_disk_at_the_end_of_a_training_loses_nothing(where, lost, tmp_path):
     """Long categories make the rows held out and the model larger than the limit on file sizes; checkpoints are not."""
