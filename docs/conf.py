@@ -48,7 +48,7 @@ nitpick_ignore_regex = [
     ("py:class", r"fracdnn\.estimators\.(base\.FractionalEstimator|shaping\.Shaping)"),
     ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.Direction)"),
     ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),
-    ("py:class", r"fracdnn\.training\.(together\.Ranks|rows\.Rows)"),
+    ("py:class", r"fracdnn\.training\.rows\.Rows"),
     ("py:class", r"fracdnn\.tracing\.Watch"),
 ]
 

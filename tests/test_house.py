@@ -185,6 +185,25 @@ def test_files_and_functions_are_small(path):
             assert length <= MOST_LINES_OF_A_FUNCTION, f"{path.name}: {node.name} has {length} lines"
 
 
+def files_with(word, folder, allowed):
+    """Files of a folder in which a word stands, and should not: outside of the rooms that may know it."""
+    rooms = [folder / room for room in allowed]
+    files = [path for path in sorted(folder.rglob("*.py")) if not any(room in path.parents for room in rooms)]
+    return [path.name for path in files if re.search(rf"\b{word}\b", path.read_text(encoding="utf-8"))]
+
+
+def test_the_processes_of_a_training_are_known_to_training_and_the_command_alone():
+    """Others call `fracdnn.training.together`, which asks by itself which processes there are."""
+    assert files_with("ranks", PACKAGE, ["training", "cli"]) == []
+
+
+def test_a_word_in_a_room_that_should_not_know_it_would_be_found(tmp_path):
+    for room, line in (("training", "ranks = 2"), ("nn", "def f(ranks): ..."), ("solver", "nranks = 1")):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / f"in_{room}.py").write_text(line, encoding="utf-8")
+    assert files_with("ranks", tmp_path, ["training"]) == ["in_nn.py"]
+
+
 LATE = ("matplotlib", "scipy", "sklearn", "rich", "safetensors", "polars", "onnx", "plotly", "numba")
 
 

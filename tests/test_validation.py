@@ -180,7 +180,7 @@ BAD_CALLS = [
     (lambda: mittag_leffler(float("nan"), 0.5), "z must be finite, got nan; remove NaN and inf"),
     (
         lambda: mittag_leffler_matrix(torch.ones(2, 3), 0.5),
-        r"A must be square in its last two dimensions, got shape \(2, 3\); pass",
+        r"A must be square in its last two dimensions, and not empty, got shape \(2, 3\); pass",
     ),
     (lambda: mittag_leffler_matrix([[float("inf")]], 0.5), "A must be finite, got inf; remove NaN and inf"),
     (lambda: mittag_leffler_matrix(torch.eye(2), 0.0), r"alpha must lie in \(0, 2\], got 0.0"),

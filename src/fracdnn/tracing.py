@@ -120,9 +120,7 @@ def in_dispatch_mode() -> bool:
 def operations_are_watched(device: str = "cpu") -> bool:
     """Whether anything transforms or observes every operation, so that none may be left out or combined."""
     return bool(
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state() is not None
+        being_traced()
         or torch.autograd.forward_ad._current_level >= 0
         or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from fracdnn.training.together import Together
+from fracdnn.training import together
 
 ticks = 0
 
@@ -37,14 +37,14 @@ def interrupt_at(moment):
         return into_place
 
     def awaited(wait):
-        def waiting(self, what, collective):
-            if what == moment and self.rank == self.count - 1:
+        def waiting(what, collective):
+            if what == moment and together.rank() == together.count() - 1:
                 signal.raise_signal(signal.SIGINT)
-            return wait(self, what, collective)
+            return wait(what, collective)
 
         return waiting
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     Progress.update, Progress.advance = counted(Progress.update), counted(Progress.advance)
     Path.replace = watched(Path.replace)
-    Together._wait = awaited(Together._wait)
+    together._wait = awaited(together._wait)

@@ -186,6 +186,26 @@ def test_partial_fit_over_pieces_reaches_what_streaming_and_memory_do():
     assert max(scores) - min(scores) < 0.015
 
 
+def test_every_way_to_fit_refuses_weights_of_unknown_classes():
+    def in_pieces(classifier):
+        given = torch.from_numpy(X), torch.from_numpy(y)
+        counts = np.bincount(y)
+        fit_classifier(classifier, Pieces(*given, None, [50] * 3), np.arange(3), counts, Standardization.of(given[0]))
+
+    for fit in (lambda c: c.fit(X, y), lambda c: c.partial_fit(X, y, classes=[0, 1, 2]), in_pieces):
+        with pytest.raises(ValueError, match=r"The classes, \[1, 2\], are not in class_weight"):
+            fit(small(class_weight={0: 2.0, 7: 1.0}))
+
+
+def test_records_of_partial_fit_have_the_gradient_of_all_parameters():
+    classifier = small().partial_fit(X, y, classes=[0, 1, 2])
+    whole = torch.nn.utils.get_total_norm([each.grad for each in classifier.network_.parameters()])
+    assert classifier.history_.records[0].gradient_norm == pytest.approx(float(whole), rel=1e-5)
+    assert classifier.history_.records[0].gradient_norm > 1.01 * np.linalg.norm(
+        classifier.history_.records[0].layer_gradients
+    )
+
+
 def test_partial_fit_goes_on_from_a_fit():
     classifier = small(learning_rate_init=0.01, max_iter=3).partial_fit(X, y, classes=[0, 1, 2])
     fitted = classifier.fit(X, y).predict_proba(X)

@@ -16,7 +16,6 @@ from fracdnn.estimators.streamed import fit_classifier
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import MiniBatchTraining, Objective, Regularization, Standardization, Task
-from fracdnn.training.together import Alone
 from tests.plain import PLAIN
 from tests.slow import slow_but
 from tests.training.pieces import Pieces
@@ -56,7 +55,7 @@ def test_the_papers_training_is_that_of_the_paper():
     generator = torch.Generator().manual_seed(int(seed))
     options = {"n_layers": 5, "order": 0.1, "step_size": 0.2, "bias": "scalar"}
     net = FractionalNetwork(2, 2, activate_opening=True, generator=generator, **options).double()
-    x, target, weight = (torch.from_numpy(part) for part in merge_repeated(X, y, np.ones(len(X)), Alone())[:3])
+    x, target, weight = (torch.from_numpy(part) for part in merge_repeated(X, y, np.ones(len(X)))[:3])
     terms = Regularization(class_map=1e-1, operator=1e2, bias=1e-2)
     scaled = Standardization.of(x, weight)(x)
     task = Task(net, Objective(regularization=terms), scaled, target, weight, generator)
@@ -106,10 +105,8 @@ def test_parameters_are_copied_and_searched(kind):
 def test_defaults_are_what_they_were():
     """No term of the paper's, no stencil, and the network and objective of before."""
     estimator = FractionalClassifier(random_state=0)
-    estimator._smoothing = 0.05
-    assert estimator._objective("cross_entropy") == Objective(
-        "cross_entropy", Regularization(class_map=3e-4, decay=3e-4), 0.05
-    )
+    terms = Regularization(class_map=3e-4, decay=3e-4)
+    assert estimator._objective() == Objective("cross_entropy", terms, label_smoothing=0.05)
     assert estimator._network_options()["operator"] == "dense"
     X, y = level_sets(n=40)
     plain = FractionalNetwork(2, 2, n_layers=3, order=0.5, width=64, step_size=0.5, activation="silu", bias="vector")

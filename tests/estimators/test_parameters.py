@@ -52,7 +52,7 @@ def test_a_subclass_declares_parameters_of_its_own():
     @with_parameters
     class Patient(FractionalRegressor):
         max_iter: int = 500
-        patience: float = parameter(default=1.0, allowed=["boolean"], meaning="How long to wait.")
+        patience: float = parameter(["boolean"], "How long to wait.", default=1.0)
 
     assert list(inspect.signature(Patient).parameters)[-1] == "patience"
     assert (Patient().max_iter, FractionalRegressor().max_iter) == (500, "auto")

@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional
 
 from fracdnn.caputo import l1_weights
-from fracdnn.kernels import loading
 from fracdnn.kernels.tiles import BIASES, LOSSES, Loss, Tiles
 from fracdnn.memory import reference
 
@@ -284,7 +283,6 @@ def test_labels_without_an_output_and_states_that_are_not_finite_give_no_loss():
         ("y", torch.zeros(32, 3), r"y must be \[33, 3\], torch.float32, on the CPU, got \[32, 3\], torch.float32"),
         ("K", torch.zeros(9, 3, 3).double(), r"K must be \[9, 3, 3\], torch.float32.*got \[9, 3, 3\], torch.float64"),
         ("b", torch.zeros(9), r"b must be \[9, 3\].*got \[9\]"),
-        ("b", None, r"b must be a tensor \[9, 3\], got None"),
         ("cotangent", torch.zeros(33), r"cotangent must be \[33, 3\].*; other sizes need a Tiles of their own"),
         ("W", torch.zeros(3, 4), r"W must be \[3, 3\].*got \[3, 4\]"),
         ("y", torch.zeros(33, 3, device="meta"), r"y must be .* on the CPU, got .* on meta"),
@@ -311,27 +309,3 @@ def test_a_wrong_target_is_an_error(kind, target):
     case = Case(33, 3, 9, torch.float32)
     with pytest.raises(ValueError, match="target must be"):
         case.tiles.loss(Loss(kind, target, None, 0.0), case.y, case.K, case.b, case.W, to_start=False)
-
-
-@pytest.mark.parametrize(("n", "activation", "bias"), [(0, "tanh", "none"), (1, "gelu", "none"), (1, "tanh", "full")])
-def test_unknown_networks_are_errors(n, activation, bias):
-    with pytest.raises(ValueError, match=rf"Tiles takes at least one sample.*got {n}, '{activation}' and '{bias}'"):
-        Tiles(n, 2, torch.float32, weights=None, factors=[1.0], activation=activation, bias=bias)
-
-
-def test_an_unknown_loss_is_an_error():
-    case = Case(33, 3, 9, torch.float32)
-    with pytest.raises(ValueError, match=r"kind of a loss must be one of \['cross_entropy', .*\], got 'l1'"):
-        case.tiles.loss(Loss("l1", case.y, None, 0.0), case.y, case.K, case.b, case.W, to_start=False)
-
-
-def test_b_without_a_bias_is_an_error():
-    case = Case(33, 3, 9, torch.float32, bias="none")
-    with pytest.raises(ValueError, match=r"b must be None, as the bias is 'none', got \[0\]"):
-        case.tiles.forward(case.y, case.K, torch.zeros(0))
-
-
-def test_a_dtype_without_a_kernel_is_an_error():
-    assert loading.small_network(torch.float16) is None
-    with pytest.raises(RuntimeError, match=r"torch.float16 has no compiled kernel; ask kernels.loading"):
-        Tiles(2, 2, torch.float16, weights=None, factors=[1.0], activation="tanh", bias="none")

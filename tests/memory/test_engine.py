@@ -564,7 +564,6 @@ def test_versions_count_what_is_written_but_in_inference_mode():
         tensors[2].add_(1.0)
     after = guard.versions(tensors)
     assert [b - a for a, b in zip(before, after, strict=True)] == [0, 1, 0]
-    assert after == [guard.version(each) for each in tensors]
 
 
 def test_the_tolerance_follows_the_precision():

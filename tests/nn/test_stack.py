@@ -465,17 +465,15 @@ def test_a_state_dict_knows_the_order_and_steps_it_was_made_with(stack):
     half = {name: value.to(torch.bfloat16) for name, value in stack.state_dict().items()}
     again.load_state_dict(half)  # cast, but the same
     other = FractionalStack(dense(), order=0.37, step_size=0.2).double()
-    with pytest.raises(
-        Exception, match=r"order and step|orders and steps|order and (fixed|learned) steps|Missing key|Unexpected key"
-    ):
+    with pytest.raises(Exception, match=r"must be one of order|orders and steps|Missing key|Unexpected key"):
         other.load_state_dict(stack.state_dict())
 
 
 def test_a_state_dict_of_other_orders_or_steps_is_refused():
     stack = FractionalStack(dense(), order=0.9)
-    with pytest.raises(FracdnnError, match=r"must be one of order and step 0.9 and 0.2, got one of 0.3 and 0.2; build"):
+    with pytest.raises(FracdnnError, match=r"must be one of order 0.9 and step 0.2, got one of order 0.3 and step 0.2"):
         stack.load_state_dict(FractionalStack(dense(), order=0.3).state_dict())
-    with pytest.raises(FracdnnError, match=r"must be one of order and step 0.9 and 0.2, got one of 0.9 and 0.1; build"):
+    with pytest.raises(FracdnnError, match=r"must be one of order 0.9 and step 0.2, got one of order 0.9 and step 0.1"):
         stack.load_state_dict(FractionalStack(dense(), order=0.9, step_size=0.1).state_dict())
     with pytest.raises(FracdnnError, match=r"must hold 2 orders and steps for this memory, got \(12,\)"):
         stack.load_state_dict(FractionalStack(dense(), order=[0.9] * 6, step_size=[0.2] * 6).state_dict())
@@ -776,12 +774,9 @@ def test_half_precision_is_as_good_as_at_order_one(order, n_layers, dtype):
 
 def test_constants_are_made_outside_of_the_callers_hooks_and_modes():
     """The first call decides what is kept for all others: nothing of it may be in there."""
-    from fracdnn.caputo import order_series
-
     layers, x = dense(n_layers=7), batch(5, 4).requires_grad_()
 
     def learned():
-        order_series._coefficients.cache_clear()
         return FractionalStack(layers, order=0.7, learn_order=True)
 
     expected = gradients(learned(), x)
@@ -833,7 +828,7 @@ def test_steps_of_very_different_size():
 def test_a_refused_state_dict_changes_nothing():
     stack, other = FractionalStack(dense(seed=0), order=0.9), FractionalStack(dense(seed=1), order=0.3)
     before = [p.clone() for p in stack.parameters()]
-    with pytest.raises(FracdnnError, match="must be one of order and step"):
+    with pytest.raises(FracdnnError, match="must be one of order"):
         stack.load_state_dict(other.state_dict())
     assert all(torch.equal(a, b) for a, b in zip(before, stack.parameters(), strict=True))
 

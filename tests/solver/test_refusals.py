@@ -196,11 +196,11 @@ def test_a_solution_that_becomes_infinite():
 
 
 def test_a_solve_that_takes_too_many_evaluations():
-    message = (
-        r"at most max_evaluations = 60 evaluations of func, got no further than t = \S* with \d+ steps, .*; func may "
-        r"jump with the state, be random, or change all along: pass larger rtol and atol, or a larger max_evaluations"
-    )
-    with pytest.raises(NotConvergedError, match=message):
+    where = r"max_evaluations = 60 evaluations of func, got no further than t = \S* with \d+ steps, .*; func may "
+    remedy = "jump with the state, be random, or change all along: pass larger rtol and atol, or a larger max_eval"
+    with pytest.raises(NotConvergedError, match=where + remedy):
+        solve(lambda t, y: torch.sin(1e3 * t) - y, max_evaluations=60)
+    with pytest.raises(NotConvergedError, match=where + "be stiff, or change all along: leave out method="):
         solve(method="adams", max_evaluations=60)
     with pytest.raises(NotConvergedError, match="max_evaluations = 5 evaluations of func, got more on its grid"):
         solve(method="adams", n_steps=10, max_evaluations=5)
@@ -296,3 +296,47 @@ def test_a_hopeless_solve_ends():
         pytest.raises(NotConvergedError, match=r"max_evaluations = 20000 .* got no further .* be random"),
     ):
         fdeint(noise, start, [0.0, 1.0], order=0.5, rtol=1e-4, max_evaluations=20_000)
+
+
+def test_a_state_that_falls_below_the_rounding_of_what_was_added_up():
+    """exp(-30) of 1 - 1 + ...: 21 relative tolerances off, and to t = 40 refused for another reason."""
+    right = fdeint(decay, 1.0, [0.0, 20.0], order=1.0, atol=0.0)
+    assert right[-1].item() == pytest.approx(math.exp(-20.0), rel=1e-5)
+    for end in (30.0, 40.0):
+        with pytest.raises(NotConvergedError, match=r"atol must be 2.2e-16 or more where a state of size 1 falls"):
+            fdeint(decay, 1.0, [0.0, end], order=1.0, atol=0.0)
+        fdeint(decay, 1.0, [0.0, end], order=1.0, atol=1e-15)
+
+
+def test_a_gradient_where_a_solution_comes_to_rest():
+    def func(t, u):
+        return -torch.sign(u) * u.abs() ** (1 / 3)
+
+    with pytest.raises(NotConvergedError, match=r"or solve under torch.no_grad\(\)"):
+        fdeint(func, 1.0, [0.0, 2.0], order=1.0)
+    with torch.no_grad():
+        assert abs(fdeint(func, 1.0, [0.0, 2.0], order=1.0)[-1].item()) < 1e-7
+
+
+def test_an_explicit_method_that_takes_too_many_steps_names_the_default():
+    with pytest.raises(NotConvergedError, match="func may be stiff, or change all along: leave out method="):
+        fdeint(lambda t, u: -1e5 * u, 1.0, [0.0, 10.0], order=0.9, method="adams", max_evaluations=300)
+    assert fdeint(lambda t, u: -1e5 * u, 1.0, [0.0, 10.0], order=0.9, max_evaluations=3000)[-1].item() > 0
+
+
+def test_times_mapped_over():
+    times = torch.tensor([[0.0, 1.0], [0.0, 2.0]], dtype=torch.float64)
+    with pytest.raises(InvalidArgumentError, match="with grid='given' where t is mapped over"):
+        torch.func.vmap(lambda t: fdeint(decay, 1.0, t, order=0.7, n_steps=40)[-1])(times)
+    along = torch.stack([torch.linspace(0.0, float(end), 41, dtype=torch.float64) for end in times[:, 1]])
+    mapped = torch.func.vmap(lambda t: fdeint(decay, 1.0, t, order=0.7, grid="given", method="adams")[-1])(along)
+    alone = torch.stack([fdeint(decay, 1.0, t, order=0.7, grid="given", method="adams")[-1] for t in along])
+    torch.testing.assert_close(mapped, alone)
+
+
+def test_an_empty_state_and_matrix():
+    nothing = torch.zeros(0, dtype=torch.float64)
+    linear = torch.zeros(0, 0, dtype=torch.float64)
+    with pytest.raises(InvalidArgumentError, match=r"linear must have shape \[d, d\] for a state .* with d > 0"):
+        fdeint(decay, nothing, T, order=0.5, n_steps=5, method="exponential", linear=linear)
+    assert fdeint(decay, nothing, T, order=0.5, n_steps=5).shape == (5, 0)

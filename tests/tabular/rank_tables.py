@@ -12,7 +12,7 @@ from pathlib import Path
 from fracdnn.tabular import examination, reading
 from fracdnn.tabular.examination import Division, examine
 from fracdnn.tabular.streaming import TableStream
-from fracdnn.training.together import ranks_here
+from fracdnn.training import together
 from tests.training.rank_groups import run_group
 from tests.training.rank_runs import failure
 
@@ -42,7 +42,7 @@ def said(found):
 
 
 def examined(source, target="y", **options):
-    return said(examine(stream_of(source), target, division=DIVISION, ranks=ranks_here(), **options))
+    return said(examine(stream_of(source), target, division=DIVISION, **options))
 
 
 def equal(folder):
@@ -79,20 +79,20 @@ def faults(folder):
             return read_piece(piece, **options)
 
         def fails(name, stream=stream, target="y"):
-            found[name] = failure(lambda: examine(stream, target, ranks=ranks_here()))
+            found[name] = failure(lambda: examine(stream, target))
 
         examination.read_piece = stopped
         fails("interrupted")
         examination.read_piece = read_piece
         fails("other table", stream if rank else stream_of(folder / "parquet", piece_rows=70))
         fails("other settings", target="value" if rank == 1 else "y")
-        ranks_here().settle(None, "the other cases")
+        together.settle("the other cases")
         if rank == 0:
             path = Path(last.path)
             state = path.stat()
             path.write_bytes(b"no parquet" * (state.st_size // 10) + b"x" * (state.st_size % 10))
             os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-        ranks_here().settle(None, "the end of the part")
+        together.settle("the end of the part")
         fails("unreadable")
         fails("no such column", target="z")
         return found

@@ -6,25 +6,24 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from fracdnn.training import AdamTraining, FullBatchTraining
-from fracdnn.training.together import Alone, Together
+from fracdnn.training import AdamTraining, FullBatchTraining, together
 from tests.training.rank_groups import level_set_part
 
 TRAININGS = {"bfgs": FullBatchTraining("bfgs", 30, tolerance=0.0), "adam": AdamTraining(0.02, 16, 6)}
 
 
-def trained(training, ranks):
+def trained(training, *, alone):
     task = level_set_part(0, 1)
     task.network.cuda()
     task.x, task.target, task.weight = task.x.cuda(), task.target.cuda(), task.weight.cuda()
-    task.ranks = ranks
+    together.is_alone = lambda: alone
     history = training.fit(task)
     return torch.cat([p.detach().reshape(-1) for p in task.network.parameters()]).cpu(), history.to_dict()["records"]
 
 
 if __name__ == "__main__":
     distributed.init_process_group("cpu:gloo,cuda:nccl")
-    together, sums = Together(), []
+    sums = []
     reduce = distributed.all_reduce
 
     def counted(values, *options):
@@ -35,8 +34,8 @@ if __name__ == "__main__":
     found = {}
     for name, training in TRAININGS.items():
         sums.clear()
-        ours, records = trained(training, together)
-        alone, expected = trained(training, Alone())
+        ours, records = trained(training, alone=False)
+        alone, expected = trained(training, alone=True)
         found[name] = {
             "apart": float((ours - alone).abs().max()),
             "losses": max(abs(a["loss"] - b["loss"]) for a, b in zip(records, expected, strict=True)),

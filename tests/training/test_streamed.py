@@ -22,10 +22,10 @@ from fracdnn.training import (
     StreamedTask,
     Task,
 )
-from fracdnn.training.adam import adam_epoch, new_adam
-from fracdnn.training.samples import chunks, count
+from fracdnn.training.adam import adam_epoch
+from fracdnn.training.epochs import Adam
+from fracdnn.training.samples import chunks
 from fracdnn.training.samples import windows as all_windows
-from fracdnn.training.together import Alone
 from tests.training.pieces import Pieces
 from tests.training.problems import REGULARIZATION, data
 from tests.training.rank_groups import loaded
@@ -76,7 +76,7 @@ def test_windows_hold_every_sample_once_in_a_drawn_order(rows):
         rest = list(windows(samples, rows, seed=1, epoch=2, first=first))
         assert [part[0].tolist() for part in rest] == [part[0].tolist() for part in found[first:]]
         assert sum(SIZES[piece] for piece in samples.read_pieces) <= max(0, 113 - first * rows) + max(SIZES)
-    assert count(samples) == 113
+    assert sum(samples.sizes) == 113
     assert torch.equal(torch.cat([part[0] for part in chunks(samples, 5)]), x)
     assert max(len(part[0]) for part in chunks(samples, 5)) == 5
 
@@ -137,7 +137,7 @@ def test_adam_in_windows_is_adam_on_the_same_batches(weighted, loss, dtype):
         losses = 0.0
         for window in replace(streamed, network=whole.network).windows(24, epoch):
             order = torch.randperm(len(window.x), generator=window.generator)
-            for batch in window.part(order).batches(8):
+            for batch in map(window.part, order.split(8)):
                 optimizer.param_groups[0]["lr"] = 0.02 * (1.0 - step / (3 * n_batches))
                 optimizer.zero_grad()
                 losses += batch.backward() * len(batch.x)
@@ -174,7 +174,7 @@ def test_one_window_of_one_piece_is_an_epoch_in_memory():
     streamed.samples.sizes_given = [113]
     window = next(streamed.windows(500, epoch=1))
     whole.generator = window.generator
-    expected = adam_epoch(whole, new_adam(whole.network), 16, [0.01 * (1 - k / 8) for k in range(8)])
+    expected = adam_epoch(whole, Adam([list(whole.network.parameters())]), 16, [0.01 * (1 - k / 8) for k in range(8)])
     history = StreamedAdamTraining(0.01, 16, 1).fit(streamed)
     assert (history.records[0].loss, history.records[0].accuracy) == pytest.approx(expected, rel=1e-14)
     assert_same(streamed.network, whole.network)
@@ -278,12 +278,15 @@ def test_chunks_by_partial_fit_reach_the_same():
     for begin in (0, 32, 64):
         part = slice(begin, begin + 32)
         estimator.partial_fit(X[part], y[part])
-        given = X[part], y[part], 2, "cross_entropy", np.ones(32), Alone(), estimator._seed(Alone())
+        given = X[part], y[part], np.ones(32), estimator._seed()
         tasks.append(estimator._task(*given, new=False)[0])
     x, target, weight = (torch.cat([getattr(task, name) for task in tasks]) for name in ("x", "target", "weight"))
     in_order = next(k for k in range(99) if np.random.default_rng([k, 1]).permutation(3).tolist() == [0, 1, 2])
     samples, generator = Pieces(x, target, weight, [32, 32, 32]), torch.Generator().manual_seed(in_order)
-    stream, optimizer = StreamedTask(network, tasks[0].objective, samples, generator), new_adam(network)
+    stream, optimizer = (
+        StreamedTask(network, tasks[0].objective, samples, generator),
+        Adam([list(network.parameters())]),
+    )
     for window, task in zip(stream.windows(32, epoch=1), tasks, strict=True):
         adam_epoch(replace(window, generator=task.generator), optimizer, 12, 0.01)
     assert_same(network.to(torch.float64), estimator.network_.to(torch.float64))

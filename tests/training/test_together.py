@@ -117,7 +117,9 @@ def check_other_settings(first, second):
     for name in ("random_state", "solver"):
         assert first[name].startswith("InvalidArgumentError: parameters must be the same on all 2 ranks")
     assert first["no samples"].startswith("InvalidArgumentError: x must hold a sample on some rank, got none on all")
-    assert first["labels"].startswith("ValueError: y must hold text on all ranks or numbers on all, got labels of both")
+    assert first["labels"].startswith(
+        "ValueError: y must hold text on all processes or numbers on all, got labels of both"
+    )
     for name in (*alike, "random_state", "solver", "no samples", "labels"):
         assert second[name] == first[name]
     assert first["infinity in X"].startswith("RankError: rank 1 failed in checking the samples: Input X contains inf")

@@ -43,9 +43,10 @@ def mittag_leffler_matrix(
     without eigenvectors, whose derivative takes a Schur form of [2n, 2n] for each scale.
     """
     matrices = check_numbers(A, "A")
-    if matrices.dim() < 2 or matrices.shape[-1] != matrices.shape[-2]:
+    if matrices.dim() < 2 or matrices.shape[-1] != matrices.shape[-2] or not matrices.shape[-1]:
         raise InvalidArgumentError(
-            f"A must be square in its last two dimensions, got shape {tuple(matrices.shape)}; pass [..., n, n]"
+            f"A must be square in its last two dimensions, and not empty, got shape {tuple(matrices.shape)}; "
+            f"pass [..., n, n]"
         )
     factors = check_numbers(scale, "scale")
     if factors.is_complex():
@@ -66,17 +67,13 @@ def mittag_leffler_matrix(
     return result.to(A.dtype) if kept else result
 
 
-def _one_by_one(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+def _one_by_one(function: type[torch.autograd.Function], info: Any, dims: Any, inputs: Any) -> tuple[torch.Tensor, int]:
     """The rule of `torch.func.vmap` for a function that decomposes one batch at a time."""
-
-    def rule(info, dims, *inputs):
-        rows = (
-            [x if dim is None else x.select(dim, row) for x, dim in zip(inputs, dims, strict=True)]
-            for row in range(info.batch_size)
-        )
-        return torch.stack([function.apply(*row) for row in rows]), 0
-
-    return rule
+    rows = (
+        [x if dim is None else x.select(dim, row) for x, dim in zip(inputs, dims, strict=True)]
+        for row in range(info.batch_size)
+    )
+    return torch.stack([function.apply(*row) for row in rows]), 0
 
 
 class _MatrixFunction(torch.autograd.Function):
@@ -126,15 +123,27 @@ class _MatrixFunction(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, dims, *inputs):
-        return _one_by_one(_MatrixFunction)(info, dims, *inputs)
+        return _one_by_one(_MatrixFunction, info, dims, inputs)
 
 
 class _Derivative(torch.autograd.Function):
-    """L(scale·A, E); has no derivatives of its own."""
+    """L(scale·A, E) for directions E [b, t, n, n]; has no derivatives of its own."""
 
     @staticmethod
     def forward(matrices, scales, directions, alpha, beta):
-        return _derivative(matrices, scales, directions, alpha, beta)
+        values, vectors, inverses, good = _eigen(matrices)
+        quotients = _quotients(scales[:, None] * values.unsqueeze(1), alpha, beta)
+        vectors, inverses = vectors.unsqueeze(1), inverses.unsqueeze(1)
+        result = vectors @ (quotients * (inverses @ directions @ vectors)) @ inverses
+        n, one = matrices.shape[-1], torch.ones_like(scales[:1])
+        for at in torch.nonzero(~good).flatten().tolist():
+            for number, scale in enumerate(scales):
+                scaled = scale * matrices[at]
+                doubled = torch.cat(
+                    [torch.cat([scaled, directions[at, number]], 1), torch.cat([torch.zeros_like(scaled), scaled], 1)]
+                )
+                result[at, number] = schur_parlett(doubled, one, lambda z: evaluate(z, alpha, beta))[0, :n, n:]
+        return result
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -146,7 +155,7 @@ class _Derivative(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, dims, *inputs):
-        return _one_by_one(_Derivative)(info, dims, *inputs)
+        return _one_by_one(_Derivative, info, dims, inputs)
 
 
 def _first_only(is_derivative: object) -> None:
@@ -190,25 +199,6 @@ def _value(matrices: torch.Tensor, scales: torch.Tensor, function: Scalar) -> to
     result = (vectors.unsqueeze(1) * diagonal.unsqueeze(-2)) @ inverses.unsqueeze(1)
     for at in torch.nonzero(~good).flatten().tolist():
         result[at] = schur_parlett(matrices[at], scales, function)
-    return result
-
-
-def _derivative(
-    matrices: torch.Tensor, scales: torch.Tensor, directions: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor
-) -> torch.Tensor:
-    """L(scale·A, E) for directions E [b, t, n, n]."""
-    values, vectors, inverses, good = _eigen(matrices)
-    quotients = _quotients(scales[:, None] * values.unsqueeze(1), alpha, beta)
-    vectors, inverses = vectors.unsqueeze(1), inverses.unsqueeze(1)
-    result = vectors @ (quotients * (inverses @ directions @ vectors)) @ inverses
-    n, one = matrices.shape[-1], torch.ones_like(scales[:1])
-    for at in torch.nonzero(~good).flatten().tolist():
-        for number, scale in enumerate(scales):
-            scaled = scale * matrices[at]
-            doubled = torch.cat(
-                [torch.cat([scaled, directions[at, number]], 1), torch.cat([torch.zeros_like(scaled), scaled], 1)]
-            )
-            result[at, number] = schur_parlett(doubled, one, lambda z: evaluate(z, alpha, beta))[0, :n, n:]
     return result
 
 

@@ -10,7 +10,7 @@ import torch
 from fracdnn.columns.summaries import Moments
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.model import TableModel
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 _WHAT = "the scores"
 
@@ -46,10 +46,11 @@ class ClassScores:
             self.counts += confusion_matrix(y[is_known], predicted[is_known], labels=self._classes)
         return self
 
-    def add_up(self, ranks: Ranks) -> None:
-        self._loss = float(ranks.sum(torch.tensor(self._loss, dtype=torch.float64), _WHAT))
-        self.counts = ranks.sum(torch.from_numpy(self.counts), _WHAT).numpy()
-        self._reliability = self._reliability.over(ranks, _WHAT)
+    def add_up(self) -> None:
+        """Make these the scores of the rows of all processes."""
+        self._loss = float(together.total(torch.tensor(self._loss, dtype=torch.float64), _WHAT))
+        self.counts = together.total(torch.from_numpy(self.counts), _WHAT).numpy()
+        self._reliability = self._reliability.over(_WHAT)
 
     def found(self) -> dict[str, float | None]:
         columns = by_class(self.counts)
@@ -92,10 +93,11 @@ class ValueScores:
         self._values = self._values.merged(Moments.of(y[:, None]))
         return self
 
-    def add_up(self, ranks: Ranks) -> None:
-        self._errors = ranks.sum(torch.from_numpy(self._errors), _WHAT).numpy()
+    def add_up(self) -> None:
+        """Make these the scores of the rows of all processes."""
+        self._errors = together.total(torch.from_numpy(self._errors), _WHAT).numpy()
         here = torch.from_numpy(np.stack([self._values.count, self._values.mean, self._values.deviation]))
-        parts = [Moments(*ranks.from_rank(rank, here, _WHAT).numpy()) for rank in range(ranks.count)]
+        parts = [Moments(*each.numpy()) for each in together.from_each(here, _WHAT)]
         self._values = reduce(Moments.merged, parts)
 
     def found(self) -> dict[str, float | None]:

@@ -31,7 +31,7 @@ from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
 from fracdnn.tabular.reading import ENDINGS, read_table
 from fracdnn.tabular.streaming import in_order, parts_here
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 
@@ -66,19 +66,19 @@ class Reading:
     timeout: float
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[Ranks, TableModel]]:
+    def opened(self) -> Iterator[TableModel]:
         if self.new_categories not in ("error", "ignore"):
             raise typer.BadParameter(
                 f"must be error or ignore, got {self.new_categories!r}", param_hint="--new-categories"
             )
         check_encoding(self.encoding)
-        with process_group(self.timeout) as ranks, ranks.interrupts_noted():
-            with ranks.together("loading the model"):
+        with process_group(self.timeout), together.interrupts_noted():
+            with together.joint("loading the model"):
                 model = table_model(self.path)
-                check_ranks(self.source, ranks)
+                check_ranks(self.source)
                 content = self.path.read_bytes()
-            ranks.check_same(model=content)
-            yield ranks, model
+            together.check_same(model=content)
+            yield model
 
     def features(self, model: TableModel, part: "pl.DataFrame", first_row: int) -> Encoded:
         return model.features(part, new_categories=self.new_categories, first_row=first_row)
@@ -86,15 +86,15 @@ class Reading:
 
 def predict(reading: Reading, out: str, keep: list[str]) -> None:
     """The first process writes."""
-    with reading.opened() as (ranks, model):
-        with ranks.together("looking at the options"):
+    with reading.opened() as model:
+        with together.joint("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
             check_output("--out", out, reading.path, reading.source)
-        ranks.check_same(options=repr((out, keep, reading.new_categories, reading.encoding)))
-        made = in_order(ranks, _predictions(reading, ranks, model, keep))
-        with ranks.together("writing predictions"), closing(made) as parts:
-            if not ranks.is_first:
+        together.check_same(options=repr((out, keep, reading.new_categories, reading.encoding)))
+        made = in_order(_predictions(reading, model, keep))
+        with together.joint("writing predictions"), closing(made) as parts:
+            if not together.is_first():
                 for _ in parts:
                     pass  # the first rank has them
             elif out == "-":
@@ -113,7 +113,7 @@ def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
         yield part.write_csv(include_header=number == 0, separator=separator).encode()
 
 
-def _predictions(reading: Reading, ranks: Ranks, model: TableModel, keep: list[str]) -> "Iterator[pl.DataFrame | None]":
+def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Iterator[pl.DataFrame | None]":
     """For each round the predictions of what is here: kept columns, the prediction, the probability of each class."""
     classes = model.estimator.classes_ if model.is_classifier else ()
     made = ["prediction", *(f"probability_{name}" for name in classes)]
@@ -132,8 +132,8 @@ def _predictions(reading: Reading, ranks: Ranks, model: TableModel, keep: list[s
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
     numbers = [name for name in model.encoding.number_names if name not in keep]
-    for parts in parts_here(ranks, reading.source, numbers, lambda frame: frame, reading.encoding):
-        with ranks.together("predicting"):
+    for parts in parts_here(reading.source, numbers, lambda frame: frame, reading.encoding):
+        with together.joint("predicting"):
             found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
         yield frame
@@ -195,10 +195,10 @@ def _sink(path: Path, parts: "Iterator[pl.DataFrame]") -> None:
 
 def evaluate(reading: Reading, *, as_json: bool) -> None:
     """The first process talks."""
-    with reading.opened() as (ranks, model):
-        ranks.check_same(options=repr((reading.new_categories, reading.encoding)))
-        scores = _scored(reading, ranks, model)
-        if not ranks.is_first:
+    with reading.opened() as model:
+        together.check_same(options=repr((reading.new_categories, reading.encoding)))
+        scores = _scored(reading, model)
+        if not together.is_first():
             return
         if isinstance(scores, ClassScores):
             _tell_classes(model, scores, as_json)
@@ -213,7 +213,7 @@ def _tell(facts: dict[str, str]) -> None:
         typer.echo(f"{name}: {text}")
 
 
-def _scored(reading: Reading, ranks: Ranks, model: TableModel) -> Scores:
+def _scored(reading: Reading, model: TableModel) -> Scores:
     scores, n_missing = new_scores(model), 0
 
     def with_target(part: "pl.DataFrame") -> "pl.DataFrame":
@@ -223,14 +223,14 @@ def _scored(reading: Reading, ranks: Ranks, model: TableModel) -> Scores:
         n_missing += part.height - int(known.sum())
         return part.filter(known)
 
-    for parts in parts_here(ranks, reading.source, [], with_target, reading.encoding):
-        with ranks.together("predicting"):
+    for parts in parts_here(reading.source, [], with_target, reading.encoding):
+        with together.joint("predicting"):
             for part, first_row in parts:
                 if part.height:
                     y = _true_answers(model, target_column(part, model.target))
                     scores.add(reading.features(model, part, first_row), y)
-    scores.add_up(ranks)
-    n_missing = int(ranks.sum(torch.tensor(n_missing), "the number of rows"))
+    scores.add_up()
+    n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
     if n_missing:

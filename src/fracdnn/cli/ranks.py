@@ -15,13 +15,13 @@ from torch import distributed
 
 from fracdnn.cli.messages import fail, mute
 from fracdnn.exceptions import RankError
-from fracdnn.training.together import Ranks, ranks_here
+from fracdnn.training import together
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def process_group(timeout: float) -> Iterator[Ranks]:
+def process_group(timeout: float) -> Iterator[None]:
     """The ranks of torchrun's environment, without it one process; only the first one talks to people.
 
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
@@ -29,7 +29,7 @@ def process_group(timeout: float) -> Iterator[Ranks]:
     if not (math.isfinite(timeout) and timeout > 0):
         raise typer.BadParameter(f"must be seconds above 0, got {timeout}", param_hint="--timeout")
     if not all(name in os.environ for name in _TORCHRUN) or int(os.environ["WORLD_SIZE"]) < 2:
-        yield ranks_here()
+        yield
         return
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     mute(rank > 0)
@@ -46,7 +46,7 @@ def process_group(timeout: float) -> Iterator[Ranks]:
             f"start torchrun on every machine, or pass a longer --timeout"
         ) from error
     try:
-        yield ranks_here()
+        yield
     except RankError as error:
         mute(rank != error.told_by)
         raise
@@ -81,9 +81,9 @@ def processes_here() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def check_ranks(source: str, ranks: Ranks) -> None:
+def check_ranks(source: str) -> None:
     """Refuse a table that only one process can read."""
-    if not ranks.is_alone and source == "-":
+    if not together.is_alone() and source == "-":
         fail("DATA must be a file on several processes, got -: all of them read it; save the table first")
 
 

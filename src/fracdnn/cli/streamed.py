@@ -22,7 +22,7 @@ from fracdnn.tabular.examination import Division, ExaminedTable, examine
 from fracdnn.tabular.model import TableModel
 from fracdnn.tabular.reading import ending_of, files_of, readable
 from fracdnn.tabular.streaming import TableStream
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 # Of the rows held out, a run keeps this many for its report.
 MOST_HELD_OUT = 100_000
@@ -95,22 +95,22 @@ def shown_bytes(n: float) -> str:
     return f"{n:.3g} GB"
 
 
-def examined(source: str, settings: Any, ranks: Ranks) -> ExaminedTable:
-    with ranks.together("looking at the table"):
+def examined(source: str, settings: Any) -> ExaminedTable:
+    with together.joint("looking at the table"):
         if settings.search:
             instead = "got one that is streamed; leave it out, or raise --memory-limit"
             fail(f"--search must go with a table in memory, {instead}")
         stream = TableStream.of(source, encoding=settings.encoding)
     parameters = FractionalClassifier().get_params() | settings.parameters
     seed = settings.parameters.get("random_state", 0)
-    drawn = ranks.from_rank(0, torch.tensor(secrets.randbits(32)), "the seed of what is held out")
+    drawn = together.from_rank(0, torch.tensor(secrets.randbits(32)), "the seed of what is held out")
     division = Division(
         test=settings.test_fraction,
         validation=float(parameters["validation_fraction"]) if _holds_out(parameters["early_stopping"]) else 0.0,
         seed=int(drawn) if seed is None else int(seed),
     )
     names = {"drop": settings.drop, "keep": settings.keep, "categorical": settings.categorical}
-    return examine(stream, settings.target, task=settings.task, division=division, ranks=ranks, **names)
+    return examine(stream, settings.target, task=settings.task, division=division, **names)
 
 
 def _holds_out(early_stopping: bool | str) -> bool:
@@ -138,15 +138,15 @@ def fit(estimator: Any, table: ExaminedTable) -> None:
         fit_regressor(estimator, samples, target.scale, *others)
 
 
-def scores_of(model: TableModel, table: ExaminedTable, ranks: Ranks, *roles: str) -> Scores:
+def scores_of(model: TableModel, table: ExaminedTable, *roles: str) -> Scores:
     """Of all rows with these roles; each rank looks at some of the pieces."""
     scores = new_scores(model)
-    with ranks.together("predicting"):
-        for place in range(ranks.rank, len(table.stream.pieces), ranks.count):
+    with together.joint("predicting"):
+        for place in range(together.rank(), len(table.stream.pieces), together.count()):
             for role in roles:
                 for _, X, y in table.parts(place, role):
                     scores.add(X, y)
-    scores.add_up(ranks)
+    scores.add_up()
     return scores
 
 

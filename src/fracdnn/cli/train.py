@@ -33,7 +33,7 @@ from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import TableModel, check_target_name, split_target, target_column
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.targets import Target, TargetReader
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 from fracdnn.version import versions
 
 # A warning of scikit-learn's, which `on_rows` gives before the training.
@@ -70,32 +70,32 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
     own = runs.choose_checkpoint(settings.parameters, places)
     settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
     checkpoint = settings.parameters.get("checkpoint")
-    with process_group(settings.timeout) as ranks, ExitStack() as held:
+    with process_group(settings.timeout), ExitStack() as held:
         record, model = {}, None
-        with ranks.together("looking at the places"):
-            if ranks.is_first:
+        with together.joint("looking at the places"):
+            if together.is_first():
                 places.check(source, checkpoint and Path(checkpoint))
                 if places.run is not None:
                     held.enter_context(runs.locked(places.run))
                 record = runs.training_record(source, settings.document())
                 if settings.parameters.get("resume") and not (own and files_of(own)):
                     model = runs.finished(places.models[-1], record)
-        if ranks.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
+        if together.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
             if model is not None:
                 say(f"the training is finished: {places.models[-1]}; --start-over in place of --resume trains again")
                 paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
                 tell(model.details["summary"], paths, as_json)
             return
-        learned = _learn(source, settings, places, ranks)
+        learned = _learn(source, settings, places)
         paths = {}
-        with ranks.together("writing the model"):
-            if ranks.is_first:
+        with together.joint("writing the model"):
+            if together.is_first():
                 left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.details["left_out"]
                 learned.model.details.update(left_out=left_out, training=record)
                 paths = _finish(learned, source, places, as_json)
         estimator = learned.model.estimator
         status = estimator.history_.status
-        if own is not None and status not in UNFINISHED and ranks.is_first:
+        if own is not None and status not in UNFINISHED and together.is_first():
             for file in files_of(own):  # which are ours, and done with
                 file.unlink(missing_ok=True)
         if status == "time limit":
@@ -109,18 +109,18 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             raise typer.Exit(exit_code())
 
 
-def _learn(source: str, settings: Settings, places: Places, ranks: Ranks) -> Learned:
+def _learn(source: str, settings: Settings, places: Places) -> Learned:
     checkpoint, resumes = settings.parameters.get("checkpoint"), bool(settings.parameters.get("resume"))
-    with ranks.together("looking at the table"):
-        if ranks.is_first:
+    with together.joint("looking at the table"):
+        if together.is_first():
             runs.check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
         is_too_large = streamed.is_too_large(source, settings.memory_limit)
-        if not ranks.is_alone and settings.search:
+        if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
-        check_ranks(source, ranks)
-    ranks.check_same(options=repr((settings, places)))
-    is_streamed = bool(ranks.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-    return (_learned_streamed if is_streamed else _learned)(source, settings, ranks)
+        check_ranks(source)
+    together.check_same(options=repr((settings, places)))
+    is_streamed = bool(together.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
+    return (_learned_streamed if is_streamed else _learned)(source, settings)
 
 
 def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dict[str, str]:
@@ -170,25 +170,25 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     return _Prepared(task, encoding.left_out, table, X, y, train_rows, test_rows)
 
 
-def _learned(source: str, settings: Settings, ranks: Ranks) -> Learned:
-    with ranks.together("reading and preparing the table"):
+def _learned(source: str, settings: Settings) -> Learned:
+    with together.joint("reading and preparing the table"):
         table = _prepared(source, settings)
         estimator = _estimator(table.task, settings, len(table.train_rows), table.X.shape[1])
-    if not ranks.is_alone:
+    if not together.is_alone():
         parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
-        ranks.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
+        together.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
     X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
     summary: dict[str, Any] = {}
     trials, search_cut_short = None, False
     if settings.search:
         trials, search_cut_short = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs)
         estimator.set_params(**trials[0].setting)
-    here = slice(ranks.rank * len(y) // ranks.count, (ranks.rank + 1) * len(y) // ranks.count)
-    _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding, ranks)
+    here = slice(together.rank() * len(y) // together.count(), (together.rank() + 1) * len(y) // together.count())
+    _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
     model = TableModel(estimator, settings.target, {"left_out": table.left_out})
-    if ranks.is_first:  # which alone tells of it
+    if together.is_first():  # which alone tells of it
         tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
         summary = _summary(model, new_scores(model).add(X, y), tested)
     if trials is not None:
@@ -196,8 +196,8 @@ def _learned(source: str, settings: Settings, ranks: Ranks) -> Learned:
     return Learned(model, summary, (table.table[table.test_rows], y_test), search_cut_short)
 
 
-def _learned_streamed(source: str, settings: Settings, ranks: Ranks) -> Learned:
-    table = streamed.examined(source, settings, ranks)
+def _learned_streamed(source: str, settings: Settings) -> Learned:
+    table = streamed.examined(source, settings)
     target = table.target
     _say_target(target, table.n_without_target, settings)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
@@ -205,15 +205,15 @@ def _learned_streamed(source: str, settings: Settings, ranks: Ranks) -> Learned:
     remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
     for note in (*table.notes, *remarks):
         say(note)
-    with ranks.together("looking at the settings"):
+    with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
         streamed.say_unused(settings.parameters)
-    _fit(estimator, lambda: streamed.fit(estimator, table), n_learned, table.encoding, ranks)
+    _fit(estimator, lambda: streamed.fit(estimator, table), n_learned, table.encoding)
     model = TableModel(estimator, settings.target, {"left_out": table.left_out})
-    found = streamed.scores_of(model, table, ranks, "training", "validation")
-    tested = streamed.scores_of(model, table, ranks, "test") if n_test else None
-    with ranks.together("reading the rows held out"):
-        held_out = streamed.held_out(table, streamed.MOST_HELD_OUT if ranks.is_first else 0)
+    found = streamed.scores_of(model, table, "training", "validation")
+    tested = streamed.scores_of(model, table, "test") if n_test else None
+    with together.joint("reading the rows held out"):
+        held_out = streamed.held_out(table, streamed.MOST_HELD_OUT if together.is_first() else 0)
     return Learned(model, _summary(model, found, tested), held_out)
 
 
@@ -274,12 +274,12 @@ def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> A
     return estimator
 
 
-def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoding, ranks: Ranks) -> None:
+def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoding) -> None:
     """Fit, and tell of it; warnings in one line each, but for that of the user's own interrupt."""
-    shared = "" if ranks.is_alone else f", shared among {ranks.count} processes"
+    shared = "" if together.is_alone() else f", shared among {together.count()} processes"
     say(f"{n_rows:,} rows, {len(encoding.columns)} columns, {len(encoding.feature_names)} features{shared}")
-    with ranks.together("looking at the checkpoint"):
-        if ranks.is_first:  # the others may have no such file
+    with together.joint("looking at the checkpoint"):
+        if together.is_first():  # the others may have no such file
             runs.say_resumed(estimator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

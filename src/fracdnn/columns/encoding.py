@@ -21,8 +21,7 @@ from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import listed, quoted
 from fracdnn.exceptions import TableError
-from fracdnn.training import Standardization
-from fracdnn.training.together import Alone, Ranks
+from fracdnn.training import Standardization, together
 
 
 def row_from_0(row: int) -> str:
@@ -177,21 +176,20 @@ def learn(
     table: Any,
     weight: np.ndarray,
     names: Sequence[str],
-    ranks: Ranks = Alone(),  # noqa: B008
 ) -> tuple[Encoding, list[str]]:
-    """What the rows with a weight say, those of all ranks together, and warnings; a weight counts as repetitions."""
+    """What the rows with a weight say, those of all processes, and warnings; a weight counts as repetitions."""
     is_array = isinstance(table, np.ndarray)
-    if ranks.is_alone and is_array:
+    if together.is_alone() and is_array:
         found = Encoding(tuple(_numbers(table[:, j], weight, name) for j, name in enumerate(names)))
         return with_inputs(found), left_out_notes(found)
     frame = pl.DataFrame(table) if is_array else table
-    frame = _alike(frame.rename(dict(zip(frame.columns, names, strict=True))), ranks)
+    frame = _alike(frame.rename(dict(zip(frame.columns, names, strict=True))))
     learned = weight > 0
-    with ranks.together("learning what the columns are"):
+    with together.joint("learning what the columns are"):
         mine = summary_of(frame, learned, np.arange(len(frame)), weight[learned])
     tree = Tree[TableSummary]()
-    tree.add_part(ranks.rank, mine)
-    summary = shared(tree, ranks, TableSummary).root()
+    tree.add_part(together.rank(), mine)
+    summary = shared(tree, TableSummary).root()
     encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
     return with_inputs(encoding), [note for note in summary.notes(encoding) if "holds dates" not in note]
 
@@ -204,16 +202,16 @@ def _numbers(values: np.ndarray, weight: np.ndarray, name: str) -> Column:
     return Numbers(name, median_of(values[known], weight[known]), gaps)
 
 
-def _alike(frame: "pl.DataFrame", ranks: Ranks) -> "pl.DataFrame":
-    """With columns of the same type on all ranks: categories or text where they differ, and where there are no rows."""
-    if ranks.is_alone:
+def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """With columns of one type on all processes: categories or text where they differ, and where there are no rows."""
+    if together.is_alone():
         return frame
     number, category = (pl.Boolean, pl.Null), (pl.Categorical, pl.Enum)
     mine = [
         "number" if dtype.is_numeric() or dtype in number else "category" if dtype in category else str(dtype)
         for dtype in (frame.dtypes if frame.height else ())
     ]
-    sorts = [json.loads(text) for text in ranks.texts(json.dumps(mine), "the types of the columns")]
+    sorts = [json.loads(text) for text in together.texts(json.dumps(mine), "the types of the columns")]
     columns = []
     for j, column in enumerate(frame.iter_columns()):
         found = {each[j] for each in sorts if each}

@@ -42,7 +42,7 @@ class Moments:
 class Quantiles:
     """Quantiles of numbers, from at most `size` of them: sorted values with weights.
 
-    More than `size` different ones become the `size` that lie at the ranks (j + ½) n / size, with equal weights: any
+    More than `size` different ones become the `size` that lie at the places (j + ½) n / size, with equal weights: any
     rank moves by n / (2 size) at most. Where summaries are merged in a tree, as `Tree` does it, a number meets such a
     loss at its leaf and at each merge above it, so that a rank of N numbers in P parts is off by
     N (ceil(log2 P) + 1) / (2 size) at most. `rank_error` is the sum of the losses that happened, in numbers.
@@ -77,8 +77,8 @@ class Quantiles:
             return self
         ends = self.weights.cumsum()
         each = float(ends[-1]) / self.size
-        ranks = (np.arange(self.size) + 0.5) * each
-        kept, counts = np.unique(np.searchsorted(ends, ranks, side="right"), return_counts=True)
+        places = (np.arange(self.size) + 0.5) * each
+        kept, counts = np.unique(np.searchsorted(ends, places, side="right"), return_counts=True)
         return Quantiles(self.values[kept], counts * each, self.rank_error + each / 2, self.size)
 
 

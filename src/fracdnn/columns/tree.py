@@ -16,7 +16,7 @@ import torch
 
 from fracdnn.columns.late import pl
 from fracdnn.container import document_bytes, read_document
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 
 class Mergeable(Protocol):
@@ -58,23 +58,23 @@ class Tree(Generic[Summary]):
         return reduce(lambda later, each: each.merged(later), found)
 
 
-def shared(tree: Tree[Summary], ranks: Ranks, kind: type[Summary]) -> Tree[Summary]:
-    """The tree of all ranks, on each of them, where every rank has that of its range of parts, in the order of ranks.
+def shared(tree: Tree[Summary], kind: type[Summary]) -> Tree[Summary]:
+    """The tree of all processes, on each of them, where every one has that of its range of parts, in their order.
 
     One node at a time is sent, and merged at once.
     """
-    if ranks.is_alone:
+    if together.is_alone():
         return tree
     what = "the summary of the table"
     whole: Tree[Summary] = Tree()
-    for rank, n_nodes in enumerate(ranks.each(len(tree.nodes), what)):
+    for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
         for place in range(n_nodes):
-            if rank == ranks.rank:
+            if rank == together.rank():
                 node = tree.nodes[place]
                 content = bytearray(document_bytes("summary", as_document(node)))
-                ranks.from_rank(rank, torch.frombuffer(content, dtype=torch.uint8), what)
+                together.from_rank(rank, torch.frombuffer(content, dtype=torch.uint8), what)
             else:
-                sent = ranks.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
+                sent = together.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
                 document = read_document(f"what rank {rank} sent", "summary", sent.numpy().tobytes())
                 node = Node(document["level"], document["index"], from_document(kind, document["summary"]))
             whole.add(node)

@@ -11,24 +11,21 @@ import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fracdnn.container import checked, write_document
-from fracdnn.estimators.curves import Curves
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
 from fracdnn.estimators.fitting import Fitting
 from fracdnn.estimators.inputs import checked_table, inputs_of
 from fracdnn.estimators.model_file import parameters_document, parameters_of, read_model
-from fracdnn.estimators.networks import checked_temperature, mean_of, network_document, network_of, order_of
+from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
 from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, dense
 from fracdnn.exceptions import FileContentError
-from fracdnn.nn import FractionalNetwork
-from fracdnn.training import History, Objective
-from fracdnn.training.together import Ranks
+from fracdnn.training import History, Objective, together
 from fracdnn.version import versions
 
 # Predictions are made for this many rows at a time, so that memory stays bounded.
 ROWS_AT_A_TIME = 16_384
 
 
-class FractionalEstimator(Curves, Fitting):
+class FractionalEstimator(Fitting):
     """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
 
     def __sklearn_tags__(self) -> Any:
@@ -37,9 +34,29 @@ class FractionalEstimator(Curves, Fitting):
         tags.input_tags.categorical = tags.input_tags.string = True
         return tags
 
+    @property
+    def loss_curve_(self) -> list[float]:
+        return self.history_.column("loss")
+
+    @property
+    def validation_scores_(self) -> list[float] | None:
+        # A score is better where it is higher, as all of scikit-learn's are.
+        losses = [loss for loss in self.history_.column("validation_score") if loss is not None]
+        return [-loss for loss in losses] or None
+
+    @property
+    def best_loss_(self) -> float | None:
+        return None if self.validation_scores_ else min(self.loss_curve_, default=self.loss_)
+
+    @property
+    def best_validation_score_(self) -> float | None:
+        scores = self.validation_scores_
+        return max(scores) if scores else None
+
     def trajectory(self, X: Any) -> np.ndarray:
         """The flow of the samples through the layers of `network_`: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
-        return self._run(X, self._fitted_network().trajectory, rows=1)
+        check_is_fitted(self)
+        return self._run(X, self.network_.trajectory, rows=1)
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write the fitted model to one file, whole or not at all; `fracdnn.load` reads it. See `model_file`."""
@@ -81,11 +98,11 @@ class FractionalEstimator(Curves, Fitting):
 
     def _to_document(self) -> dict[str, Any]:
         """All that a fitted estimator needs to predict, in plain values and tensors; see `model_file`."""
-        network = self._fitted_network()
+        check_is_fitted(self)
         return {
             "estimator": type(self).__name__,
             "parameters": parameters_document(self.get_params(deep=False)),
-            "network": network_document(network),
+            "network": network_document(self.network_),
             "members": [network_document(member) for member in self.members_[1:]],
             "temperature": self.temperature_,
             **self._features_document(),
@@ -111,13 +128,9 @@ class FractionalEstimator(Curves, Fitting):
         estimator.n_iter_ = len(estimator.history_.records)
         estimator.loss_ = float(document["loss"])
         estimator._smoothing = Objective(label_smoothing=float(document["smoothing"])).label_smoothing
-        estimator.order_ = float(np.mean([order_of(network) for network in networks]))
+        estimator.order_ = mean_order(networks)
         estimator._take_answer_document(document)
         return estimator
-
-    def _fitted_network(self) -> FractionalNetwork:
-        check_is_fitted(self)
-        return self.network_
 
     def _answers(self, X: Any) -> np.ndarray:
         """The mean of what the members answer."""
@@ -137,12 +150,12 @@ class FractionalEstimator(Curves, Fitting):
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()
 
     def _validated(
-        self, X: Any, y: Any, ranks: Ranks, check: Callable[[np.ndarray], None] | None = None, **options: Any
+        self, X: Any, y: Any, check: Callable[[np.ndarray], None] | None = None, **options: Any
     ) -> tuple[Any, np.ndarray]:
         """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
         X, y = as_numpy(X), as_numpy(y)
-        with ranks.together("checking the samples"):
-            if not ranks.is_alone and np.ndim(y) and not len(y):
+        with together.joint("checking the samples"):
+            if not together.is_alone() and np.ndim(y) and not len(y):
                 table, _ = checked_table(self, X, ensure_min_samples=0, reset=options["reset"])
                 y = np.asarray(y)
             else:
@@ -152,7 +165,7 @@ class FractionalEstimator(Curves, Fitting):
                 if check is not None:
                     check(y)
         names = getattr(self, "feature_names_in_", None)
-        ranks.check_same(
+        together.check_same(
             parameters=self._parameters_text(),
             features_of_X=repr((self.n_features_in_, None if names is None else list(names))),
             fits_before=repr(self._goes_on()),
@@ -163,10 +176,10 @@ class FractionalEstimator(Curves, Fitting):
         """What several processes must be set to alike."""
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
-    def _weights(self, sample_weight: Any, X: Any, ranks: Ranks) -> np.ndarray:
-        with ranks.together("checking sample_weight"):
+    def _weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        with together.joint("checking sample_weight"):
             given = as_numpy(sample_weight)
             n = X.shape[0]
-            if not ranks.is_alone and (not n or (given is not None and not np.any(given))):
-                return np.zeros(n)  # other ranks may have samples, or some with a weight
+            if not together.is_alone() and (not n or (given is not None and not np.any(given))):
+                return np.zeros(n)  # other processes may have samples, or some with a weight
             return _check_sample_weight(given, np.empty((n, 0)), dtype=np.float64, ensure_non_negative=True)

@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.model_file import labels_document, labels_of
-from fracdnn.estimators.networks import n_outputs_of
 from fracdnn.estimators.parameters import parameter, with_parameters
-from fracdnn.estimators.samples import classes_of_all
-from fracdnn.training.together import Ranks, ranks_here
+from fracdnn.estimators.samples import class_weights, classes_of_all
+from fracdnn.training import together
 
 
 @documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
@@ -28,34 +27,31 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     becomes of each column.
     """
 
+    _loss = "cross_entropy"
+
     label_smoothing: float = parameter(
+        [Interval(Real, 0, 1, closed="left")],
+        "Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
         default=0.05,
-        allowed=[Interval(Real, 0, 1, closed="left")],
-        meaning="Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
     )
     class_weight: dict | str | None = parameter(
+        [None, dict, StrOptions({"balanced"})],
+        'Weights by class (1 where one is missing); "balanced" divides by how frequent a class is.',
         default=None,
-        allowed=[None, dict, StrOptions({"balanced"})],
-        meaning='Weights by class (1 where one is missing); "balanced" divides by how frequent a class is.',
     )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
-        ranks = ranks_here()
         new = not self._goes_on()
-        table, y = self._validated(X, y, ranks, check_classification_targets, reset=new)
-        classes = classes_of_all(y, ranks)
+        table, y = self._validated(X, y, check_classification_targets, reset=new)
+        classes = classes_of_all(y)
         if not new and not np.array_equal(classes, self.classes_):
             raise ValueError(
                 f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
                 f"got {classes.tolist()}; set warm_start=False to start anew"
             )
         self.classes_: np.ndarray = classes
-        labels, weight = self._labels(y), self._weights(sample_weight, table, ranks)
-        X = self._encoded(table, weight, ranks, new=new)
-        if self.class_weight is not None:
-            weight = weight * self._weights_of_classes(labels, ranks)[labels]
-        self._train(X, labels, len(self.classes_), "cross_entropy", weight, ranks)
+        self._train(*self._samples(table, y, sample_weight, new=new))
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -64,16 +60,11 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         fix the scaling of the features, their categories and what fills in missing cells; `class_weight` must be given
         by class.
         """
-        ranks, first = ranks_here(), _check_partial_fit_first_call(self, classes)
-        table, y = self._validated(X, y, ranks, self._check_known, reset=first)
-        labels, weight = self._labels(y), self._weights(sample_weight, table, ranks)
+        first = _check_partial_fit_first_call(self, classes)
+        table, y = self._validated(X, y, self._check_known, reset=first)
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
-        X = self._encoded(table, weight, ranks, new=first)
-        if self.class_weight is not None:
-            given = self._checked_class_weight()
-            weight = weight * np.array([given.get(name, 1.0) for name in self.classes_])[labels]
-        self._train_on(X, labels, len(self.classes_), "cross_entropy", weight, ranks)
+        self._train_on(*self._samples(table, y, sample_weight, new=first))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -89,11 +80,11 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         """The logits; for two classes their difference, positive for the second. Of several members, the logarithms
         of the probabilities.
         """
-        network = self._fitted_network()
+        check_is_fitted(self)
         if len(self.members_) > 1:
             logits = self.predict_log_proba(X)
         else:
-            logits = self._run(X, network).astype(np.float64) / (self.temperature_ or 1.0)
+            logits = self._run(X, self.network_).astype(np.float64) / (self.temperature_ or 1.0)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict(self, X: Any) -> np.ndarray:
@@ -101,31 +92,27 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
 
-    def _checked_class_weight(self) -> Any:
-        if isinstance(self.class_weight, dict):
-            for name, weight in self.class_weight.items():
-                if not (np.isfinite(weight) and weight >= 0):
-                    raise ValueError(
-                        f"class_weight must hold finite numbers not below 0, got {weight} for class {name!r}; "
-                        f"0 leaves a class out"
-                    )
-        return self.class_weight
-
-    def _weights_of_classes(self, labels: np.ndarray, ranks: Ranks) -> np.ndarray:
-        """A weight for each class, of the samples of all ranks."""
-        given = self._checked_class_weight()
-        if isinstance(given, dict):
-            return compute_class_weight(given, classes=self.classes_, y=self.classes_)
-        counts = ranks.sum(torch.from_numpy(np.bincount(labels, minlength=len(self.classes_))), "the class counts")
-        return int(counts.sum()) / (len(self.classes_) * counts.numpy())
+    def _samples(
+        self, table: Any, y: np.ndarray, sample_weight: Any, *, new: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The network's inputs, the numbers of the classes, and weights."""
+        labels = np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
+        weight = self._weights(sample_weight, table)
+        X = self._encoded(table, weight, new=new)
+        if self.class_weight is not None:
+            here = torch.from_numpy(np.bincount(labels, minlength=len(self.classes_)))
+            counts = together.total(here, "the class counts").numpy()
+            weight = weight * class_weights(self.class_weight, self.classes_, counts)[labels]
+        return X, labels, weight
 
     def _check_known(self, y: np.ndarray) -> None:
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(f"y must hold classes of the first call, got {unknown.tolist()}; pass them in classes")
 
-    def _labels(self, y: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
+    @property
+    def _n_outputs(self) -> int:
+        return len(self.classes_)
 
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         return target
@@ -145,5 +132,5 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
 
     def _take_answer_document(self, document: dict[str, Any]) -> None:
         self.classes_ = labels_of(document["classes"])
-        if len(self.classes_) != n_outputs_of(self.network_):
+        if len(self.classes_) != self.network_.architecture.n_outputs:
             raise ValueError("other classes than the network's")

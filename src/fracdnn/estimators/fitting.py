@@ -6,7 +6,7 @@ import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
-from fracdnn.estimators.networks import check_matrix_fits, operator_of, order_of, plain_grid
+from fracdnn.estimators.networks import check_matrix_fits, mean_order, operator_of, plain_grid
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
 from fracdnn.estimators.recipe import Recipe, settled
 from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
@@ -35,17 +35,17 @@ from fracdnn.training import (
     History,
     MiniBatchTraining,
     Objective,
-    Record,
     Regularization,
     Standardization,
     Task,
     Training,
     shown_progress,
+    together,
 )
-from fracdnn.training.adam import adam_epoch, can_go_side_by_side, fit_side_by_side, new_adam
+from fracdnn.training.adam import adam_epoch, can_go_side_by_side, fit_side_by_side
 from fracdnn.training.digest import digest
-from fracdnn.training.history import layer_gradient_norms
-from fracdnn.training.together import Ranks
+from fracdnn.training.epochs import Adam
+from fracdnn.training.history import record_of
 
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
@@ -68,6 +68,7 @@ class Fitting(Inputs, SharedParameters):
     members_: list[FractionalNetwork]
     temperature_: float | None
     history_: History
+    _loss: str
 
     @property
     def network_(self) -> FractionalNetwork:
@@ -77,30 +78,24 @@ class Fitting(Inputs, SharedParameters):
     def network_(self, network: FractionalNetwork) -> None:
         self.members_, self.temperature_ = [network], None
 
-    def _train(
-        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
-    ) -> None:
-        seed, before = self._seed(ranks), list(self.members_) if self._goes_on() else []
-        task, recipe = self._task(X, target, n_outputs, loss, weight, ranks, seed, new=not before)
+    def _train(self, X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
+        seed, before = self._seed(), list(self.members_) if self._goes_on() else []
+        task, recipe = self._task(X, target, weight, seed, new=not before)
         n_members = len(before) if before and self.n_members == "auto" else recipe.n_members
         recipe = replace(recipe, n_members=n_members)
-        held_out = self._held_out(task, recipe, n_members, seed)
         tasks = [task]
         for number in range(1, n_members):
             generator = torch.Generator().manual_seed(seed + number)
             is_new = number >= len(before)
-            network = self._new_network(task.x.shape[1], n_outputs, generator) if is_new else before[number]
+            network = self._new_network(task.x.shape[1], generator) if is_new else before[number]
             tasks.append(replace(task, network=network.to(self._dtype()), generator=generator))
-        for each, rows in zip(tasks, held_out, strict=True):
+        for each, rows in zip(tasks, self._held_out(task, recipe, seed), strict=True):
             each.held_out = rows
-        together = self._training(recipe, max_time=None if self.max_time is None else float(self.max_time))
-        if can_go_side_by_side(tasks, together):
-            self._train_side_by_side(tasks, together, recipe.iterations)
-        else:
-            self._train_tasks(tasks, partial(self._of_member, recipe), recipe.iterations)
+        self._train_tasks(tasks, partial(self._training, recipe), recipe.iterations)
 
-    def _held_out(self, task: Task, recipe: Recipe, n_members: int, seed: int) -> list[torch.Tensor | None]:
+    def _held_out(self, task: Task, recipe: Recipe, seed: int) -> list[torch.Tensor | None]:
         """The rows that each member is not trained on: a part of its own, or of a single one a share."""
+        n_members = recipe.n_members
         if not recipe.holds_out:
             return [None] * n_members
         n_parts = n_members if n_members > 1 else max(2, round(1 / float(self.validation_fraction)))
@@ -112,15 +107,9 @@ class Fitting(Inputs, SharedParameters):
             )
         return list(found[:n_members])
 
-    def _train_side_by_side(self, tasks: list[Task], training: Any, max_iter: int) -> None:
-        """Train all members at once; the bar shows the first of those that are still trained."""
-        with shown_progress(max_iter) if self.verbose else nullcontext() as watch:
-            news = watch and _News(watch)
-            for task in tasks:
-                task.watch = news
-            histories = fit_side_by_side(training, tasks)
-        ended = next((h.status for h in histories if h.status in _CUT_SHORT), "")
-        self._keep(tasks, histories, ended, len(tasks))
+    def _shown(self, iterations: int) -> AbstractContextManager[Callable[..., None] | None]:
+        """A bar for so many iterations, where there is to be one."""
+        return shown_progress(iterations) if self.verbose and together.is_first() else nullcontext()
 
     def _keep(self, tasks: list[Any], histories: list[History], ended: str, n_members: int) -> None:
         """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short.
@@ -133,41 +122,58 @@ class Fitting(Inputs, SharedParameters):
         self._warn(histories, ended, n_members)
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
-    def _train_tasks(self, tasks: list[Any], training: Callable[[int, float | None], Training], max_iter: int) -> None:
-        """Train the members while there is time, show how far they are, and keep what there is to tell.
+    def _train_tasks(self, tasks: list[Any], training: Callable[..., Training], max_iter: int) -> None:
+        """Train the members, at once where that is possible, show how far they are, and keep what there is to tell.
 
-        The first is kept wherever it ends; of the others, those that came to an end of their own.
+        `training` gives the way to train in so many seconds, all of them or the one of a number.
         """
-        first, histories, began, ended = tasks[0], [], time.monotonic(), ""
-        check_matrix_fits(first.network, self.solver)
-        shown = self.verbose and first.ranks.is_first
-        with shown_progress(len(tasks) * max_iter) if shown else nullcontext() as watch:
+        check_matrix_fits(tasks[0].network, self.solver)
+        at_once: Any = training(None if self.max_time is None else float(self.max_time))
+        if can_go_side_by_side(tasks, at_once):
+            with self._shown(max_iter) as watch:
+                for task in tasks:
+                    task.watch = watch
+                kept, histories = tasks, fit_side_by_side(at_once, tasks)
+            ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
+        else:
+            kept, histories, ended = self._one_by_one(tasks, training, max_iter)
+        self._keep(kept, histories, ended, len(tasks))
+
+    def _one_by_one(
+        self, tasks: list[Any], training: Callable[..., Training], max_iter: int
+    ) -> tuple[list[Any], list[History], str]:
+        """Train the members while there is time: those to keep, the histories of those that were begun, and what cut
+        the training short. The first is kept wherever it ends; of the others, those that came to an end of their own.
+        """
+        histories: list[History] = []
+        began, ended = time.monotonic(), ""
+        with self._shown(len(tasks) * max_iter) as watch:
             for number, task in enumerate(tasks):
-                left = self._time_left(began, task.ranks) if number else self.max_time
+                left = self._time_left(began) if number else self.max_time
                 if left is not None and left <= 0:
                     ended = "time limit"
                     break
                 task.watch = watch and partial(watch, before=number * max_iter)
-                histories.append(training(number, left).fit(task))
+                histories.append(training(left, number).fit(task))
                 if histories[-1].status in _CUT_SHORT:
                     ended = histories[-1].status
                     break
         kept = [task for task, history in zip(tasks, histories, strict=False) if history.status not in _CUT_SHORT]
-        self._keep(kept or [first], histories, ended, len(tasks))
+        return kept or tasks[:1], histories, ended
 
     def _temperature(self, tasks: list[Any]) -> float | None:
         """How sure the members may be, where they classify and held samples out."""
         held_out = [task.part(task.held_out.to(task.x.device)) for task in tasks if task.held_out is not None]
         if not self.calibrate or tasks[0].objective.loss != "cross_entropy" or not held_out:
             return None
-        return temperature_of(held_out, tasks[0].ranks)
+        return temperature_of(held_out)
 
-    def _time_left(self, began: float, ranks: Ranks) -> float | None:
-        """Of `max_time`; the least of all ranks, as all must end together."""
+    def _time_left(self, began: float) -> float | None:
+        """Of `max_time`; the least of all processes, as all must end together."""
         if self.max_time is None:
             return None
         spent = torch.tensor([time.monotonic() - began], dtype=torch.float64)
-        return float(self.max_time) - float(ranks.largest(spent, "the time spent"))
+        return float(self.max_time) - float(together.largest(spent, "the time spent"))
 
     def _warn(self, histories: list[History], ended: str, n_members: int) -> None:
         done = how_far(histories, "epoch" if self.solver == "adam" else "iteration", n_members)
@@ -184,21 +190,16 @@ class Fitting(Inputs, SharedParameters):
             return
         warnings.warn(text, ConvergenceWarning, stacklevel=7)
 
-    def _train_on(
-        self, X: np.ndarray, target: np.ndarray, n_outputs: int, loss: str, weight: np.ndarray, ranks: Ranks
-    ) -> None:
+    def _train_on(self, X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         """One epoch of Adam on these samples; the first call fixes the scaling, as later samples are not known yet."""
         new = not hasattr(self, "members_")
-        task, recipe = self._task(X, target, n_outputs, loss, weight, ranks, self._seed(ranks), new=new)
+        task, recipe = self._task(X, target, weight, self._seed(), new=new)
         self.network_ = task.network  # without other members: these samples are new to it alone
         if new or not hasattr(self, "_adam"):
-            self._adam = new_adam(self.network_)
+            self._adam = Adam([list(self.network_.parameters())])
             self.history_ = History(status="partial")
-        mean_loss, accuracy = adam_epoch(task, self._adam, recipe.batch_size, float(self.learning_rate_init))
-        gradients = layer_gradient_norms(self.network_)
-        number = len(self.history_.records) + 1
-        norm = float(np.linalg.norm(gradients))
-        self.history_.records.append(Record(number, mean_loss, norm, gradients, accuracy=accuracy))
+        found = adam_epoch(task, self._adam, recipe.batch_size, float(self.learning_rate_init))
+        self.history_.records.append(record_of(self.network_, len(self.history_.records) + 1, *found))
         self._tell(self.history_, task)
 
     def _tell(self, history: History, task: Task) -> None:
@@ -208,50 +209,39 @@ class Fitting(Inputs, SharedParameters):
         # In float64 an answer does not depend on the rows beside it, as in float32 the last digits do.
         for network in self.members_:
             network.to(torch.float64)
-        self.order_ = float(np.mean([order_of(network) for network in self.members_]))
+        self.order_ = mean_order(self.members_)
 
     def _task(
-        self,
-        X: np.ndarray,
-        target: np.ndarray,
-        n_outputs: int,
-        loss: str,
-        weight: np.ndarray,
-        ranks: Ranks,
-        seed: int,
-        *,
-        new: bool,
+        self, X: np.ndarray, target: np.ndarray, weight: np.ndarray, seed: int, *, new: bool
     ) -> tuple[Task, Recipe]:
         """The samples, merged and scaled, with the first network, a new one or that of before; and what "auto" means
         for them.
         """
         # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
         given = [as_tensor(each) for each in (X, target, weight)]
-        identity = None if self.checkpoint is None else digest(ranks, given, places=None)
-        X, target, weight, rows = merge_repeated(X, self._scaled(target), weight, ranks)
+        identity = None if self.checkpoint is None else digest(given, places=None)
+        X, target, weight, rows = merge_repeated(X, self._scaled(target), weight)
         x, weights, generator = as_tensor(X), as_tensor(weight), torch.Generator().manual_seed(seed)
         recipe = settled(self, rows.n, X.shape[1])
-        self._smoothing = self._label_smoothing()
         if new:
-            self.standardization_ = Standardization.of(x, weights, ranks)
+            self.standardization_ = Standardization.of(x, weights, shared=True)
             clip = None if self.clip is None else float(self.clip)
-            self.shaping_ = Shaping.of(rows_of_all(X, ranks), rows_of_all(weight, ranks), recipe.n_bins, clip)
-            self.network_ = self._new_network(X.shape[1] + self.shaping_.n_added, n_outputs, generator)
+            self.shaping_ = Shaping.of(rows_of_all(X), rows_of_all(weight), recipe.n_bins, clip)
+            self.network_ = self._new_network(X.shape[1] + self.shaping_.n_added, generator)
         task = Task(
             self.network_.to(self._dtype()),
-            self._objective(loss),
+            self._objective(),
             self._standardised(x).to(self._dtype()),
-            self._target(target).to(self._device()),
+            as_tensor(target).to(self._device(), self._dtype() if target.dtype.kind == "f" else torch.int64),
             weights.to(self._device(), self._dtype()),
             generator,
             rows=rows,
             identity=identity,
-            ranks=ranks,
         )
         return task, recipe
 
-    def _objective(self, loss: str) -> Objective:
-        alpha = float(self.alpha)
+    def _objective(self) -> Objective:
+        alpha, self._smoothing = float(self.alpha), float(getattr(self, "label_smoothing", 0.0))
         terms = Regularization(
             class_map=alpha if self.alpha_output is None else float(self.alpha_output),
             operator=float(self.alpha_smooth),
@@ -259,16 +249,16 @@ class Fitting(Inputs, SharedParameters):
             decay=alpha,
             laplacian=self.laplacian,
         )
-        return Objective(loss, terms, self._smoothing)
+        return Objective(self._loss, terms, self._smoothing)
 
-    def _seed(self, ranks: Ranks) -> int:
-        """The first rank's: where `random_state` is None, others draw other ones."""
+    def _seed(self) -> int:
+        """The first process's: where `random_state` is None, others draw other ones."""
         seed = torch.tensor([check_random_state(self.random_state).randint(2**31 - 1)])
-        return int(ranks.from_rank(0, seed, "the seed"))
+        return int(together.from_rank(0, seed, "the seed"))
 
     def _network_options(self) -> dict[str, Any]:
         """What of a network the parameters say."""
-        return {
+        options: dict[str, Any] = {
             "n_layers": int(self.n_layers),
             "order": float(self.order),
             "width": None if self.width is None else int(self.width),
@@ -276,28 +266,20 @@ class Fitting(Inputs, SharedParameters):
             "activation": self.activation,
             "bias": self.bias,
             "learn_order": bool(self.learn_order),
-            **self._operator_options(),
         }
-
-    def _operator_options(self) -> dict[str, Any]:
-        if self.operator == "dense":
-            if self.grid_shape is not None:
-                raise ValueError(
-                    f"grid_shape must be None with operator='dense', got {self.grid_shape}; a dense K knows no grid; "
-                    f"leave it out, or use operator='five-point' or 'nine-point'"
-                )
-            return {"operator": "dense"}
         grid = None if self.grid_shape is None else plain_grid(self.grid_shape)
-        return {"operator": "stencil", "stencil": self.operator, "grid_shape": grid}
+        if self.operator != "dense":
+            return options | {"operator": "stencil", "stencil": self.operator, "grid_shape": grid}
+        if grid is not None:
+            raise ValueError(
+                f"grid_shape must be None with operator='dense', got {self.grid_shape}; a dense K knows no grid; "
+                f"leave it out, or use operator='five-point' or 'nine-point'"
+            )
+        return options | {"operator": "dense"}
 
-    def _new_network(self, n_features: int, n_outputs: int, generator: torch.Generator) -> FractionalNetwork:
-        options = self._network_options()
-        return FractionalNetwork(n_features, n_outputs, activate_opening=True, generator=generator, **options).to(
-            self._device()
-        )
-
-    def _label_smoothing(self) -> float:
-        return float(getattr(self, "label_smoothing", 0.0))
+    def _new_network(self, n_features: int, generator: torch.Generator) -> FractionalNetwork:
+        options = {"activate_opening": True, "generator": generator, **self._network_options()}
+        return FractionalNetwork(n_features, self._n_outputs, **options).to(self._device())
 
     def _goes_on(self) -> bool:
         """Whether a fit starts from the networks of the one before, which must be such as the parameters say."""
@@ -320,12 +302,15 @@ class Fitting(Inputs, SharedParameters):
             )
         return True
 
-    def _training(self, recipe: Recipe, max_time: float | None = None) -> Training:
+    def _training(self, recipe: Recipe, max_time: float | None, member: int | None = None) -> Training:
+        """Of all members at once, or of one of them by its number."""
         # Plain numbers: a search may hand in NumPy's, which JSON does not know.
         stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
         checkpoints = None
         if self.checkpoint is not None:
             checkpoints = Checkpoints(os.fspath(self.checkpoint), int(self.checkpoint_every), self.resume)
+            if member is not None and recipe.n_members > 1:
+                checkpoints = checkpoints.of_member(member)
         options: Any = {
             "early_stopping": stopping if recipe.holds_out else None,
             "checkpoints": checkpoints,
@@ -338,17 +323,10 @@ class Fitting(Inputs, SharedParameters):
             return MiniBatchTraining(recipe.n_batches, recipe.max_iter, tolerance=float(self.tol), **options)
         return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
 
-    def _of_member(self, recipe: Recipe, member: int, max_time: float | None) -> Training:
-        """The training of one of several that are trained one after the other."""
-        whole = self._training(recipe, max_time)
-        if recipe.n_members == 1 or whole.checkpoints is None:
-            return whole
-        return replace(whole, checkpoints=whole.checkpoints.of_member(member))
-
-    def _target(self, target: np.ndarray) -> torch.Tensor:
-        """Class indices as they are, values in the network's dtype."""
-        found = as_tensor(target)
-        return found.to(self._dtype()) if found.is_floating_point() else found
+    @property
+    @abstractmethod
+    def _n_outputs(self) -> int:
+        """Classes, or values to predict."""
 
     @abstractmethod
     def _scaled(self, target: np.ndarray) -> np.ndarray:
@@ -364,18 +342,6 @@ class Fitting(Inputs, SharedParameters):
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
-
-
-class _News:
-    """Shows a record only where it is later than all before: those of several members come one after the other."""
-
-    def __init__(self, show: Callable[[Record], None]) -> None:
-        self._show, self._latest = show, 0
-
-    def __call__(self, record: Record) -> None:
-        if record.iteration > self._latest:
-            self._latest = record.iteration
-            self._show(record)
 
 
 def _loss_at_start(task: Task) -> float:

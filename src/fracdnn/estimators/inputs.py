@@ -12,8 +12,7 @@ from fracdnn.estimators.samples import dense, heaviest
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import Standardization
-from fracdnn.training.together import Ranks
+from fracdnn.training import Standardization, together
 
 
 def checked_table(
@@ -59,14 +58,14 @@ class Inputs:
     n_features_in_: int
     feature_names_in_: np.ndarray
 
-    def _encoded(self, table: Any, weight: np.ndarray, ranks: Ranks, *, new: bool) -> np.ndarray:
+    def _encoded(self, table: Any, weight: np.ndarray, *, new: bool) -> np.ndarray:
         """The network's inputs; of a new fit these samples say which."""
         if new and not isinstance(table, Encoded):
-            heaviest(weight, ranks)
-            self.encoding_, notes = learn(table, weight, self._column_names(), ranks)
-            for note in notes if ranks.is_first else ():
+            heaviest(weight)
+            self.encoding_, notes = learn(table, weight, self._column_names())
+            for note in notes if together.is_first() else ():
                 warnings.warn(note.removeprefix("warning: "), stacklevel=4)
-        with ranks.together("encoding the samples"):
+        with together.joint("encoding the samples"):
             return inputs_of(self.encoding_, table)
 
     def _column_names(self) -> list[str]:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fracdnn.training import History, Task
-from fracdnn.training.together import Ranks
+from fracdnn.training import History, Task, together
 
 # Factors of the logits that are tried, evenly in the logarithm; one far from 1 needs rows that speak for it.
 _FACTORS = torch.linspace(-1.5, 1.5, 121, dtype=torch.float64)
@@ -32,14 +31,14 @@ def how_far(histories: Sequence[History], unit: str, n_members: int) -> str:
 
 
 @torch.no_grad()
-def temperature_of(held_out: Sequence[Task], ranks: Ranks) -> float:
+def temperature_of(held_out: Sequence[Task]) -> float:
     """By what to divide logits so that their probabilities have the least log-loss on samples held out of training.
 
     Each task has its own network and the samples that this one was not trained on. The tempered log-loss of a handful
     of samples says little, so that one sample's worth of (log T)² is added.
     """
     losses, weights = torch.zeros(len(_FACTORS), dtype=torch.float64), 0.0
-    with ranks.together("calibrating"):
+    with together.joint("calibrating"):
         for task in held_out:
             logits, target = task.network(task.x).to("cpu", torch.float64), task.target.cpu()
             weight = torch.ones(len(target)) if task.weight is None else task.weight.cpu()
@@ -48,7 +47,7 @@ def temperature_of(held_out: Sequence[Task], ranks: Ranks) -> float:
                 each = torch.nn.functional.cross_entropy(logits * factor, target, reduction="none")
                 losses[place] += weight @ each
             weights += float(weight.sum())
-    found = ranks.sum(torch.cat([losses, torch.tensor([weights], dtype=torch.float64)]), "the held-out losses")
+    found = together.total(torch.cat([losses, torch.tensor([weights], dtype=torch.float64)]), "the held-out losses")
     n = sum(task.n for task in held_out)
     losses = found[:-1] / found[-1] * n + _PENALTY * _FACTORS**2
     return float(torch.exp(-_lowest(losses)))

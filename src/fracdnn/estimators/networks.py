@@ -1,10 +1,11 @@
 """What estimators, model files and reports know of a network's inside, in one place."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
@@ -15,17 +16,9 @@ from fracdnn.nn.operators import STENCILS, stencil_map
 MOST_FOR_MATRIX = 2 * 2**30
 
 
-def order_of(network: FractionalNetwork) -> float:
-    """The order as it stands: an estimator's network has one for all layers."""
-    return float(network.order.detach())
-
-
-def n_outputs_of(network: FractionalNetwork) -> int:
-    return network.architecture.n_outputs
-
-
-def n_layers_of(network: FractionalNetwork) -> int:
-    return network.architecture.n_layers
+def mean_order(networks: Sequence[FractionalNetwork]) -> float:
+    """The mean of the orders as they stand: an estimator's network has one for all layers."""
+    return float(np.mean([float(network.order.detach()) for network in networks]))
 
 
 def check_matrix_fits(network: FractionalNetwork, solver: str) -> None:

@@ -27,8 +27,8 @@ NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 Estimator = TypeVar("Estimator")
 
 
-def parameter(*, default: Any, allowed: Sequence[Any], meaning: str) -> Any:
-    """A parameter with its default and constraints, any of which a value must meet, as scikit-learn declares them.
+def parameter(allowed: Sequence[Any], meaning: str, *, default: Any) -> Any:
+    """A parameter with its constraints, any of which a value must meet, as scikit-learn declares them.
 
     `meaning` is its line in the class's docstring; see `documentation`.
     """
@@ -49,7 +49,7 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
         if each.name not in allowed:
             raise InvalidTypeError(
                 f"{each.name} must be declared with what is allowed, got a default alone; "
-                f"write {each.name} = parameter(default=…, allowed=[…], meaning=…)"
+                f"write {each.name} = parameter([…], …, default=…)"
             )
     kind._parameter_constraints = allowed  # type: ignore[attr-defined]
     kind._parameter_meanings = meanings  # type: ignore[attr-defined]
@@ -60,158 +60,136 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
 class SharedParameters(BaseEstimator):
     """What classifier and regressor can be told. How the defaults were found: docs/estimators.md."""
 
-    n_layers: int = parameter(default=3, allowed=[COUNT], meaning="Layers, behind an opening map.")
+    n_layers: int = parameter([COUNT], "Layers, behind an opening map.", default=3)
     order: float = parameter(
+        [Interval(Real, 0, 1, closed="right")],
+        "Order of the fractional derivative, in (0, 1]; 1 is a network without memory.",
         default=0.5,
-        allowed=[Interval(Real, 0, 1, closed="right")],
-        meaning="Order of the fractional derivative, in (0, 1]; 1 is a network without memory.",
     )
-    width: int | None = parameter(
-        default=64, allowed=[None, COUNT], meaning="Width of a layer; None is the number of features."
-    )
-    step_size: float = parameter(default=0.5, allowed=[POSITIVE], meaning="Time from a layer to the next.")
+    width: int | None = parameter([None, COUNT], "Width of a layer; None is the number of features.", default=64)
+    step_size: float = parameter([POSITIVE], "Time from a layer to the next.", default=0.5)
     activation: str = parameter(
-        default="silu",
-        allowed=[StrOptions(set(ACTIVATIONS))],
-        meaning="Nonlinearity of the opening map and the layers.",
+        [StrOptions(set(ACTIVATIONS))], "Nonlinearity of the opening map and the layers.", default="silu"
     )
     bias: str = parameter(
-        default="vector",
-        allowed=[StrOptions(set(BIASES))],
-        meaning="Bias of a layer: a number, a number for each unit, or none.",
+        [StrOptions(set(BIASES))], "Bias of a layer: a number, a number for each unit, or none.", default="vector"
     )
     operator: str = parameter(
+        [StrOptions({"dense", *STENCILS})],
+        "What K of a layer is: any matrix, or a stencil of nine or five points on units that form a grid.",
         default="dense",
-        allowed=[StrOptions({"dense", *STENCILS})],
-        meaning="What K of a layer is: any matrix, or a stencil of nine or five points on units that form a grid.",
     )
     grid_shape: tuple[int, int] | None = parameter(
+        [None, tuple, list],
+        "Rows and columns of that grid, whose product is the width; the units are its cells, row by row.",
         default=None,
-        allowed=[None, tuple, list],
-        meaning="Rows and columns of that grid, whose product is the width; the units are its cells, row by row.",
     )
-    learn_order: bool = parameter(default=False, allowed=["boolean"], meaning="Learn the order too, from `order` on.")
+    learn_order: bool = parameter(["boolean"], "Learn the order too, from `order` on.", default=False)
     n_members: int | str = parameter(
-        default="auto",
-        allowed=[COUNT, AUTO],
-        meaning="Networks whose answers are averaged, each trained without another part of the samples; "
+        [COUNT, AUTO],
+        "Networks whose answers are averaged, each trained without another part of the samples; "
         '"auto" is 8 below 5,000 rows, 5 below 20,000, 2 below 100,000, then 1.',
+        default="auto",
     )
     clip: float | None = parameter(
+        [None, POSITIVE],
+        "Scaled features are bent smoothly so that they stay below this; None leaves them as they are.",
         default=3.0,
-        allowed=[None, POSITIVE],
-        meaning="Scaled features are bent smoothly so that they stay below this; None leaves them as they are.",
     )
     n_bins: int | str = parameter(
-        default="auto",
-        allowed=[Interval(Integral, 0, None, closed="left"), AUTO],
-        meaning="Bins between quantiles in which the network sees each number a second time; "
+        [Interval(Integral, 0, None, closed="left"), AUTO],
+        "Bins between quantiles in which the network sees each number a second time; "
         '"auto" is 8, or 0 for more than 128 features and for `width=None`.',
+        default="auto",
     )
-    alpha: float = parameter(default=3e-4, allowed=[NOT_NEGATIVE], meaning="Decay of all matrices.")
+    alpha: float = parameter([NOT_NEGATIVE], "Decay of all matrices.", default=3e-4)
     alpha_output: float | None = parameter(
-        default=None,
-        allowed=[None, NOT_NEGATIVE],
-        meaning="That of the output map W (the paper's ξ_W); None is `alpha`.",
+        [None, NOT_NEGATIVE], "That of the output map W (the paper's ξ_W); None is `alpha`.", default=None
     )
     alpha_smooth: float = parameter(
-        default=0.0,
-        allowed=[NOT_NEGATIVE],
-        meaning="Weight of the squared Laplacian of K (the paper's ξ_K), the mean over the layers.",
+        [NOT_NEGATIVE], "Weight of the squared Laplacian of K (the paper's ξ_K), the mean over the layers.", default=0.0
     )
     alpha_bias: float = parameter(
-        default=0.0,
-        allowed=[NOT_NEGATIVE],
-        meaning="Decay of the layers' biases (the paper's ξ_b), the mean over the layers.",
+        [NOT_NEGATIVE], "Decay of the layers' biases (the paper's ξ_b), the mean over the layers.", default=0.0
     )
     laplacian: str = parameter(
+        [StrOptions(set(LAPLACIANS))],
+        "What `alpha_smooth` smooths: the change of K from layer to layer, or over its rows and columns.",
         default="time",
-        allowed=[StrOptions(set(LAPLACIANS))],
-        meaning="What `alpha_smooth` smooths: the change of K from layer to layer, or over its rows and columns.",
     )
     solver: str = parameter(
-        default="adam",
-        allowed=[StrOptions({"lbfgs", "bfgs", "adam", "paper"})],
-        meaning='Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs"; "paper" is its Alg. 3, '
+        [StrOptions({"lbfgs", "bfgs", "adam", "paper"})],
+        'Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs"; "paper" is its Alg. 3, '
         "`max_iter` iterations of BFGS on each of `n_batches` random halves of the samples.",
+        default="adam",
     )
     n_batches: int = parameter(
-        default=10, allowed=[COUNT], meaning='Halves of the samples that "paper" draws one after the other, its m1.'
+        [COUNT], 'Halves of the samples that "paper" draws one after the other, its m1.', default=10
     )
     max_iter: int | str = parameter(
-        default="auto",
-        allowed=[COUNT, AUTO],
-        meaning='Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
+        [COUNT, AUTO],
+        'Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
         'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs"; 15 for "paper", where it is '
         "its m2, for each half.",
+        default="auto",
     )
     max_time: float | None = parameter(
+        [None, POSITIVE],
+        "Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
         default=None,
-        allowed=[None, POSITIVE],
-        meaning="Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
     )
     tol: float = parameter(
-        default=1e-5,
-        allowed=[NOT_NEGATIVE],
-        meaning='Norm of the gradient at which "lbfgs" and "bfgs" end, and "paper" leaves a half.',
+        [NOT_NEGATIVE], 'Norm of the gradient at which "lbfgs" and "bfgs" end, and "paper" leaves a half.', default=1e-5
     )
     learning_rate_init: float = parameter(
-        default=1e-2,
-        allowed=[POSITIVE],
-        meaning='Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.',
+        [POSITIVE], 'Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.', default=1e-2
     )
     batch_size: int | str = parameter(
-        default="auto",
-        allowed=[COUNT, AUTO],
-        meaning='Samples in a mini-batch of "adam"; "auto" is an eighth of them as a power of 2 from 32 to 256, and '
+        [COUNT, AUTO],
+        'Samples in a mini-batch of "adam"; "auto" is an eighth of them as a power of 2 from 32 to 256, and '
         "1,024 from 65,536 rows on.",
+        default="auto",
     )
     early_stopping: bool | str = parameter(
-        default="auto",
-        allowed=["boolean", AUTO],
-        meaning="Stop when the loss of held-out samples no longer improves, and keep the best network; each of several "
+        ["boolean", AUTO],
+        "Stop when the loss of held-out samples no longer improves, and keep the best network; each of several "
         'members holds out a part of its own. "auto" does so from 10 rows on.',
+        default="auto",
     )
     validation_fraction: float = parameter(
+        [Interval(Real, 0, 1, closed="neither")],
+        "Share of the samples that `early_stopping` holds out where there is one member.",
         default=0.1,
-        allowed=[Interval(Real, 0, 1, closed="neither")],
-        meaning="Share of the samples that `early_stopping` holds out where there is one member.",
     )
     calibrate: bool = parameter(
+        ["boolean"],
+        "Divide a classifier's logits by a temperature that suits the samples `early_stopping` held out.",
         default=True,
-        allowed=["boolean"],
-        meaning="Divide a classifier's logits by a temperature that suits the samples `early_stopping` held out.",
     )
     n_iter_no_change: int = parameter(
-        default=30, allowed=[COUNT], meaning="Epochs or iterations without improvement before `early_stopping` stops."
+        [COUNT], "Epochs or iterations without improvement before `early_stopping` stops.", default=30
     )
     checkpoint: str | os.PathLike | None = parameter(
-        default=None, allowed=[None, str, os.PathLike], meaning="File that the state of the training is written to."
+        [None, str, os.PathLike], "File that the state of the training is written to.", default=None
     )
-    checkpoint_every: int = parameter(
-        default=50, allowed=[COUNT], meaning="Epochs or iterations from a checkpoint to the next."
-    )
+    checkpoint_every: int = parameter([COUNT], "Epochs or iterations from a checkpoint to the next.", default=50)
     resume: bool = parameter(
+        ["boolean"],
+        "Go on from `checkpoint` if it exists; the fit ends at the same bits as one that was not cut.",
         default=False,
-        allowed=["boolean"],
-        meaning="Go on from `checkpoint` if it exists; the fit ends at the same bits as one that was not cut.",
     )
-    verbose: bool = parameter(default=False, allowed=["verbose"], meaning="Show a bar on standard error.")
+    verbose: bool = parameter(["verbose"], "Show a bar on standard error.", default=False)
     warm_start: bool = parameter(
+        ["boolean"],
+        "Let `fit` go on from the networks of the fit before; a larger `n_members` adds new ones.",
         default=False,
-        allowed=["boolean"],
-        meaning="Let `fit` go on from the networks of the fit before; a larger `n_members` adds new ones.",
     )
     random_state: int | np.random.RandomState | None = parameter(
-        default=None,
-        allowed=["random_state"],
-        meaning="Seed of the first weights, of shuffling and of what is held out.",
+        ["random_state"], "Seed of the first weights, of shuffling and of what is held out.", default=None
     )
     device: str | torch.device = parameter(
-        default="auto", allowed=[str, torch.device], meaning='Where to compute; "auto" is a GPU where there is one.'
+        [str, torch.device], 'Where to compute; "auto" is a GPU where there is one.', default="auto"
     )
     dtype: str = parameter(
-        default="float32",
-        allowed=[StrOptions(set(DTYPES))],
-        meaning="What training computes in; fitted networks are float64.",
+        [StrOptions(set(DTYPES))], "What training computes in; fitted networks are float64.", default="float32"
     )

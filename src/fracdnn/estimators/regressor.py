@@ -8,12 +8,10 @@ from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 
 from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.documentation import documented
-from fracdnn.estimators.networks import n_outputs_of
 from fracdnn.estimators.parameters import POSITIVE, parameter, with_parameters
 from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import quantiles
-from fracdnn.training import Standardization
-from fracdnn.training.together import Ranks, ranks_here
+from fracdnn.training import Standardization, together
 
 # The interquartile range of a normal distribution, in standard deviations.
 _QUARTILES = 1.349
@@ -33,18 +31,18 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     of pandas or Polars, with missing cells, text and dates; docs/estimators.md says what becomes of each column.
     """
 
+    _loss = "squared_error"
+
     outlier_limit: float | None = parameter(
-        default=30.0,
-        allowed=[None, POSITIVE],
-        meaning="Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
+        [None, POSITIVE],
+        "Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
         "lay there, so that a few of them do not own the loss; None takes all as they are.",
+        default=30.0,
     )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
-        ranks = ranks_here()
-        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=not self._goes_on())
-        self._train(X, values, values.shape[1], "squared_error", weight, ranks)
+        self._train(*self._samples(X, y, sample_weight, new=not self._goes_on()))
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -52,9 +50,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets, the
         categories and what fills in missing cells.
         """
-        ranks = ranks_here()
-        X, values, weight = self._checked(X, y, sample_weight, ranks, reset=not hasattr(self, "target_scale_"))
-        self._train_on(X, values, values.shape[1], "squared_error", weight, ranks)
+        self._train_on(*self._samples(X, y, sample_weight, new=not hasattr(self, "target_scale_")))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -62,30 +58,28 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         values = self._answers(X)
         return values[:, 0] if self._flat else values
 
-    def _checked(
-        self, X: Any, y: Any, sample_weight: Any, ranks: Ranks, *, reset: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        table, y = self._validated(X, y, ranks, multi_output=True, y_numeric=True, reset=reset)
+    def _samples(self, X: Any, y: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        table, y = self._validated(X, y, multi_output=True, y_numeric=True, reset=new)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
-        ranks.check_same(outputs_of_y=str(y.shape[1:]))
-        if not reset and values.shape[1] != n_outputs_of(self.network_):
+        together.check_same(outputs_of_y=str(y.shape[1:]))
+        if not new and values.shape[1] != self.network_.architecture.n_outputs:
             raise ValueError(
-                f"y must have {n_outputs_of(self.network_)} outputs as before, got {values.shape[1]}; "
+                f"y must have {self.network_.architecture.n_outputs} outputs as before, got {values.shape[1]}; "
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        weight = self._weights(sample_weight, table, ranks)
-        X = self._encoded(table, weight, ranks, new=reset)
-        if reset:
-            self._set_target_scale(X, values, weight, ranks)
+        weight = self._weights(sample_weight, table)
+        X = self._encoded(table, weight, new=new)
+        if new:
+            self._set_target_scale(X, values, weight)
         return X, values, weight
 
-    def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> None:
-        _, merged, weights, _ = merge_repeated(X, values, weight, ranks)
-        every = rows_of_all(merged, ranks)
-        self.target_limits_ = self._limits(every, rows_of_all(weights, ranks))
-        scale = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights), ranks)
+    def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
+        _, merged, weights, _ = merge_repeated(X, values, weight)
+        every = rows_of_all(merged)
+        self.target_limits_ = self._limits(every, rows_of_all(weights))
+        scale = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights), shared=True)
         # What never differs is told as it was, whatever the network says.
         constant = torch.from_numpy((every == every[:1]).all(0))
         least = _CONSTANT * torch.where(scale.mean == 0, 1.0, scale.mean.abs())
@@ -104,6 +98,10 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
                     limits[:, place] = middle - reach, middle + reach
         return limits
 
+    @property
+    def _n_outputs(self) -> int:
+        return len(self.target_scale_.mean)
+
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         return self.target_scale_(as_tensor(target.clip(*self.target_limits_))).numpy()
 
@@ -116,7 +114,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     def _take_answer_document(self, document: dict[str, Any]) -> None:
         self._flat = bool(document["target"]["flat"])
-        n_outputs = n_outputs_of(self.network_)
+        n_outputs = self.network_.architecture.n_outputs
         self.target_scale_ = Standardization.of_document(document["target"]["scale"], n_outputs)
         self.target_limits_ = document["target"]["limits"].numpy().copy()
         if self.target_limits_.shape != (2, n_outputs) or not bool(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 BINS = 10
 
@@ -32,9 +32,9 @@ class Reliability:
     def merged(self, other: "Reliability") -> "Reliability":
         return Reliability(self.counts + other.counts, self.confidence + other.confidence, self.hits + other.hits)
 
-    def over(self, ranks: Ranks, what: str) -> "Reliability":
-        """Of the predictions of all ranks."""
-        sums = ranks.sum(torch.from_numpy(np.stack([self.counts, self.confidence, self.hits])), what)
+    def over(self, what: str) -> "Reliability":
+        """Of the predictions of all processes."""
+        sums = together.total(torch.from_numpy(np.stack([self.counts, self.confidence, self.hits])), what)
         return Reliability(*sums.numpy())
 
     @property

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import issparse
+from sklearn.utils import compute_class_weight
 
 from fracdnn.estimators.model_file import labels_document, labels_of
+from fracdnn.training import together
 from fracdnn.training.rows import Rows
-from fracdnn.training.together import Ranks
 
 
 def as_numpy(values: Any) -> Any:
@@ -37,9 +38,9 @@ def check_one_label_each(y: Any) -> None:
         )
 
 
-def heaviest(weight: np.ndarray, ranks: Ranks) -> float:
-    """The largest weight of all ranks, which must be above 0."""
-    found = float(ranks.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
+def heaviest(weight: np.ndarray) -> float:
+    """The largest weight of all processes, which must be above 0."""
+    found = float(together.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
     if not found > 0:
         raise ValueError(
             "sample_weight and class_weight must leave a sample with a weight above 0, got 0 for all; raise one of them"
@@ -48,7 +49,7 @@ def heaviest(weight: np.ndarray, ranks: Ranks) -> float:
 
 
 def merge_repeated(
-    X: np.ndarray, target: np.ndarray, weight: np.ndarray, ranks: Ranks
+    X: np.ndarray, target: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Rows]:
     """Distinct samples in sorted order with their weights added up, those without weight left out.
 
@@ -58,7 +59,7 @@ def merge_repeated(
     Of several processes, the first that has a sample keeps it; the rows are numbered in sorted order over all. So a
     training does not depend on which process was given which samples.
     """
-    largest = heaviest(weight, ranks)
+    largest = heaviest(weight)
     kept = weight > 0
     X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
     both = np.column_stack([X, target.reshape(len(target), *target.shape[1:] or (1,)).astype(np.float64)])
@@ -67,32 +68,31 @@ def merge_repeated(
     # Of no samples, NumPy counts in integers.
     total = np.bincount(which, weights=weight, minlength=len(first)).astype(np.float64)
     X, target, weight = X[first], target[first], total
-    if ranks.is_alone:
+    if together.is_alone():
         return X, target, weight, Rows(len(X))
-    mine, weight, rows = _merge_over_ranks(both[first], weight, ranks)
+    mine, weight, rows = _merge_over_processes(both[first], weight)
     return X[mine], target[mine], weight, rows
 
 
-def _merge_over_ranks(both: np.ndarray, weight: np.ndarray, ranks: Ranks) -> tuple[np.ndarray, np.ndarray, Rows]:
+def _merge_over_processes(both: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, Rows]:
     """Which of the sorted rows this process keeps, their weights, and their numbers among those of all."""
-    what, keys = "the samples, to find repeated ones", _sorting_keys(both)
+    what, keys, here = "the samples, to find repeated ones", _sorting_keys(both), together.rank()
     mine, total = np.ones(len(both), dtype=bool), weight.copy()
-    for rank in range(ranks.count):
-        theirs, added = (ranks.from_rank(rank, as_tensor(each), what).numpy() for each in (both, weight))
-        if rank == ranks.rank or not len(theirs):
+    samples, weights = (together.from_each(as_tensor(each), what) for each in (both, weight))
+    for rank, (theirs, added) in enumerate(zip(samples, weights, strict=True)):
+        if rank == here or not len(theirs):
             continue
-        others = _sorting_keys(theirs)
+        others = _sorting_keys(theirs.numpy())
         place = np.searchsorted(others, keys).clip(max=len(others) - 1)
         same = others[place] == keys
-        total[same] += added[place[same]]
-        if rank < ranks.rank:
+        total[same] += added.numpy()[place[same]]
+        if rank < here:
             mine &= ~same
     keys = keys[mine]
     n, places = len(keys), np.arange(len(keys))
-    for rank in range(ranks.count):
-        theirs = ranks.from_rank(rank, as_tensor(both[mine]), what).numpy()
-        if rank != ranks.rank:
-            n, places = n + len(theirs), places + np.searchsorted(_sorting_keys(theirs), keys)
+    for rank, theirs in enumerate(together.from_each(as_tensor(both[mine]), what)):
+        if rank != here:
+            n, places = n + len(theirs), places + np.searchsorted(_sorting_keys(theirs.numpy()), keys)
     return mine, total[mine], Rows(n, torch.from_numpy(places))
 
 
@@ -103,23 +103,36 @@ def _sorting_keys(rows: np.ndarray) -> np.ndarray:
     return bits.astype(">i8").view(f"S{8 * rows.shape[1]}").reshape(-1)
 
 
-def classes_of_all(y: np.ndarray, ranks: Ranks) -> np.ndarray:
+def classes_of_all(y: np.ndarray) -> np.ndarray:
     """The classes in the labels of all processes, in order."""
     mine = np.unique(y)
-    if ranks.is_alone:
+    if together.is_alone():
         return mine
-    with ranks.together("naming the classes"):
+    with together.joint("naming the classes"):
         text = json.dumps(labels_document(mine) if len(mine) else None)
-    found = [labels_of(each) for each in map(json.loads, ranks.texts(text, "the classes")) if each is not None]
+    found = [labels_of(each) for each in map(json.loads, together.texts(text, "the classes")) if each is not None]
     kinds = {"text" if labels.dtype.kind in "UO" else "numbers" for labels in found}
     if len(kinds) != 1:
-        got = "labels of both kinds" if found else "no samples on all ranks"
-        raise ValueError(f"y must hold text on all ranks or numbers on all, got {got}; pass labels of one kind")
+        got = "labels of both kinds" if found else "no samples on all processes"
+        raise ValueError(f"y must hold text on all processes or numbers on all, got {got}; pass labels of one kind")
     return np.unique(np.concatenate(found))
 
 
-def rows_of_all(values: np.ndarray, ranks: Ranks) -> np.ndarray:
-    """The rows of all ranks."""
-    if ranks.is_alone:
+def class_weights(given: dict | str | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """A weight for each class, 1 where none is given; "balanced" divides by `counts`, how many samples a class has."""
+    if given == "balanced":
+        return counts.sum() / (len(classes) * counts)
+    for name, weight in given.items() if isinstance(given, dict) else ():
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ValueError(
+                f"class_weight must hold finite numbers not below 0, got {weight} for class {name!r}; "
+                f"0 leaves a class out"
+            )
+    return compute_class_weight(given, classes=classes, y=classes)
+
+
+def rows_of_all(values: np.ndarray) -> np.ndarray:
+    """The rows of all processes."""
+    if together.is_alone():
         return values
-    return torch.cat([ranks.from_rank(r, as_tensor(values), "the samples") for r in range(ranks.count)]).numpy()
+    return np.concatenate([each.numpy() for each in together.from_each(as_tensor(values), "the samples")])

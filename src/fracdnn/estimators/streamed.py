@@ -15,18 +15,18 @@ from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.recipe import settled
 from fracdnn.estimators.regressor import FractionalRegressor
+from fracdnn.estimators.samples import class_weights
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import (
     AdamTraining,
-    Objective,
     Standardization,
     StreamedAdamTraining,
     StreamedTask,
     Training,
+    together,
 )
 from fracdnn.training.samples import Chunk, Samples
-from fracdnn.training.together import ranks_here
 
 
 def fit_classifier(
@@ -43,9 +43,16 @@ def fit_classifier(
     The `encoding` is what made features of a table's columns.
     """
     estimator._validate_params()
-    estimator.classes_ = classes
-    weights = _class_weights(estimator, counts)
-    _fit(estimator, samples, validation, len(classes), "cross_entropy", standardization, weights, encoding)
+    estimator.classes_, weights = classes, None
+    if estimator.class_weight is not None:
+        found = class_weights(estimator.class_weight, classes, counts)
+        if not found.all():
+            raise ValueError(
+                f"class_weight must hold numbers above 0 for samples in pieces, got 0 for class "
+                f"{classes[found.argmin()]!r}; leave its rows out of the table"
+            )
+        weights = torch.from_numpy(found / found.max())
+    _fit(estimator, samples, validation, standardization, weights, encoding)
 
 
 def fit_regressor(
@@ -60,15 +67,13 @@ def fit_regressor(
     estimator._validate_params()
     estimator.target_scale_, estimator._flat = target_scale, True
     estimator.target_limits_ = np.array([[-np.inf], [np.inf]])
-    _fit(estimator, samples, validation, 1, "squared_error", standardization, None, encoding)
+    _fit(estimator, samples, validation, standardization, None, encoding)
 
 
 def _fit(
     estimator: FractionalEstimator,
     samples: Samples,
     validation: Samples | None,
-    n_outputs: int,
-    loss: str,
     standardization: Standardization,
     weights: torch.Tensor | None,
     encoding: Encoding | None,
@@ -78,36 +83,32 @@ def _fit(
             "solver must be one of 'adam', 'lbfgs', 'bfgs' for samples in pieces, got 'paper'; it draws halves of all "
             "samples, so pass another, or samples that fit into memory"
         )
-    n_features, ranks = len(standardization.mean), ranks_here()
-    scales = [standardization, *([estimator.target_scale_] if isinstance(estimator, FractionalRegressor) else [])]
-    numbers = [part.tolist() for scale in scales for part in vars(scale).values()]
-    ranks.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
-    generator = torch.Generator().manual_seed(estimator._seed(ranks))
+    n_features, scales = len(standardization.mean), [standardization, getattr(estimator, "target_scale_", None)]
+    numbers = [part.tolist() for scale in scales if scale for part in vars(scale).values()]
+    together.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
+    generator = torch.Generator().manual_seed(estimator._seed())
     estimator.n_features_in_, estimator.standardization_ = n_features, standardization
     if encoding is None:
         estimator._take_numbers()
     else:
         estimator._take_encoding(encoding)
     estimator.shaping_ = Shaping.none(None if estimator.clip is None else float(estimator.clip))
-    network = estimator._new_network(n_features, n_outputs, generator).to(estimator._dtype())
-    estimator._smoothing = estimator._label_smoothing()
-    objective = estimator._objective(loss)
-
-    def task(part: Samples, objective: Objective, held_out: StreamedTask | None = None) -> StreamedTask:
-        scaled = _Scaled(part, estimator, weights)
-        return StreamedTask(network, objective, scaled, generator, validation=held_out, ranks=ranks)
-
+    network = estimator._new_network(n_features, generator).to(estimator._dtype())
+    objective = estimator._objective()
     recipe = settled(estimator, sum(samples.sizes), n_features)
     recipe = replace(recipe, n_members=1, holds_out=validation is not None)
 
-    def training(member: int, max_time: float | None) -> Training:
-        found = estimator._of_member(recipe, member, max_time)
+    def training(max_time: float | None, member: int = 0) -> Training:
+        found = estimator._training(recipe, max_time)
         if not isinstance(found, AdamTraining):
             return found
         return StreamedAdamTraining(**{each.name: getattr(found, each.name) for each in fields(found)})
 
-    held_out = None if validation is None else task(validation, objective.unsmoothed())
-    estimator._train_tasks([task(samples, objective, held_out)], training, recipe.iterations)
+    task = StreamedTask(network, objective, _Scaled(samples, estimator, weights), generator)
+    if validation is not None:
+        held_out = _Scaled(validation, estimator, weights)
+        task.validation = StreamedTask(network, objective.unsmoothed(), held_out, generator)
+    estimator._train_tasks([task], training, recipe.iterations)
 
 
 @dataclass(frozen=True)
@@ -133,20 +134,3 @@ class _Scaled(Samples):
             if target.is_floating_point():
                 target = estimator.target_scale_(target).to(dtype)
             yield estimator._standardised(x).to(dtype), target.to(device), weight
-
-
-def _class_weights(estimator: FractionalClassifier, counts: np.ndarray) -> torch.Tensor | None:
-    """A weight for each class, or None; as `fit` has them, up to a common factor."""
-    given = estimator._checked_class_weight()
-    if given is None:
-        return None
-    classes = estimator.classes_
-    found = counts.sum() / (len(classes) * counts) if given == "balanced" else [given.get(c, 1.0) for c in classes]
-    weights = torch.as_tensor(np.array(found, dtype=np.float64))
-    if not bool((weights > 0).all()):
-        name = classes[int((weights <= 0).to(torch.int64).argmax())]
-        raise ValueError(
-            f"class_weight must hold numbers above 0 for samples in pieces, got 0 for class {name!r}; "
-            f"leave its rows out of the table"
-        )
-    return weights / weights.max()

@@ -57,12 +57,8 @@ def triton_history(device: torch.device) -> ModuleType | None:
         module = importlib.import_module("fracdnn.kernels.triton_history")
         module.try_out(device)
     except Exception as error:  # of any kind, as a compiler's are; there is a slower way to every result
-        warnings.warn(
-            f"Triton's kernels cannot be used on {device}, so slower operations are used ({_cause(error)}); "
-            "they need a C compiler and a GPU that Triton knows, and without Triton this warning goes away",
-            KernelWarning,
-            stacklevel=4,
-        )
+        remedy = "they need a C compiler and a GPU that Triton knows, and without Triton this warning goes away"
+        _warn(f"Triton's kernels cannot be used on {device}", error, remedy)
         return None
     return module
 
@@ -91,12 +87,8 @@ def _load(dtype: torch.dtype) -> Loaded:
                 state = "compiled" if compiled else "found on disk"
             except Exception as error:  # of any kind, as a compiler's are; there is a slower way to every result
                 module = None
-                warnings.warn(
-                    f"the kernel could not be compiled for {dtype}, so slower operations are used ({_cause(error)}); "
-                    "`numba -s` shows whether Numba works here, and without Numba this warning goes away",
-                    KernelWarning,
-                    stacklevel=4,
-                )
+                remedy = "`numba -s` shows whether Numba works here, and without Numba this warning goes away"
+                _warn(f"the kernel could not be compiled for {dtype}", error, remedy)
     return Loaded(dtype, module, state, time.perf_counter() - start)
 
 
@@ -124,5 +116,6 @@ def _announced() -> Iterator[list[Any]]:
         yield announcement.buffer
 
 
-def _cause(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+def _warn(what: str, error: Exception, remedy: str) -> None:
+    cause = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    warnings.warn(f"{what}, so slower operations are used ({cause}); {remedy}", KernelWarning, stacklevel=5)

@@ -1,9 +1,7 @@
 """A small dense network in one compiled pass: the last state, its gradients, and a loss with its gradients.
 
-Networks of the paper's size spend their time between operations, not in them: states of a few thousand numbers, a
-dozen calls a layer. Samples do not depend on one another, so here a tile of them goes through all layers, and back,
-inside a compiled kernel with its history in cache (`fracdnn.kernels.small_network`), as many at a time as torch may use
-threads.
+Samples do not depend on one another, so a tile of them goes through all layers, and back, inside a compiled kernel with
+its history in cache (`fracdnn.kernels.small_network`), as many at a time as torch may use threads.
 
 Gradients of the parameters are summed over fixed groups of tiles in a fixed order, so they do not depend on the number
 of threads.
@@ -60,11 +58,11 @@ class LossGradients(NamedTuple):
 class Tiles:
     """A network of N layers, and n ≥ 1 samples, as the kernel takes them.
 
-    `weights` is None at order 1, else a pair of [N, N] tensors: H of the forward history sum, and H_{N−k, N−n} in row n
-    and column k for the adjoint one. `factors` are the N step factors. `activation` is one of `ACTIVATIONS`, and `bias`
-    one of `BIASES`.
-    The parameters come with each call: K [N, width, width], and b [N, width] for a "vector" bias, [N] for a "scalar"
-    bias, None for "none". All tensors are on the CPU and of one dtype. They need not be contiguous.
+    The dtype is one that has a kernel. `weights` is None at order 1, else a pair of [N, N] tensors: H of the forward
+    history sum, and H_{N−k, N−n} in row n and column k for the adjoint one. `factors` are the N step factors.
+    `activation` is one of `ACTIVATIONS`, and `bias` one of `BIASES`. The parameters come with each call: K [N, width,
+    width], and b [N, width] for a "vector" bias, [N] for a "scalar" bias, None for "none". All tensors are on the CPU
+    and of one dtype. They need not be contiguous.
 
     Several Python threads may use one object at the same time. `threads_used` says how many threads shared the latest
     call.
@@ -81,12 +79,7 @@ class Tiles:
         activation: str,
         bias: str,
     ) -> None:
-        kernel = loading.small_network(dtype)
-        if kernel is None:
-            raise RuntimeError(f"dtype {dtype} has no compiled kernel; ask kernels.loading.small_network(dtype) first")
-        if n < 1 or activation not in ACTIVATIONS or bias not in BIASES:
-            rule = f"at least one sample, an activation of {list(ACTIVATIONS)} and a bias of {list(BIASES)}"
-            raise InvalidArgumentError(f"Tiles takes {rule}, got {n}, {activation!r} and {bias!r}")
+        kernel: Any = loading.small_network(dtype)
         n_layers = len(factors)
         self._dtype, self._kind = dtype, NUMPY_TYPES[dtype]
         self._none, self._factors = np.empty((0, width), self._kind), np.array(factors, np.float64).astype(self._kind)
@@ -104,7 +97,7 @@ class Tiles:
         padded = [pad(torch.from_numpy(each), border).numpy().reshape(-1) for each in matrices]
         self._constants = (*(padded or [self._factors[:0]] * 2), self._factors)
         self._activation = ACTIVATIONS[activation]
-        self._equal_shares = np.full(n, 1.0 / n, self._kind)
+        self._no_b, self._equal_shares = np.empty((n_layers, 0), self._kind), np.full(n, 1.0 / n, self._kind)
         self.threads_used = 0
         self._rooms: list[np.ndarray] = []  # not in use now
 
@@ -138,8 +131,6 @@ class Tiles:
         """
         (n, width), n_outputs = self._shape, len(W)
         labels, targets, shares = _NO_LABELS, self._none, self._equal_shares
-        if loss.kind not in LOSSES:
-            raise InvalidArgumentError(f"the kind of a loss must be one of {list(LOSSES)}, got {loss.kind!r}")
         if loss.kind == "cross_entropy":
             labels = self._plain("target", loss.target, (n,), torch.int64)
         else:
@@ -163,8 +154,9 @@ class Tiles:
         (n_layers, width, _), none, n_groups = self._K_shape, self._none, self._n_groups
         W, cotangent = none if W is None else W, none if cotangent is None else cotangent
         task = task or (_NO_LABELS, none, self._equal_shares, none, 0.0)
-        y, K, b = self._plain("y", given[0], self._shape), self._plain("K", given[1], self._K_shape), given[2]
-        call = (*self._constants, K, self._plain_b(b), self._activation, kind, *task, W, y, cotangent, start)
+        y, K = self._plain("y", given[0], self._shape), self._plain("K", given[1], self._K_shape)
+        b = self._no_b if self._b_shape is None else self._plain("b", given[2], self._b_shape).reshape(n_layers, -1)
+        call = (*self._constants, K, b, self._activation, kind, *task, W, y, cotangent, start)
         sums = np.empty((n_groups, self._n_K + self._n_b + W.size + 1), self._kind)
         threads = self.threads_used = min(torch.get_num_threads(), self._max_threads)
         # From torch, whose memory is aligned to whole vectors: reading across that costs half of the speed.
@@ -187,14 +179,6 @@ class Tiles:
         if self._b_shape is None:
             return of_K, None
         return of_K, torch.from_numpy(row[self._n_K : self._n_K + self._n_b].reshape(self._b_shape))
-
-    def _plain_b(self, b: torch.Tensor | None) -> np.ndarray:
-        if self._b_shape is not None and b is not None:
-            return self._plain("b", b, self._b_shape).reshape(len(self._factors), -1)
-        if self._b_shape is not None or b is not None:
-            wanted = "None, as the bias is 'none'" if self._b_shape is None else f"a tensor {list(self._b_shape)}"
-            raise InvalidArgumentError(f"b must be {wanted}, got {'None' if b is None else list(b.shape)}")
-        return np.empty((len(self._factors), 0), self._kind)
 
     def _plain(
         self, name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None

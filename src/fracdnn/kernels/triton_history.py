@@ -8,9 +8,10 @@ once for all that is made of it, and also does what the chain of layers would do
 `start_half`  the first row of the second half of a block, and the first half brought into the bases of the others
 `start_block` the first row of a block, the bases of its other rows, and the far states brought up to date
 
-States lie one after the other in blocks of `ROWS`. Sums are in the numbers that the weights have, float32 or float64,
-whatever numbers the states have. All sizes that change from row to row are arguments, not constants, so that a kernel
-is compiled once for a kind of state. Factors are read from the device, where they may be learned.
+States lie one after the other in blocks of 8 rows, for which a thread has registers. Sums are in the numbers that the
+weights have, float32 or float64, whatever numbers the states have. All sizes that change from row to row are arguments,
+not constants, so that a kernel is compiled once for a kind of state. Factors are read from the device, where they may
+be learned.
 
 What all write: `out` the row, with CHANGE plus factor · change; with LATEST, the newest state is read from `latest`
 and stored where it belongs; with SCALED, `scaled` is scale times the newest state, which is the row's own where there
@@ -29,8 +30,6 @@ import triton.language as tl
 
 from fracdnn.kernels.triton_activations import activated, through_slope
 
-# Rows of a block: what a thread has registers for.
-ROWS = 8
 # Numbers of a state for a program of four warps: sixteen bytes of float32 a thread, the widest load there is.
 TILE = 512
 WARPS = 4
@@ -78,21 +77,9 @@ def _activated_in_place(place, bias, at, inside, kind: tl.constexpr, ACTIVATION:
 
 @triton.jit
 def _store_row(
-    out,
-    scaled,
-    row,
-    newest,
-    change,
-    bias,
-    factor,
-    scale,
-    at,
-    inside,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
+    out, scaled, row, newest, change, bias, factor, scale, at, inside,
+    CHANGE: tl.constexpr, SCALED: tl.constexpr, ACTIVATION: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     """What every row ends with: the layer's step, and the newest state times a number."""
     kind = row.dtype
     if CHANGE:
@@ -192,30 +179,11 @@ def _of_four(total, x0, x1, x2, x3, weights):
     do_not_specialize_on_alignment=["factor", "scale"],
 )
 def finish(
-    out,
-    scaled,
-    base,
-    states,
-    latest,
-    change,
-    bias,
-    weights,
-    factor,
-    scale,
-    size,
-    base_row,
-    has_base,
-    begin,
-    weight,
-    weight_step,
-    count,
-    LATEST: tl.constexpr,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    out, scaled, base, states, latest, change, bias, weights, factor, scale,
+    size, base_row, has_base, begin, weight, weight_step, count,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Row = base + Σ_{k < count} weights[weight + k weight_step] state_{begin + k}, of at most eight states."""
     kind = weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
@@ -233,26 +201,11 @@ def finish(
 
 @triton.jit(do_not_specialize=["has_base", "rows"], do_not_specialize_on_alignment=["factor", "scale"])
 def start_half(
-    out,
-    scaled,
-    base,
-    states,
-    latest,
-    change,
-    bias,
-    weights,
-    factor,
-    scale,
-    size,
-    has_base,
-    rows,
-    LATEST: tl.constexpr,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    out, scaled, base, states, latest, change, bias, weights, factor, scale,
+    size, has_base, rows,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Rows 4 … 7 of a block with their bases and states 0 … 3; weights [8, 8] has a line for each row."""
     kind = weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
@@ -279,34 +232,12 @@ def start_half(
     do_not_specialize_on_alignment=["factor", "scale"],
 )
 def start_block(
-    out,
-    scaled,
-    base,
-    states,
-    latest,
-    change,
-    bias,
-    first,
-    far,
-    near_weights,
-    far_weights,
-    oldest,
-    factor,
-    scale,
-    size,
-    n_far,
-    has_far,
-    has_first,
-    oldest_row,
-    rows,
+    out, scaled, base, states, latest, change, bias, first, far, near_weights, far_weights, oldest, factor, scale,
+    size, n_far, has_far, has_first, oldest_row, rows,
     TRANSPOSED: tl.constexpr,
-    LATEST: tl.constexpr,
-    CHANGE: tl.constexpr,
-    SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Rows of a new block from the eight states before it, the far states and the first state.
 
     `far_weights` [n_far, 17]: of each far state its weights in the rows, what it takes in of the eight states, what is

@@ -135,26 +135,19 @@ class _Walk:
         for layers in segments(n_layers, states=history.states_of_a_position, block=history.block):
             names = f"{name(layers[0] - 1)} to {name(layers[-1] - 1)}" if len(layers) > 1 else name(layers[0] - 1)
             end = SegmentEnd(names, _REMEDY, copy=layers.stop > n_layers)
-            segment, position = _Segment(self, layers, history, end), history.position(layers.start)
+            segment, position = partial(self._segment, layers, end, [history]), history.position(layers.start)
             y, states = recomputed(segment, y, *position, use_reentrant=False)
             found.extend(states)
         return y, found
 
-
-class _Segment:
-    """Some layers. The first call goes on with the history; later ones begin again in the position it was in."""
-
-    def __init__(self, walk: _Walk, layers: range, history: HistorySum, end: SegmentEnd) -> None:
-        self._walk, self._layers, self._end = walk, layers, end
-        self._history: HistorySum | None = history
-
-    def __call__(self, y: torch.Tensor, *position: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        history, self._history = self._history, None
-        again = history is None  # then the values have been looked at, in the first call
-        if history is None:
-            history = self._walk.tape.plan.resumed_sum(y, self._layers.start, position)
-        last, states = self._walk.over(self._layers, history, y, *position, again=again)
-        self._end.check(y, last)
+    def _segment(
+        self, layers: range, end: SegmentEnd, unused: list[HistorySum], y: torch.Tensor, *position: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Some layers: the first call takes the history, which is unused; later ones begin again in its position."""
+        again = not unused  # then the values have been looked at, in the first call
+        history = self.tape.plan.resumed_sum(y, layers.start, position) if again else unused.pop()
+        last, states = self.over(layers, history, y, *position, again=again)
+        end.check(y, last)
         return last, states
 
 

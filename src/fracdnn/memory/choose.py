@@ -10,7 +10,6 @@ from fracdnn.memory import triton_sum
 from fracdnn.tracing import being_transformed, values_are_unknown
 
 HISTORIES = ("auto", "exact", "compressed")
-SUMS = ("auto", "torch", "triton")
 
 # Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
 _EXACT_LAYERS = 64

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import torch
 
-from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states, scaled
+from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states
 
 # Below this many bytes of history it stays in cache and one product per row is fastest.
 _SMALL_HISTORY = 2**20
@@ -47,11 +47,9 @@ class BufferedSum(HistorySum):
             return row.add_(change, alpha=factor)
         return row.addcmul_(change.to(row.dtype), factor)
 
-    def exchange(
-        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         self._take(n, state)
-        return self._slot(n + 1).clone(), state * scale if state.dtype is dtype else scaled(state, scale, dtype)
+        return self._slot(n + 1).clone()
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,11 @@ class ExactSum(BufferedSum):
         self._rows = self._flat.split(1)
         return fresh_alias(self._slots[0]).copy_(state)
 
-    def exchange(
-        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         if not self._by_rows:
-            return super().exchange(n, state, scale, dtype)
+            return super().follow(n, state)
         self._slots[n].copy_(state)
-        row = torch.mm(self._weights.rows[n], self._flat[: n + 1])
-        return row.view(self._shape), state * scale if state.dtype is dtype else scaled(state, scale, dtype)
+        return torch.mm(self._weights.rows[n], self._flat[: n + 1]).view(self._shape)
 
     def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
         """Later states may be missing in the history, where a pass was broken off."""

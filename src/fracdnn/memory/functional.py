@@ -29,11 +29,9 @@ class FunctionalSum(HistorySum):
         row = self._row(n)
         return self.first(row + (factor * change).to(row.dtype))
 
-    def exchange(
-        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         self.first(state)
-        return self._row(n + 1), (scale * state).to(dtype)
+        return self._row(n + 1)
 
     def _row(self, n: int) -> torch.Tensor:
         start = n - n % _BLOCK

@@ -31,11 +31,6 @@ def check_finite(states: Sequence[torch.Tensor], first: int, name: Callable[[int
     )
 
 
-def version(y: torch.Tensor) -> int:
-    """How often a tensor was written into; tensors made in inference mode do not count that."""
-    return 0 if y.is_inference() else y._version
-
-
 def versions(tensors: Iterable[torch.Tensor]) -> list[int]:
-    """`version` of each, in one call."""
+    """How often each was written into; tensors made in inference mode do not count that."""
     return [0 if each.is_inference() else each._version for each in tensors]

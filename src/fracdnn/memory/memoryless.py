@@ -2,7 +2,7 @@
 
 import torch
 
-from fracdnn.memory.sums import HistorySum, scaled
+from fracdnn.memory.sums import HistorySum
 
 
 class MemorylessSum(HistorySum):
@@ -26,7 +26,5 @@ class MemorylessSum(HistorySum):
             self._last = torch.addcmul(self._last, change, factor)
         return self._last
 
-    def exchange(
-        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return state if self._skip else torch.zeros_like(state), scaled(state, scale, dtype)
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        return state if self._skip else torch.zeros_like(state)

@@ -14,8 +14,7 @@ import torch
 from torch.nn.functional import pad
 
 from fracdnn.caputo import memory_matrix, memory_weights_of_steps, memory_weights_on_grid
-from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
-from fracdnn.caputo.weights import step_factor
+from fracdnn.caputo.weights import quick_memory_matrix, step_factor
 from fracdnn.memory.choose import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum, ExactWeights
@@ -260,10 +259,8 @@ def equal_steps_plan(
 
 def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
     """All weights; where the order is learned, and so another one in each pass, in a quicker way."""
-    changing = order.requires_grad and order.dim() == 0 and order.is_cpu and n_layers <= MAX_LAYERS
-    if changing and not being_transformed():
-        return memory_matrix_by_series(order, n_layers)
-    return memory_matrix(order, n_layers)
+    changing = order.requires_grad and order.dim() == 0 and order.is_cpu and not being_transformed()
+    return quick_memory_matrix(order, n_layers) if changing else memory_matrix(order, n_layers)
 
 
 def steps_plan(order: torch.Tensor, steps: torch.Tensor) -> MemoryPlan:

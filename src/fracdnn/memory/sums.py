@@ -9,8 +9,8 @@ import torch
 class HistorySum(ABC):
     """A causal weighted sum over a growing sequence of states x_0, x_1, …: row n is Σ_{k<n} M_nk x_k.
 
-    Either `first(x_0)` and then `advance(n, …)` for n = 1, 2, …, which makes x_n of row n; or `exchange(n, x_n, …)` for
-    n = 0, 1, …, which gives row n + 1, of which others make the next state.
+    Either `first(x_0)` and then `advance(n, …)` for n = 1, 2, …, which makes x_n of row n; or `follow(n, x_n)` or
+    `exchange(n, x_n, …)` for n = 0, 1, …, which give row n + 1, of which others make the next state.
     """
 
     # Positions are to be had before rows that are multiples of `block`, and take so many states' worth of memory.
@@ -26,10 +26,15 @@ class HistorySum(ABC):
         """x_n = row n + factor · change, which nobody may write into until the sum is done with."""
 
     @abstractmethod
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        """Take x_n; returns row n + 1."""
+
     def exchange(
         self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take x_n; returns row n + 1, and scale · x_n in a dtype."""
+        """Take x_n; returns row n + 1, and scale · x_n in a dtype: tensors of their own."""
+        product = state * scale
+        return self.follow(n, state), product if product.dtype is dtype else product.to(dtype)
 
     def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
         """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
@@ -68,20 +73,12 @@ class WideSum(HistorySum):
     def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
         return self._inner.advance_scaled(n, change.to(torch.float32), scale).to(self._dtype)
 
-    def exchange(
-        self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         # With what the row, of which the state was made, lost on its way out.
-        row, _ = self._inner.exchange(n, state + self._lost, 1.0, torch.float32)
+        row = self._inner.follow(n, state + self._lost)
         rounded = row.to(self._dtype)
         self._lost = row - rounded
-        return rounded, scaled(state, scale, dtype)
-
-
-def scaled(state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The product, a new tensor, in a dtype."""
-    product = state * scale
-    return product if product.dtype is dtype else product.to(dtype)
+        return rounded
 
 
 def memory_format(state: torch.Tensor) -> torch.memory_format:

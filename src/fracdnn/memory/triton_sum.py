@@ -141,6 +141,9 @@ class TritonCompressedSum(HistorySum):
         self._open_block(0)
         return fresh_alias(self._slots[0]).copy_(state)
 
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        return self.exchange(n, state, 1.0, self._dtype)[0]
+
     def exchange(
         self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,6 +21,12 @@ class Weights(NamedTuple):
     opening_weight: torch.Tensor | None
     opening_bias: torch.Tensor | None
 
+    def layers(self) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Operator and bias of each layer. All at once, so that their gradients go back in one operation."""
+        operators = self.operators.unbind()
+        biases = [None] * len(operators) if self.b is None else self.b.unbind()
+        return list(zip(operators, biases, strict=True))
+
 
 @dataclass(frozen=True)
 class Architecture:

@@ -1,7 +1,8 @@
 """The memory of a network's layers as torch sees it: order, steps, what of them is learned, and the plan they make."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,27 +141,26 @@ class Memory(nn.Module):
         """
         watch = watch or Watch.now()
         history = history or self._choice(state, n_layers, watch.transformed)
-        plan = self._plan(state, n_layers, history, sums, traced=watch.traced)
+        make = partial(self._new_plan, state, n_layers, history, sums)
+        if self.is_fixed and not watch.traced:
+            plan = self._kept_plan((n_layers, history, sums, self._tolerance(state), choose_block(state)), make)
+        elif self.is_fixed and torch.compiler.is_exporting():  # constants of the program, not operations in it
+            plan = outside_of_modes(make)
+        else:
+            plan = make()
         if not watch.traced or not torch.compiler.is_compiling():
             self.history_ = plan.history
         return plan
+
+    def _kept_plan(self, key: tuple[Any, ...], make: Callable[[], MemoryPlan]) -> MemoryPlan:
+        if key not in self._plans:
+            self._plans = {**(self._plans if len(self._plans) < 4 else {}), key: outside_of_modes(make)}
+        return self._plans[key]
 
     def sums_by_triton(self, state: torch.Tensor, n_layers: int) -> bool:
         """Whether "auto" sums over so many layers, with states like this one, by Triton's kernels."""
         by_triton = self.is_compressible and choose_triton("auto", state, choose_block(state))
         return by_triton and self._choice(state, n_layers) == "compressed"
-
-    def _plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str, *, traced: bool) -> MemoryPlan:
-        if traced and self.is_fixed and torch.compiler.is_exporting():  # constants of the program, not operations in it
-            return outside_of_modes(lambda: self._new_plan(state, n_layers, history, sums))
-        if not self.is_fixed or traced:
-            return self._new_plan(state, n_layers, history, sums)
-        key = (n_layers, history, sums, self._tolerance(state), choose_block(state))
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = outside_of_modes(lambda: self._new_plan(state, n_layers, history, sums))
-            self._plans = {**(self._plans if len(self._plans) < 4 else {}), key: plan}
-        return plan
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str) -> MemoryPlan:
         order = self.order if self.learned_order is None else self.learned_order.checked()
@@ -233,16 +233,11 @@ class Memory(nn.Module):
                 f"a state dict must hold {len(here)} orders and steps for this memory, got {got}; "
                 f"build the network with the order and step_size that the state dict was made with"
             )
-        if not torch.equal(here.isnan(), state.isnan()):
-            raise InvalidArgumentError(
-                f"a state dict must be one of {self._kinds(here)}, got one of {self._kinds(state)}; "
-                f"build the network with the learn_order and learn_steps that it was made with"
-            )
         # In the precision of what came: a state dict may have been cast.
-        if not torch.equal(torch.nan_to_num(here.to(state)), torch.nan_to_num(state)):
+        if not torch.equal(here.isnan(), state.isnan()) or (here.to(state).nan_to_num() != state.nan_to_num()).any():
             raise InvalidArgumentError(
-                f"a state dict must be one of order and step {self._described(here)}, got one of "
-                f"{self._described(state)}; build the network with the order and step_size that it was made with"
+                f"a state dict must be one of {self._described(here)}, got one of {self._described(state)}; build the "
+                f"network with the order, step_size, learn_order and learn_steps that it was made with"
             )
 
     def check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
@@ -257,16 +252,11 @@ class Memory(nn.Module):
         if key in missing:
             missing[missing.index(key)] = f"{key} (the order and steps it was made with; earlier versions had none)"
 
-    def _kinds(self, values: torch.Tensor) -> str:
-        order, steps = ("learned" if part.isnan().any() else "fixed" for part in self._split(values))
-        return f"{order} order and {steps} steps"
-
-    def _split(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return values[: self._order.numel()], values[self._order.numel() :]
-
     def _described(self, values: torch.Tensor) -> str:
-        order, steps = (part.tolist() for part in self._split(values))
-        return f"{order[0] if len(order) == 1 else order} and {steps[0] if len(steps) == 1 else steps}"
+        parts = values.split([self._order.numel(), self._steps.numel()])
+        shown = ["learned" if part.isnan().any() else part.tolist() for part in parts]
+        order, steps = (part[0] if len(part) == 1 else part for part in shown)
+        return f"order {order} and step {steps}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""

@@ -266,10 +266,8 @@ class FractionalNetwork(nn.Module):
         if weights.opening_weight is not None:
             parts["opening"] = _linear(weights.opening_weight, weights.opening_bias)
             parts["activation"] = _Activation(a.opening_activation)
-        operators = weights.operators.unbind()
-        biases = [None] * a.n_layers if weights.b is None else weights.b.unbind()
         make = self._linear_layer if linear else self._layer
-        layers: list[nn.Module] = [make(*pair) for pair in zip(operators, biases, strict=True)]
+        layers: list[nn.Module] = [make(*layer) for layer in weights.layers()]
         parts["stack"] = self._stack(layers) if a.has_skip else nn.Sequential(*layers)
         parts["W"] = _linear(weights.W, None)
         return nn.Sequential(parts).train(self.training)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from fracdnn.memory.guard import version
+from fracdnn.memory.guard import versions
 
 
 class RepeatedCalls:
@@ -31,12 +31,12 @@ class RepeatedCalls:
     def _first_call(self, j: int, *arguments: Any, **keywords: Any) -> Any:
         layer = self._layers[j]
         buffers = dict(layer.named_buffers())
-        copies, versions = _copied(buffers), {name: version(buffer) for name, buffer in buffers.items()}
+        copies, before = _copied(buffers), versions(buffers.values())
         result = layer(*arguments, **keywords)
         after = dict(layer.named_buffers())
-        changed = (after.get(name) is not b or version(b) != versions[name] for name, b in buffers.items())
+        replaced = any(after.get(name) is not buffer for name, buffer in buffers.items())
         # All of them: torch does not count what batch normalisation writes, only that it counts batches.
-        self._before[j] = copies if any(changed) else {}
+        self._before[j] = copies if replaced or versions(buffers.values()) != before else {}
         return result
 
 

@@ -20,29 +20,24 @@ class Armijo:
     max_trials: int = 20
 
 
-@dataclass(frozen=True)
-class Search:
-    """The accepted length, None where there is none, and how many trials it took."""
+def search(rule: Armijo, value: Callable[[float], float], start: float, slope: float, length: float) -> float | None:
+    """An acceptable length for f(x + td) = value(t), f(x) = start, ⟨∇f, d⟩ = slope < 0, from a first guess, or None.
 
-    length: float | None
-    trials: int
-
-
-def search(rule: Armijo, value: Callable[[float], float], start: float, slope: float, length: float) -> Search:
-    """Find a length for f(x + td) = value(t), f(x) = start, ⟨∇f, d⟩ = slope < 0, from a first guess."""
+    Each trial calls `value` once, the last one with the length that is returned.
+    """
     before: tuple[float, float] | None = None
-    for trial in range(1, rule.max_trials + 1):
+    for _ in range(rule.max_trials):
         found = value(length)
         # Strictly below: for a tiny length the right-hand side rounds to the start itself.
         if math.isfinite(found) and found < start and found <= start + rule.decrease * length * slope:
-            return Search(length, trial)
+            return length
         shorter = length * rule.shortest
         if math.isfinite(found):
             guess = _interpolate(start, slope, (length, found), before)
             before = (length, found)
             shorter = min(max(guess, length * rule.shortest), length * rule.longest)
         length = shorter
-    return Search(None, rule.max_trials)
+    return None
 
 
 def _interpolate(start: float, slope: float, last: tuple[float, float], before: tuple[float, float] | None) -> float:

@@ -7,7 +7,13 @@ import torch
 
 
 class Direction(ABC):
-    """A descent direction, and what it remembers. All state is tensors and lists of tensors, so it can be saved."""
+    """A descent direction, and what it has learned: `state`, tensors and lists of them, so that it can be saved.
+
+    Without a state it is the direction of steepest descent, unscaled: its first step needs a length.
+    """
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
 
     @abstractmethod
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -18,28 +24,12 @@ class Direction(ABC):
         """Learn from a step s that changed the gradient by y; its curvature sᵀy is positive."""
 
     @abstractmethod
-    def reset(self) -> None:
-        """Forget."""
-
-    @abstractmethod
-    def is_fresh(self) -> bool:
-        """Whether the direction is that of steepest descent, unscaled: its first step needs a length."""
-
-    @abstractmethod
     def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
         """How far to try first; `last` is the length of the step before."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """What to save."""
-
-    @abstractmethod
     def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
         """Whether a state of these shapes can be one of n parameters."""
-
-    @abstractmethod
-    def load(self, state: dict[str, Any]) -> None:
-        """What was saved, and fits."""
 
 
 class Steepest(Direction):
@@ -51,23 +41,11 @@ class Steepest(Direction):
     def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
         pass
 
-    def reset(self) -> None:
-        pass
-
-    def is_fresh(self) -> bool:
-        return True
-
     def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
         return 1.0 if last is None else 2.0 * last
 
-    def state(self) -> dict[str, Any]:
-        return {}
-
     def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
         return not shapes
-
-    def load(self, state: dict[str, Any]) -> None:
-        pass
 
 
 class InverseHessian(Direction):
@@ -79,57 +57,45 @@ class InverseHessian(Direction):
     """
 
     def __init__(self, *, scaled: bool = True) -> None:
+        super().__init__()
         self._scaled = scaled
-        self._matrix: torch.Tensor | None = None
 
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
-        return -gradient if self._matrix is None else -(self._matrix @ gradient)
+        return -(self.state["matrix"] @ gradient) if self.state else -gradient
 
     def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
-        if self._matrix is None:
+        if not self.state:
             scale = (step @ step) / curvature if self._scaled else step.new_ones(())
-            self._matrix = torch.diag(scale.expand(step.numel())).contiguous()
-        image = self._matrix @ gradient_change
+            self.state["matrix"] = torch.diag(scale.expand(step.numel())).contiguous()
+        matrix = self.state["matrix"]
+        image = matrix @ gradient_change
         rho = 1.0 / curvature
         inner = gradient_change @ image
         factor = rho * (1.0 + rho * (inner if inner.is_cuda else float(inner)))
         # The symmetric form of the update above, as one product of two columns and two rows: H is gone through once.
         correction = torch.add(step * (0.5 * factor), image, alpha=-rho)
-        self._matrix.addmm_(torch.stack([step, correction]).T, torch.stack([correction, step]))
-
-    def reset(self) -> None:
-        self._matrix = None
-
-    def is_fresh(self) -> bool:
-        return self._matrix is None
+        matrix.addmm_(torch.stack([step, correction]).T, torch.stack([correction, step]))
 
     def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
-        return _quasi_newton_length(gradient, self._scaled and self.is_fresh())
-
-    def state(self) -> dict[str, Any]:
-        return {} if self._matrix is None else {"matrix": self._matrix}
+        return _quasi_newton_length(gradient, self._scaled and not self.state)
 
     def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
         return shapes in ({}, {"matrix": (n, n)})
-
-    def load(self, state: dict[str, Any]) -> None:
-        self._matrix = state.get("matrix")
 
 
 class LimitedMemory(Direction):
     """−H∇f with H from the last few steps by the two-loop recursion (Nocedal & Wright, Alg. 7.4)."""
 
     def __init__(self, memory: int) -> None:
+        super().__init__()
         self._memory = memory
-        self._steps: list[torch.Tensor] = []
-        self._changes: list[torch.Tensor] = []
 
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
-        if not self._steps:
+        if not self.state:
             return -gradient
         q = gradient.clone()
         weights = []
-        pairs = list(zip(self._steps, self._changes, strict=True))
+        pairs = list(zip(self.state["steps"], self.state["changes"], strict=True))
         for step, change in reversed(pairs):
             weight = (step @ q) / (step @ change)
             weights.append(weight)
@@ -141,27 +107,15 @@ class LimitedMemory(Direction):
         return -q
 
     def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
-        self._steps = [*self._steps, step][-self._memory :]
-        self._changes = [*self._changes, gradient_change][-self._memory :]
-
-    def reset(self) -> None:
-        self._steps, self._changes = [], []
-
-    def is_fresh(self) -> bool:
-        return not self._steps
+        for name, latest in (("steps", step), ("changes", gradient_change)):
+            self.state[name] = [*self.state.get(name, ()), latest][-self._memory :]
 
     def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
-        return _quasi_newton_length(gradient, self.is_fresh())
-
-    def state(self) -> dict[str, Any]:
-        return {"steps": torch.stack(self._steps), "changes": torch.stack(self._changes)} if self._steps else {}
+        return _quasi_newton_length(gradient, not self.state)
 
     def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
         k = shapes.get("steps", (0,))[:1]
         return not shapes or (k > (0,) and shapes == dict.fromkeys(("steps", "changes"), (*k, n)))
-
-    def load(self, state: dict[str, Any]) -> None:
-        self._steps, self._changes = list(state.get("steps", ())), list(state.get("changes", ()))
 
 
 def _quasi_newton_length(gradient: torch.Tensor, unit_size: bool) -> float:

@@ -135,11 +135,12 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         if [id(p) for p in trained] != [id(p) for p in self._parameters]:
             self._parameters = trained
             self.reset()  # the curvature was that of others
-        counts = {"evaluations": 0, "trials": 0}
+        evaluations = 0
 
         def value_at(position: torch.Tensor) -> _Point:
+            nonlocal evaluations
             self._move_to(position)
-            counts["evaluations"] += 1
+            evaluations += 1
             with torch.enable_grad():
                 loss = closure()
             gradient = self._gradient()
@@ -158,20 +159,21 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                     break
                 if iterations == self.max_iter:
                     break
-                accepted = self._iterate(point, value_at, counts)
+                before = evaluations
+                accepted = self._iterate(point, value_at)
                 if accepted is None:
                     status = Status.LINE_SEARCH_FAILED
                     break
                 point, x = accepted, accepted.position
                 iterations += 1
                 if self.callback is not None:
-                    found = (iterations, point.loss, point.gradient_norm, self._length or 0.0, self._last_trials)
+                    found = (iterations, point.loss, point.gradient_norm, self._length or 0.0, evaluations - before)
                     self.callback(Iteration(*found))
         finally:
             self._move_to(x)
         self._set_gradient(point.gradient)
-        evaluations, trials = counts["evaluations"], counts["trials"]
-        self.result = Result(status, point.loss, point.gradient_norm, iterations, evaluations, trials)
+        # All evaluations but the first are trials.
+        self.result = Result(status, point.loss, point.gradient_norm, iterations, evaluations, evaluations - 1)
         return torch.tensor(point.loss, dtype=x.dtype, device=x.device)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -188,12 +190,14 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 
     def reset(self) -> None:
         """Forget the curvature learned so far, for another objective."""
-        self._direction.reset()
+        self._direction.state = {}
         self._length = None
 
     def state_dict(self) -> dict[str, Any]:
         """Direction and last length: enough to go on as if nothing had happened."""
-        return {"direction": self._direction.state(), "length": self._length}
+        learned = self._direction.state.items()
+        tensors = {name: torch.stack(value) if isinstance(value, list) else value for name, value in learned}
+        return {"direction": tensors, "length": self._length}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` gave, of as many parameters of the same dtype; else nothing changes."""
@@ -207,20 +211,17 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 f"state_dict must be one of {type(self).__name__} for {like.numel()} parameters in {like.dtype}, "
                 f"got tensors of shapes {shapes} in {[*dtypes]}; load one of the same network"
             )
-        self._direction.load({name: value.to(like.device) for name, value in direction.items()})
+        self._direction.state = {name: value.to(like.device) for name, value in direction.items()}
         self._length = length
 
-    def _iterate(
-        self, start: "_Point", value_at: Callable[[torch.Tensor], "_Point"], counts: dict[str, int]
-    ) -> "_Point | None":
+    def _iterate(self, start: _Point, value_at: Callable[[torch.Tensor], _Point]) -> _Point | None:
         """One iteration; a search that fails is tried again along steepest descent, once."""
-        self._last_trials = 0
         for _ in range(2):
-            fresh = self._direction.is_fresh()
+            fresh = not self._direction.state
             direction = self._direction.direction(start.gradient)
             slope = float(start.gradient @ direction)
             if not fresh and not slope < 0.0:
-                self._direction.reset()
+                self._direction.state = {}
                 continue
             trials: list[_Point] = []
 
@@ -231,16 +232,14 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 return point.loss if point.is_smooth else math.inf
 
             guess = self._direction.first_length(start.gradient, self._length)
-            found = search(self.line_search, value, start.loss, slope, guess)
-            counts["trials"] += found.trials
-            self._last_trials += found.trials
-            if found.length is not None:
-                self._length = found.length
-                self._learn(found.length * direction, trials[-1].gradient - start.gradient)
+            length = search(self.line_search, value, start.loss, slope, guess)
+            if length is not None:
+                self._length = length
+                self._learn(length * direction, trials[-1].gradient - start.gradient)
                 return trials[-1]
             if fresh:
                 return None
-            self._direction.reset()
+            self._direction.state = {}
         return None
 
     def _learn(self, step: torch.Tensor, change: torch.Tensor) -> None:

@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.inputs import checked_table, inputs_of
-from fracdnn.estimators.networks import n_layers_of, n_outputs_of
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.estimators.samples import as_numpy
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
@@ -45,7 +44,7 @@ class Subject:
 
     @property
     def n_layers(self) -> int:
-        return n_layers_of(self.estimator.network_)
+        return self.estimator.network_.architecture.n_layers
 
     @property
     def width(self) -> int:
@@ -123,7 +122,7 @@ def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:
     if classifies:
         return y.reshape(n)
     values = y.astype(np.float64).reshape(n, -1)
-    n_outputs = n_outputs_of(estimator.network_)
+    n_outputs = estimator.network_.architecture.n_outputs
     if values.shape[1] != n_outputs:
         raise InvalidArgumentError(f"y must have {n_outputs} columns as in fit, got shape {y.shape}; pass all outputs")
     return values

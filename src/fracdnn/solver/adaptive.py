@@ -25,6 +25,7 @@ SMALLEST = 1e-14  # of a step, in times until the first output, or in the time s
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
 # Tolerances that may be left of errors at the next output, by estimate, how much more may do, and how often to try.
 _MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
+_MOST_RELAXED = 12  # times that a goal is made ten times larger
 _ANOTHER = 3.0  # times a goal that could be kept: another one, to compare with
 _ALIKE = 0.7  # of estimates, from which steps with two goals are not told apart
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
@@ -88,7 +89,7 @@ class _Account:
         self.restore = search.save()
         search.goal = None
         self.is_settled = False
-        self._tries, self._limit, self._each = 0, _MOST_SPENT, math.inf
+        self._tries, self._relaxed, self._limit, self._each = 0, 0, _MOST_SPENT, math.inf
         # State and estimate at the output, by the steps made before, and whether those made last were held against it.
         self._before: tuple[torch.Tensor, float] | None = None
         self._is_compared = False
@@ -133,8 +134,9 @@ class _Account:
 
     def relax(self) -> bool:
         """Whether the goal was less than can be kept: then ten times as much may do."""
-        if self.is_settled or self._search.goal is None:
+        if self.is_settled or self._search.goal is None or self._relaxed == _MOST_RELAXED:
             return False
+        self._relaxed += 1
         self._search.goal = 10.0 * self._search.goal
         self._limit = _RELAXED * _MOST_SPENT
         return True
@@ -267,6 +269,11 @@ class _StepsTaken:
     def _remedy_for_pace(self) -> str:
         if self._longest * (len(self.ends) - 1) < 2.0 * self.ends[-1]:
             return f"max_step = {self._longest:g} makes them so many: pass a longer one, or a larger max_evaluations"
+        if self._search.power <= 2.0:  # steps of a method, not panels
+            return (
+                "func may be stiff, or change all along: leave out method=, since panels of higher order take far "
+                "fewer steps, or pass larger rtol and atol, or a larger max_evaluations"
+            )
         reason = "func may jump with the state, be random"
         if 8 * self._search.problem.value.numel() > DENSE:  # some eight points a panel
             reason += ", be stiff for a state of so many components"

@@ -66,6 +66,7 @@ class CoupledSolver:
     `noise` is that of func's values for each component, [G, d], where it is known: changes that come of it end an
     iteration. `acceptable` are changes that do where rounding keeps them from becoming smaller. After a solve, `moving`
     says by how much the states still moved when func's noise stopped the iteration, [G, d]; None where it converged.
+    `is_stiff` says that an iteration without a matrix has failed.
     """
 
     def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], Array] | None = None) -> None:
@@ -75,7 +76,7 @@ class CoupledSolver:
         self.moving: Array | None = None
         self._jacobians: Array | None = None  # [S, n, n]
         self._inverse: Array | None = None  # of the last system's matrix, where there is one
-        self._at_solution = self._stiff = False
+        self._at_solution = self.is_stiff = False
         self._dtype = problem.value.dtype
         self._epsilon = torch.finfo(self._dtype).eps
 
@@ -87,7 +88,7 @@ class CoupledSolver:
         self.moving = self._inverse = None
         wanted = torch.is_grad_enabled() or being_transformed()
         unknowns = math.prod(system.known.shape)
-        dense = self._stiff or unknowns <= SMALL or being_transformed()
+        dense = self.is_stiff or unknowns <= SMALL or being_transformed()
         with torch.no_grad():
             if not dense:
                 try:
@@ -97,7 +98,7 @@ class CoupledSolver:
                 except NotConvergedError:
                     if unknowns > DENSE:
                         raise
-                    dense = self._stiff = True
+                    dense = self.is_stiff = True
             if dense:
                 found = self._by_newton(system, guess, always_anew=close and wanted)
         if not wanted:
@@ -273,7 +274,9 @@ class CoupledSolver:
 
     def _not_converged(self, system: System, last: float) -> NotConvergedError:
         remedy = "use shorter steps (n_steps=, step_size=, max_step=), or check that func is smooth there"
-        if math.prod(system.known.shape) > DENSE:
+        if self.acceptable is not None:  # a search has found steps, only the derivatives fail
+            remedy = "a gradient needs a func that is smooth there: make it so, or solve under torch.no_grad()"
+        elif math.prod(system.known.shape) > DENSE:
             most = DENSE // system.known.shape[1]
             remedy += f"; a stiff func needs a state of at most {most} components, for which there is a matrix"
         return NotConvergedError(

@@ -261,7 +261,8 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
             f"its grid; pass a larger max_evaluations, or fewer steps"
         ) from None
     except RuntimeError as error:
-        if "vmap: It looks like" in str(error):  # with which vmap refuses to tell a value
+        # With these vmap refuses to tell a value, and numbers of times that it maps over.
+        if "vmap: It looks like" in str(error) or "Cannot access data pointer" in str(error):
             raise _unbatched(method, spacing.kind) from error
         raise
     problem.max_evaluations = math.inf  # a backward pass takes what it takes
@@ -303,7 +304,8 @@ def _check_compiled(method: str, kind: str) -> None:
 def _unbatched(method: str, kind: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={kind!r} and method={method!r}; "
-        f"pass n_steps= or grid='given' and method='adams', or give y0 a dimension for the batch instead"
+        f"pass n_steps= or grid='given' and method='adams', with grid='given' where t is mapped over, or give y0 a "
+        f"dimension for the batch instead"
     )
 
 
@@ -344,7 +346,7 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.tolerance))
     scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
     if found is not None:
-        scheme.solver.noise, scheme.solver.acceptable = search.noise, search.acceptable
+        search.brief(scheme.solver)
     states = walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint)
     return states, nodes, found.n_rejected if found else 0
 

@@ -1,6 +1,7 @@
 """Find panels of such lengths that the slopes on them are polynomials, up to a tolerance; see `adaptive`."""
 
 import math
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.arrays import Array, as_numpy, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.convergence import sizes
-from fracdnn.solver.coupled import SMALL
+from fracdnn.solver.coupled import SMALL, CoupledSolver
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
@@ -35,6 +36,7 @@ _CONTINUITY = 0.002  # of the distance between a panel's begin and what its stat
 _MOST_BROKEN, _BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
 _OF_ROOT = 0.1  # of it, that is error where the equations are unstable
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
+_OF_ROUNDING = 0.3  # of the largest state, that a tolerance has to be
 _STEEP = 0.05  # power of 1/t from which func is said to grow toward a start
 
 
@@ -74,7 +76,8 @@ class PanelSearch(Search):
         self._panel: Panel | None = None
         self._end, self._restarted = 0.0, False
         # Of a start: the largest states that were expected of it, and the power of time with which func grows to it.
-        self._reach = 0.0 * sizes(self._memory.state[:, None])
+        self._largest = sizes(self._memory.state[:, None])  # of the states so far
+        self._reach = 0.0 * self._largest
         self._steepness = 0.0
         # What is left, at the next output, of the error of the panel tried last, and of those taken since `save`.
         self._left = self._spent = self._reach
@@ -231,8 +234,20 @@ class PanelSearch(Search):
             else:
                 self._note(self._panel, *self._outputs)
             self._memory = self._scheme.close(self._memory, self._panel)
+            self._largest = library(self._largest).maximum(self._largest, sizes(self._panel.states))
+            self._check_rounding()
         self._restarted = False
         self._reach = 0.0 * self._reach
+
+    def _check_rounding(self) -> None:
+        """Of a state that has become very small, no more is known than the rounding of what has been added up."""
+        rounding = sys.float_info.epsilon * self._largest
+        if bool((self.tolerance_now() < _OF_ROUNDING * rounding).any()):
+            raise NotConvergedError(
+                f"atol must be {norm(rounding):.2g} or more where a state of size {norm(self._largest):.3g} falls as "
+                f"far as it has by t = {float(self.begin) + self._end:.6g}, got {self.spacing.smallest_atol:.3g}, "
+                f"which is less than rounding leaves of it; pass a larger atol, or solve for the state's logarithm"
+            )
 
     def spent(self) -> float:
         """By the estimates of errors."""
@@ -244,12 +259,12 @@ class PanelSearch(Search):
     def save(self) -> Callable[[], None]:
         """What brings back the state of now."""
         memory, counts, now = self._memory, (len(self.guesses), len(self.states)), self.now
-        restarted, self._spent = self._restarted, 0.0 * self._spent
+        restarted, largest, self._spent = self._restarted, self._largest, 0.0 * self._spent
 
         def restore() -> None:
             self._memory, self._restarted, self.now, self._panel = memory, restarted, now, None
             del self.guesses[counts[0] :], self.states[counts[1] :]
-            self._spent, self._reach = 0.0 * self._spent, 0.0 * self._reach
+            self._spent, self._reach, self._largest = 0.0 * self._spent, 0.0 * self._reach, largest
 
         return restore
 
@@ -262,14 +277,14 @@ class PanelSearch(Search):
         if self._steepness >= STEEPEST:
             return "func grows at the start like 1/t or faster, so that no solution exists: check func, or start later"
         return (
-            f"func grows at the start like t^-{self._steepness:.2g}: pass larger rtol and atol, or solve for what is left of "
-            f"u without its singular part, a constant times t^(order - {self._steepness:.2g})"
+            f"func grows at the start like t^-{self._steepness:.2g}: pass larger rtol and atol, or solve for what is "
+            f"left of u without its singular part, a constant times t^(order - {self._steepness:.2g})"
         )
 
-    @property
-    def acceptable(self) -> Callable[[Array], Array]:
-        """Changes of states that do not matter to a walk over the same panels, where rounding leaves them; [G, d]."""
-        return _Enough(self.tolerances, 0.0)
+    def brief(self, solver: CoupledSolver) -> None:
+        """Tell the solver of a walk over the same panels what has been found out about func."""
+        solver.noise, solver.acceptable = self.noise, _Enough(self.tolerances, 0.0)
+        solver.is_stiff = self._scheme.solver.is_stiff
 
     def restart(self) -> None:
         self._restarted = True

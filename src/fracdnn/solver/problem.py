@@ -17,7 +17,8 @@ from fracdnn.validation import check_numbers, check_order
 
 TIME_ROUNDING = 4.0  # of times, up to which one is that of a jump; by as much func is asked before it
 _ORDER_REMEDY = (
-    "; order=1 is an ordinary differential equation: pass a number above 0, and for derivatives above 2 use MultiTerm"
+    "; order=1 is an ordinary differential equation: pass a number above 0, a learned one as 2 * torch.sigmoid(p), "
+    "and for derivatives above 2 use MultiTerm"
 )
 
 

@@ -28,6 +28,7 @@ class StepSearch(Search):
     def __init__(self, method: Method, begin: torch.Tensor, clock: torch.Tensor, span: float, spacing: Spacing) -> None:
         super().__init__(method.problem, begin, span, spacing)
         self._method, self._clock, self.stops_at_outputs = method, clock, method.implicit
+        self._span, self._growing = span, (method.problem.orders.detach().unsqueeze(-1) - 1.0).clip(min=0.0)
         self._last = method.first(clock[0].detach())
         self._before: Node | None = None
         self._end, self._node, self._last_step = 0.0, self._last, 0.0
@@ -104,8 +105,10 @@ class StepSearch(Search):
         slopes, states = (change.abs() for change in changes)
         sizes = torch.maximum(node.entry.abs(), last.entry.abs()).to(torch.float64)
         error = left * self.mass * part * self.without_noise(slopes, sizes)
-        if self._method.implicit:  # where old errors die out, that of a state is the one of its own interpolation
-            error = torch.minimum(error, part * states)
+        if self._method.implicit:
+            # Where old errors die out, that of a state is the one of its own interpolation; above order 1 they grow.
+            grown = ((self._span - self.now) / step) ** self._growing
+            error = torch.minimum(error, grown * part * states)
         return error
 
 

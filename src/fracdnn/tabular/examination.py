@@ -22,9 +22,8 @@ from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import check_target_name, target_column
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
-from fracdnn.training import Samples, Standardization
+from fracdnn.training import Samples, Standardization, together
 from fracdnn.training.samples import Chunk
-from fracdnn.training.together import Alone, Ranks
 
 ROLES = ("training", "validation", "test")
 
@@ -120,23 +119,22 @@ def examine(
     categorical: Sequence[str] = (),
     keep: Sequence[str] = (),
     division: Division | None = None,
-    ranks: Ranks | None = None,
 ) -> ExaminedTable:
     """One pass over the table; what is not as it should be is an error that names file and row.
 
-    Several ranks (`fracdnn.training.together`) with the same stream read a range of its pieces each. All get the same,
+    The processes of torch.distributed, with the same stream, read a range of its pieces each. All get the same,
     to the last bit what one would get.
     """
-    division, ranks = division or Division(), ranks or Alone()
+    division = division or Division()
     settings = (target, task, tuple(drop), tuple(categorical), tuple(keep), division)
-    ranks.check_same(table=repr(stream.spans), settings=repr(settings))
+    together.check_same(table=repr(stream.spans), settings=repr(settings))
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     nothing = pl.DataFrame(schema=stream.schema)
     schema = with_categories(nothing, categorical).schema
     features = {name: kind for name, kind in schema.items() if name not in (*drop, target)}
     may_be_ids = [name for name in features if name not in (*keep, *categorical)]
-    summary, counts = _read(stream, _Reader(nothing, features, target, may_be_ids), division, ranks)
+    summary, counts = _read(stream, _Reader(nothing, features, target, may_be_ids), division)
     sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
     _check_rows(stream, sizes, n_rows, target)
     found = summary.target.found(target, task)
@@ -207,21 +205,21 @@ class _Reader:
         return tuple(found.values())
 
 
-def _read(stream: TableStream, reader: _Reader, division: Division, ranks: Ranks) -> tuple[_Summary, np.ndarray]:
+def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Summary, np.ndarray]:
     """Of the whole table, and of each piece its numbers of rows."""
     n, tree = len(stream.pieces), Tree[_Summary]()
     counts = np.zeros((n, len(ROLES) + 1), dtype=np.int64)
-    begin, end = (rank * n // ranks.count for rank in (ranks.rank, ranks.rank + 1))
-    with ranks.interrupts_noted():
+    begin, end = (rank * n // together.count() for rank in (together.rank(), together.rank() + 1))
+    with together.interrupts_noted():
         # After each piece all are told of an error or of Ctrl-C, so that nobody reads on for nothing.
-        for place in range(begin, begin + math.ceil(n / ranks.count)):
-            with ranks.together("reading the table"):
+        for place in range(begin, begin + math.ceil(n / together.count())):
+            with together.joint("reading the table"):
                 if place < end:
                     summary, counts[place] = reader.read(stream.pieces[place], division)
                     tree.add_part(place, summary)
-        whole = shared(tree, ranks, _Summary)
-        counts = ranks.sum(torch.from_numpy(counts), "the number of rows").numpy()
-        ranks.settle(None, "reading the table")
+        whole = shared(tree, _Summary)
+        counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
+        together.settle("reading the table")
     return whole.root(), counts
 
 

@@ -19,7 +19,7 @@ from fracdnn.exceptions import RankError, TableError
 from fracdnn.extras import require
 from fracdnn.tabular import reading
 from fracdnn.tabular.reading import PART_ROWS, UTF_8, checked_encoding, ending_of, read_parts, readable
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 from fracdnn.validation import check_count
 
 # A piece of a wide Parquet table has fewer rows than `PART_ROWS`.
@@ -167,53 +167,56 @@ def _state(path: str) -> tuple[int, ...]:
 
 
 def parts_here(
-    ranks: Ranks, source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str = UTF_8
+    source: str,
+    numbers: list[str],
+    kept: "Callable[[pl.DataFrame], pl.DataFrame]",
+    encoding: str = UTF_8,
 ) -> "Iterator[list[Part]]":
     """For each round the parts that are here, none or more; of them, and of the rows counted, what `kept` leaves.
 
-    All ranks have as many rounds. One process takes the table as it comes, from a pipe, too.
+    All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
     """
     before = 0
-    for frames in _rounds(ranks, source, numbers, kept, encoding):
-        heights = ranks.each(sum(frame.height for frame in frames), "the number of rows")
-        first = before + sum(heights[: ranks.rank])
+    for frames in _rounds(source, numbers, kept, encoding):
+        heights = together.numbers(sum(frame.height for frame in frames), "the number of rows")
+        first = before + sum(heights[: together.rank()])
         places = list(accumulate((frame.height for frame in frames), initial=first))
         before += sum(heights)
         yield list(zip(frames, places[:-1], strict=True))
 
 
-def in_order(ranks: Ranks, made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":
-    """What the ranks made in each round, in their order: on the first rank, the others only give.
+def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":
+    """What the processes made in each round, in their order: on the first one, the others only give.
 
     Where the first one stops taking, the others end with a RankError. It must then be closed.
     """
-    if ranks.is_alone:
+    if together.is_alone():
         yield from (frame for frame in made if frame is not None)
         return
     for frame in made:
         given = torch.empty(0, dtype=torch.uint8) if frame is None else as_ipc(frame)
-        found = [ranks.from_rank(rank, given, "the parts of a table") for rank in range(ranks.count)]
+        found = list(together.from_each(given, "the parts of a table"))
         try:
-            yield from (from_ipc(each) for each in found if ranks.is_first and len(each))
+            yield from (from_ipc(each) for each in found if together.is_first() and len(each))
         except GeneratorExit:
             with suppress(RankError):
-                ranks.settle(RankError("the first rank could not go on; it says why"), _WRITING)
+                together.settle(_WRITING, RankError("the first rank could not go on; it says why"))
             raise
-        ranks.settle(None, _WRITING)
+        together.settle(_WRITING)
 
 
 def _rounds(
-    ranks: Ranks, source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str
+    source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str
 ) -> "Iterator[list[pl.DataFrame]]":
-    if ranks.is_alone:
+    if together.is_alone():
         yield from ([kept(frame)] for frame in read_parts(source, numbers, encoding))
         return
-    with ranks.together("looking at the table"):
+    with together.joint("looking at the table"):
         stream = TableStream.of(source, encoding=encoding)
-    ranks.check_same(table=repr(stream.spans))
+    together.check_same(table=repr(stream.spans))
     pieces = stream.pieces
-    for begin in range(0, len(pieces), ranks.count):
-        with ranks.together("reading the table"):
-            mine = pieces[begin + ranks.rank : begin + ranks.rank + 1]
+    for begin in range(0, len(pieces), together.count()):
+        with together.joint("reading the table"):
+            mine = pieces[begin + together.rank() : begin + together.rank() + 1]
             frames = [kept(frame) for piece in mine for frame in read_piece(piece, numbers=numbers)]
         yield frames

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fracdnn.optim import Status
+from fracdnn.training import together
 from fracdnn.training.captured import can_capture
 from fracdnn.training.epochs import Adam, Epochs, OneMember, Result
 from fracdnn.training.history import History, Record
@@ -33,21 +34,17 @@ class AdamTraining(Training):
     max_epochs: int = 200
 
     def __post_init__(self) -> None:
-        check_adam(self)
+        check_positive(self.learning_rate, "learning_rate")
+        check_count(self.batch_size, "batch_size", minimum=1)
+        check_count(self.max_epochs, "max_epochs", minimum=1)
 
     def _train(self, run: Run) -> str:
         return AdamLoop(self, run).train()
 
 
-def check_adam(training: Any) -> None:
-    check_positive(training.learning_rate, "learning_rate")
-    for name in ("batch_size", "max_epochs"):
-        check_count(getattr(training, name), name, minimum=1)
-
-
 def can_go_side_by_side(tasks: Sequence[Task], training: Any) -> bool:
     """Whether there are several tasks, on one process and device, with networks that can be stacked."""
-    if len(tasks) < 2 or type(training) is not AdamTraining or not tasks[0].ranks.is_alone:
+    if len(tasks) < 2 or type(training) is not AdamTraining or not together.is_alone():
         return False
     terms = tasks[0].objective.regularization
     plain = not terms.operator and not terms.bias
@@ -70,12 +67,12 @@ class AdamLoop:
     def __init__(self, training: Any, run: Run, window: int | None = None) -> None:
         self._training, self._run, self._window = training, run, window
         self._done, self._sums = 0, WindowSums()
-        # Of members that are not in the stack: by number among all.
-        self._moments: dict[int, State] = {}
-        for number, member in enumerate(run.members):
+        # Of members that are not in the stack.
+        self._moments: dict[Member, State] = {}
+        for member in run.members:
             if member.position:
                 with run.restoring():
-                    self._moments[number] = _checked_moments(member.task.network, member.position["optimizer"])
+                    self._moments[member] = _checked_moments(member.task.network, member.position["optimizer"])
                     self._done = check_count(member.position["epoch"], "epoch", minimum=1)
                     if window is not None:
                         self._done, self._sums = self._done - 1, WindowSums.of_document(member.position["within"])
@@ -85,12 +82,11 @@ class AdamLoop:
         training, run = self._training, self._run
         try:
             while self._done < training.max_epochs:
-                found = self._pass(self._done + 1) if self._window is None else self._pass_in_windows(self._done + 1)
-                noted = self._noted(found)
+                noted = self._noted(self._pass(self._done + 1))
                 if noted:
                     self._done, self._sums = self._done + 1, WindowSums()
                 run.note(noted, self._positions)
-                if [member for _, member in self._active if member.history.status]:
+                if any(member.history.status for member in self._active):
                     self._untie()
                     self._stack()
         finally:
@@ -99,10 +95,9 @@ class AdamLoop:
 
     def _noted(self, found: Sequence[Result]) -> list[tuple[Member, Record]]:
         """The records of members, those that are finite; others have ended."""
-        noted, is_captured = [], self._epochs.is_captured
-        told = zip(self._active, self._records(found), self._epochs.members.scores(), strict=True)
-        for (_, member), record, score in told:
-            member.history.captured |= is_captured
+        noted, epochs = [], self._epochs
+        for member, record, score in zip(self._active, self._records(found), epochs.members.scores(), strict=True):
+            member.history.captured |= epochs.is_captured
             if math.isfinite(record.loss):
                 noted.append((member, member.add(record, score)))
             else:
@@ -110,23 +105,24 @@ class AdamLoop:
         return noted
 
     def _records(self, found: Sequence[Result]) -> list[Record]:
-        return self._epochs.records(len(self._active[0][1].history.records) + 1, found)
+        number = len(self._active[0].history.records) + 1
+        return self._epochs.members.records(number, found, self._epochs.gradients)
 
     def _stack(self) -> None:
         """Put the networks that are still trained side by side, with their moments."""
         size = self._training.batch_size
-        self._active = [pair for pair in enumerate(self._run.members) if not pair[1].history.status]
-        tasks: Any = [member.task for _, member in self._active]
+        self._active = [member for member in self._run.members if not member.history.status]
+        tasks: Any = [member.task for member in self._active]
         members: StackedMembers | OneMember
         if len(self._run.members) > 1:
-            held_out: Any = [member.validation for _, member in self._active if member.validation is not None]
+            held_out: Any = [member.validation for member in self._active if member.validation is not None]
             members = StackedMembers(tasks, size, held_out)
         else:
             members = OneMember(tasks[0].network, size)
             if self._window is None:
                 members.set_task(tasks[0])
         captured = all(map(can_capture, tasks))
-        moments = [self._moments[number] for number, _ in self._active if number in self._moments]
+        moments = [self._moments[member] for member in self._active if member in self._moments]
         given = members.grouped(moments) if moments else None
         optimizer = Adam(members.groups, given, captured=captured)
         self._epochs = Epochs(members, optimizer, captured=captured)
@@ -135,16 +131,15 @@ class AdamLoop:
         """Give stacked networks parameters of their own again, and keep their moments."""
         members = self._epochs.members
         if isinstance(members, StackedMembers):
-            for place, (number, _) in enumerate(self._active):
-                self._moments[number] = self._epochs.moments(place)
+            for place, member in enumerate(self._active):
+                self._moments[member] = self._epochs.moments(place)
             members.network.untie()
 
     def _positions(self) -> Iterator[State]:
         """How each member goes on from here."""
-        places = {number: place for place, (number, _) in enumerate(self._active)}
-        for number, member in enumerate(self._run.members):
-            moments = self._epochs.moments(places[number]) if number in places else self._moments[number]
-            position = {"epoch": self._done, "optimizer": moments}
+        now = {member: self._epochs.moments(place) for place, member in enumerate(self._active)}
+        for member in self._run.members:
+            position = {"epoch": self._done, "optimizer": (self._moments | now)[member]}
             if self._window is not None:
                 position |= {"epoch": self._done + 1, "within": dict(vars(self._sums))}
             if len(self._run.members) > 1:
@@ -153,30 +148,30 @@ class AdamLoop:
 
     def _pass(self, epoch: int) -> list[Result]:
         """An epoch of all members."""
-        counts = self._epochs.members.n_batches
-        return self._epochs.run([self._rates(epoch, n, range(n)) for n in counts])
+        if self._window is not None:
+            return self._pass_in_windows(epoch, self._window)
+        return self._epochs.run([self._rates(epoch, n, range(n)) for n in self._epochs.members.n_batches])
 
     def _rates(self, epoch: int, n_batches: int, batches: range) -> list[float]:
         """Of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
         rate, most = self._training.learning_rate, self._training.max_epochs
         return [rate * (1.0 - (epoch - 1 + k / n_batches) / most) for k in batches]
 
-    def _pass_in_windows(self, epoch: int) -> list[Result]:
-        """The windows of an epoch from where it stands."""
-        run, sums, epochs, size = self._run, self._sums, self._epochs, self._training.batch_size
-        member: Any = run.members[0]
-        assert self._window is not None
-        assert isinstance(epochs.members, OneMember)
-        n_batches = -(-sum(member.task.samples.sizes) // size)
-        for window in member.task.windows(self._window * size, epoch, sums.window):
-            epochs.members.set_task(window)
-            first = sums.window * self._window
-            found = epochs.run([self._rates(epoch, n_batches, range(first, min(first + self._window, n_batches)))])
+    def _pass_in_windows(self, epoch: int, length: int) -> list[Result]:
+        """The windows of an epoch, of so many batches each, from where it stands."""
+        sums, size, members = self._sums, self._training.batch_size, self._epochs.members
+        task: Any = self._run.members[0].task
+        assert isinstance(members, OneMember)
+        n_batches = -(-sum(task.samples.sizes) // size)
+        for window in task.windows(length * size, epoch, sums.window):
+            members.set_task(window)
+            first = sums.window * length
+            found = self._epochs.run([self._rates(epoch, n_batches, range(first, min(first + length, n_batches)))])
             if not math.isfinite(found[0][0]):
                 return found
             sums.add(window, *found[0])
-            if sums.window * self._window < n_batches:
-                run.mark(sums.window, self._positions, lambda: self._records([sums.means])[0])
+            if sums.window * length < n_batches:
+                self._run.mark(sums.window, self._positions, lambda: self._records([sums.means])[0])
         return [sums.means]
 
 
@@ -212,10 +207,6 @@ class WindowSums:
     @property
     def means(self) -> Result:
         return self.summed_loss / self.samples, None if self.hits is None else self.hits / self.weight
-
-
-def new_adam(network: torch.nn.Module) -> Adam:
-    return Adam([list(network.parameters())])
 
 
 def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequence[float]) -> Result:

@@ -15,6 +15,7 @@ import torch
 from fracdnn.exceptions import KernelWarning
 from fracdnn.nn import FractionalNetwork
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks, operations_are_watched
+from fracdnn.training import together
 from fracdnn.training.evaluation import is_plain
 from fracdnn.training.task import Task
 
@@ -38,7 +39,7 @@ def can_capture(task: Task) -> bool:
     return (
         isinstance(task, Task)  # samples in pieces come from Python
         and task.x.is_cuda
-        and task.ranks.is_alone
+        and together.is_alone()
         and all(parameter.device == task.x.device for parameter in parameters)
         and type(network) is FractionalNetwork
         and network.adjoint == "exact"
@@ -125,7 +126,7 @@ class CapturedEvaluation:
             return False
         kept = self._task
         if kept is not None and _is_alike(kept, task):
-            for mine, theirs in zip(_data(kept), _data(task), strict=True):
+            for mine, theirs in zip(kept.chunk, task.chunk, strict=True):
                 if mine is not None and theirs is not None:
                     mine.copy_(theirs)
         else:
@@ -152,14 +153,10 @@ class CapturedEvaluation:
         return value, self._task.output, *found.values()
 
 
-def _data(task: Task) -> tuple[torch.Tensor | None, ...]:
-    return task.x, task.target, task.weight
-
-
 def _is_alike(one: Task, other: Task) -> bool:
     """Whether tasks differ in nothing but their samples."""
 
     def kinds(task: Task) -> list[object]:
-        return [None if each is None else (each.shape, each.dtype, each.device) for each in _data(task)]
+        return [None if each is None else (each.shape, each.dtype, each.device) for each in task.chunk]
 
     return one.network is other.network and one.objective == other.objective and kinds(one) == kinds(other)

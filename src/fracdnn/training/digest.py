@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from fracdnn.training.together import Ranks
+from fracdnn.training import together
 
 _ROWS_AT_A_TIME = 65_536
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def digest(ranks: Ranks, parts: list[torch.Tensor], places: torch.Tensor | None) -> str:
+def digest(parts: list[torch.Tensor], places: torch.Tensor | None) -> str:
     """The sum of a hash of each row of all parts together, and of its place; without places the order is free."""
     total, n = np.uint64(0), len(parts[0])
     with np.errstate(over="ignore"):
@@ -20,7 +20,8 @@ def digest(ranks: Ranks, parts: list[torch.Tensor], places: torch.Tensor | None)
             if places is not None:
                 hashes += _mixed(places[rows].numpy().astype(np.uint64) + _GOLDEN)
             total += _mixed(hashes).sum()
-    sums = ranks.sum(torch.from_numpy(np.array([total, n], dtype=np.uint64).view(np.int64)), "the digest of the data")
+    here = torch.from_numpy(np.array([total, n], dtype=np.uint64).view(np.int64))
+    sums = together.total(here, "the digest of the data")
     kinds = [f"{part.dtype} {tuple(part.shape[1:])}" for part in parts]
     return f"{int(sums[1])} rows of {', '.join(kinds)}: {int(sums[0]) % 2**64:016x}"
 

@@ -96,7 +96,7 @@ class OneMember:
         parts = task.numbered.split(self._size)
         self.sizes = [part.n_here for part in parts]
         self.rows = torch.tensor([[part.n] for part in parts], dtype=torch.float64, device=task.x.device)
-        self.data = [each for each in (task.x, task.target, task.weight) if each is not None]
+        self.data = [each for each in task.chunk if each is not None]
 
     def evaluate(
         self, batch: Sequence[torch.Tensor], moving: Sequence[int]
@@ -127,7 +127,7 @@ class Epochs:
     def __init__(self, members: OneMember | StackedMembers, optimizer: Adam, *, captured: bool = False) -> None:
         self.members, self.optimizer, self._captures = members, optimizer, captured
         self._replayed: dict[object, tuple[Repeated, list[torch.Tensor]]] = {}
-        self._gradients: list[Sequence[torch.Tensor]] = []
+        self.gradients: list[Sequence[torch.Tensor]] = []
 
     @property
     def is_captured(self) -> bool:
@@ -155,7 +155,7 @@ class Epochs:
         members, optimizer = self.members, self.optimizer
         pairs = zip(members.counts, members.tasks, strict=True)
         members.load([torch.randperm(n, generator=task.generator).to(task.x.device) for n, task in pairs])
-        self._gradients = [()] * len(optimizer.groups)
+        self.gradients = [()] * len(optimizer.groups)
         loss, outputs, begin = torch.zeros_like(members.rows[0]), [], 0
         for number, size in enumerate(members.sizes):
             batch = [each.narrow(members.axis, begin, size) for each in members.data]
@@ -164,10 +164,10 @@ class Epochs:
                 optimizer.set_rate(place, rates[place][number])
             value, output, *gradients = self._replay(batch, moving) if self._captures else self._step(batch, moving)
             for place in reversed(moving):
-                self._gradients[place] = [gradients.pop() for _ in optimizer.groups[place]][::-1]
+                self.gradients[place] = [gradients.pop() for _ in optimizer.groups[place]][::-1]
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
-        for group, found in zip(optimizer.groups, self._gradients, strict=True):
+        for group, found in zip(optimizer.groups, self.gradients, strict=True):
             for parameter, gradient in zip(group, found, strict=True):
                 parameter.grad = gradient
         losses = (loss.cpu() / torch.tensor(members.counts)).tolist()
@@ -190,10 +190,6 @@ class Epochs:
             mine.copy_(each)
         value, output, *gradients = repeated(partial(self._step, held, moving))
         return value, output.clone(), *gradients
-
-    def records(self, number: int, found: Sequence[Result]) -> list[Record]:
-        """A record of each member."""
-        return self.members.records(number, found, self._gradients)
 
     def moments(self, member: int) -> State:
         """As torch's Adam keeps them, by the number of the parameter."""

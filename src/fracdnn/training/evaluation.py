@@ -18,7 +18,10 @@ from fracdnn.nn.engines import kernel, triton
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training.objective import Objective
 from fracdnn.training.regularization import Regularization
+from fracdnn.training.samples import Chunk
 
+# The objective, on a GPU as a tensor, and the outputs.
+Evaluation = tuple[float | torch.Tensor, torch.Tensor]
 # Engines that have the loss inside.
 _INSIDE = {"kernel": kernel.loss_and_gradients, "triton": triton.loss_and_gradients}
 
@@ -31,29 +34,23 @@ def backward(
     weight: torch.Tensor | None = None,
 ) -> tuple[float, torch.Tensor]:
     """The objective as a number and the outputs; the gradients are added to those of the parameters."""
-    value, outputs = evaluate(objective, network, x, target, weight)
+    value, outputs = evaluate(objective, network, (x, target, weight))
     number = float(value)
     if not math.isfinite(number) and x.is_cuda:
         check_labels(objective.loss, network.architecture.n_outputs, target)
     return number, outputs
 
 
-def evaluate(
-    objective: Objective,
-    network: FractionalNetwork,
-    x: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
-) -> tuple[float | torch.Tensor, torch.Tensor]:
+def evaluate(objective: Objective, network: FractionalNetwork, chunk: Chunk) -> Evaluation:
     """The same with a value that stays on a GPU, for which nobody waits."""
-    weights = network.weights()
+    (x, target, weight), weights = chunk, network.weights()
     with torch.enable_grad():
         if not is_plain(objective) or has_tensor_hooks(*weights):
             outputs = network(x)
             value = objective.of_outputs(network, outputs, target, weight)
             value.backward()
             return _number(value), outputs.detach()
-        found = _inside(objective, network, x, target, weight, weights)
+        found = _inside(objective, network, chunk, weights)
         if found is not None:
             return found
         outputs = network(x)
@@ -72,22 +69,16 @@ def _number(value: torch.Tensor) -> float | torch.Tensor:
     return value.detach() if value.is_cuda else float(value.detach())
 
 
-def _inside(
-    objective: Objective,
-    network: FractionalNetwork,
-    x: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    weights: Weights,
-) -> tuple[float | torch.Tensor, torch.Tensor] | None:
+def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weights: Weights) -> Evaluation | None:
     """The same with the loss inside a kernel; None where that cannot serve, or where autograd has to say what is
     wrong.
     """
+    x, target, weight = chunk
     if not (network.may_run_on_kernel or x.is_cuda):
         return None
     if type(network) is not FractionalNetwork or has_module_hooks(network):
         return None
-    if not _kernel_takes(objective.loss, network.architecture.n_outputs, x, target, weight):
+    if not _kernel_takes(objective.loss, network.architecture.n_outputs, chunk):
         return None
     engine, plan = network.route(x, weights)
     if engine not in _INSIDE:
@@ -103,10 +94,9 @@ def _inside(
         return found.value + objective.regularization.add_to_gradients(weights), found.outputs
 
 
-def _kernel_takes(
-    loss: str, n_outputs: int, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
-) -> bool:
+def _kernel_takes(loss: str, n_outputs: int, chunk: Chunk) -> bool:
     """Whether targets and weights are such as the kernel takes."""
+    x, target, weight = chunk
     if loss not in LOSSES or x.dim() != 2 or x.requires_grad:
         return False
     if loss == "cross_entropy":

@@ -24,13 +24,12 @@ class Record:
     @property
     def is_plain(self) -> bool:
         """Whether its fields are what they are said to be, which a file does not promise."""
-        counts, numbers = (self.iteration, self.line_search_trials), (self.loss, self.gradient_norm)
-        others = (self.accuracy, self.validation_score)
+        numbers = [self.loss, self.gradient_norm, *(n for n in (self.accuracy, self.validation_score) if n is not None)]
         return (
-            all(isinstance(count, int) for count in counts)
+            isinstance(self.iteration, int)
+            and isinstance(self.line_search_trials, int)
             and isinstance(self.layer_gradients, list)
             and all(isinstance(number, float | int) for number in (*numbers, *self.layer_gradients))
-            and all(number is None or isinstance(number, float | int) for number in others)
         )
 
 

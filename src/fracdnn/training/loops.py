@@ -12,6 +12,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
+from fracdnn.training import together
 from fracdnn.training.captured import CapturedEvaluation
 from fracdnn.training.history import History, record_of
 from fracdnn.training.normalization import normalize_batch
@@ -54,14 +55,13 @@ class Training(ABC):
         if self.max_time is not None:
             check_positive(self.max_time, "max_time")
         ends = None if self.max_time is None else time.monotonic() + self.max_time
-        with tasks[0].ranks.together("checking the labels"):
+        with together.joint("checking the labels"):
             for task in tasks:
                 task.check_labels()
-        limits = (getattr(self, self._limit, None), self.max_time)
-        run = Run(tasks, self.settings(), self.early_stopping, self.checkpoints, limits, ends)
+        run = Run(tasks, self, ends)
         ended = ""
         try:
-            with run.ranks.interrupts_noted():
+            with together.interrupts_noted():
                 try:
                     run.check_ended()
                     ended = self._train(run)
@@ -82,12 +82,9 @@ class Training(ABC):
 
     def settings(self) -> dict[str, Any]:
         """What a checkpoint must have been written with to go on from it."""
-        found = {"way": type(self).__name__, **asdict(self)}
-        return {
-            name: value
-            for name, value in found.items()
-            if name not in ("checkpoints", "keep_interrupted", "max_time", self._limit)
-        }
+        others = ("checkpoints", "keep_interrupted", "max_time", self._limit)
+        kept = {name: value for name, value in asdict(self).items() if name not in others}
+        return {"way": type(self).__name__, **kept}
 
     @abstractmethod
     def _train(self, run: Run) -> str:
@@ -159,7 +156,7 @@ class MiniBatchTraining(Training):
             batch = task.part(self._drawn(task).to(task.x.device))
             if self.normalization != "none":
                 by_feature = self.normalization == "feature"
-                batch.x = normalize_batch(batch.x, per_feature=by_feature, ranks=task.ranks)
+                batch.x = normalize_batch(batch.x, per_feature=by_feature, shared=True)
             status = _minimise(run, batch, self.optimizer, self.iterations, self.tolerance, here, captured)
         return status
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fracdnn.training.together import Alone, Ranks
+from fracdnn.training import together
 
 
 @dataclass(frozen=True)
@@ -15,21 +15,17 @@ class Standardization:
     deviation: torch.Tensor
 
     @classmethod
-    def of(
-        cls,
-        x: torch.Tensor,
-        weight: torch.Tensor | None = None,
-        ranks: Ranks = Alone(),  # noqa: B008
-    ) -> "Standardization":
-        """The statistics of rows, weighted where weights are given, of all ranks together."""
+    def of(cls, x: torch.Tensor, weight: torch.Tensor | None = None, *, shared: bool = False) -> "Standardization":
+        """The statistics of rows, weighted where weights are given; `shared` takes the rows of all processes."""
+        total, largest_of = (together.total, together.largest) if shared else (_as_it_is, _as_it_is)
         what = "the means and deviations of the samples"
         weight = torch.ones(len(x), dtype=x.dtype, device=x.device) if weight is None else weight
-        share = (weight / ranks.sum(weight.sum(), what)).unsqueeze(-1)
-        mean = ranks.sum((share * x).sum(0), what)
+        share = (weight / total(weight.sum(), what)).unsqueeze(-1)
+        mean = total((share * x).sum(0), what)
         # By the largest distance first: squares of large numbers overflow.
         largest = (x - mean).abs().amax(0) if len(x) else torch.zeros_like(mean)
-        largest = ranks.largest(largest, what).clamp(min=torch.finfo(x.dtype).tiny)
-        variance = ranks.sum((share * ((x - mean) / largest) ** 2).sum(0), what)
+        largest = largest_of(largest, what).clamp(min=torch.finfo(x.dtype).tiny)
+        variance = total((share * ((x - mean) / largest) ** 2).sum(0), what)
         return cls.of_moments(mean, variance.sqrt() * largest)
 
     @classmethod
@@ -55,22 +51,27 @@ class Standardization:
         return x * self.deviation + self.mean
 
 
-def normalize_batch(x: torch.Tensor, *, per_feature: bool = True, ranks: Ranks = Alone()) -> torch.Tensor:  # noqa: B008
+def normalize_batch(x: torch.Tensor, *, per_feature: bool = True, shared: bool = False) -> torch.Tensor:
     """The paper's eq. (BN): a batch by its own mean and standard deviation, for each feature or over all numbers.
 
-    For reproduction only. As a predictor it is wrong: an answer depends on its neighbours in the batch.
+    For reproduction only. As a predictor it is wrong: an answer depends on its neighbors in the batch. `shared` takes
+    the rows of all processes for one batch.
     """
     dim = 0 if per_feature else tuple(range(x.dim()))
-    if ranks.is_alone:
+    if not shared or together.is_alone():
         mean = x.mean(dim, keepdim=True)
         deviation = x.std(dim, keepdim=True, correction=1 if len(x) > 1 else 0)
     else:
         what = "the means and deviations of a mini-batch"
-        n = float(ranks.sum(torch.tensor(float(len(x) if per_feature else x.numel())), what))
-        mean = ranks.sum(x.sum(dim, keepdim=True), what) / n
-        squares = ranks.sum((x - mean).square().sum(dim, keepdim=True), what)
+        n = float(together.total(torch.tensor(float(len(x) if per_feature else x.numel())), what))
+        mean = together.total(x.sum(dim, keepdim=True), what) / n
+        squares = together.total((x - mean).square().sum(dim, keepdim=True), what)
         deviation = (squares / max(n - 1, 1)).sqrt()
     return (x - mean) / _without_zeros(deviation, mean)
+
+
+def _as_it_is(values: torch.Tensor, what: str) -> torch.Tensor:
+    return values
 
 
 def _without_zeros(deviation: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:

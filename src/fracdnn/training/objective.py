@@ -18,6 +18,13 @@ def whole_weight(x: torch.Tensor, weight: torch.Tensor | None) -> float:
     return float(len(x)) if weight is None else float(weight.sum(dtype=torch.float64))
 
 
+def weighted_hits(output: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+    """The weight of the samples that outputs put in the right class, and of all, float64 on the CPU."""
+    hits = (output.max(1).indices == target).to(output.dtype)
+    weight = torch.ones_like(hits) if weight is None else weight
+    return torch.stack([hits @ weight, weight.sum()]).cpu().double()
+
+
 @dataclass(frozen=True)
 class Objective:
     """The mean loss of outputs against targets, weighted where weights are given, plus regularisation.
@@ -53,16 +60,18 @@ class Objective:
         return self.data_loss(outputs, target, weight) + self.regularization(network)
 
     def data_loss(self, outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        if self.loss == "squared_error" and target.shape != outputs.shape:
+            raise InvalidArgumentError(
+                f"target must have the shape of the outputs, {tuple(outputs.shape)}, got {tuple(target.shape)}; "
+                f"for one output pass target.unsqueeze(1)"
+            )
+        if weight is None and self.loss == "cross_entropy":
+            return cross_entropy(outputs, target, label_smoothing=self.label_smoothing)
+        losses = self.losses(outputs, target)
+        return losses.mean() if weight is None else (losses @ weight) / weight.sum()
+
+    def losses(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Of each sample, [n]."""
         if self.loss == "squared_error":
-            if target.shape != outputs.shape:
-                raise InvalidArgumentError(
-                    f"target must have the shape of the outputs, {tuple(outputs.shape)}, got {tuple(target.shape)}; "
-                    f"for one output pass target.unsqueeze(1)"
-                )
-            losses = 0.5 * (outputs - target).square().mean(1)
-            return losses.mean() if weight is None else (losses @ weight) / weight.sum()
-        smoothing = self.label_smoothing
-        if weight is None:
-            return cross_entropy(outputs, target, label_smoothing=smoothing)
-        losses = cross_entropy(outputs, target, reduction="none", label_smoothing=smoothing)
-        return (losses @ weight) / weight.sum()
+            return 0.5 * (outputs - target).square().mean(1)
+        return cross_entropy(outputs, target, reduction="none", label_smoothing=self.label_smoothing)

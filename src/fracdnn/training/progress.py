@@ -28,7 +28,8 @@ def shown_progress(total: int) -> Iterator[Callable[..., None]]:
         bar = progress.add_task("training", total=total, figures="")
 
         def watch(record: Record, before: int = 0) -> None:
-            progress.update(bar, completed=before + record.iteration, figures=_figures(record, room))
+            if before + record.iteration > progress.tasks[bar].completed:  # of several at once, the first to come
+                progress.update(bar, completed=before + record.iteration, figures=_figures(record, room))
 
         yield watch
 

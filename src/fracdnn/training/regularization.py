@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 from torch.linalg import vector_norm
@@ -80,44 +80,38 @@ class Regularization:
 
     def _time(self, operators: torch.Tensor) -> torch.Tensor:
         """(−Δ)^s over the layers."""
-        laplacian = _laplacian_like(len(operators), self.exponent, operators.dtype, operators.device)
+        laplacian = neumann_laplacian(len(operators), self.exponent, operators.dtype, operators.device)
         return (laplacian @ operators.reshape(len(operators), -1)).view_as(operators)
 
     def _matrix(self, operators: torch.Tensor) -> torch.Tensor:
         """(−Δ)^s over rows and columns."""
-        values, vectors = _spectrum_like(operators.shape[-1], operators.dtype, operators.device)
+        values, vectors = _spectrum(operators.shape[-1], operators.dtype, operators.device)
         modes = (values.unsqueeze(-1) + values) ** self.exponent * (vectors.T @ operators @ vectors)
         return vectors @ modes @ vectors.T
 
 
-@lru_cache(maxsize=32)
-def neumann_laplacian(n: int, exponent: float = 1.0) -> torch.Tensor:
-    """(−Δ)^exponent on n points with reflecting ends, [n, n] float64: 2, −1 off the diagonal, 1 in the corners."""
+# Constants stay where they were first asked for: a CUDA graph goes on reading them.
+
+
+@cache
+def neumann_laplacian(
+    n: int, exponent: float = 1.0, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> torch.Tensor:
+    """(−Δ)^exponent on n points with reflecting ends, [n, n]: 2, −1 off the diagonal, 1 in the corners."""
     values, vectors = _spectrum(n)
-    return outside_of_modes(lambda: vectors @ (values**exponent * vectors).T)
+    return outside_of_modes(lambda: (vectors @ (values**exponent * vectors).T).to(device, dtype))
 
 
-@lru_cache(maxsize=32)
-def _spectrum(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+@cache
+def _spectrum(
+    n: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Eigenvalues and eigenvectors (cosines) of the second difference with reflecting ends."""
 
     def spectrum() -> tuple[torch.Tensor, torch.Tensor]:
         k = torch.arange(n, dtype=torch.float64)
         values = 4.0 * torch.sin(torch.pi * k / (2 * n)) ** 2
         vectors = torch.cos(torch.pi * k * (k.unsqueeze(-1) + 0.5) / n)
-        return values, vectors / vectors.norm(dim=0)
+        return values.to(device, dtype), (vectors / vectors.norm(dim=0)).to(device, dtype)
 
     return outside_of_modes(spectrum)
-
-
-# Copies stay where they were first asked for: a CUDA graph goes on reading them.
-
-
-@cache
-def _laplacian_like(n: int, exponent: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return outside_of_modes(lambda: neumann_laplacian(n, exponent).to(device, dtype))
-
-
-@cache
-def _spectrum_like(n: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, ...]:
-    return outside_of_modes(lambda: tuple(part.to(device, dtype) for part in _spectrum(n)))

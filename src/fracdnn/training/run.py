@@ -13,6 +13,7 @@ import torch
 
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
+from fracdnn.training import together
 from fracdnn.training.history import History, Record
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
@@ -106,7 +107,7 @@ class Member:
             self._waited += 1
             if score < self._best_score:
                 self._best_score, self._waited = score, 0
-                self._best = copied_state(self.task.network)
+                self._best = {name: value.clone() for name, value in self.task.network.state_dict().items()}
         self.history.records.append(record)
         return record
 
@@ -144,31 +145,29 @@ class Member:
 
     def _taken_held_out(self, held_out: torch.Tensor | None) -> torch.Tensor | None:
         """The rows that a checkpoint says are held out."""
-        wanted = self._whole.held_out
-        if wanted is not None and not (held_out is not None and torch.equal(held_out, wanted)):
+        whole = self._whole
+        if whole.held_out is not None and not (held_out is not None and torch.equal(held_out, whole.held_out)):
             raise ValueError("other samples held out")
-        if (held_out is None) != (self._early_stopping is None or self._whole.validation is not None):
+        if (held_out is None) != (self._early_stopping is None or whole.validation is not None):
             raise ValueError("samples held out without early stopping, or none with it")
         if held_out is not None:
-            n = self._whole.n
-            if held_out.dtype != torch.int64 or held_out.dim() != 1 or not 0 < len(held_out) < n:
-                raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} and {held_out.dtype}")
-            if len(held_out.unique()) < len(held_out) or not 0 <= int(held_out.min()) <= int(held_out.max()) < n:
-                raise ValueError(f"held-out samples that are not among the {n}")
+            known = int(torch.isin(torch.arange(whole.n), held_out).sum())
+            if held_out.dtype != torch.int64 or held_out.shape != (known,) or not 0 < known < whole.n:
+                raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} that are not among the {whole.n}")
         return held_out
 
     def _drawn(self) -> torch.Tensor | None:
-        if self._early_stopping is None or self._whole.validation is not None:
+        whole = self._whole
+        if self._early_stopping is None or whole.validation is not None:
             return None
-        n = self._whole.n
-        if self._whole.held_out is not None:
-            return self._whole.held_out
-        held_out = max(1, int(self._early_stopping.fraction * n))
-        if held_out == n:
+        if whole.held_out is not None:
+            return whole.held_out
+        held_out = max(1, int(self._early_stopping.fraction * whole.n))
+        if held_out == whole.n:
             raise InvalidArgumentError(
-                f"early_stopping must leave samples to train on, got {n} in all; pass more samples or None"
+                f"early_stopping must leave samples to train on, got {held_out} in all; pass more samples or None"
             )
-        return torch.randperm(n, generator=self._whole.generator)[:held_out]
+        return torch.randperm(whole.n, generator=whole.generator)[:held_out]
 
     def _restore(self, saved: State) -> None:
         """Take all of it or, with an error, nothing: a trial shows what fits."""
@@ -192,23 +191,18 @@ class Member:
 class Run:
     """What a loop tells of its records. Of several members the state of all is one file."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        settings: State,
-        early_stopping: EarlyStopping | None,
-        checkpoints: Checkpoints | None,
-        limits: tuple[float | None, ...] = (),
-        ends: float | None = None,
-    ) -> None:
-        self._ends, self._checkpoints, self.ranks = ends, checkpoints, tasks[0].ranks
+    def __init__(self, tasks: Sequence[Task], training: Any, ends: float | None) -> None:
+        """`training` is a `Training`; when the clock says `ends`, its time is over."""
+        self._ends = ends
+        self._checkpoints: Checkpoints | None = training.checkpoints
         # How to go on from the last record, unless it was written.
         self._unwritten: Callable[[], Iterable[State]] | None = None
-        if not self.ranks.is_alone:
-            _check_ranks(tasks[0], {**settings, "limits": limits}, checkpoints)
-        self.members = [
-            Member(task, early_stopping, _identity(task, settings) if checkpoints else {}) for task in tasks
-        ]
+        if not together.is_alone():
+            _check_ranks(tasks[0], training)
+        self.members = []
+        for task in tasks:
+            identity = _identity(task, training.settings()) if training.checkpoints else {}
+            self.members.append(Member(task, training.early_stopping, identity))
         saved = self._saved()
         with self.restoring():
             for number, member in enumerate(self.members):
@@ -223,7 +217,7 @@ class Run:
             self.check_ended()
             return
         number, is_over = records[0][1].iteration, self._is_over()
-        with self.ranks.together(f"record {number}"):
+        with together.joint(f"record {number}"):
             is_written = self._write_if_due(number, positions, is_over)
             self._unwritten = None if is_written else positions
             for member, record in records:
@@ -240,7 +234,7 @@ class Run:
         over, the end. Then what there is of the next record is the last one; a resumed run makes it anew.
         """
         is_over = self._is_over()
-        with self.ranks.together("writing a checkpoint"):
+        with together.joint("writing a checkpoint"):
             self._write_if_due(number, positions, is_over)
         if is_over:
             self.members[0].history.records.append(record())
@@ -255,8 +249,8 @@ class Run:
         for member in self.members:
             member.history.status = member.history.status or status
         if self._checkpoints is not None and self._checkpoints.at_end and self._unwritten is not None:
-            with self.ranks.together("writing the last checkpoint"):
-                if self.ranks.is_first:
+            with together.joint("writing the last checkpoint"):
+                if together.is_first():
                     self._write(self._unwritten())
 
     def restoring(self) -> AbstractContextManager[None]:
@@ -268,11 +262,11 @@ class Run:
         """Whether the time is over on any rank: clocks began at different moments, and all must end together."""
         if self._ends is None:
             return False
-        return bool(self.ranks.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
+        return bool(together.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
 
     def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> bool:
         is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
-        if is_due and self.ranks.is_first:
+        if is_due and together.is_first():
             self._write(positions())
         return is_due
 
@@ -286,8 +280,8 @@ class Run:
         if self._checkpoints is None or not self._checkpoints.resume:
             return None
         path, content = Path(self._checkpoints.path), None
-        with self.ranks.together("reading the checkpoint"):
-            if self.ranks.is_first and path.exists():
+        with together.joint("reading the checkpoint"):
+            if together.is_first() and path.exists():
                 content = path.read_bytes()
         content = self._from_first(content)
         if content is None:
@@ -306,15 +300,11 @@ class Run:
 
     def _from_first(self, content: bytes | None) -> bytes | None:
         """The first rank's: others may have no such file."""
-        if self.ranks.is_alone:
+        if together.is_alone():
             return content
         octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
-        found = self.ranks.from_rank(0, torch.from_numpy(octets), "the checkpoint")
+        found = together.from_rank(0, torch.from_numpy(octets), "the checkpoint")
         return found.numpy().tobytes() or None
-
-
-def copied_state(network: torch.nn.Module) -> State:
-    return {name: value.clone() for name, value in network.state_dict().items()}
 
 
 def _identity(task: Task, settings: State) -> State:
@@ -323,12 +313,13 @@ def _identity(task: Task, settings: State) -> State:
     return {"data": task.digest(), "network": network, "objective": asdict(task.objective), "settings": settings}
 
 
-def _check_ranks(task: Task, settings: State, checkpoints: Checkpoints | None) -> None:
+def _check_ranks(task: Task, training: Any) -> None:
     """Refuse ranks that were given something else than others."""
+    points = training.checkpoints
     state = [value.detach().cpu().contiguous().numpy().tobytes() for value in task.network.parameters()]
-    task.ranks.check_same(
-        training=repr(settings),
-        checkpoints=repr(checkpoints and (checkpoints.every, checkpoints.resume)),
+    together.check_same(
+        training=repr(replace(training, checkpoints=None, keep_interrupted=False)),
+        checkpoints=repr(points and (points.every, points.resume)),
         network=repr(task.network.options),
         objective=repr(task.objective),
         parameters=b"".join(state),

@@ -33,14 +33,10 @@ class Samples(ABC):
         """The same for the same samples, and other for others."""
 
 
-def count(samples: Samples) -> int:
-    return int(sum(samples.sizes))
-
-
 def chunks(samples: Samples, rows: int, *, rank: int = 0, n_ranks: int = 1) -> Iterator[Chunk]:
     """All samples in order, at most `rows` at a time; of several ranks, this one has every `n_ranks`-th piece."""
     for chunk in _flow(samples, range(rank, len(samples.sizes), n_ranks)):
-        yield from _split(chunk, rows)
+        yield from (_part(chunk, begin, begin + rows) for begin in range(0, len(chunk[0]), rows))
 
 
 def windows(
@@ -114,17 +110,11 @@ def _without_first(flow: Iterable[Chunk], n: int) -> Iterator[Chunk]:
         n = max(0, n - len(chunk[0]))
 
 
-def _split(chunk: Chunk, rows: int) -> Iterator[Chunk]:
-    for begin in range(0, len(chunk[0]), rows):
-        yield _part(chunk, begin, begin + rows)
-
-
 def _part(chunk: Chunk, begin: int, end: int) -> Chunk:
     x, target, weight = chunk
     return x[begin:end], target[begin:end], None if weight is None else weight[begin:end]
 
 
 def _joined(held: list[Chunk]) -> Chunk:
-    weights = [weight for _, _, weight in held if weight is not None]
-    x, target = (torch.cat(parts) for parts in ([x for x, _, _ in held], [target for _, target, _ in held]))
-    return x, target, torch.cat(weights) if weights else None
+    x, target, weight = zip(*held, strict=True)
+    return torch.cat(x), torch.cat(target), None if weight[0] is None else torch.cat(weight)

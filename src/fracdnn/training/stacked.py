@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from fracdnn.caputo.weights import l1_step_factor, memory_matrix
 from fracdnn.memory import MemorylessPlan
@@ -196,25 +195,20 @@ def _mean_losses(
     outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, objective: Objective
 ) -> torch.Tensor:
     """The mean over its samples of each network, [n_networks]; 0 where they weigh nothing."""
-    if objective.loss == "squared_error":
-        losses = 0.5 * (outputs - target).square().mean(2)
-    else:
-        flat = (outputs.flatten(0, 1), target.flatten())
-        losses = cross_entropy(*flat, reduction="none", label_smoothing=objective.label_smoothing).view(target.shape)
+    losses = objective.losses(outputs.flatten(0, 1), target.flatten(0, 1)).view(weight.shape)
     return (losses * weight).sum(1) / weight.sum(1).clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def _padded(tasks: Sequence[Task], length: int | None = None) -> list[torch.Tensor]:
     """x, target and weight of all tasks; behind those that are shorter are zeros: samples without weight."""
     n = max(task.n for task in tasks) if length is None else length
-    kinds = [tasks[0].x, tasks[0].target, tasks[0].weight]
-    stacked = [kind.new_zeros(len(tasks), n, *kind.shape[1:]) for kind in kinds if kind is not None]
+    stacked = [kind.new_zeros(len(tasks), n, *kind.shape[1:]) for kind in tasks[0].chunk if kind is not None]
     _fill(stacked, tasks, [slice(None)] * len(tasks))
     return stacked
 
 
 def _fill(stacked: Sequence[torch.Tensor], tasks: Sequence[Task], orders: Sequence[torch.Tensor | slice]) -> None:
     for place, (task, order) in enumerate(zip(tasks, orders, strict=True)):
-        for full, each in zip(stacked, (task.x, task.target, task.weight), strict=True):
+        for full, each in zip(stacked, task.chunk, strict=True):
             assert each is not None
             full[place, : len(task.x)] = each[order]

@@ -1,7 +1,7 @@
 """Training on samples that do not fit into memory: Adam in windows; other methods on sums over all pieces."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -9,16 +9,15 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training.adam import AdamLoop, check_adam
+from fracdnn.training import together
+from fracdnn.training.adam import AdamLoop, AdamTraining
 from fracdnn.training.evaluation import is_plain
 from fracdnn.training.history import Record
-from fracdnn.training.loops import Training
-from fracdnn.training.objective import Objective, whole_weight
+from fracdnn.training.objective import Objective
 from fracdnn.training.run import Run
-from fracdnn.training.samples import Chunk, Samples, chunks, count, windows
-from fracdnn.training.summed import GradientSums, data_loss_together
+from fracdnn.training.samples import Chunk, Samples, chunks, windows
+from fracdnn.training.summed import backward_together, data_loss_together
 from fracdnn.training.task import Task
-from fracdnn.training.together import Alone, Ranks, ranks_here
 from fracdnn.validation import check_count
 
 # Evaluations take this many samples at a time.
@@ -44,7 +43,6 @@ class StreamedTask:
     watch: Callable[[Record], None] | None = None
     validation: "StreamedTask | None" = None
     held_out: ClassVar[None] = None  # nobody knows rows by numbers
-    ranks: Ranks = field(default_factory=ranks_here, repr=False)
     # Of the last `backward`: weight of the samples in the right class, and of all. Nobody holds all outputs.
     output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)
 
@@ -54,7 +52,7 @@ class StreamedTask:
                 f"objective must be an Objective with a Regularization for samples in pieces, got "
                 f"{type(self.objective).__name__}; what a subclass computes cannot be told apart into sums"
             )
-        if not count(self.samples):
+        if not sum(self.samples.sizes):
             raise InvalidArgumentError(
                 f"samples must hold at least one, got none in {len(self.samples.sizes)} pieces; pass some, "
                 f"or for validation None"
@@ -70,7 +68,7 @@ class StreamedTask:
     part = n = x
 
     def digest(self) -> str:
-        with self.ranks.together("reading the samples"):
+        with together.joint("reading the samples"):
             return self.samples.digest()
 
     def check_labels(self) -> None:
@@ -79,9 +77,9 @@ class StreamedTask:
     def check_alike(self) -> None:
         """Refuse processes that have other samples."""
         parts = [self.samples, *([] if self.validation is None else [self.validation.samples])]
-        with self.ranks.together("reading the samples"):
+        with together.joint("reading the samples"):
             said = [(list(part.sizes), part.digest()) for part in parts]
-        self.ranks.check_same(samples=repr(said))
+        together.check_same(samples=repr(said))
 
     def windows(self, rows: int, epoch: int, first: int = 0) -> Iterator[Task]:
         """Tasks on windows of samples, each with a generator that shuffles it; the same for the same epoch.
@@ -90,30 +88,24 @@ class StreamedTask:
         """
         seed = self.generator.initial_seed()
         flow = windows(self.samples, rows, seed=seed, epoch=epoch, first=first, **self._share())
-        for number in range(first, -(-count(self.samples) // rows)):
-            with self.ranks.together("reading the samples"):
+        for number in range(first, -(-sum(self.samples.sizes) // rows)):
+            with together.joint("reading the samples"):
                 chunk, numbered = next(flow)
                 drawn = np.random.SeedSequence([seed, epoch, number]).generate_state(1)[0]
                 generator = torch.Generator().manual_seed(int(drawn))
-                task = replace(self._task(chunk or self._nothing(), self.ranks), generator=generator, rows=numbered)
+                chunk = chunk or self._nothing()
+                task = Task(self.network, self.objective, *chunk, generator=generator, rows=numbered)
                 task.check_labels()
             yield task
 
     def backward(self) -> float:
         """The objective over all samples, its gradients added to those of the parameters."""
-        sums = GradientSums(self.objective, self.network)
-        with sums.over(self.ranks):
-            for chunk in self._chunks():
-                output = sums.add(*chunk)
-                weight = whole_weight(chunk[0], chunk[2])
-                if weight:
-                    sums.hits += weight * (self._task(chunk, Alone()).accuracy(output) or 0.0)
-        self.output = torch.tensor([sums.hits, sums.weight], dtype=torch.float64)
-        return sums.backward()
+        value, _, self.output = backward_together(self.objective, self.network, self._chunks())
+        return value
 
     @torch.no_grad()
     def data_loss(self) -> torch.Tensor:
-        return data_loss_together(self.ranks, self.objective, self.network, self._chunks())
+        return data_loss_together(self.objective, self.network, self._chunks())
 
     @torch.no_grad()
     def loss(self) -> torch.Tensor:
@@ -130,7 +122,7 @@ class StreamedTask:
         return chunks(self.samples, ROWS_AT_A_TIME, **self._share())
 
     def _share(self) -> dict[str, int]:
-        return {"rank": self.ranks.rank, "n_ranks": self.ranks.count}
+        return {"rank": together.rank(), "n_ranks": together.count()}
 
     def _nothing(self) -> Chunk:
         """No samples, of the kind that the network takes."""
@@ -138,12 +130,9 @@ class StreamedTask:
         x, target = (parameter.new_empty(0, n) for n in (architecture.n_features, architecture.n_outputs))
         return x, target[:, 0].long() if self.objective.loss == "cross_entropy" else target, None
 
-    def _task(self, chunk: Chunk, ranks: Ranks) -> Task:
-        return Task(self.network, self.objective, *chunk, ranks=ranks)
-
 
 @dataclass(frozen=True)
-class StreamedAdamTraining(Training):
+class StreamedAdamTraining(AdamTraining):
     """Adam on samples in pieces, a record an epoch: `AdamTraining` whose samples are shuffled within windows.
 
     A window has `window` samples, rounded up to whole mini-batches (None: as many as 64 MB hold); pieces come in a
@@ -154,13 +143,10 @@ class StreamedAdamTraining(Training):
     `window` gives each its part.
     """
 
-    learning_rate: float = 1e-3
-    batch_size: int = 64
-    max_epochs: int = 200
     window: int | None = None
 
     def __post_init__(self) -> None:
-        check_adam(self)
+        super().__post_init__()
         if self.window is not None:
             check_count(self.window, "window", minimum=1)
 

@@ -58,7 +58,7 @@ class Problem:
     noise: Any = 0.0
     bound: Any = None
     breakpoints: tuple = ()
-    budget: int = 110_000
+    budget: int = 200_000  # 100,000 for the search, and what a walk over its steps takes
     options: dict = field(default_factory=dict)
 
 

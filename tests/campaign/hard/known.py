@@ -88,6 +88,26 @@ CASES = {
     "a singularity beyond the shortest step": Case(
         "power", order=0.477, span=16.8, rtol=1.12e-5, given={"p": 0.91, "size": 0.191, "first": 0.0}
     ),
+    "stiff steps found without a matrix, walked over for a gradient": Case(
+        "diffusion", order=0.413, rtol=8.58e-4, outputs="end", given={"cells": 99, "kappa": 0.181, "scale": 87.9}
+    ),
+    "errors of steps that grow above order 1": Case(
+        "chosen",
+        order=2.0,
+        method="trapezoidal",
+        mode="inference",
+        rtol=2.7e-5,
+        outputs="end",
+        given={
+            "coefficients": [[0.545]],
+            "exponents": [[2.0]],
+            "scales": [1.0],
+            "first": [1.0],
+            "stiff": [0.223],
+            "cubic": [0.0],
+            "coupling": 0.0,
+        },
+    ),
     "1/t": Case("power", order=1.0, given={"p": 1.0, "size": 1.0, "first": 0.0}),
     "t^-1.5": Case("power", order=0.7, given={"p": 1.5, "size": 1.0, "first": 0.0}, mode="no_grad"),
     "late times in float32": Case(

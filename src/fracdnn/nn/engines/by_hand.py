@@ -130,8 +130,9 @@ class Opening:
 class Walk:
     """Samples x on their way through a network: opening map, layers, W."""
 
-    def __init__(self, layers: Layers, opening: Opening, W: torch.Tensor) -> None:
-        self._layers, self._opening, self._W = layers, opening, W
+    def __init__(self, kind: type[Layers], architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
+        self._layers, self._opening = kind(architecture, plan, weights), Opening(architecture, weights)
+        self._W = weights.W
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
         """W Y_N."""
@@ -154,8 +155,7 @@ def run(
         memory = plan.weight_tensors if plan.learned else ()
         result = _Function.apply(kind, architecture, plan, x, *weights, *memory)
     else:
-        walk = Walk(kind(architecture, plan, weights), Opening(architecture, weights), weights.W)
-        result = walk.outputs(x)
+        result = Walk(kind, architecture, plan, weights).outputs(x)
     if result.is_cpu and not math.isfinite(result.detach().sum()):
         with torch.no_grad():
             operations.outputs(architecture, plan, x, weights)  # raises, and names the layer, unless only the sum did
@@ -177,7 +177,7 @@ class _Function(torch.autograd.Function):
         weights = Weights(*tensors[: len(Weights._fields)])  # type: ignore[arg-type]
         ctx.kind, ctx.architecture, ctx.plan = kind, architecture, plan
         ctx.save_for_backward(x, *weights)
-        ctx.walk = Walk(kind(architecture, plan, weights), Opening(architecture, weights), weights.W)
+        ctx.walk = Walk(kind, architecture, plan, weights)
         return ctx.walk.outputs(x)
 
     @staticmethod

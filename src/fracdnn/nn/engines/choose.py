@@ -1,5 +1,6 @@
 """Which engine runs: the one place that decides. What a user asks for by name runs or is refused with the reason."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from fracdnn.nn.engines.fused import FusedLayers
 from fracdnn.nn.engines.kernel import KernelLayers
 from fracdnn.nn.engines.triton import TritonLayers
 from fracdnn.nn.memory import Memory
+from fracdnn.nn.operators import ACTIVATIONS
 
 ENGINES = ("auto", "operations", "products", "kernel", "triton", "fused")
 # What goes through the layers of a network by hand and has its gradient; those that have the paper's are `READINGS`.
@@ -42,7 +44,6 @@ _KERNEL_LAYERS = 192
 # On a GPU too, and larger states than these (rows times width) leave its caches earlier: an H200 is as fast by "fused"
 # at 100 layers of 4,096 x 64 and at 192 of 512 x 64.
 _TRITON_LAYERS, _TRITON_NUMBERS = 64, 2**15
-_KERNEL_ACTIVATIONS = ("tanh", "relu")
 
 
 def choose(
@@ -66,10 +67,10 @@ def choose(
         return asked
     if asked == "kernel":
         require("numba")
-    obstacle = _obstacle_in(architecture) or _obstacle_to_products(x, weights, watched=watched)
-    for name, engine in _KERNELS.items():
-        if asked == name or (asked == "auto" and obstacle is None and engine.pays(architecture, memory, x)):
-            obstacle_here = obstacle or engine.obstacle_in(architecture, memory) or engine.obstacle_to(x)
+    obstacle = _obstacle_in("products", architecture, memory) or _obstacle_to_products(x, weights, watched=watched)
+    for name, kernel in _KERNELS.items():
+        if asked == name or (asked == "auto" and obstacle is None and kernel.pays(architecture, memory, x)):
+            obstacle_here = obstacle or _obstacle_in(name, architecture, memory) or kernel.obstacle_to(x)
             if obstacle_here is None:
                 return name
             if asked == name:
@@ -81,11 +82,7 @@ def choose(
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
     """Refuse an engine that could serve no batch of this network."""
-    if asked in ("auto", "operations"):
-        return
-    obstacle = _obstacle_in(architecture)
-    if obstacle is None and asked in _KERNELS:
-        obstacle = _KERNELS[asked].obstacle_in(architecture, memory)
+    obstacle = None if asked in ("auto", "operations") else _obstacle_in(asked, architecture, memory)
     if obstacle is not None:
         _refuse(asked, obstacle)
 
@@ -93,14 +90,31 @@ def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) ->
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
     """Whether some batch may run on a kernel of whole networks: it is asked for, or "auto" would take it on the CPU."""
     small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
-    return asked in ("kernel", "triton") or (
-        asked == "auto" and small and _obstacle_to_kernel(architecture, memory) is None
-    )
+    by_auto = asked == "auto" and small and _obstacle_in("kernel", architecture, memory) is None
+    return by_auto or asked in ("kernel", "triton")
 
 
-def _obstacle_in(architecture: Architecture) -> str | None:
-    """Why no engine but "operations" can serve a network; None where others can."""
-    return None if architecture.operator == "dense" else "its operator is a stencil, no dense matrix"
+def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str | None:
+    """Why an engine other than "operations" can serve no batch of a network; None where it can."""
+    if architecture.operator != "dense":
+        return "its operator is a stencil, no dense matrix"
+    kernel = _KERNELS.get(name)
+    if kernel is None:
+        return None
+    if architecture.activation not in kernel.activations:
+        return f"its activation is {architecture.activation!r}, none of {kernel.activations}"
+    if architecture.width > kernel.max_width:
+        return f"its width is {architecture.width}, above {kernel.max_width}"
+    if not architecture.has_skip:
+        return "it has no skip connections"
+    if kernel.is_fixed and not memory.is_fixed:
+        return "its order or steps are learned"
+    way = {"exact": "over all pairs of layers", "compressed": "by exponentials"}[kernel.history]
+    if memory.history not in ("auto", kernel.history):
+        return f"it sums {way}, and history is {memory.history!r}"
+    if kernel.history == "compressed" and (memory.is_residual or not memory.is_compressible):
+        return f"it sums {way}, which need one order below 1 and equal steps"
+    return None
 
 
 def _obstacle_to_products(x: torch.Tensor, weights: Weights, *, watched: bool) -> str | None:
@@ -113,44 +127,6 @@ def _obstacle_to_products(x: torch.Tensor, weights: Weights, *, watched: bool) -
         if tensor is not None and (type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.dtype is not x.dtype):
             return f"a tensor is a {type(tensor).__name__} of {tensor.dtype}, no plain one of {x.dtype}"
     return None
-
-
-def _obstacle_to_kernel(architecture: Architecture, memory: Memory) -> str | None:
-    """Why the compiled kernel cannot serve a network that `products` can."""
-    return _obstacle_in_activation(architecture, _KERNEL_ACTIVATIONS) or _obstacle_to_sums(
-        architecture, memory, "compressed", "over all pairs of layers", fixed=True
-    )
-
-
-def _obstacle_to_small(architecture: Architecture, memory: Memory) -> str | None:
-    """Why Triton's kernel of whole networks cannot serve one that `products` can."""
-    if architecture.width > triton.MAX_WIDTH:
-        return f"its width is {architecture.width}, above {triton.MAX_WIDTH}"
-    return _obstacle_to_sums(architecture, memory, "compressed", "over all pairs of layers", fixed=False)
-
-
-def _obstacle_to_fused(architecture: Architecture, memory: Memory) -> str | None:
-    """Why kernels of rows cannot take in the layers of a network that `products` can serve."""
-    obstacle = _obstacle_in_activation(architecture, triton_sum.ACTIVATIONS)
-    obstacle = obstacle or _obstacle_to_sums(architecture, memory, "exact", "by exponentials", fixed=True)
-    if obstacle is None and (memory.is_residual or not memory.is_compressible):
-        return "it sums by exponentials, which need one order below 1 and equal steps"
-    return obstacle
-
-
-def _obstacle_in_activation(architecture: Architecture, known: Sequence[str]) -> str | None:
-    return (
-        None if architecture.activation in known else f"its activation is {architecture.activation!r}, none of {known}"
-    )
-
-
-def _obstacle_to_sums(architecture: Architecture, memory: Memory, other: str, way: str, *, fixed: bool) -> str | None:
-    """For an engine that sums in one way, which is not the history `other`, perhaps with fixed weights only."""
-    if not architecture.has_skip:
-        return "it has no skip connections"
-    if fixed and not memory.is_fixed:
-        return "its order or steps are learned"
-    return f"it sums {way}, and history is {other!r}" if memory.history == other else None
 
 
 def _obstacle_to_triton(x: torch.Tensor, dtypes: Sequence[torch.dtype] = triton_sum.DTYPES) -> str | None:
@@ -178,19 +154,41 @@ def _is_small_on_gpu(architecture: Architecture, memory: Memory, x: torch.Tensor
 
 
 class _Kernel(NamedTuple):
-    """An engine for some of what `products` serves: why not a network, why not a batch, and when "auto" takes it."""
+    """An engine for some of what `products` serves: for which networks, why not a batch, and when "auto" takes it."""
 
-    obstacle_in: Callable[[Architecture, Memory], str | None]
+    history: str
+    is_fixed: bool  # whether order and steps have to be
+    activations: Sequence[str]
+    max_width: float
     obstacle_to: Callable[[torch.Tensor], str | None]
     pays: Callable[[Architecture, Memory, torch.Tensor], bool]
 
 
 # In the order in which "auto" asks.
 _KERNELS = {
-    "kernel": _Kernel(_obstacle_to_kernel, _obstacle_to_numba, lambda a, memory, x: fits_kernel("auto", a, memory)),
-    "triton": _Kernel(_obstacle_to_small, partial(_obstacle_to_triton, dtypes=triton.DTYPES), _is_small_on_gpu),
+    "kernel": _Kernel(
+        history="exact",
+        is_fixed=True,
+        activations=("tanh", "relu"),
+        max_width=math.inf,
+        obstacle_to=_obstacle_to_numba,
+        pays=lambda a, memory, x: fits_kernel("auto", a, memory),
+    ),
+    "triton": _Kernel(
+        history="exact",
+        is_fixed=False,
+        activations=tuple(ACTIVATIONS),
+        max_width=triton.MAX_WIDTH,
+        obstacle_to=partial(_obstacle_to_triton, dtypes=triton.DTYPES),
+        pays=_is_small_on_gpu,
+    ),
     "fused": _Kernel(
-        _obstacle_to_fused, _obstacle_to_triton, lambda a, memory, x: memory.sums_by_triton(x, a.n_layers)
+        history="compressed",
+        is_fixed=True,
+        activations=triton_sum.ACTIVATIONS,
+        max_width=math.inf,
+        obstacle_to=_obstacle_to_triton,
+        pays=lambda a, memory, x: memory.sums_by_triton(x, a.n_layers),
     ),
 }
 

@@ -57,19 +57,11 @@ def loss_and_gradients(
 
 def _tiles(architecture: Architecture, plan: MemoryPlan, y0: torch.Tensor) -> Tiles:
     """How states like these go through the kernel; kept with the plan, since training asks again and again."""
-    key = ("tiles", len(y0), y0.dtype, torch.get_num_threads())
-    return plan.kept(key, lambda: _new_tiles(architecture, plan, y0))
 
+    def make() -> Tiles:
+        weights = (plan.forward_matrix(y0), plan.adjoint_matrix(y0)) if isinstance(plan, ExactPlan) else None
+        (n, width), factors = y0.shape, plan.factors.tolist()
+        activation, bias = architecture.activation, architecture.bias
+        return Tiles(n, width, y0.dtype, weights=weights, factors=factors, activation=activation, bias=bias)
 
-def _new_tiles(architecture: Architecture, plan: MemoryPlan, y0: torch.Tensor) -> Tiles:
-    weights = (plan.forward_matrix(y0), plan.adjoint_matrix(y0)) if isinstance(plan, ExactPlan) else None
-    n, width = y0.shape
-    return Tiles(
-        n,
-        width,
-        y0.dtype,
-        weights=weights,
-        factors=plan.factors.tolist(),
-        activation=architecture.activation,
-        bias=architecture.bias,
-    )
+    return plan.kept(("tiles", len(y0), y0.dtype, torch.get_num_threads()), make)

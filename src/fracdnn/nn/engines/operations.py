@@ -16,12 +16,10 @@ def states(
     architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights, *, trajectory: bool = False
 ) -> torch.Tensor:
     """Y_N, or Y_0 … Y_N stacked."""
-    # All at once: the gradients of single layers then go back to the whole tensor in one operation.
-    operators = weights.operators.unbind()
-    biases = [None] * len(operators) if weights.b is None else weights.b.unbind()
+    layers = weights.layers()
 
     def step(j: int, y: torch.Tensor) -> torch.Tensor:
-        return architecture.layer(y, operators[j], biases[j])
+        return architecture.layer(y, *layers[j])
 
     y0 = architecture.opened(x, weights)
     return propagate(plan, step, y0, trajectory=trajectory, name="layer {}".format)

@@ -131,9 +131,9 @@ def _checked_linear(linear: Any, problem: Problem) -> torch.Tensor:
             "stack the parts of a state along its last dimension"
         )
     shape = problem.states.shapes[0]
-    if not shape or linear.shape != (shape[-1], shape[-1]):
+    if not shape or not shape[-1] or linear.shape != (shape[-1], shape[-1]):
         raise InvalidArgumentError(
-            f"linear must have shape [d, d] for a state [..., d], got {tuple(linear.shape)} for a state of shape "
-            f"{tuple(shape)}; it acts on the last dimension"
+            f"linear must have shape [d, d] for a state [..., d] with d > 0, got {tuple(linear.shape)} for a state of "
+            f"shape {tuple(shape)}; it acts on the last dimension"
         )
     return linear.to(torch.float64)

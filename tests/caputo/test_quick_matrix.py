@@ -1,22 +1,23 @@
-"""The series in the order against the formulas, many digits, and their derivatives."""
+"""The matrix for an order that changes against the formulas, many digits, and its derivatives."""
 
 import mpmath
 import pytest
 import torch
 
 from fracdnn.caputo import memory_matrix
-from fracdnn.caputo.order_series import MAX_LAYERS, memory_matrix_by_series
+from fracdnn.caputo.weights import quick_memory_matrix
 from fracdnn.memory.plan import equal_steps_plan
 from tests import references
 
+MANY_LAYERS = 300
 ORDERS = [1e-9, 1e-3, 0.05, 0.3, 0.5, 0.77, 0.95, 1 - 1e-6, 1.0]
 
 
-@pytest.mark.parametrize("n_layers", [1, 2, 3, 17, MAX_LAYERS])
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 17, MANY_LAYERS])
 @pytest.mark.parametrize("order", ORDERS)
 def test_weights_and_two_derivatives(order, n_layers):
     order = torch.tensor(order, dtype=torch.float64, requires_grad=True)
-    pair = [memory_matrix_by_series(order, n_layers), memory_matrix(order, n_layers)]
+    pair = [quick_memory_matrix(order, n_layers), memory_matrix(order, n_layers)]
     cotangent = torch.randn(n_layers, n_layers, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).tril()
     cotangent /= cotangent.abs().sum()
     tolerances = (1e-14, 5e-14, 5e-13)
@@ -30,8 +31,8 @@ def test_weights_and_two_derivatives(order, n_layers):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_last_row_in_many_digits(order):
-    n = MAX_LAYERS
-    row = memory_matrix_by_series(torch.tensor(order, dtype=torch.float64), n)[-1]
+    n = MANY_LAYERS
+    row = quick_memory_matrix(torch.tensor(order, dtype=torch.float64), n)[-1]
     exact = [references.l1_weight(order, n - 1), *(references.l1_difference(order, n - k) for k in range(1, n))]
     for mine, theirs in zip(row.tolist(), exact, strict=True):
         assert abs(mpmath.mpf(mine) - theirs) < 1e-14
@@ -39,26 +40,26 @@ def test_the_last_row_in_many_digits(order):
 
 def test_derivatives_by_finite_differences():
     order = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda o: memory_matrix_by_series(o, 5), order)
-    assert torch.autograd.gradgradcheck(lambda o: memory_matrix_by_series(o, 5), order)
+    assert torch.autograd.gradcheck(lambda o: quick_memory_matrix(o, 5), order)
+    assert torch.autograd.gradgradcheck(lambda o: quick_memory_matrix(o, 5), order)
 
 
-@pytest.mark.parametrize(("n_layers", "by_series"), [(1, True), (MAX_LAYERS, True), (MAX_LAYERS + 1, False)])
-def test_learned_orders_take_it_up_to_a_depth(n_layers, by_series):
-    order, step = torch.tensor(0.4, dtype=torch.float64, requires_grad=True), torch.tensor(0.2, dtype=torch.float64)
-    plan = equal_steps_plan(order, step, n_layers, history="exact", tolerance=1e-10, block=8)
-    assert ("_Series" in type(plan.weight_tensors[0].grad_fn).__name__) == by_series
-    assert plan.learned
+@pytest.mark.parametrize("learned", [True, False])
+def test_learned_orders_take_it(learned):
+    order = torch.tensor(0.4, dtype=torch.float64, requires_grad=learned)
+    step = torch.tensor(0.2, dtype=torch.float64)
+    plan = equal_steps_plan(order, step, 5, history="exact", tolerance=1e-10, block=8)
+    assert ("_QuickMatrix" in type(plan.weight_tensors[0].grad_fn).__name__) == learned
+    assert plan.learned == learned
 
 
 def test_begun_in_inference_mode():
-    """Coefficients are kept: they must serve later calls that record a graph."""
     order = torch.tensor(0.4, dtype=torch.float64)
     with torch.inference_mode():
-        found = memory_matrix_by_series(order, 23)
+        found = quick_memory_matrix(order, 23)
     torch.testing.assert_close(found.clone(), memory_matrix(order, 23), rtol=0, atol=1e-14)
     order.requires_grad_()
-    (slope,) = torch.autograd.grad(memory_matrix_by_series(order, 23)[-1, 0], order)
+    (slope,) = torch.autograd.grad(quick_memory_matrix(order, 23)[-1, 0], order)
     (expected,) = torch.autograd.grad(memory_matrix(order, 23)[-1, 0], order)
     torch.testing.assert_close(slope, expected, rtol=0, atol=1e-13)
 
@@ -66,7 +67,7 @@ def test_begun_in_inference_mode():
 def test_transforms_of_a_backward_pass():
     """Vmap over gradients, and a vectorised forward-mode Jacobian, which takes the formulas."""
     order = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    row = memory_matrix_by_series(order, 5)[-1]
+    row = quick_memory_matrix(order, 5)[-1]
     slopes = torch.vmap(lambda v: torch.autograd.grad(row, order, v, retain_graph=True)[0])(torch.eye(5).double())
     forward = torch.autograd.functional.jacobian(
         lambda o: memory_matrix(o, 5)[-1], order, vectorize=True, strategy="forward-mode"
