@@ -158,7 +158,9 @@ def test_onnx_of_a_stack(options, tmp_path):
     torch.testing.assert_close(found, stack(other).detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "printed"])
+@pytest.mark.parametrize(
+    "name", slow_but(["compressed", "learned network", "fdeint"], [name for name in MODELS if name != "printed"])
+)
 def test_export_with_a_batch_of_any_size(name):
     model, x = made(name), batch()
     model(x)
