@@ -146,3 +146,16 @@ def test_a_full_jacobian_and_inference_mode():
     with torch.inference_mode():
         u = fdeint(lambda t, u: matrix @ u, start, [0.0, 2.0], order=0.8)
     torch.testing.assert_close(u[-1], right, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_too_long_for_one_jacobian_are_solved_with_one_a_point():
+    """Rates that fall by a factor of a million within a panel."""
+
+    def func(t, u):
+        return -1e4 * torch.exp(-14.0 * t) * (u - torch.cos(t)) - u**3
+
+    start, few = torch.linspace(0.5, 1.5, 200, dtype=torch.float64), torch.tensor([0.5, 1.5], dtype=torch.float64)
+    options = {"order": 0.8, "method": "collocation", "n_steps": 2}
+    with torch.no_grad():
+        many = fdeint(func, start, [0.0, 1.0], **options)[-1, [0, -1]]
+        torch.testing.assert_close(many, fdeint(func, few, [0.0, 1.0], **options)[-1], rtol=1e-9, atol=0)

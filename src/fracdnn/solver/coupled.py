@@ -107,10 +107,15 @@ class CoupledSolver:
                     if not by_shifts and unknowns > DENSE:
                         raise
                     self.is_stiff, dense = True, not by_shifts
+            if self.is_stiff and not dense:
+                try:
+                    found = self._by_shifts(system.detached(), guess)
+                except NotConvergedError:
+                    if self._enough or unknowns > DENSE:  # a search tries a shorter panel
+                        raise
+                    dense = True
             if dense:
                 found = self._by_newton(system, guess, always_anew=close and wanted)
-            elif self.is_stiff:
-                found = self._by_shifts(system.detached(), guess)
         if not wanted:
             return found
         slopes = (self._attached if dense else self._attached_by_iteration)(system, *found)
@@ -227,13 +232,15 @@ class CoupledSolver:
                 self._jacobian = None
                 continue
             rate, goal = progress.note(change), self._goal(system, states)
-            done = rate * progress.length <= goal
+            short = rate * progress.length <= goal
+            done = short & (rate * sizes(residual) <= goal)
             slow = not progress.begins and _any_slow(~done, rate, progress.length, goal)
-            if slow:
-                rounding = abs(states) + abs(system.known) + abs(system.weights) @ abs(slopes)
-                done |= progress.length <= _ROUNDINGS * self._epsilon * sizes(rounding)
-                if self.acceptable is not None:
-                    done |= progress.length <= self.acceptable(states)
+            if not bool(done.all()) and (slow or bool(short.all())):
+                inside = abs(slopes) + shifted.times_sizes(states)
+                rounding = abs(states) + abs(system.known) + abs(system.weights) @ inside
+                if slow:
+                    short = progress.length <= _LARGEST * sizes(states)
+                done |= short & (sizes(residual) <= _ROUNDINGS * self._epsilon * sizes(rounding))
             ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
                 self.moving = None if ends else _left(done, progress.length, states)

@@ -40,13 +40,23 @@ class Shifted:
     def solve(self, values: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
         """(I − W ⊗ J)⁻¹ of values [1, S, n], or its transpose."""
         first, last = (self._out.T, self._in.T) if transposed else (self._in, self._out)
-        parts = first @ values[0].detach().cpu().double().numpy()
-        parts = np.stack([solver(part, transposed) for solver, part in zip(self._solvers, parts, strict=True)])
+        with np.errstate(all="ignore"):  # what is not finite is no solution
+            parts = first @ values[0].detach().cpu().double().numpy()
+            parts = np.stack([solver(part, transposed) for solver, part in zip(self._solvers, parts, strict=True)])
         return torch.from_numpy((last @ parts).real[None]).to(values)
 
     def times(self, values: torch.Tensor) -> torch.Tensor:
         """J at each point."""
-        return torch.from_numpy((self.jacobian @ values[0].cpu().double().numpy().T).T[None]).to(values)
+        return _by_points(self.jacobian, values)
+
+    def times_sizes(self, values: torch.Tensor) -> torch.Tensor:
+        """|J| |values| at each point."""
+        return _by_points(abs(self.jacobian), values.abs())
+
+
+@np.errstate(all="ignore")
+def _by_points(matrix: Any, values: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy((matrix @ values[0].cpu().double().numpy().T).T[None]).to(values)
 
 
 def _solver(jacobian: Any, shift: complex) -> Callable[[np.ndarray, bool], np.ndarray]:
