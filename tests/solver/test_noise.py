@@ -85,3 +85,15 @@ def test_a_function_that_jumps_with_the_state_ends():
     message = "max_evaluations = 30000 .* func may jump with the state"
     with pytest.raises(NotConvergedError, match=message):
         fdeint(lambda t, u: -u.sign(), 1.0, [0.0, 5.0], order=1.0, max_evaluations=30_000)
+
+
+@pytest.mark.parametrize(("start", "dtype"), [(1e15, torch.float64), (1e6, torch.float32)])
+def test_late_times_that_func_sees_rounded(start, dtype):
+    times = torch.tensor([start, start + 1], dtype=dtype)
+    y0 = torch.ones((), dtype=dtype)
+    with pytest.warns(NoisyFunctionWarning, match=r"times are late: at t = .*; count time from t\[0\]"):
+        fdeint(lambda t, u: torch.sin(t.double() - start).to(u) - u, y0, times, order=0.7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fdeint(lambda t, u: -u, y0, times, order=0.7)
+        fdeint(lambda t, u: torch.sin(t) - u, 1.0, [1e9, 1e9 + 1], order=0.7)

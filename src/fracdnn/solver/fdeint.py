@@ -264,6 +264,8 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
             raise _unbatched(method, spacing.kind) from error
         raise
     problem.max_evaluations = math.inf  # a backward pass takes what it takes
+    if spacing.kind == "adaptive":
+        problem.warn_of_late_times(request.clock, request.span, spacing.smallest_rtol)
     problem.warn_of_noise(*_noise_that_counts(spacing, problem.value.dtype))
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)

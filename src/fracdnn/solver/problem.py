@@ -16,6 +16,7 @@ from fracdnn.tracing import being_traced, being_transformed, carries_derivative
 from fracdnn.validation import check_numbers, check_order
 
 TIME_ROUNDING = 4.0  # of times, up to which one is that of a jump; by as much func is asked before it
+_LATE = 100.0  # relative tolerances, of the span by which times are rounded, and of func, that are too much
 _ORDER_REMEDY = (
     "; order=1 is an ordinary differential equation: pass a number above 0, a learned one as 2 * torch.sigmoid(p), "
     "and for derivatives above 2 use MultiTerm"
@@ -162,6 +163,21 @@ class Problem:
                 f"func is noisy: its values scatter by about {part:.1g} of their size at t = {time}; {consequence}; "
                 f"compute func with more digits (in float64; on a GPU torch.set_float32_matmul_precision('highest')), "
                 f"or where it jumps in time, pass breakpoints=",
+                NoisyFunctionWarning,
+                stacklevel=4,
+            )
+
+    def warn_of_late_times(self, clock: torch.Tensor, span: float, rtol: float) -> None:
+        """Where times are rounded so much that func changes from one to the next by more than a solve allows for."""
+        last = clock[-1].detach()
+        rounding = torch.finfo(clock.dtype).eps * abs(float(last))
+        if rounding <= _LATE * rtol * span:
+            return
+        before, after = (self.evaluate(time, self.value.detach())[1].detach() for time in (last - rounding, last))
+        if bool(((after - before).abs() > _LATE * rtol * after.abs()).any()):
+            warnings.warn(
+                f"times are late: at t = {time_text(last)} they are rounded to {rounding:.1g}, and func changes by as "
+                f"much as that makes; count time from t[0] in t and func, in float64",
                 NoisyFunctionWarning,
                 stacklevel=4,
             )
