@@ -10,8 +10,8 @@ import torch
 
 from fracdnn import fdeint
 from fracdnn.caputo import compress_differences, l1_differences, memory_matrix, memory_weights
-from fracdnn.nn import FractionalNetwork
 from fracdnn.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, save_figure
+from reproduction.printed_adjoint import network_with
 
 ORDERS = {0.1: VERMILION, 0.5: ORANGE, 0.9: GREEN, 1.0: BLUE}
 
@@ -103,9 +103,8 @@ def adjoint() -> Any:
     panels = figure.subplots(1, 3, sharey=True)
     for axes, order in zip(panels, (0.9, 0.5, 0.1), strict=True):
         for kind, style, word in (("exact", "o-", "exact"), ("continuous", "x--", "as printed")):
-            network = FractionalNetwork(
-                2, 2, n_layers=20, order=order, adjoint=kind, generator=torch.Generator().manual_seed(1)
-            ).double()
+            generator = torch.Generator().manual_seed(1)
+            network = network_with(kind, 2, 2, n_layers=20, order=order, generator=generator).double()
             x = torch.randn(100, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
             torch.nn.functional.cross_entropy(network(x), (x[:, 0] > x[:, 1]).long()).backward()
             norms = network.K.grad.flatten(1).norm(dim=1)

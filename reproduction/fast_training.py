@@ -152,7 +152,7 @@ def _network(network: FractionalNetwork) -> Network:
     assert not a.has_opening
     order, step = float(memory.order), float(memory.step_size)
     factor = float(step**order * torch.exp(torch.lgamma(torch.tensor(2.0 - order, dtype=torch.float64))))
-    adjoint = network.adjoint
+    adjoint = getattr(network, "adjoint", "exact")
     return Network(
         n_layers=a.n_layers,
         width=a.width,

@@ -143,124 +143,6 @@ def flat_gradient(net, x, target):
     return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, [net.K, net.b])])
 
 
-CLASSICAL = [(1.0, "classical"), (1.0, "classical-transposed")]
-PRINTED = [(order, name) for order in (0.1, 0.5, 0.9, 1.0) for name in ("continuous", "continuous-transposed")]
-
-
-@pytest.mark.parametrize("n_layers", [1, 2, 7])
-@pytest.mark.parametrize("bias", ["scalar", "vector"])
-@pytest.mark.parametrize(("order", "adjoint"), PRINTED + CLASSICAL)
-def test_the_printed_adjoint_is_what_the_paper_prints(order, adjoint, bias, n_layers):
-    """Alg. 2 and the design equations written out, samples as columns like the paper; its sum is not in the classical
-    adjoint.
-    """
-    net = random_biases(network(order=order, n_layers=n_layers, bias=bias, adjoint=adjoint))
-    x, target = batch(), torch.arange(6) % 3
-    loss = cross_entropy(net(x), target)
-    gradients = dict(
-        zip((n for n, _ in net.named_parameters()), torch.autograd.grad(loss, list(net.parameters())), strict=True)
-    )
-    K, b = net.K.detach(), net.b.detach().view(n_layers, -1, 1)
-    Y = [state.T for state in net.trajectory(x).detach()]
-    W = net.W.detach()
-    S, C = torch.softmax(W @ Y[-1], dim=0), torch.nn.functional.one_hot(target, 3).T.double()
-    a, c = l1_weights(order, n_layers), float(l1_step_factor(order, 0.2))
-    a = torch.zeros_like(a) if "classical" in adjoint else a
-    P = {n_layers: -W.T @ (S - C) / 6}
-    for j in range(n_layers - 1, -1, -1):
-        history = sum((a[k - j - 1] * (P[k + 1] - P[k]) for k in range(j + 1, n_layers)), torch.zeros_like(P[n_layers]))
-        slope = 1 - torch.tanh(K[j] @ Y[j + 1] + b[j]) ** 2
-        P[j] = P[j + 1] + history - c * (-K[j].T @ (P[j + 1] * slope))
-    for j in range(n_layers):
-        slope = 1 - torch.tanh(K[j] @ Y[j] + b[j]) ** 2
-        printed = -Y[j] @ (P[j + 1] * slope).T
-        torch.testing.assert_close(gradients["K"][j], printed if "transposed" in adjoint else printed.T)
-        torch.testing.assert_close(gradients["b"][j], -(slope * P[j + 1]).sum((0, 1) if bias == "scalar" else 1))
-    torch.testing.assert_close(gradients["W"], (S - C) @ Y[-1].T / 6)
-
-
-def test_the_printed_adjoint_is_not_the_gradient():
-    x, target = batch(30), torch.arange(30) % 3
-    cosines = {}
-    for order in (1.0, 0.1):
-        exact, printed = (
-            flat_gradient(random_biases(network(order=order, n_layers=20, adjoint=kind)), x, target)
-            for kind in ("exact", "continuous")
-        )
-        cosines[order] = float(torch.cosine_similarity(exact, printed, dim=0))
-    assert cosines[1.0] > 0.9
-    assert cosines[0.1] < 0.6
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [(1, 1, 1), (2, 3, 31), (9, 2, 33)])
-@pytest.mark.parametrize(
-    ("order", "adjoint"), [(0.3, "continuous"), (1.0, "continuous"), (1.0, "classical-transposed")]
-)
-def test_the_printed_adjoint_by_numpy_and_by_torch(order, adjoint, size, dtype):
-    """Where somebody watches torch's operations they are taken, else NumPy's, to the same values and gradients."""
-    n_layers, n_features, n = size
-    net = random_biases(network(n_features, order=order, n_layers=n_layers, adjoint=adjoint)).to(dtype)
-    x = batch(n, n_features).to(dtype).requires_grad_()
-    found = []
-    for watched in (False, True):
-        with torch.autograd.set_detect_anomaly(watched):
-            outputs = net(x)
-            found.append([outputs.detach(), *torch.autograd.grad(outputs.square().sum(), [x, *net.parameters()])])
-    tolerance = 1e-12 if dtype == torch.float64 else 1e-4
-    for numpy, plain in zip(*found, strict=True):
-        assert numpy.dtype == dtype
-        torch.testing.assert_close(numpy, plain, rtol=tolerance, atol=tolerance * float(plain.abs().max()))
-
-
-def test_the_printed_adjoint_overflows_in_silence():
-    """As a line search needs it; a state that is not finite is refused by its name."""
-    net = network(n_layers=3, adjoint="continuous")
-    with torch.no_grad():
-        net.W.fill_(1e308)
-    gradients = torch.autograd.grad(1e308 * net(batch()).sum(), [net.K])
-    assert not torch.isfinite(gradients[0]).all()
-    with torch.no_grad():
-        net.b[1] = math.inf
-        net.K[1] = -math.inf
-    with pytest.raises(FracdnnError, match="layer 1 made the state not finite"):
-        net(batch())
-
-
-def refined_gradient(n_layers, order, adjoint, power):
-    """∂E/∂K of smooth K(t), b(t) on (0, 1) in n_layers steps, times c^power."""
-    net = network(n_layers=n_layers, order=order, step_size=1 / n_layers, adjoint=adjoint)
-    t = torch.arange(n_layers, dtype=torch.float64) / n_layers
-    (first, second, W), x = (
-        torch.randn(3, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3)),
-        batch(20),
-    )
-    with torch.no_grad():
-        net.K.copy_(torch.einsum("t,ij->tij", torch.cos(t), first[:2]) + torch.einsum("t,ij->tij", t, second[:2]))
-        net.b.copy_(torch.outer(torch.cos(3 * t), W[2]))
-        net.W.copy_(W)
-    (found,) = torch.autograd.grad(cross_entropy(net(x), torch.arange(20) % 3), [net.K])
-    return float(l1_step_factor(order, 1 / n_layers)) ** power * found
-
-
-@pytest.mark.parametrize(
-    ("order", "adjoint", "converges"),
-    [(1.0, "classical", True), (1.0, "continuous", False), (0.9, "continuous", False), (0.5, "continuous", False)],
-)
-def test_the_classical_adjoint_converges_and_the_printed_one_does_not(order, adjoint, converges):
-    """Towards the exact gradient, at first order in the step, once the missing factor c is put back."""
-    errors = []
-    for n_layers in (20, 40, 80, 160):
-        exact, found = refined_gradient(n_layers, order, "exact", 0), refined_gradient(n_layers, order, adjoint, 1)
-        errors.append(float((found - exact).norm() / exact.norm()))
-    slopes = [math.log2(before / after) for before, after in itertools.pairwise(errors)]
-    if converges:
-        assert all(abs(slope - 1.0) < 0.15 for slope in slopes)
-    else:
-        assert min(errors) > 0.1
-        assert all(slope < 0.05 for slope in slopes)
-
-
 @pytest.mark.parametrize("order", [0.1, 0.3, 0.5])
 def test_the_exact_adjoint_discretises_the_right_equation(order):
     """Without K the multiplier is τ (T − t)^(γ − 1) / Γ(γ), to first order in the step; the paper's is 1.
@@ -341,12 +223,6 @@ def test_a_state_dict_of_another_order_is_refused():
         network().load_state_dict(network(order=0.3).state_dict())
 
 
-def test_the_printed_adjoint_has_no_second_derivatives():
-    net, x = network(adjoint="continuous"), batch().requires_grad_()
-    with pytest.raises(FracdnnError, match="adjoint must be 'exact' for second derivatives"):
-        torch.autograd.grad(net(x).sum(), x, create_graph=True)
-
-
 def test_learned_order_is_passed_on():
     net = network(learn_order=True)
     net(batch()).sum().backward()
@@ -366,10 +242,6 @@ def test_autocast_keeps_the_states_of_a_wide_network_in_single_precision():
 
 BAD = [
     (lambda: network(residual=False, order=7.0), r"order must lie in \(0, 1\], got 7.0"),
-    (
-        lambda: network(adjoint="continuous")(batch()[0]),
-        r"x must be two-dimensional for adjoint='continuous', got shape \(2,\); samples are rows",
-    ),
     (
         lambda: network(engine="gpu"),
         "engine must be one of 'auto', 'operations', 'products', 'kernel', 'triton', 'fused', got 'gpu'",
@@ -401,26 +273,11 @@ BAD = [
         lambda: network()(batch().to("meta")),
         r"x must be on the device of the network, cpu, got meta; use x.to\('cpu'\)",
     ),
-    (lambda: network(adjoint="continuous").as_modules(), "adjoint must be 'exact' for modules, got 'continuous'"),
     (
         lambda: network(learn_order=True).load_state_dict(network().state_dict()),
         "a state dict must be one of order learned and step 0.2, got one of order 0.5 and step 0.2; build the network",
     ),
     (lambda: network(6, operator="stencil", grid_shape=(2, 2)), r"grid_shape must be.*width 6.*got \(2, 2\)"),
-    (
-        lambda: network(adjoint="discrete"),
-        "adjoint must be one of 'exact', 'continuous', 'continuous-transposed', 'classical', 'classical-transposed', "
-        "got 'discrete'",
-    ),
-    (
-        lambda: network(adjoint="classical-transposed", order=0.5),
-        "adjoint='classical-transposed' must go with order=1, got 0.5; below it the paper prints "
-        "adjoint='continuous-transposed'",
-    ),
-    (lambda: setattr(network(order=0.5), "adjoint", "classical"), "adjoint='classical' must go with order=1, got 0.5"),
-    (lambda: setattr(network(), "adjoint", "printed"), "adjoint must be one of 'exact', .*, got 'printed'"),
-    (lambda: network(adjoint="continuous", activation="relu"), "adjoint='continuous' must go with operator='dense'"),
-    (lambda: network(adjoint="continuous", learn_order=True), "adjoint='continuous' must go with"),
     (lambda: network(residual=False, learn_order=True), "residual must be True to learn the order or the steps"),
     (
         lambda: network()(batch(6, 3)),
@@ -500,19 +357,3 @@ def test_an_engine_may_be_asked_for_later():
     assert net.engine_ == "products"
     with pytest.raises(FracdnnError, match=r"engine must be one of 'auto', 'operations', .* got 'fast'"):
         net.engine = "fast"
-    net.adjoint = "continuous"
-    net(batch())
-    assert net.engine_ == "printed"
-
-
-def test_an_adjoint_may_be_asked_for_later():
-    """And is not that of the pass before."""
-    net, x, target = random_biases(network(order=1.0)), batch(), torch.arange(6) % 3
-    found = {}
-    for adjoint in ("exact", "continuous", "continuous-transposed", "classical", "classical-transposed"):
-        net.adjoint = adjoint
-        found[adjoint] = torch.autograd.grad(cross_entropy(net(x), target), [net.K])[0]
-    for name in ("continuous", "classical"):
-        assert torch.equal(found[f"{name}-transposed"], found[name].mT)
-        assert not torch.equal(found[name], found["exact"])
-    assert not torch.equal(found["continuous"], found["classical"])

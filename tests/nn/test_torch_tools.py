@@ -42,7 +42,6 @@ MODELS = {
     "network": partial(FractionalNetwork, 4, 2, n_layers=3),
     "operations": partial(FractionalNetwork, 4, 2, n_layers=3, engine="operations"),
     "learned network": partial(FractionalNetwork, 4, 2, n_layers=3, learn_order=True),
-    "printed": partial(FractionalNetwork, 4, 2, n_layers=3, adjoint="continuous"),
     "fdeint": Solve,
     "fdeint compressed": partial(Solve, history="compressed"),
 }
@@ -158,7 +157,7 @@ def test_onnx_of_a_stack(options, tmp_path):
     torch.testing.assert_close(found, stack(other).detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "printed"])
+@pytest.mark.parametrize("name", list(MODELS))
 def test_export_with_a_batch_of_any_size(name):
     model, x = made(name), batch()
     model(x)

@@ -12,6 +12,7 @@ from fracdnn.caputo import memory_weights
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective
 from fracdnn.training.history import layer_gradient_norms
+from reproduction.printed_adjoint import PrintedNetwork
 from tests.browser.chromium import new_page, watched
 
 STEPS, RATE, TOLERANCE = 50, 0.01, 1e-10
@@ -29,13 +30,13 @@ class Case:
     step_size: float = 0.2
     n: int = 30
 
-    def network(self, adjoint="exact", order=None, learn_order=None):
+    def network(self, order=None, learn_order=None, kind=FractionalNetwork):
         learn_order = self.learn_order if learn_order is None else learn_order
         options = {"order": self.order if order is None else order, "learn_order": learn_order, "history": "exact"}
         shape = {"n_layers": self.n_layers, "width": self.width, "activation": self.activation}
-        options |= {"step_size": self.step_size, "residual": self.residual, "adjoint": adjoint}
+        options |= {"step_size": self.step_size, "residual": self.residual}
         generator = torch.Generator().manual_seed(3)
-        return FractionalNetwork(2, self.n_outputs, **shape, **options, generator=generator).double()
+        return kind(2, self.n_outputs, **shape, **options, generator=generator).double()
 
     def data(self):
         generator = torch.Generator().manual_seed(5)
@@ -102,8 +103,8 @@ def expected_of(case):
 
 
 def printed_gradient(case, network, x, labels):
-    """By the library's own engine, at the order that the network has."""
-    printed = case.network(adjoint="continuous", order=network.order.item(), learn_order=False)
+    """By `reproduction`, at the order that the network has."""
+    printed = case.network(kind=PrintedNetwork, order=network.order.item(), learn_order=False)
     Objective()(printed, x, labels).backward()
     return parts(printed, lambda each: each.grad)
 

@@ -267,7 +267,6 @@ def test_nothing_to_learn_is_an_error():
     "options",
     [
         {"residual": False},
-        {"adjoint": "continuous"},
         {"n_features": 4, "operator": "stencil", "grid_shape": (2, 2)},
         {"learn_order": True},
     ],

@@ -16,7 +16,6 @@ from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import operations
 from fracdnn.nn.engines.by_hand import run
 from fracdnn.nn.engines.choose import ENGINES, LAYERS, NEEDS, choose, fits_kernel, refuse_impossible
-from fracdnn.nn.engines.printed import READINGS
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
 from fracdnn.nn.signature import options_of, takes_options_of
@@ -25,7 +24,6 @@ from fracdnn.tracing import operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_flag, check_real_tensor
 
 OPERATORS = ("dense", "stencil")
-ADJOINTS = ("exact", *READINGS)
 # Kinds of batches whose route is remembered.
 _ROUTES = 16
 
@@ -47,11 +45,6 @@ class FractionalNetwork(nn.Module):
     or "five-point" `stencil` on features that form a grid of `grid_shape`. Initial values are drawn from `generator`
     as in the paper: U[−a, a] with a = √(3/width) for tanh and 1/√width otherwise (for a stencil, its number of points
     in place of the width), biases 0.
-
-    `adjoint="continuous"` replaces the gradient by the one printed in the paper, which is not the gradient: see
-    `fracdnn.nn.engines.printed`. "continuous-transposed" leaves ∇_K transposed, as it is printed; "classical" and
-    "classical-transposed" are those of a residual network (order 1), without the sum over later layers. They are for
-    reproduction only (dense operator, tanh, fixed order and steps).
 
     `engine` is what computes it, "auto" or one of those in `fracdnn.nn.engines.choose`, all to the same values up to
     rounding; `engine_` says what the last pass ran on. The other options are those of `fracdnn.nn.Memory`, which
@@ -77,7 +70,6 @@ class FractionalNetwork(nn.Module):
         grid_shape: tuple[int, int] | None = None,
         stencil: str = "nine-point",
         residual: bool = True,
-        adjoint: str = "exact",
         engine: str = "auto",
         generator: torch.Generator | None = None,
         **memory: Any,
@@ -109,7 +101,6 @@ class FractionalNetwork(nn.Module):
             stencil=check_choice(stencil, "stencil", tuple(STENCILS)),
         )
         self.memory = Memory(n_layers, **memory)
-        self.adjoint = adjoint
         self.engine = engine
         self.engine_: str | None = None
         self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
@@ -141,8 +132,7 @@ class FractionalNetwork(nn.Module):
         engine, plan = self.route(x, weights)
         if engine == "operations":
             return operations.outputs(self.architecture, plan, x, weights)
-        layers = READINGS[self.adjoint] if engine == "printed" else LAYERS[engine]
-        return run(layers, self.architecture, plan, x, weights)
+        return run(LAYERS[engine], self.architecture, plan, x, weights)
 
     def trajectory(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
@@ -178,35 +168,13 @@ class FractionalNetwork(nn.Module):
         self._engine = engine
         self.may_run_on_kernel = fits_kernel(engine, self.architecture, self.memory)
 
-    @property
-    def adjoint(self) -> str:
-        """What goes back: "exact", or a reading of the paper's."""
-        return self._adjoint
-
-    @adjoint.setter
-    def adjoint(self, adjoint: str) -> None:
-        check_choice(adjoint, "adjoint", ADJOINTS)
-        a, memory = self.architecture, self.memory
-        as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias != "none" and a.has_skip
-        if adjoint != "exact" and not (as_printed and memory.has_one_order_and_step):
-            raise InvalidArgumentError(
-                f"adjoint={adjoint!r} must go with operator='dense', activation='tanh', a bias, residual=True and one "
-                f"fixed order and step size, as in the paper; use adjoint='exact' otherwise"
-            )
-        if adjoint != "exact" and not READINGS[adjoint].reading.has_sum and not memory.is_residual:
-            raise InvalidArgumentError(
-                f"adjoint={adjoint!r} must go with order=1, got {float(memory.order):g}; below it the paper prints "
-                f"adjoint={adjoint.replace('classical', 'continuous')!r}"
-            )
-        self._adjoint = adjoint
-
     def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
         """What a pass of x takes: the engine, which `engine_` then names, and the memory's weights.
 
         Decided once for batches that are alike, where order and steps are fixed and nobody watches the operations.
         """
         self._check_input(x)
-        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.adjoint, self.memory.history)
+        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.memory.history)
         key = (x.shape, x.dtype, x.device, *kinds)
         watched = operations_are_watched(x.device.type)
         found = None if watched else self._routes.get(key)
@@ -224,13 +192,6 @@ class FractionalNetwork(nn.Module):
         return [*plans, *(plan.constants() for plan in plans), self.memory.constants()]
 
     def _new_route(self, x: torch.Tensor, weights: Weights, *, watched: bool) -> tuple[str, MemoryPlan]:
-        if self.adjoint != "exact":
-            if x.dim() != 2:
-                raise InvalidArgumentError(
-                    f"x must be two-dimensional for adjoint={self.adjoint!r}, got shape {tuple(x.shape)}; "
-                    f"samples are rows"
-                )
-            return "printed", self._plan(x, "exact")
         engine = choose(self.engine, self.architecture, self.memory, x, weights, watched=watched)
         return engine, self._plan(x, **NEEDS.get(engine, {}))
 
@@ -253,11 +214,6 @@ class FractionalNetwork(nn.Module):
         tools for linear layers find, such as `quantize_dynamic`; a scalar bias is then one number for each feature.
         """
         a, weights = self.architecture, self.weights()
-        if self.adjoint != "exact":
-            raise InvalidArgumentError(
-                f"adjoint must be 'exact' for modules, got {self.adjoint!r}; modules have the true gradient, so set "
-                f"network.adjoint = 'exact' first"
-            )
         if check_flag(linear, "linear") and a.operator != "dense":
             raise InvalidArgumentError(
                 f"linear must be False for operator='stencil', got {linear}; a stencil is no nn.Linear"

@@ -341,7 +341,6 @@ DONE_BY_OPERATIONS = {
         *(("kernel", *case) for case in DONE_BY.values()),
         *(("products", *case) for case in DONE_BY_PRODUCTS.values()),
         *(("operations", *case) for case in DONE_BY_OPERATIONS.values()),
-        ("printed", {"adjoint": "continuous", "bias": "scalar"}, (6, 3)),
     ],
 )
 def test_what_runs_where(engine, options, shape):

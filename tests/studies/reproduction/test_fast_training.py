@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from fracdnn.nn import FractionalNetwork
 from fracdnn.training import FullBatchTraining, MiniBatchTraining, Objective, Regularization, Task
 from fracdnn.training.history import layer_gradient_norms
 from reproduction.fast_training import fit_all, fit_batches
+from reproduction.printed_adjoint import network_with
 
 KINDS = {
     "residual": {"order": 1.0},
@@ -20,10 +20,10 @@ KINDS = {
 }
 
 
-def problem(seed=0, **options):
+def problem(seed=0, adjoint="exact", **options):
     generator = torch.Generator().manual_seed(seed)
     settings = {"n_layers": 7, "step_size": 0.3, "bias": "scalar", "generator": generator, **options}
-    network = FractionalNetwork(3, 4, **settings).double()
+    network = network_with(adjoint, 3, 4, **settings).double()
     with torch.no_grad():
         network.b.normal_(0, 0.3, generator=generator)
     X = torch.randn(41, 3, dtype=torch.float64, generator=generator)

@@ -2,6 +2,6 @@
 
 `operations` runs any network in torch operations under autograd; it is the definition the others answer to. `by_hand`
 goes through dense networks and back without a graph, by matrix products. Others bring their layers to it: `kernel` and
-`triton` compiled ones for small networks, on the CPU and on a GPU; `fused` products and little else for wide ones;
-`printed` the gradient that the paper prints. `choose` decides which of them runs.
+`triton` compiled ones for small networks, on the CPU and on a GPU; `fused` products and little else for wide ones.
+`choose` decides which of them runs.
 """

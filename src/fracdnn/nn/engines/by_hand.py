@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
@@ -34,8 +33,6 @@ class LayerGradients(NamedTuple):
 
 class Layers(ABC):
     """The layers between opening map and W: `forward` once, then `back` as often as is asked for."""
-
-    has_second_derivatives = True
 
     @abstractmethod
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None: ...
@@ -196,11 +193,6 @@ def _differentiable_gradients(
     ctx: Any, inputs: Sequence[torch.Tensor | None], needed: Sequence[bool], cotangent: torch.Tensor
 ) -> list[torch.Tensor | None]:
     """The gradients in torch operations, for second derivatives and for many cotangents at once."""
-    if not ctx.kind.has_second_derivatives:
-        raise InvalidArgumentError(
-            "adjoint must be 'exact' for second derivatives and batches of cotangents, got a printed one; "
-            "that has neither, so set network.adjoint = 'exact'"
-        )
     with torch.enable_grad():
         # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
         aliases = [None if each is None else each.view_as(each) for each in inputs]

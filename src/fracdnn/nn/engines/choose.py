@@ -23,7 +23,7 @@ from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS
 
 ENGINES = ("auto", "operations", "products", "kernel", "triton", "fused")
-# What goes through the layers of a network by hand and has its gradient; those that have the paper's are `READINGS`.
+# What goes through the layers of a network by hand.
 LAYERS: dict[str, type[Layers]] = {
     "products": ProductLayers,
     "kernel": KernelLayers,
