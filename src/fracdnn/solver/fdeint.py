@@ -12,15 +12,13 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
-from fracdnn.memory import HISTORIES, default_tolerance
+from fracdnn.memory import HISTORIES
 from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, anchors, make_grid
-from fracdnn.solver.l1_chain import l1_chain
-from fracdnn.solver.march import Wanted, interpolated, march
+from fracdnn.solver.march import Wanted, march
 from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Exponential, Method, Options
-from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
@@ -102,9 +100,8 @@ def fdeint(
     like (j/N)^`grading` (2/order below 1, unless given), for solutions like t^order. "given": `t` itself.
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
-    `tolerance` (1e-12 in float64, else 1e-7; for "l1" 1e-10 and 1e-6), in O(N) time. `checkpoint=True` computes parts
-    of the forward pass again in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution
-    at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts. A search for
+    `tolerance` (1e-12 in float64, else 1e-7), in O(N) time. `checkpoint=True` computes parts of the forward pass again
+    in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts. A search for
     steps ends after `max_evaluations` calls of func (100,000 and 1,000 for each breakpoint); see docs/solver.md.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
@@ -113,7 +110,7 @@ def fdeint(
     spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol, max_step, breakpoints)
     request = _Request.asked_for(func, (y0, slope), t, order, spacing, trajectory)
     options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
-    precision = _Precision.asked_for(history, tolerance, checkpoint, method, request.problem.value.dtype)
+    precision = _Precision.asked_for(history, tolerance, checkpoint, request.problem.value.dtype)
     wants_info = check_flag(info, "info")
     request.problem.max_evaluations = _most_evaluations(max_evaluations, spacing)
     solution = _solved(method, request, precision, options)
@@ -144,9 +141,9 @@ class _Precision:
     checkpoint: bool
 
     @classmethod
-    def asked_for(cls, history: Any, tolerance: Any, checkpoint: Any, method: str, dtype: torch.dtype) -> "_Precision":
+    def asked_for(cls, history: Any, tolerance: Any, checkpoint: Any, dtype: torch.dtype) -> "_Precision":
         """Checked."""
-        default = default_tolerance(dtype) if method == "l1" else _TOLERANCES.get(dtype, 1e-7)
+        default = _TOLERANCES.get(dtype, 1e-7)
         return cls(
             check_choice(history, "history", HISTORIES),
             default if tolerance is None else check_positive(tolerance, "tolerance"),
@@ -374,12 +371,6 @@ def _by_steps(method: Method | Exponential, request: _Request, precision: _Preci
         problem.max_evaluations = math.inf
     nodes, rejected = request.grid(found), found.n_rejected if found else 0
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
-    one_tensor = len(problem.orders) == 1 and not problem.states.is_tuple
-    if isinstance(method, L1) and one_tensor and not precision.checkpoint:
-        states = l1_chain(problem, nodes, precision.history, precision.tolerance, trajectory=request.trajectory)
-        if request.trajectory and not whole:
-            states = interpolated(states, nodes, request.elapsed)
-        return states if request.trajectory else states.unsqueeze(0), nodes, rejected
     wanted = None if whole else Wanted.on(nodes, request.elapsed)
     states = march(
         method,
