@@ -94,13 +94,6 @@ def test_settings_are_drawn_by_the_seed_and_each_once(solver):
     assert len(first) == len({tuple(setting.items()) for setting in first}) == N_SETTINGS
 
 
-def test_a_stencil_keeps_its_width():
-    """Its grid is of that one."""
-    drawn = drawn_settings(fracdnn.FractionalClassifier(operator="five-point", grid_shape=(8, 8)), [], 0)
-    assert all("width" not in setting for setting in drawn)
-    assert all("width" in setting for setting in drawn_settings(fracdnn.FractionalClassifier(), [], 0))
-
-
 def test_a_setting_that_came_to_nothing_is_the_worst():
     broken, bad = Trial({"order": 0.5}, [0.9, float("nan")]), Trial({"order": 0.7}, [-5.0, -6.0])
     assert broken.mean < bad.mean

@@ -226,11 +226,6 @@ def test_faults_are_one_line_and_leave_nothing(fault, message, place, tmp_path):
     [
         (["--memory-limit", "much"], 2, "must be a number of bytes such as 500MB or 2GB, got 'much'"),
         (["--memory-limit", "0", "--search"], 1, "--search must go with a table in memory"),
-        (
-            ["--memory-limit", "0", "--solver", "paper"],
-            1,
-            "solver must be one of 'adam', 'lbfgs', 'bfgs' for samples in",
-        ),
     ],
 )
 def test_options_that_cannot_be(options, code, message, place, tmp_path):

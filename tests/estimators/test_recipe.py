@@ -29,14 +29,6 @@ def test_iterations_on_all_samples_do_not_depend_on_their_number(solver):
     assert {settled(estimator, n, 4).max_iter for n in (1, 10_000, 10**7)} == {60}
 
 
-def test_the_papers_iterations_are_those_on_each_half():
-    estimator = FractionalClassifier(solver="paper", n_batches=6)
-    recipe = settled(estimator, 10_000, 4)
-    assert (recipe.n_batches, recipe.max_iter, recipe.iterations) == (6, 15, 90)
-    assert settled(estimator.set_params(max_iter=30), 10_000, 4).iterations == 180
-    assert settled(estimator.set_params(solver="bfgs"), 10_000, 4).iterations == 30  # others have no halves
-
-
 def test_what_is_given_is_taken():
     options = {"n_members": 3, "max_iter": 7, "batch_size": 11, "n_bins": 5}
     for n in (1, 10**7):

@@ -51,8 +51,6 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
     if words and kind in (int, float):
         shown = "|".join(["INTEGER" if kind is int else "FLOAT", *words])
         return Annotated[Any, typer.Option(flag, parser=_number_or(kind, words), metavar=shown, **options)]
-    if tuple in constraints:
-        return Annotated[Any, typer.Option(flag, parser=_shape, metavar="ROWSxCOLUMNS", **options)]
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
@@ -92,16 +90,6 @@ def _number_or(kind: type, words: list[str]) -> Callable[[str], Any]:
     return parsed
 
 
-def _shape(text: str) -> Any:
-    """Such as 8x8, or none."""
-    if text.lower() == "none":
-        return "none"
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise typer.BadParameter(f"{text!r} is no pair of whole numbers such as 8x8")
-    return tuple(int(part) for part in parts)
-
-
 def settings_of(given: dict[str, Any], config: Path | None) -> Settings:
     """The options given to `fracdnn train`, and those of its TOML file that are not, checked."""
     settings = {} if config is None else _read_config(config, list(given))
@@ -128,8 +116,6 @@ def _read_config(path: Path, names: list[str]) -> dict[str, Any]:
             fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(key, names)}; see --help")
         if key not in KINDS:
             settings[key] = None if value == "none" else value
-            if key == "grid_shape" and isinstance(value, str):
-                settings[key] = _shape(value)
             continue
         kinds = _TOML.get(KINDS[key], (KINDS[key],))
         if kinds == (list,) and isinstance(value, str):

@@ -91,9 +91,8 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
 
 def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Setting]:
     """The estimator's own setting, then others of the space, each once."""
-    # A grid is of one width.
-    unused = {"learning_rate_init": estimator.solver != "adam", "width": estimator.operator != "dense"}
-    space = {name: values for name, values in SPACE.items() if name not in fixed and not unused.get(name)}
+    unused = {"learning_rate_init"} if estimator.solver != "adam" else set()
+    space = {name: values for name, values in SPACE.items() if name not in (*fixed, *unused)}
     if not space:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in SPACE)
         fail(f"--search must be left something to try, got all of {options}; leave one of them out")

@@ -284,7 +284,7 @@ def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> A
             fail(f"{name} must go with a {other}, got a {task}; leave it out")
     estimator = kind(**parameters, verbose=not is_quiet())
     if settings.spaces_checkpoints:
-        iterations = settled(estimator, n_rows, n_features).iterations
+        iterations = settled(estimator, n_rows, n_features).max_iter
         estimator.checkpoint_every = min(MOST_BETWEEN, max(1, iterations // SHARE))
     return estimator
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fracdnn.container import checked, write_document
+from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
 from fracdnn.estimators.fitting import Fitting
 from fracdnn.estimators.inputs import checked_table, inputs_of
-from fracdnn.estimators.model_file import parameters_document, parameters_of, read_model
+from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
 from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, dense
 from fracdnn.exceptions import FileContentError
@@ -65,7 +65,7 @@ class FractionalEstimator(Fitting):
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """A model that `save` wrote, ready to predict; its predictions are the same to the last bit."""
-        document = read_model(path)
+        document = read_document(path, "model")
         with checked(path, "model"):
             name = document["estimator"]
             if name == cls.__name__:

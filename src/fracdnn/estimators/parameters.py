@@ -12,8 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fracdnn.exceptions import InvalidTypeError
-from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS
-from fracdnn.training.regularization import LAPLACIANS
+from fracdnn.nn.operators import ACTIVATIONS, BIASES
 
 # Parameters that say where and how to run, not what was learned.
 LOCAL_PARAMETERS = ("device", "checkpoint", "resume", "verbose")
@@ -74,16 +73,6 @@ class SharedParameters(BaseEstimator):
     bias: str = parameter(
         [StrOptions(set(BIASES))], "Bias of a layer: a number, a number for each unit, or none.", default="vector"
     )
-    operator: str = parameter(
-        [StrOptions({"dense", *STENCILS})],
-        "What K of a layer is: any matrix, or a stencil of nine or five points on units that form a grid.",
-        default="dense",
-    )
-    grid_shape: tuple[int, int] | None = parameter(
-        [None, tuple, list],
-        "Rows and columns of that grid, whose product is the width; the units are its cells, row by row.",
-        default=None,
-    )
     learn_order: bool = parameter(["boolean"], "Learn the order too, from `order` on.", default=False)
     n_members: int | str = parameter(
         [COUNT, AUTO],
@@ -103,34 +92,15 @@ class SharedParameters(BaseEstimator):
         default="auto",
     )
     alpha: float = parameter([NOT_NEGATIVE], "Decay of all matrices.", default=3e-4)
-    alpha_output: float | None = parameter(
-        [None, NOT_NEGATIVE], "That of the output map W (the paper's ξ_W); None is `alpha`.", default=None
-    )
-    alpha_smooth: float = parameter(
-        [NOT_NEGATIVE], "Weight of the squared Laplacian of K (the paper's ξ_K), the mean over the layers.", default=0.0
-    )
-    alpha_bias: float = parameter(
-        [NOT_NEGATIVE], "Decay of the layers' biases (the paper's ξ_b), the mean over the layers.", default=0.0
-    )
-    laplacian: str = parameter(
-        [StrOptions(set(LAPLACIANS))],
-        "What `alpha_smooth` smooths: the change of K from layer to layer, or over its rows and columns.",
-        default="time",
-    )
     solver: str = parameter(
-        [StrOptions({"lbfgs", "bfgs", "adam", "paper"})],
-        'Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs"; "paper" is its Alg. 3, '
-        "`max_iter` iterations of BFGS on each of `n_batches` random halves of the samples.",
+        [StrOptions({"lbfgs", "bfgs", "adam"})],
+        'Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs".',
         default="adam",
-    )
-    n_batches: int = parameter(
-        [COUNT], 'Halves of the samples that "paper" draws one after the other, its m1.', default=10
     )
     max_iter: int | str = parameter(
         [COUNT, AUTO],
         'Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
-        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs"; 15 for "paper", where it is '
-        "its m2, for each half.",
+        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
         default="auto",
     )
     max_time: float | None = parameter(
@@ -138,9 +108,7 @@ class SharedParameters(BaseEstimator):
         "Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
         default=None,
     )
-    tol: float = parameter(
-        [NOT_NEGATIVE], 'Norm of the gradient at which "lbfgs" and "bfgs" end, and "paper" leaves a half.', default=1e-5
-    )
+    tol: float = parameter([NOT_NEGATIVE], 'Norm of the gradient at which "lbfgs" and "bfgs" end.', default=1e-5)
     learning_rate_init: float = parameter(
         [POSITIVE], 'Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.', default=1e-2
     )

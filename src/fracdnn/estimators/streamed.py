@@ -17,7 +17,6 @@ from fracdnn.estimators.recipe import settled
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.estimators.samples import class_weights
 from fracdnn.estimators.shaping import Shaping
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import (
     AdamTraining,
     Standardization,
@@ -78,11 +77,6 @@ def _fit(
     weights: torch.Tensor | None,
     encoding: Encoding | None,
 ) -> None:
-    if estimator.solver == "paper":
-        raise InvalidArgumentError(
-            "solver must be one of 'adam', 'lbfgs', 'bfgs' for samples in pieces, got 'paper'; it draws halves of all "
-            "samples, so pass another, or samples that fit into memory"
-        )
     n_features, scales = len(standardization.mean), [standardization, getattr(estimator, "target_scale_", None)]
     numbers = [part.tolist() for scale in scales if scale for part in vars(scale).values()]
     together.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
@@ -108,7 +102,7 @@ def _fit(
     if validation is not None:
         held_out = _Scaled(validation, estimator, weights)
         task.validation = StreamedTask(network, objective.unsmoothed(), held_out, generator)
-    estimator._train_tasks([task], training, recipe.iterations)
+    estimator._train_tasks([task], training, recipe.max_iter)
 
 
 @dataclass(frozen=True)
