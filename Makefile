@@ -1,11 +1,12 @@
-# `make demo` shows what the package does, `make test` checks it, `make test-studies` what lies beside it, `make campaign`
-# many random cases; `make reproduce` runs the paper's results, `make bench` times the package against its peers,
-# `make check-results` runs some of what is published again, `make docs` builds the site.
+# `make demo` shows what the package does, `make test` checks it, `make test-studies` what lies beside it, `make test-slow`
+# the variants that those leave out, `make campaign` many random cases; `make reproduce` runs the paper's results,
+# `make bench` times the package against its peers, `make check-results` runs some of what is published again, `make docs`
+# builds the site.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit test-studies coverage campaign chromium reproduce check-results bench docs clean
+.PHONY: demo test lint types unit test-studies test-slow coverage campaign chromium reproduce check-results bench docs clean
 
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
@@ -25,6 +26,11 @@ unit: $(READY) chromium
 # Reproduction, benchmarks, examples and the site.
 test-studies: $(READY) chromium
 	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal tests/studies
+
+# What is marked slow, of both: further variants of compiling, exporting, ranks and trainings. Before a release, and after
+# a change of what they test.
+test-slow: $(READY) chromium
+	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal -m slow
 
 # The tests of the package, and which lines they do not run; a third slower.
 coverage: $(READY) chromium

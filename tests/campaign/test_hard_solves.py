@@ -17,18 +17,23 @@ from tests.campaign.hard.references import decay, forced, integrated, output_sha
 from tests.campaign.hard.schemes import stepped
 from tests.campaign.hard.verdict import check, outcome, problem_of
 from tests.references import mittag_leffler
+from tests.slow import slow_but
 
 PARTS, CASES_OF_A_PART = budget.cases(36, 20), budget.cases(1, 120)
 # Of references that are not sure: a campaign that skips has found nothing.
 LARGEST_SHARE_SKIPPED = 0.05
 
 
-@pytest.mark.parametrize("name", CASES)
+# Six seconds to thirty each, together as long as all the others.
+LONG = () if budget.full() else ("a sign", "10 bits, no_grad", 6, 20, 30)
+
+
+@pytest.mark.parametrize("name", slow_but([name for name in CASES if name not in LONG], CASES))
 def test_known_cases(name):
     assert check(CASES[name]).verdict != "skipped"
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", slow_but([part for part in range(PARTS) if part not in LONG], range(PARTS)))
 def test_drawn_cases(part):
     """One case in each part, at least one of each kind, or many."""
     numbers = range(part * CASES_OF_A_PART, (part + 1) * CASES_OF_A_PART)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fracdnn.container import read_document
-from tests.campaign.budget import cases, say_tried, seed_of
+from tests.campaign.budget import cases, full, say_tried, seed_of
+from tests.slow import slow_but
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = ("0", "1", "3", "4", "5", "command")
@@ -34,7 +35,7 @@ def results(folder, name, which):
 
 
 @pytest.mark.parametrize("round_", range(cases(1, 4)))
-@pytest.mark.parametrize("which", TRAININGS[-cases(1, len(TRAININGS)) :])
+@pytest.mark.parametrize("which", slow_but(TRAININGS if full() else (), TRAININGS[-cases(1, len(TRAININGS)) :]))
 def test_a_disturbed_run_ends_at_the_same_bits(which, round_, tmp_path):
     seed = seed_of(f"kills {which} {round_}")
     command = [sys.executable, "-m", "tests.campaign.kills", which, str(tmp_path), str(seed)]

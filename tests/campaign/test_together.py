@@ -118,7 +118,7 @@ def one_thread_each():
 @pytest.mark.parametrize("shard", range(cases(1, 4)))
 def test_threads_give_what_each_gives_alone(shard):
     """Two threads, each with a list of tasks of its own; alone afterwards, so that caches are first filled by both."""
-    each, seed = cases(8, 150), seed_of(f"threads {shard}")
+    each, seed = cases(4, 150), seed_of(f"threads {shard}")
     lists = [[f"{seed} {thread} {k}" for k in range(each)] for thread in range(2)]
     together = in_threads(*(lambda seeds=seeds: [work(s) for s in seeds] for seeds in lists))
     say_tried(f"threads, shard {shard}", 2 * each)
@@ -137,7 +137,7 @@ def test_one_model_predicts_for_several_threads():
     chosen = random.Random(seed_of("server"))
     for solver in ("lbfgs", "adam"):
         model = fracdnn.FractionalClassifier(solver=solver, max_iter=3, n_layers=12, width=8, random_state=0).fit(X, y)
-        sizes = [[chosen.randint(1, 60) for _ in range(cases(30, 500))] for _ in range(3)]
+        sizes = [[chosen.randint(1, 60) for _ in range(cases(10, 500))] for _ in range(3)]
         found = in_threads(*(lambda s=s, m=model: [m.predict_proba(X[:n]) for n in s] for s in sizes))
         for wanted, ours in zip(sizes, found, strict=True):
             for n, answer in zip(wanted, ours, strict=True):

@@ -8,6 +8,7 @@ from sklearn.datasets import load_iris
 
 from tests.cli.commands import run
 from tests.plain import PLAIN_OPTIONS
+from tests.slow import slow_but
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,10 @@ def test_training_keeps_the_best_model_and_goes_on(tmp_path):
     assert not (tmp_path / "early.ckpt").exists()  # done: no longer needed
 
 
-@pytest.mark.parametrize(("place", "model"), [("--out", "good.fracdnn"), ("--run", "good/model.fracdnn")])
+@pytest.mark.parametrize(
+    ("place", "model"),
+    slow_but([("--run", "good/model.fracdnn")], [("--out", "good.fracdnn"), ("--run", "good/model.fracdnn")]),
+)
 def test_an_interrupted_training_replaces_no_model(place, model, tmp_path):
     """In the first epoch: what is there stays to the last byte, and the command says where both are."""
     write_iris(tmp_path)

@@ -14,7 +14,7 @@ def run(*arguments, cwd=None):
 
 
 def test_demo_trains_and_ends_with_accuracy_and_picture(tmp_path):
-    result = run("demo", cwd=tmp_path)
+    result = commands.run("demo", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "180/180" in result.stderr  # the bar is not on standard output
     test = next(line for line in result.stdout.splitlines() if " test " in line)
@@ -51,7 +51,13 @@ def completed(words, *options):
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize(("words", "expected"), [("fracdnn tr", "train"), ("fracdnn train --learn-o", "--learn-order")])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fracdnn tr", "train"),
+        pytest.param("fracdnn train --learn-o", "--learn-order", marks=pytest.mark.slow),  # imports torch
+    ],
+)
 def test_completion_in_the_shell(words, expected):
     assert expected in completed(words).stdout.split()
 

@@ -31,7 +31,7 @@ def trained(place, *options):
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("limit", ["1TB", "0"])
+@pytest.mark.parametrize("limit", ["1TB", pytest.param("0", marks=pytest.mark.slow)])
 def test_row_numbers_are_left_out_and_said_to_be(limit, place, tmp_path):
     honest, told = trained(place, "--memory-limit", limit, "--run", tmp_path / "run")
     why = "it numbers the rows, from 1 to 400; --keep 'n' uses it"

@@ -10,6 +10,7 @@ from sklearn.datasets import load_diabetes, load_iris
 import fracdnn
 from fracdnn.cli.search import N_SETTINGS, SPACE, Trial, drawn_settings
 from tests.cli.commands import run
+from tests.slow import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +64,10 @@ def test_rows_in_the_order_of_the_target_are_shuffled(folder):
     assert all(min(trial["scores"]) > 0.2 for trial in trials)
 
 
-def test_ctrl_c_keeps_what_is_done(folder):
-    """In the first fit of the fourth setting of 18, with others under way in other processes."""
-    done = searched("iris.csv", "species", "--max-iter", "20", "--jobs", "2", "--json", folder=folder, moment="19")
+@pytest.mark.parametrize("jobs", slow_but(["1"], ["1", "2"]))
+def test_ctrl_c_keeps_what_is_done(jobs, folder):
+    """In the first fit of the fourth setting of 18; with two jobs, others are under way in other processes."""
+    done = searched("iris.csv", "species", "--max-iter", "20", "--jobs", jobs, "--json", folder=folder, moment="19")
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
     assert "15/90 fits, best accuracy" in done.stderr

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from fracdnn.columns.summaries import as_document, from_document
 from fracdnn.columns.summary import ColumnReader, ColumnSummary, Places
-from fracdnn.columns.tree import Tree
+from fracdnn.columns.tree import Tree, as_document, from_document
 from fracdnn.container import document_bytes, read_document
 from fracdnn.tabular.ids import Numbering
 from fracdnn.tabular.targets import TargetReader, TargetSummary

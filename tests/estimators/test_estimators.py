@@ -14,19 +14,23 @@ from fracdnn.estimators.samples import merge_repeated
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import Objective, Regularization
 from tests.plain import PLAIN
+from tests.slow import each_once
 
 IRIS = load_iris(return_X_y=True)
 
 
 def contract():
-    """The checks of both estimators, one of them with members; one trains for thousands of iterations, on what is
-    tested here as well.
+    """The checks of both estimators, one of them with members; slow are those of a regressor that a classifier has
+    too, and one that trains for thousands of iterations, on what is tested here as well.
     """
+    seen = {"check_class_weight_classifiers"}
     for estimator in (FractionalClassifier(n_members=2, max_iter=30), FractionalRegressor(n_members=1, max_iter=60)):
         for each, check in estimator_checks_generator(estimator, mark="skip"):
             name = f"{type(estimator).__name__}-{check.func.__name__}-{check.keywords}"
-            marks = [pytest.mark.slow] if check.func.__name__ == "check_class_weight_classifiers" else []
+            what = name.partition("-")[2]
+            marks = [pytest.mark.slow] if {what, check.func.__name__} & seen else []
             yield pytest.param(each, check, id=name, marks=marks)
+            seen.add(what)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -46,14 +50,14 @@ def test_iris_by_cross_validation_in_a_pipeline():
     assert scores.mean() > 0.94
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "bfgs", "adam"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("solver", "dtype"), each_once(["lbfgs", "bfgs", "adam"], ["float32", "float64"]))
 def test_solvers_dtypes_and_repeatability(solver, dtype):
     X, y = make_level_set(200, random_state=0)
     options = {"solver": solver, "dtype": dtype, "learning_rate_init": 0.02}
-    first, second = (small(**options).fit(X, y).predict_proba(X) for _ in range(2))
+    models = [small(**options).fit(X, y) for _ in range(2)]
+    first, second = (model.predict_proba(X) for model in models)
     np.testing.assert_array_equal(first, second)
-    assert (small(**options).fit(X, y).predict(X) == y).mean() > 0.9
+    assert (models[0].predict(X) == y).mean() > 0.9
     assert not np.array_equal(first, small(**{**options, "random_state": 1}).fit(X, y).predict_proba(X))
 
 

@@ -55,7 +55,7 @@ def drawn(n, temperature, seed=0):
     return logits, target
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7, 3.0])
+@pytest.mark.parametrize("temperature", slow_but([0.5, 3.0], [0.5, 1.0, 1.7, 3.0]))
 def test_a_known_temperature_is_found(temperature):
     logits, target = drawn(40_000, temperature)
     whole = temperature_of([task_of(logits, target)])
@@ -201,7 +201,7 @@ def test_members_that_lie_build_nothing(forge, document, tmp_path):
         fracdnn.load(path)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), slow_but(zip(KINDS, DTYPES, strict=True), product(KINDS, DTYPES)))
+@pytest.mark.parametrize(("kind", "dtype"), slow_but([(KINDS[0], DTYPES[0])], product(KINDS, DTYPES)))
 def test_exports_hold_members_bins_and_temperature(kind, dtype, tmp_path):
     fitted = small(kind, n_members=2, dtype=dtype).fit(X[:, :3], y if kind is FractionalClassifier else X[:, 3])
     features = X[:, :3].astype(dtype)

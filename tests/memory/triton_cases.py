@@ -15,6 +15,7 @@ from fracdnn.memory.sums import WideSum
 from fracdnn.memory.triton_sum import TritonCompressedSum
 from fracdnn.nn import FractionalStack
 from tests.memory.cuda_graphs import assert_a_graph_gives_the_same
+from tests.slow import each_once
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -154,7 +155,7 @@ def test_every_way_to_make_a_state(n_rows, shape, dtype, transposed):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=slow)])
 def test_states_of_16_bits_are_rounded_once(dtype, transposed):
     """Each against the sum over those before it, as they are; nothing else is rounded on the way."""
     n_rows, state = 20, numbers(2, 50, dtype=dtype)
@@ -173,7 +174,7 @@ def test_states_of_16_bits_are_rounded_once(dtype, transposed):
         assert ((states[-1] - expected).abs() <= rounding).all(), n
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=slow)])
 def test_states_of_16_bits_and_those_of_a_wider_sum(dtype):
     """No further apart than the docstring's bound, from which the wider one has a last rounding alone."""
     n_rows, state, largest = 20, numbers(2, 5, dtype=dtype), 0.0
@@ -188,7 +189,7 @@ def test_states_of_16_bits_and_those_of_a_wider_sum(dtype):
         assert float((mine - wider).abs().max()) <= (growth + 1) * UNIT_ROUNDOFF[dtype] * largest, n
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=slow)])
 def test_gradients_of_16_bits(dtype):
     """Against the same numbers in double precision; a plan that widens them is about as far off."""
     problem = Problem(0.5, 18, dtype=dtype)
@@ -242,8 +243,7 @@ def test_gradients_of_channels_last_and_expanded_states():
         assert relative(mine, theirs) <= 1e-14
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("begin", [8, 16])
+@pytest.mark.parametrize(("begin", "dtype"), each_once([8, 16], [torch.float64, torch.bfloat16]))
 def test_going_on_from_a_position(begin, dtype):
     n_rows, state = 20, numbers(2, 3, dtype=dtype)
     plan = made_plan(number(0.4), n_rows, dtype)

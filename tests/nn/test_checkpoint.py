@@ -18,6 +18,7 @@ from fracdnn.exceptions import FracdnnError, StateChangedError
 from fracdnn.memory import segments as lengths
 from fracdnn.nn import FractionalStack, WithoutSkip
 from tests.nn.problems import Seen
+from tests.slow import slow_but
 
 STEPS = [0.1, 0.2, 0.3, 0.1, 0.2]
 ORDERS = [0.3, 0.9, 1.0, 0.5, 0.7]
@@ -86,12 +87,15 @@ class Counted(nn.Module):
         return self.layer(y, *arguments)
 
 
-DEEP = ["0.3", "1", "compressed", "learned order, compressed", "both"]  # of several segments
+DEEP = slow_but(  # of several segments
+    [("1", 130), ("learned order, compressed", 130)],
+    [(name, 130) for name in ("0.3", "1", "compressed", "learned order, compressed", "both")],
+)
 
 
 @pytest.mark.parametrize(
     ("name", "n_layers"),
-    [*((name, n_layers) for name in SETTINGS for n_layers in (1, 2, 9, 33)), *((name, 130) for name in DEEP)],
+    [*((name, n_layers) for name in SETTINGS for n_layers in (1, 2, 9, 33)), *DEEP],
 )
 def test_values_and_gradients_are_the_same(name, n_layers):
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 2e-6)):
@@ -477,7 +481,7 @@ def test_further_arguments_and_attention():
     assert_same(*found)
 
 
-@pytest.mark.parametrize("order", [0.5, 1.0])
+@pytest.mark.parametrize("order", slow_but([0.5], [0.5, 1.0]))
 def test_compiled_and_transformed_stacks_run_without(order):
     plain, again = pair(dense(6), order=order)
     x = batch(3, 4)

@@ -8,7 +8,10 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalStack
 from tests.memory.cuda_graphs import captured
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores", "ignore:The CUDA Graph is empty"),
+]
 MEMORIES = {
     "exact": {"history": "exact"},
     "compressed": {"history": "compressed"},

@@ -124,7 +124,7 @@ def test_every_parameter_gets_a_gradient(stack):
 
 
 # The others trace what these do.
-TRACED = ["residual", "learned orders", "both", "compressed"]
+TRACED = ["learned orders", "compressed"]
 
 
 @pytest.mark.parametrize("stack", slow_but(TRACED, SETTINGS), indirect=True)

@@ -138,7 +138,7 @@ def test_selective_checkpoints(name, products):
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"learn_order": True}, marks=pytest.mark.slow),
         {"learn_order": "layer"},
-        {"history": "compressed"},
+        pytest.param({"history": "compressed"}, marks=pytest.mark.slow),
     ],
     ids=repr,
 )
@@ -157,7 +157,7 @@ def test_onnx_of_a_stack(options, tmp_path):
     torch.testing.assert_close(found, stack(other).detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", slow_but(["compressed", "learned network", "fdeint"], list(MODELS)))
 def test_export_with_a_batch_of_any_size(name):
     model, x = made(name), batch()
     model(x)

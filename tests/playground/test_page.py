@@ -8,6 +8,7 @@ from fracdnn.playground import STATIC
 from tests.browser.axe import serious_faults
 from tests.browser.chromium import PATIENCE, PHONE, new_page
 from tests.playground.pages import inside, opened, picture, settled, until, until_told
+from tests.slow import slow_but
 
 SMALL = "layers=6&points=100"
 BOUNDARY, FLOW = "#boundaries canvas", "#flows canvas"
@@ -36,7 +37,7 @@ class TestTraining:
         assert wrong == []
         page.close()
 
-    @pytest.mark.parametrize("compare", ["residual", "matched", "plain"])
+    @pytest.mark.parametrize("compare", slow_but(["residual"], ["residual", "matched", "plain"]))
     def test_both_pictures_follow_it(self, browser, served, compare):
         """In turns: while the first is drawn eight times, so is the second, but for those under way."""
         page, wrong = opened(browser, served, f"{SMALL}&data=moons&compare={compare}")
@@ -425,7 +426,7 @@ class TestOwnTable:
 
 
 class TestLook:
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("scheme", slow_but(["dark"], ["light", "dark"]))
     def test_has_no_accessibility_fault(self, browser, served, scheme):
         page, wrong = opened(browser, served, f"{SMALL}&compare=residual&classes=5", color_scheme=scheme)
         page.click("#numbers summary")

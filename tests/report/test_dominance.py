@@ -1,6 +1,7 @@
 """A column that explains nearly everything is named; good columns among others are not."""
 
 import numpy as np
+import polars as pl
 import pytest
 from sklearn.datasets import load_diabetes, load_iris, make_friedman1
 
@@ -11,9 +12,9 @@ from fracdnn.report.subject import subject_of
 OPTIONS = {"n_members": 1, "max_iter": 60, "random_state": 0}
 
 
-def dominant_of(kind, X, y, columns=None):
+def dominant_of(kind, X, y):
     estimator = kind(**OPTIONS).fit(X[::2], y[::2])
-    subject = subject_of(estimator, X[1::2], y[1::2], columns)
+    subject = subject_of(estimator, X[1::2], y[1::2])
     return subject, measured(subject)
 
 
@@ -37,9 +38,9 @@ def test_a_row_number_of_a_sorted_table_is_named():
 def test_categories_that_give_the_class_away_are_named():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 400)
-    X = np.column_stack([rng.standard_normal((400, 4)), np.eye(3)[y]])
-    columns = {"a": [0], "b": [1], "c": [2, 3], "leak": [4, 5, 6]}
-    subject, found = dominant_of(FractionalClassifier, X, y, columns)
+    table = pl.DataFrame(rng.standard_normal((400, 4)), schema=["a", "b", "c", "d"])
+    table = table.with_columns(leak=np.array(["red", "green", "blue"])[y])
+    subject, found = dominant_of(FractionalClassifier, table, y)
     assert dominant(subject, found) == "leak"
     few = Importances(found.mean, found.deviation, found.samples[: LEAST_DOMINATED - 1])
     assert dominant(subject, few) is None

@@ -8,7 +8,6 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import log_loss, r2_score
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.report.importance import REPEATS, Importances, importances, measured
 from fracdnn.report.importance import importance_plot as drawn
 from fracdnn.report.subject import subject_of
@@ -83,12 +82,6 @@ def test_what_cannot_be_shown_says_why():
     assert "No sample has a class" in importance_plot(subject_of(estimator, X, y + 7)).note
     some = importance_plot(subject_of(estimator, X, np.where(np.arange(len(y)) < 100, y, 7)))
     assert "shuffled among 100 of 300 held-out samples" in some.caption
-
-
-@pytest.mark.parametrize("columns", [{"a": [0, 1]}, {"a": [0, 1], "b": [1, 2]}, {"a": [0, 1, 3]}])
-def test_columns_must_name_each_feature_once(columns):
-    with pytest.raises(InvalidArgumentError, match="columns must name each of the 3 features once, from 0 on, got"):
-        subject_of(*fitted(), columns)
 
 
 def test_the_best_columns_are_worth_more_than_their_deviation():

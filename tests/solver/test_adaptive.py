@@ -12,6 +12,7 @@ from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint, graded_mesh, panel_search
 from fracdnn.solver.panels import Weights
+from tests.slow import each_once, slow_but
 from tests.solver.problems import charging, oscillator, parabola, power_sum, relaxation
 
 SIX = [power_sum(0.3), power_sum(1.25), relaxation(4.0), charging(0.6), parabola(0.5), oscillator()]
@@ -70,9 +71,10 @@ def test_small_searches_run_in_numpy_and_find_what_torch_finds(problem, dtype, m
     torch.testing.assert_close(in_numpy.states, walked.states, rtol=max(within, 1e-6), atol=max(within, 1e-6))
 
 
-@pytest.mark.parametrize("method", ["adams", "trapezoidal", "pece"])
 @pytest.mark.parametrize(
-    "problem", [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)], ids=lambda p: p.name
+    ("method", "problem"),
+    each_once(["adams", "trapezoidal", "pece"], [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)]),
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_methods_of_second_order_meet_tolerances(method, problem):
     for rtol in (1e-3, 2e-4):
@@ -206,7 +208,7 @@ def test_a_rate_is_recovered_from_few_observations():
     assert abs(rate.item() - 1.3) < 1e-3
 
 
-@pytest.mark.parametrize("order", [0.4, 0.8, 1.3, 1.8, 2.0])
+@pytest.mark.parametrize("order", slow_but([0.8, 1.8], [0.4, 0.8, 1.3, 1.8, 2.0]))
 def test_jumps_that_nobody_told_of_cost_a_few_tolerances(order):
     """Wherever they lie in a panel: next to its begin they are seen in that slopes do not go on from the one before."""
     zero = torch.zeros((), dtype=torch.float64)

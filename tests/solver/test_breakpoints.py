@@ -9,6 +9,7 @@ import torch
 from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver import MultiTerm, fdeint, fdeint_event, linear_input
+from tests.slow import each_once
 
 ZERO = torch.zeros((), dtype=torch.float64)
 T = torch.linspace(0, 2, 9, dtype=torch.float64)  # the jump at 1 among them
@@ -32,8 +33,7 @@ def test_a_switched_input_to_the_tolerance(order, switch):
     assert 1.0 in found.grid.tolist()
 
 
-@pytest.mark.parametrize("method", ["adams", "trapezoidal", "pece", "euler"])
-@pytest.mark.parametrize("order", [pytest.param(0.3, marks=pytest.mark.slow), 0.7, 1.8])
+@pytest.mark.parametrize(("method", "order"), each_once(["adams", "trapezoidal", "pece", "euler"], [0.7, 1.8, 0.3]))
 def test_methods_whose_nodes_count_on_both_sides(order, method):
     """Relaxation to a level that is switched on."""
     after = (T - 1.0).clamp(min=0) ** order
@@ -168,8 +168,7 @@ def test_the_longest_step(method):
     assert found.n_accepted >= 34
 
 
-@pytest.mark.parametrize("order", [0.1, 0.2, 0.3, 0.5, 0.8])
-@pytest.mark.parametrize("jump", [0.7, 1.03, 1.3])
+@pytest.mark.parametrize(("order", "jump"), each_once([0.1, 0.2, 0.3, 0.5, 0.8], [0.7, 1.03, 1.3]))
 def test_jumps_that_nobody_told_of_end_no_solve(order, jump):
     """Below order 1 little is left of an error on a short step, so that steps need not become shorter than numbers."""
     after = (T - jump).clamp(min=0) ** order

@@ -12,6 +12,7 @@ from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import posed_problem
+from tests.slow import each_once, slow_but
 from tests.solver import reference
 
 ONE = torch.tensor(1.0, dtype=torch.float64)
@@ -25,6 +26,9 @@ CASES = [
     for grid in (("uniform",) if method == "bdf2" else ("uniform", "graded"))
 ]
 PANELS = [("collocation", name, grid) for name in {**BELOW, **ABOVE} for grid in ("uniform", "graded")]
+# By the definition and by a Taylor remainder in turns: every method by both, with every kind of order.
+BY_DEFINITION = [case for place, case in enumerate(CASES + PANELS) if (place // 2 + place) % 2 == 0]
+BY_REMAINDER = [case for case in CASES + PANELS if case not in BY_DEFINITION]
 
 
 def case(name):
@@ -78,7 +82,7 @@ def agree(found, expected, inputs, rtol=1e-10):
         torch.testing.assert_close(one, other, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize(("method", "name", "grid"), CASES)
+@pytest.mark.parametrize(("method", "name", "grid"), slow_but([c for c in CASES if c in BY_DEFINITION], CASES))
 def test_autograd_through_the_definition(method, name, grid):
     inputs = case(name)
     weight, y0, order, *slope = inputs
@@ -94,7 +98,7 @@ def test_further_corrections_by_the_definition(method):
     agree(end(method, "uniform", 6, *inputs, corrections=3), expected, inputs)
 
 
-@pytest.mark.parametrize(("method", "name", "grid"), PANELS)
+@pytest.mark.parametrize(("method", "name", "grid"), slow_but([c for c in PANELS if c in BY_DEFINITION], PANELS))
 def test_autograd_through_the_definition_of_collocation(method, name, grid):
     """With three points a panel, few enough for monomials."""
     inputs = case(name)
@@ -109,7 +113,7 @@ def test_autograd_through_the_definition_of_collocation(method, name, grid):
     agree(problem.states.unpack(packed[-1]), expected, inputs)
 
 
-@pytest.mark.parametrize(("method", "name", "grid"), CASES + PANELS)
+@pytest.mark.parametrize(("method", "name", "grid"), slow_but(BY_REMAINDER, CASES + PANELS))
 def test_taylor_remainder_of_second_order(method, name, grid):
     inputs = case(name)
     generator = torch.Generator().manual_seed(2)
@@ -171,14 +175,17 @@ def test_checkpoint_gives_the_same(method, name, grid):
 
 
 @pytest.mark.parametrize(
-    ("method", "rtol"), [("collocation", 1e-5), ("adams", 1e-3), ("pece", 1e-3), ("trapezoidal", 1e-3), ("euler", 1e-2)]
+    ("way", "checkpoint"),
+    each_once(
+        [("collocation", 1e-5), ("adams", 1e-3), ("pece", 1e-3), ("trapezoidal", 1e-3), ("euler", 1e-2)], [False, True]
+    ),
 )
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_an_adaptive_grid_is_a_constant(method, rtol, checkpoint):
+def test_an_adaptive_grid_is_a_constant(way, checkpoint):
     """The gradient is that of a solve on the nodes found. (At its rtol panels have eight points, as given ones.)"""
     inputs = case("an order each")
     weight, y0, order = inputs
     t = torch.tensor([0.2, 0.7, 1.2], dtype=torch.float64)
+    method, rtol = way
     options = {"order": order, "method": method, "checkpoint": checkpoint}
     found = fdeint(field(weight), y0, t, rtol=rtol, atol=rtol, info=True, **options)
     assert found.n_accepted > 2
@@ -217,7 +224,7 @@ def test_the_limits_of_the_derivatives_by_rate_and_order():
         ("adams", "below and above one", 3.0),
         pytest.param("pece", "an order each", 3.0, marks=pytest.mark.slow),
         ("euler", "above one", 1.0),
-        ("l1-implicit", "one order", 1.0),
+        pytest.param("l1-implicit", "one order", 1.0, marks=pytest.mark.slow),
         ("bdf2", "an order each", 1.0),
     ],
 )
@@ -235,16 +242,17 @@ def test_far_nodes_through_modes(method, name, grading):
     agree(modes.sum(0), exact.sum(0), inputs)
 
 
-@pytest.mark.parametrize(("method", "n"), [("trapezoidal", 8), ("l1-implicit", 8), ("collocation", 3), ("bdf2", 8)])
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_large_states_are_many_small_ones(method, n, checkpoint):
+@pytest.mark.parametrize(
+    ("method", "checkpoint"), each_once(["trapezoidal", "l1-implicit", "collocation", "bdf2"], [False, True])
+)
+def test_large_states_are_many_small_ones(method, checkpoint):
     """Too many components for a dense Jacobian: iterated, with the adjoint's own iteration; so are those with one."""
     found = []
     for copies in (1, 4, 150):
         inputs = case("one order")
         weight, y0, order = inputs
         wide = y0.expand(copies, 2)
-        grid = "uniform" if method == "bdf2" else "graded"
+        grid, n = "uniform" if method == "bdf2" else "graded", 3 if method == "collocation" else 8
         u = end(method, grid, n, weight, wide, order, checkpoint=checkpoint)
         found.append([u[0], *torch.autograd.grad(loss(u.mean(0)), inputs)])
     for other in found[1:]:
@@ -252,7 +260,13 @@ def test_large_states_are_many_small_ones(method, n, checkpoint):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("order", [0.499, 0.49999, 0.4999999, 0.499999997, 0.5, 0.50001, 0.3333333, 0.99999999, 0.9999])
+@pytest.mark.parametrize(
+    "order",
+    slow_but(
+        [0.49999, 0.499999997, 0.5, 0.99999999],
+        [0.499, 0.49999, 0.4999999, 0.499999997, 0.5, 0.50001, 0.3333333, 0.99999999, 0.9999],
+    ),
+)
 def test_bdf2_by_an_order_next_to_a_fraction(order):
     """Powers of its starting weights that all but coincide are taken for one."""
     learned = torch.tensor(order, dtype=torch.float64, requires_grad=True)

@@ -8,6 +8,7 @@ import torch
 from fracdnn.exceptions import NoisyFunctionWarning, NotConvergedError
 from fracdnn.solver import fdeint
 from tests.references import mittag_leffler
+from tests.slow import each_once
 
 ORDER, EXACT = 0.7, float(mittag_leffler(-(2**0.7), 0.7, 1))
 
@@ -25,8 +26,7 @@ class _Rounded(torch.autograd.Function):
         return cotangent, None
 
 
-@pytest.mark.parametrize("bits", [8, 10, 14])
-@pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad])
+@pytest.mark.parametrize(("bits", "context"), each_once([8, 10, 14], [torch.no_grad, torch.enable_grad]))
 def test_a_rounded_function_is_solved_as_well_as_it_can_be(bits, context):
     with context(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -181,7 +181,7 @@ def test_nan_in_panels_and_in_tuples_and_in_the_papers_scheme():
         solve(broken, method="collocation", n_steps=10)
     with pytest.raises(NotFiniteError, match=r"got NaN or infinity at t = 0 in y\[1\]\[0, 2\]; check func there"):
         solve(lambda t, y: (y[0], y[1] / torch.tensor([1.0, 2.0, 0.0]) ** 2), (Y0, Y0.new_ones(1, 3)))
-    with pytest.raises(NotFiniteError, match=r"func at t = 0.6 made the state not finite"):
+    with pytest.raises(NotFiniteError, match=r"got NaN or infinity at t = 0.6 in y\[1\]; check func there"):
         solve(broken, method="l1", n_steps=10)
 
 
@@ -293,9 +293,9 @@ def test_a_hopeless_solve_ends():
     start = torch.ones((), dtype=torch.float64)
     with (
         torch.no_grad(),
-        pytest.raises(NotConvergedError, match=r"max_evaluations = 20000 .* got no further .* be random"),
+        pytest.raises(NotConvergedError, match=r"max_evaluations = 4000 .* got no further .* be random"),
     ):
-        fdeint(noise, start, [0.0, 1.0], order=0.5, rtol=1e-4, max_evaluations=20_000)
+        fdeint(noise, start, [0.0, 1.0], order=0.5, rtol=1e-4, max_evaluations=4_000)
 
 
 def test_a_state_that_falls_below_the_rounding_of_what_was_added_up():

@@ -8,6 +8,7 @@ import torch
 from fracdnn import fdeint
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from tests.campaign.hard.references import graded, trapezoidal
+from tests.slow import each_once
 
 
 def three_roots(t, u):
@@ -20,9 +21,12 @@ def integrated(func, y0, order, span, n):
     return trapezoidal(func, torch.tensor([y0]).double().numpy(), (order,), nodes)[-1, 0]
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
-@pytest.mark.parametrize(("y0", "span", "order"), [(1.999, 100.0, 0.7), (2.001, 100.0, 0.7), (1.999, 1.0, 0.5)])
-def test_a_start_next_to_an_unstable_state_leaves_it(y0, span, order, mode):
+@pytest.mark.parametrize(
+    ("way", "mode"),
+    each_once([(1.999, 100.0, 0.7), (2.001, 100.0, 0.7), (1.999, 1.0, 0.5)], [torch.no_grad, torch.enable_grad]),
+)
+def test_a_start_next_to_an_unstable_state_leaves_it(way, mode):
+    y0, span, order = way
     with mode():
         u = float(fdeint(three_roots, y0, [0.0, span], order=order)[-1])
     right = integrated(three_roots, y0, order, span, 1500)
@@ -50,6 +54,7 @@ def test_explosions_are_refused(func, y0, span, order):
         fdeint(func, y0, [0.0, span], order=order)
 
 
+@pytest.mark.slow  # the campaign's known cases have it too, over shorter spans
 def test_robertson_s_reaction_to_the_end():
     """With a tolerance for each component; by SciPy's Radau with rtol=1e-10."""
 

@@ -8,6 +8,7 @@ import torch
 
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver import fdeint
+from tests.slow import each_once
 
 EXPLICIT = ["adams", "pece", "euler", "l1"]
 
@@ -16,12 +17,12 @@ def decay(rate):
     return lambda t, u: -rate * u
 
 
-@pytest.mark.parametrize("method", EXPLICIT)
 @pytest.mark.parametrize(
-    ("order", "rate", "n_steps"), [(0.5, 50.0, 40), (0.9, 300.0, 100), (1.0, 100.0, 30), (0.3, 20.0, 25)]
+    ("way", "method", "trajectory"),
+    each_once([(0.5, 50.0, 40), (0.9, 300.0, 100), (1.0, 100.0, 30), (0.3, 20.0, 25)], EXPLICIT, [True, False]),
 )
-@pytest.mark.parametrize("trajectory", [True, False])
-def test_steps_that_are_not_stable_are_refused(method, order, rate, n_steps, trajectory):
+def test_steps_that_are_not_stable_are_refused(way, method, trajectory):
+    order, rate, n_steps = way
     options = {"order": order, "method": method, "trajectory": trajectory}
     message = f"steps must be shorter for method '{method}' to be stable, got .* pass the implicit method='trapezoidal'"
     with pytest.raises(NotConvergedError, match=message) as caught:
@@ -98,11 +99,13 @@ def test_what_comes_of_time_alone_is_not_taken_for_a_pull():
         fdeint(noise, torch.zeros(64, 32, dtype=torch.float64), t, order=0.5, method=method, grid="given")
 
 
-@pytest.mark.parametrize("method", ["adams", "pece", "trapezoidal"])
-@pytest.mark.parametrize("order", [1.2, 1.5, 1.8])
-@pytest.mark.parametrize(("rate", "n_steps"), [(1e3, 50), (1e3, 100), (1e4, 100), (1e4, 200)])
-def test_above_order_1_steps_that_are_too_long(method, order, rate, n_steps):
+@pytest.mark.parametrize(
+    ("method", "order", "length"),
+    each_once(["adams", "pece", "trapezoidal"], [1.8, 1.2, 1.5], [(1e3, 50), (1e3, 100), (1e4, 100), (1e4, 200)]),
+)
+def test_above_order_1_steps_that_are_too_long(method, order, length):
     """Right, or refused with a remedy that works: all solutions are smaller than 1."""
+    rate, n_steps = length
     way = {"order": order, "slope": 0.0, "n_steps": n_steps}
     remedy = None
     try:

@@ -13,6 +13,7 @@ from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.model import as_polars
 from fracdnn.tabular.streaming import TableStream
+from tests.tabular.tables import chunks
 
 
 @pytest.mark.parametrize("part_bytes", [reading.PART_BYTES, 200])
@@ -53,7 +54,7 @@ def test_other_encodings_give_the_table_of_utf_8(encoding, part_bytes, ending, t
         path.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
         found[name] = reading.read_table(str(path), name)
         stream = TableStream.of(str(path), encoding=name)
-        assert_frame_equal(pl.concat(stream.chunks()), found[name])
+        assert_frame_equal(pl.concat(chunks(stream)), found[name])
     assert len(stream.pieces) == (
         1 if part_bytes > 1000 or ending != "csv" else len(list(reading.read_parts(str(path))))
     )
@@ -77,7 +78,7 @@ def test_other_encodings_give_the_table_of_utf_8(encoding, part_bytes, ending, t
 def test_what_is_not_utf_8_names_the_option_and_a_guess_that_is_right(content, guess, tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(content)
-    for read in (reading.read_table, lambda path: list(TableStream.of(path).chunks())):
+    for read in (reading.read_table, lambda path: list(chunks(TableStream.of(path)))):
         with pytest.raises(TableError, match=f"t.csv must be in UTF-8, got .*; pass {guess}, or save it as UTF-8"):
             read(str(path))
     name = guess.split()[1].rstrip(",")

@@ -307,13 +307,21 @@ def run_kills(folder):
         assert doomed is None or codes[doomed] == -signal.SIGKILL, f"the training ended after {life} kills"
 
 
-def run_equal(folder):
+def run_equal(folder, counts=(1, 3)):
     torch.save(shuffled(), folder / "shuffled.pt")
-    return [run_group(count, trained, folder / str(count)) for count in (1, 2, 3, 4)]
+    return [run_group(count, trained, folder / str(count)) for count in counts]
 
 
-def run_framed(folder):
-    return [run_group(count, framed, folder / str(count)) for count in (1, 2, 3)]
+def run_more(folder):
+    return run_equal(folder, (1, 2, 4))
+
+
+def run_framed(folder, counts=(1, 3)):
+    return [run_group(count, framed, folder / str(count)) for count in counts]
+
+
+def run_framed_by_two(folder):
+    return run_framed(folder, (1, 2))
 
 
 def run_faults(folder):
@@ -338,7 +346,9 @@ def run_resumed(folder):
 
 RUNS = {
     "equal": run_equal,
+    "more": run_more,
     "framed": run_framed,
+    "framed by two": run_framed_by_two,
     "faults": run_faults,
     "resumed": run_resumed,
     "killed": run_killed,
@@ -347,7 +357,7 @@ RUNS = {
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    trained(0, 1)  # so that the others find all imported and compiled
+    estimated(0, 1)  # so that the others find all imported and compiled
     for name in sys.argv[2:]:
         (Path(sys.argv[1]) / name).mkdir()
         codes = RUNS[name](Path(sys.argv[1]) / name) or []

@@ -326,14 +326,29 @@ def test_a_piece_that_has_changed_is_refused(wrong):
             training.fit(streamed)
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """What `make test` runs, from one process that imports everything once."""
+    folder = tmp_path_factory.mktemp("streamed")
+    run(folder, "equal", "faults", module="streamed_runs")
+    return folder
+
+
+@pytest.fixture
+def more(tmp_path):
+    run(tmp_path, "more", module="streamed_runs")
+    return tmp_path
+
+
 @pytest.mark.parametrize(
-    ("what", "counts"), [("equal", (1, 3)), pytest.param("more", (1, 2, 4), marks=pytest.mark.slow)]
+    ("where", "what", "counts"),
+    [("place", "equal", (1, 3)), pytest.param("more", "more", (1, 2, 4), marks=pytest.mark.slow)],
 )
-def test_any_number_of_processes_trains_as_one_does(what, counts, tmp_path):
-    run(tmp_path, what, module="streamed_runs")
-    (alone,) = loaded(tmp_path / what / "1", 1)
+def test_any_number_of_processes_trains_as_one_does(where, what, counts, request):
+    folder = request.getfixturevalue(where) / what
+    (alone,) = loaded(folder / "1", 1)
     for n_ranks in counts:
-        ranks = loaded(tmp_path / what / str(n_ranks), n_ranks)
+        ranks = loaded(folder / str(n_ranks), n_ranks)
         unseeded = [rank.pop("unseeded") for rank in ranks]
         assert all(torch.equal(each, unseeded[0]) for each in unseeded)
         for name, expected in alone.items():
@@ -353,9 +368,8 @@ def test_any_number_of_processes_trains_as_one_does(what, counts, tmp_path):
     assert alone["bfgs"][1]["records"][-1]["gradient_norm"] > 1e-5
 
 
-def test_troubles_of_one_process_are_those_of_all(tmp_path):
-    run(tmp_path, "faults", module="streamed_runs")
-    ranks = loaded(tmp_path / "faults" / "disturbed", 3)
+def test_troubles_of_one_process_are_those_of_all(place):
+    ranks = loaded(place / "faults" / "disturbed", 3)
 
     def check(name, error, words, of=1):
         """One error, on the rank that has it; the others tell of it."""

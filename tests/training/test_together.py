@@ -43,16 +43,35 @@ def assert_identical(found, expected):
     assert found[1] == expected[1]
 
 
-def test_any_number_of_processes_trains_as_one_does(tmp_path):
-    run(tmp_path, "equal")
-    (alone,) = loaded(tmp_path / "equal" / "1", 1)
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """What `make test` runs, from one process that imports everything once."""
+    folder = tmp_path_factory.mktemp("together")
+    run(folder, "equal", "framed")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("more")
+    run(folder, "more", "framed by two")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "counts"),
+    [("place", "equal", (3,)), pytest.param("more", "more", (2, 4), marks=pytest.mark.slow)],
+)
+def test_any_number_of_processes_trains_as_one_does(where, what, counts, request):
+    folder = request.getfixturevalue(where) / what
+    (alone,) = loaded(folder / "1", 1)
     # One process with its samples in another order comes as far from itself as this.
-    others = torch.load(tmp_path / "equal" / "shuffled.pt")
+    others = torch.load(folder / "shuffled.pt")
     rounding = max(distance(other, alone["lbfgs, long"][0]) for other in others)
     assert 0 < rounding < 1e-6
     assert all(alone[name][1]["records"][-1]["gradient_norm"] > 1e-5 for name in ("bfgs", "lbfgs"))
-    for count in (2, 3, 4):
-        ranks = loaded(tmp_path / "equal" / str(count), count)
+    for count in counts:
+        ranks = loaded(folder / str(count), count)
         unseeded = [rank.pop("unseeded", None) for rank in ranks]
         assert count == 4 or all(torch.equal(each, unseeded[0]) for each in unseeded)
         for name in ranks[0]:
@@ -63,19 +82,22 @@ def test_any_number_of_processes_trains_as_one_does(tmp_path):
             for rank in ranks[1:]:
                 assert_identical(rank[name], ranks[0][name])
     assert [len(alone[name][1]["records"]) for name in ("bfgs", "lbfgs", "lbfgs, long")] == [50, 20, 50]
-    assert len(ranks[0]) == 4
+    assert len(ranks[0]) == (4 if count == 4 else len(alone) - 1)  # without what is unseeded
     early = [alone[name][1] for name in ("adam, early", "lbfgs, early")]
     assert all(history["status"] == "no improvement" for history in early)
 
 
-def test_any_number_of_processes_knows_the_same_categories_and_medians(tmp_path):
-    run(tmp_path, "framed")
-    (alone,) = loaded(tmp_path / "framed" / "1", 1)
-    for count in (2, 3):
-        for rank in loaded(tmp_path / "framed" / str(count), count):
-            for name, (encoding, training) in alone.items():
-                assert rank[name][0] == encoding
-                assert_same(rank[name][1], training)
+@pytest.mark.parametrize(
+    ("where", "what", "count"),
+    [("place", "framed", 3), pytest.param("more", "framed by two", 2, marks=pytest.mark.slow)],
+)
+def test_any_number_of_processes_knows_the_same_categories_and_medians(where, what, count, request):
+    folder = request.getfixturevalue(where) / what
+    (alone,) = loaded(folder / "1", 1)
+    for rank in loaded(folder / str(count), count):
+        for name, (encoding, training) in alone.items():
+            assert rank[name][0] == encoding
+            assert_same(rank[name][1], training)
     document, names = alone["FractionalClassifier"][0]
     assert document[1]["gaps"]
     assert document[2] == {

@@ -95,12 +95,7 @@ def _with_options(generated: list[inspect.Parameter]) -> Any:
     data, out, run, *others, _ = signature.parameters.values()
     every = [data, out, run, *own_options(), *others, *generated]
     every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in every]
-
-    @guarded
-    def train(**given: Any) -> None:
-        _train(**given)
-
-    train.__doc__ = _train.__doc__
+    train = guarded(_train)
     train.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
     train.__annotations__ = {each.name: each.annotation for each in every}
     return train
@@ -208,9 +203,7 @@ def report(
 
 @app.command()
 @guarded
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("fracdnn-demo"),
-) -> None:
+def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("fracdnn-demo")) -> None:
     """Train the paper's network on its level-set data, with a progress bar, a picture and the paper's number.
 
     Example: fracdnn demo --out pictures

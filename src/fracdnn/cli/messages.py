@@ -26,7 +26,6 @@ def mute(muted: bool) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether --quiet was given."""
     return _quiet
 
 

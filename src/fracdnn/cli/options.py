@@ -12,13 +12,12 @@ import torch
 import typer
 
 from fracdnn.cli.messages import fail
-from fracdnn.cli.ranks import check_timeout
 from fracdnn.cli.settings import KINDS, Names, Settings, parameters_of
+from fracdnn.cli.streamed import bytes_of
 from fracdnn.columns.words import nearest
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.parameters import AUTO
-from fracdnn.tabular.encodings import checked_encoding
-from fracdnn.tabular.memory import bytes_of
+from fracdnn.tabular.reading import checked_encoding
 
 TASKS = ("auto", "classification", "regression")
 # Defaults that the command has instead of the estimators'.
@@ -55,7 +54,6 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
 
 
 def _help(name: str, constraints: list[Any]) -> str:
-    """What it is for, what is allowed, and the default."""
     estimator = next(each for each in _ESTIMATORS if name in each._parameter_meanings)
     rule = next((f"{rule}; " for rule in map(_rule, constraints) if rule), "")
     default = DEFAULTS.get(name) or str(getattr(estimator(), name))
@@ -137,7 +135,6 @@ def _check(settings: Settings) -> None:
         raise typer.BadParameter("must go without --resume, got both; leave one out", param_hint="--start-over")
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    check_timeout(settings.timeout)
     with _told_of("--memory-limit"):
         bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)

@@ -9,31 +9,29 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from queue import Full, Queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import typer
 
 from fracdnn.cli.messages import fail, say, show_table, written
-from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, plain, shown
+from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, shown
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.runs import check_output
 from fracdnn.cli.settings import ENCODING
 from fracdnn.columns.column import Categories, Column, Dates, Numbers
 from fracdnn.columns.encoding import Encoded
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
 from fracdnn.tabular.reading import ENDINGS, read_table
-from fracdnn.tabular.rounds import in_order, parts_here
+from fracdnn.tabular.streaming import in_order, parts_here
 from fracdnn.training import together
-
-if TYPE_CHECKING:
-    import polars as pl
 
 OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 
@@ -110,15 +108,13 @@ def predict(reading: Reading, out: str, keep: list[str]) -> None:
 
 
 def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
-    """The parts as text, for Python to write: Polars tells of a closed pipe in its own way, and loses Ctrl-C."""
+    """As text, for Python to write: Polars tells of a closed pipe in its own way, and loses Ctrl-C."""
     for number, part in enumerate(parts):
         yield part.write_csv(include_header=number == 0, separator=separator).encode()
 
 
 def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Iterator[pl.DataFrame | None]":
     """For each round the predictions of what is here: kept columns, the prediction, the probability of each class."""
-    import polars as pl
-
     classes = model.estimator.classes_ if model.is_classifier else ()
     made = ["prediction", *(f"probability_{name}" for name in classes)]
     for name in keep:
@@ -153,11 +149,13 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
             rows += part.height
             yield part
 
-    def as_text(temporary: Path) -> None:
+    def write(temporary: Path) -> None:
+        if path.suffix == ".parquet":
+            return _sink(temporary, counted())
         with temporary.open("wb") as file:
-            file.writelines(_texts(counted(), "\t" if path.suffix == ".tsv" else ","))
+            return file.writelines(_texts(counted(), "\t" if path.suffix == ".tsv" else ","))
 
-    write_whole(path, (lambda place: _sink(place, counted())) if path.suffix == ".parquet" else as_text)
+    write_whole(path, write)
     return rows
 
 
@@ -200,8 +198,19 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
     with reading.opened() as model:
         together.check_same(options=repr((reading.new_categories, reading.encoding)))
         scores = _scored(reading, model)
-        if together.is_first():
-            _tell_scores(model, scores, as_json)
+        if not together.is_first():
+            return
+        if isinstance(scores, ClassScores):
+            _tell_classes(model, scores, as_json)
+        elif as_json:
+            typer.echo(json.dumps({"rows": scores.rows, **scores.found()}))
+        else:
+            _tell({"rows": f"{scores.rows:,}"} | {name: shown(value) for name, value in scores.found().items()})
+
+
+def _tell(facts: dict[str, str]) -> None:
+    for name, text in facts.items():
+        typer.echo(f"{name}: {text}")
 
 
 def _scored(reading: Reading, model: TableModel) -> Scores:
@@ -229,25 +238,19 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     return scores
 
 
-def _tell_scores(model: TableModel, scores: Scores, as_json: bool) -> None:
-    document: dict[str, Any] = {"rows": scores.rows, **scores.found()}
-    if not isinstance(scores, ClassScores):
-        lines = [f"{name}: {shown(value)}" for name, value in scores.found().items()]
-        typer.echo(json.dumps(document) if as_json else "\n".join([f"rows: {scores.rows:,}", *lines]))
-        return
-    columns, counts = by_class(scores.counts), scores.counts
+def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None:
+    found, columns, counts, classes = scores.found(), by_class(scores.counts), scores.counts, model.estimator.classes_
     if as_json:
-        document["classes"] = plain(model.estimator.classes_)
-        document["by_class"] = {name: plain(column) for name, column in columns.items()}
-        typer.echo(json.dumps({**document, "confusion": plain(counts)}))
+        shares = {name: column.tolist() for name, column in columns.items()}
+        document = {"rows": scores.rows, **found, "classes": classes.tolist(), "by_class": shares}
+        typer.echo(json.dumps({**document, "confusion": counts.tolist()}))
         return
     words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
     words["ECE"] = "expected calibration error (ECE)"
-    typer.echo("\n".join([f"rows: {scores.rows:,}", *(f"{word}: {document[key]:.4f}" for key, word in words.items())]))
-    names = [str(name) for name in model.estimator.classes_]
-    shares = zip(*(columns[key] for key in ("precision", "recall", "F1")), columns["rows"], strict=True)
-    rows = ([name, *(f"{each:.3f}" for each in found), str(n)] for name, (*found, n) in zip(names, shares, strict=True))
-    show_table("by class", ["class", *columns], rows)
+    _tell({"rows": f"{scores.rows:,}"} | {word: f"{found[key]:.4f}" for key, word in words.items()})
+    names = [str(name) for name in classes]
+    lines = zip(names, *columns.values(), strict=True)
+    show_table("by class", ["class", *columns], ([name, *(f"{x:.3f}" for x in xs), str(n)] for name, *xs, n in lines))
     rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
     show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
 
@@ -277,7 +280,7 @@ def info(path: Path, *, as_json: bool) -> None:
     document = {
         "estimator": type(estimator).__name__,
         "target": model.target,
-        "classes": plain(estimator.classes_) if model.is_classifier else None,
+        "classes": estimator.classes_.tolist() if model.is_classifier else None,
         "columns": model.encoding.to_document(),
         "network": {**estimator.network_.options, "order": estimator.order_},
         "members": len(estimator.members_),
@@ -305,8 +308,7 @@ def info(path: Path, *, as_json: bool) -> None:
         if found:
             lines[f"{part} rows"] = ", ".join(f"{name} {shown(value)}" for name, value in found.items())
     lines["versions"] = ", ".join(f"{name} {number}" for name, number in model.details.get("versions", {}).items())
-    for name, text in lines.items():
-        typer.echo(f"{name}: {text}")
+    _tell(lines)
     rows = ([column.name, column.kind, _column_values(column)] for column in model.encoding.columns)
     show_table("columns it expects, in any order", ("column", "kind", "values"), rows, justify="left")
 
@@ -333,15 +335,8 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
     X, y = model.features(features, new_categories="ignore"), _true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
     n_columns = len(model.encoding.columns)
+    title = f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}"
+    left_out, versions = model.details.get("left_out", {}), model.details.get("versions")
     with written(out):
-        write_report(
-            out,
-            model.estimator,
-            X,
-            y,
-            title=f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}",
-            details=details,
-            left_out=model.details.get("left_out", {}),
-            trained_with=model.details.get("versions"),
-        )
+        write_report(out, model.estimator, X, y, title=title, details=details, left_out=left_out, trained_with=versions)
     say(f"report: {out}")

@@ -26,7 +26,8 @@ def process_group(timeout: float) -> Iterator[None]:
 
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
     """
-    check_timeout(timeout)
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise typer.BadParameter(f"must be seconds above 0, got {timeout}", param_hint="--timeout")
     if not all(name in os.environ for name in _TORCHRUN) or int(os.environ["WORLD_SIZE"]) < 2:
         yield
         return
@@ -76,13 +77,7 @@ def _agreed_name(store: Any, rank: int, count: int, timeout: float) -> str:
     raise RuntimeError(f"not all processes answered within {timeout:g} s")
 
 
-def check_timeout(timeout: float) -> None:
-    if not (math.isfinite(timeout) and timeout > 0):
-        raise typer.BadParameter(f"must be seconds above 0, got {timeout}", param_hint="--timeout")
-
-
 def processes_here() -> int:
-    """How many of them are on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 

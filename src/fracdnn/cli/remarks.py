@@ -31,7 +31,6 @@ def on_rows(n_learned: int, n_test: int, test_fraction: float, class_counts: np.
 
 
 def on_target(name: str, y: np.ndarray) -> list[str]:
-    """Of a target of numbers."""
     if not is_like_a_price(y):
         return []
     return [
@@ -68,7 +67,6 @@ def _lopsided(values: np.ndarray) -> float:
 
 
 def on_ids(ids: Sequence[str], n_learned: int) -> list[str]:
-    """Of columns that look like ids."""
     if not ids or n_learned < FEW_ROWS:
         return []
     drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])

@@ -1,7 +1,7 @@
 """What `fracdnn train` leaves behind: a model file, a summary, in the folder of a run the rows held out."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -10,12 +10,10 @@ from fracdnn.cli.messages import written
 from fracdnn.cli.metrics import shown
 from fracdnn.cli.runs import HELD_OUT, Places, place_for
 from fracdnn.columns.cells import has_no_text, parsed
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed
 from fracdnn.files import write_whole
 from fracdnn.tabular.model import TableModel
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def write_results(
@@ -42,8 +40,6 @@ def write_results(
 
 def _held_out(model: TableModel, test_table: "pl.DataFrame", y_test: np.ndarray) -> "pl.DataFrame":
     """All columns that a text file can hold, with cells as they were, and the target as it was learned."""
-    import polars as pl
-
     numbers = model.encoding.number_names
     kept = [column for column in test_table if not has_no_text(column.dtype)]
     columns = [_readable(column) if column.name in numbers else column for column in kept]
@@ -55,8 +51,6 @@ def _held_out(model: TableModel, test_table: "pl.DataFrame", y_test: np.ndarray)
 
 def _readable(column: "pl.Series") -> "pl.Series":
     """Numbers as they were, unless a part of the table would be read in another way: truth values, decimal commas."""
-    import polars as pl
-
     if column.dtype == pl.Boolean:
         return column.cast(pl.Int8)
     has_comma = column.dtype == pl.String and column.str.contains(",", literal=True).any()

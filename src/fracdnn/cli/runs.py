@@ -33,7 +33,6 @@ class Places:
 
     @property
     def models(self) -> list[Path]:
-        """One at least."""
         return [path for path in (self.out, self.run and self.run / MODEL) if path is not None]
 
     def check(self, source: str, checkpoint: Path | None) -> None:
@@ -90,17 +89,16 @@ def place_for(path: Path, interrupted: bool) -> Path:
     return path
 
 
-def choose_checkpoint(parameters: dict[str, Any], out: Path | None, run: Path | None) -> Path | None:
+def choose_checkpoint(parameters: dict[str, Any], places: Places) -> Path | None:
     """Put one beside the model into the estimator's parameters: for a run always, else where it is asked for.
 
     Returns its path if it is ours to remove.
     """
-    requested = run is not None or "checkpoint_every" in parameters or parameters.get("resume")
+    requested = places.run is not None or "checkpoint_every" in parameters or parameters.get("resume")
     if "checkpoint" in parameters or not requested:
         return None
-    path = run / "model.ckpt" if run is not None else out.with_suffix(".ckpt") if out is not None else None
-    if path is not None:
-        parameters["checkpoint"] = str(path)
+    path = places.models[-1].with_suffix(".ckpt")  # that of the run, where there is one
+    parameters["checkpoint"] = str(path)
     return path
 
 

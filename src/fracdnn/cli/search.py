@@ -45,7 +45,6 @@ class Trial:
         return found if math.isfinite(found) else -math.inf
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain values."""
         return {**self.setting, "scores": [score if math.isfinite(score) else None for score in self.scores]}
 
 

@@ -1,8 +1,10 @@
 """`fracdnn train` for tables larger than memory: examined in one pass, then read again by every epoch."""
 
+import os
+import re
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +13,16 @@ from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import Scores, new_scores
 from fracdnn.cli.ranks import processes_here
 from fracdnn.columns.cells import has_no_text
+from fracdnn.columns.late import pl
 from fracdnn.estimators import FractionalClassifier
 from fracdnn.estimators.streamed import fit_classifier, fit_regressor
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.extras import require
 from fracdnn.tabular.examination import Division, ExaminedTable, examine
-from fracdnn.tabular.memory import bytes_of, free_bytes, needed_bytes, shown_bytes
 from fracdnn.tabular.model import TableModel
+from fracdnn.tabular.reading import ending_of, files_of, readable
 from fracdnn.tabular.streaming import TableStream
 from fracdnn.training import together
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # Of the rows held out, a run keeps this many for its report.
 MOST_HELD_OUT = 100_000
@@ -30,6 +32,11 @@ UNUSED = {
     "n_bins": (("auto", 0), "trains one network, without bins"),
     "outlier_limit": ((None,), "takes all values of its target as they are"),
 }
+# Bytes that reading, preparing and training take for each byte of a table of float64; about 7 were measured for Parquet
+# (benchmarks/stream.py). For text a guess: as large as its numbers in float64, gzipped a quarter of that.
+_COPIES = 8
+_COMPRESSION = 4
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def is_too_large(source: str, limit: str | float | None) -> bool:
@@ -44,6 +51,48 @@ def is_too_large(source: str, limit: str | float | None) -> bool:
         taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
         say(f"streaming: {source} {taken}")
     return needed > most
+
+
+def needed_bytes(source: str) -> int:
+    """About what training on the whole table would take; a sheet, which cannot be streamed, counts as 0."""
+    require("polars")
+    total = 0
+    for file in files_of(source):
+        ending = ending_of(file)
+        if ending == ".parquet":
+            with readable(file, ending):
+                scan = pl.scan_parquet(file, glob=False)
+                total += 8 * len(scan.collect_schema()) * scan.select(pl.len()).collect().item()
+        elif ending != ".xlsx":
+            total += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
+    return _COPIES * total
+
+
+def free_bytes() -> int:
+    """What new processes can have without swapping."""
+    table = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
+    if found:
+        return 1024 * int(found[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def bytes_of(text: str | float) -> int:
+    """A number of bytes, perhaps with a unit: 500MB, 2GB, 1.5G."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", str(text).strip().lower())
+    if found is None:
+        raise InvalidArgumentError(
+            f"memory_limit must be a number of bytes such as 500MB or 2GB, got {str(text)!r:.40}"
+        )
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def shown_bytes(n: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if n < 1000:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.3g} GB"
 
 
 def examined(source: str, settings: Any) -> ExaminedTable:
@@ -103,8 +152,6 @@ def scores_of(model: TableModel, table: ExaminedTable, *roles: str) -> Scores:
 
 def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray]":
     """The first rows that were held out, at most so many, and their targets."""
-    import polars as pl
-
     # Parts may have columns in another order, and sheets other types where nothing is learned from them.
     names, used = [name for name in table.stream.schema if name != table.target.name], table.encoding.names
     frames, values, n = [], [], 0

@@ -6,34 +6,25 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import typer
 
-from fracdnn.cli import streamed
+from fracdnn.cli import runs, streamed
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import new_scores
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
 from fracdnn.cli.results import tell, write_results
-from fracdnn.cli.runs import (
-    UNFINISHED,
-    Places,
-    check_checkpoint,
-    choose_checkpoint,
-    files_of,
-    finished,
-    locked,
-    say_resumed,
-    training_record,
-)
+from fracdnn.cli.runs import UNFINISHED, Places, files_of
 from fracdnn.cli.search import search
 from fracdnn.cli.settings import Settings
 from fracdnn.cli.termination import exit_code
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import settled
@@ -44,9 +35,6 @@ from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training import together
 from fracdnn.version import versions
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # A warning of scikit-learn's, which `on_rows` gives before the training.
 _TOLD_BEFORE = "The number of unique classes is greater than"
@@ -79,7 +67,7 @@ class _Prepared:
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
-    own = choose_checkpoint(settings.parameters, places.out, places.run)
+    own = runs.choose_checkpoint(settings.parameters, places)
     settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
     checkpoint = settings.parameters.get("checkpoint")
     with process_group(settings.timeout), ExitStack() as held:
@@ -88,10 +76,10 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             if together.is_first():
                 places.check(source, checkpoint and Path(checkpoint))
                 if places.run is not None:
-                    held.enter_context(locked(places.run))
-                record = training_record(source, settings.document())
+                    held.enter_context(runs.locked(places.run))
+                record = runs.training_record(source, settings.document())
                 if settings.parameters.get("resume") and not (own and files_of(own)):
-                    model = finished(places.models[-1], record)
+                    model = runs.finished(places.models[-1], record)
         if together.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
             if model is not None:
                 say(f"the training is finished: {places.models[-1]}; --start-over in place of --resume trains again")
@@ -105,14 +93,18 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
                 left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.details["left_out"]
                 learned.model.details.update(left_out=left_out, training=record)
                 paths = _finish(learned, source, places, as_json)
-        status = learned.model.estimator.history_.status
+        estimator = learned.model.estimator
+        status = estimator.history_.status
         if own is not None and status not in UNFINISHED and together.is_first():
             for file in files_of(own):  # which are ours, and done with
                 file.unlink(missing_ok=True)
         if status == "time limit":
-            say(f"the time is over; {_then(learned.model.estimator)}")
+            say(f"the time is over; {_then(estimator)}")
         if status == "interrupted":
-            _say_interrupted(learned.model.estimator, paths)
+            members = f", {len(estimator.members_)} members" if len(estimator.members_) > 1 else ""
+            kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
+            which = f"the best so far (iteration {estimator.n_iter_}{members}): {paths.get('model', '')}{kept}"
+            say(f"training was interrupted; the model is {which}; {_then(estimator)}")
         if status == "interrupted" or learned.search_cut_short:
             raise typer.Exit(exit_code())
 
@@ -121,7 +113,7 @@ def _learn(source: str, settings: Settings, places: Places) -> Learned:
     checkpoint, resumes = settings.parameters.get("checkpoint"), bool(settings.parameters.get("resume"))
     with together.joint("looking at the table"):
         if together.is_first():
-            check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
+            runs.check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
         is_too_large = streamed.is_too_large(source, settings.memory_limit)
         if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
@@ -145,13 +137,6 @@ def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dic
     paths = write_results(learned.model, learned.held_out, places, summary["status"] == "interrupted", remedy)
     tell(summary, paths, as_json)
     return paths
-
-
-def _say_interrupted(estimator: Any, paths: dict[str, str]) -> None:
-    kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
-    members = f", {len(estimator.members_)} members" if len(estimator.members_) > 1 else ""
-    what = f"the model is the best so far (iteration {estimator.n_iter_}{members}): {paths.get('model', '')}{kept}"
-    say(f"training was interrupted; {what}; {_then(estimator)}")
 
 
 def _then(estimator: Any) -> str:
@@ -295,7 +280,7 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
     say(f"{n_rows:,} rows, {len(encoding.columns)} columns, {len(encoding.feature_names)} features{shared}")
     with together.joint("looking at the checkpoint"):
         if together.is_first():  # the others may have no such file
-            say_resumed(estimator)
+            runs.say_resumed(estimator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()

@@ -8,18 +8,16 @@ learned embedding of the categories; there is no need for another one.
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import as_text, may_be_numbers, missing_as_null, parsed, with_clear_commas
+from fracdnn.columns.cells import Commas, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
 from fracdnn.columns.dates import PARTS, date_features, days_of, seconds_in
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed, nearest, quoted
 from fracdnn.exceptions import TableError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.
 MOST_CATEGORIES, MOST_FREQUENT = 100, 30
@@ -42,7 +40,7 @@ class Numbers:
 
     @property
     def inputs(self) -> list[str]:
-        return [self.name, *_gaps(self)]
+        return [self.name, *([f"{self.name} is missing"] if self.gaps else [])]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
         values = column if isinstance(column, np.ndarray) else self._numbers(column, place)
@@ -52,10 +50,9 @@ class Numbers:
             inputs[:, 1] = missing
 
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
-        import polars as pl
-
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
-        values = with_clear_commas(cells.alias(self.name), parsed(cells, truth=True))
+        values = parsed(cells, truth=True)
+        Commas.of(cells.filter(values.is_not_null())).check(self.name)
         bad = cells.is_not_null() & values.is_null()
         if bad.any() and not (self.skips_text and cells.dtype == pl.String):
             row = int(bad.arg_max() or 0)
@@ -87,8 +84,6 @@ class Categories:
         return [f"{self.name}={word}" for word in words]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
-        import polars as pl
-
         texts = as_text(pl.Series(column) if isinstance(column, np.ndarray) else column)
         codes = texts.cast(pl.Enum(self.categories), strict=False).to_physical().cast(pl.Int64)
         if self.others:
@@ -123,18 +118,15 @@ class Dates:
 
     @property
     def inputs(self) -> list[str]:
-        return [*(f"{self.name} ({part})" for part in self.parts), *_gaps(self)]
+        parts = [f"{self.name} ({part})" for part in self.parts]
+        return [*parts, f"{self.name} is missing"] if self.gaps else parts
 
     @property
     def filling(self) -> np.ndarray:
         """The parts of a missing date."""
-        import polars as pl
-
         return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
-        import polars as pl
-
         seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name)
         inputs[:, : len(self.parts)] = date_features(seconds, self.first, self.median, self.parts)
         if self.gaps:
@@ -146,28 +138,17 @@ class Unused:
     """A column that is left out, and why."""
 
     kind: ClassVar[str] = "unused"
+    inputs: ClassVar[list[str]] = []
     name: str
     why: str
-
-    @property
-    def inputs(self) -> list[str]:
-        return []
-
-    def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
-        """Nothing: whatever it holds is not looked at."""
 
 
 Column = Numbers | Categories | Dates | Unused
 _KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, Dates, Unused)}
 
 
-def to_document(column: Column) -> dict[str, Any]:
-    """Plain values."""
-    return {"kind": column.kind, **asdict(column)}
-
-
 def from_document(document: dict[str, Any]) -> Column:
-    """The inverse of `to_document`; a ValueError, LookupError or TypeError where that could not have written it."""
+    """Of `Encoding.to_document`; a ValueError, LookupError or TypeError where that could not have written it."""
     values = {name: tuple(each) if isinstance(each, list) else each for name, each in document.items()}
     column: Column = _KINDS[str(values.pop("kind"))](**values)
     flags = (getattr(column, name, False) for name in ("gaps", "others", "skips_text"))
@@ -191,15 +172,3 @@ def _is_learned(column: Column) -> bool:
     parts = tuple(part for part in PARTS if part in column.parts)
     last = days_of(column.first) + column.median
     return column.parts == parts != () and column.median >= 0 and last <= days_of("9999-12-31")
-
-
-def not_numbers(name: str, rule: str, cell: str, where: str) -> TableError:
-    """What is raised where a column of numbers holds something else."""
-    return TableError(
-        f"column {quoted(name)} must hold {rule}, got {cell} in {where}; "
-        f"correct the cell, or leave it empty if it is not known"
-    )
-
-
-def _gaps(column: Numbers | Dates) -> list[str]:
-    return [f"{column.name} is missing"] if column.gaps else []

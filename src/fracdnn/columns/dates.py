@@ -5,16 +5,13 @@ The clock is that of the cell's own zone, to the second.
 """
 
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fracdnn.columns.cells import missing_as_null
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 PARTS = ("days", "month", "weekday", "hour")
 DAY = 86_400
@@ -25,15 +22,11 @@ _LEAST, _MOST = (round((end - datetime(1970, 1, 1)).total_seconds()) for end in 
 
 
 def may_be_dates(dtype: "pl.DataType") -> bool:
-    import polars as pl
-
     return dtype in (pl.Date, pl.Datetime, pl.String)
 
 
 def seconds_in(column: "pl.Series", name: str = "") -> "pl.Series":
     """Whole seconds since 1970, with nulls for cells that are no dates; messages call the column by `name`."""
-    import polars as pl
-
     column = missing_as_null(column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column)
     if column.null_count() == len(column):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
@@ -54,8 +47,6 @@ def seconds_in(column: "pl.Series", name: str = "") -> "pl.Series":
 
 def date_strays(column: "pl.Series") -> "pl.Series":
     """The cells that hold something, but no date."""
-    import polars as pl
-
     if column.dtype != pl.String:
         return pl.Series(column.name, [], dtype=pl.String)
     cells = missing_as_null(column)
@@ -64,8 +55,6 @@ def date_strays(column: "pl.Series") -> "pl.Series":
 
 def parts_of(seconds: "pl.Series") -> np.ndarray:
     """Of each date its `PARTS` [n, 4], days since 1970; NaN for nulls."""
-    import polars as pl
-
     moments = pl.from_epoch(seconds, time_unit="s")
     columns = (seconds / DAY, moments.dt.month(), moments.dt.weekday(), moments.dt.hour())
     return np.column_stack([each.cast(pl.Float64).fill_null(float("nan")).to_numpy() for each in columns])

@@ -5,25 +5,23 @@ A table is an array of numbers, NaN where one is missing, or a Polars frame (see
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import Strays, as_text
-from fracdnn.columns.column import Categories, Column, Dates, Numbers, Place, Unused, from_document, to_document
+from fracdnn.columns.cells import as_text
+from fracdnn.columns.column import Categories, Column, Dates, Numbers, Place, Unused, from_document
+from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import median_of
 from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import listed, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.training import Standardization, together
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def row_from_0(row: int) -> str:
@@ -51,24 +49,19 @@ class Encoding:
         return cls(columns)
 
     def to_document(self) -> list[dict[str, Any]]:
-        """Plain values."""
-        return [to_document(column) for column in self.columns]
+        return [{"kind": column.kind, **asdict(column)} for column in self.columns]
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @property
     def number_names(self) -> list[str]:
-        """Those of columns of numbers."""
         return [column.name for column in self.columns if column.kind == "number"]
 
     @cached_property
     def feature_names(self) -> list[str]:
-        """A name for each input of the network: that of its column, or with it a category, a part of a date or that it
-        is missing.
-        """
+        """Of each input: that of its column, or with it a category, a part of a date or that it is missing."""
         return [name for column in self.columns for name in column.inputs]
 
     @property
@@ -88,7 +81,6 @@ class Encoding:
         return {column.name: column.why for column in self.columns if isinstance(column, Unused)}
 
     def used(self) -> "Encoding":
-        """Without columns that are left out."""
         return Encoding(tuple(column for column in self.columns if column.inputs))
 
     def __call__(self, table: Any, place: Place = row_from_0) -> np.ndarray:
@@ -101,10 +93,11 @@ class Encoding:
             return table
         inputs, first = np.zeros((len(table), len(self.feature_names))), 0
         for number, column in enumerate(self.columns):
-            end = first + len(column.inputs)
-            cells = table[:, number] if is_array else table.to_series(number)
-            column.fill(inputs[:, first:end], cells, place)
-            first = end
+            if not isinstance(column, Unused):
+                cells = table[:, number] if is_array else table.to_series(number)
+                end = first + len(column.inputs)
+                column.fill(inputs[:, first:end], cells, place)
+                first = end
         return inputs
 
     def check_known(self, table: "pl.DataFrame", place: Place) -> None:
@@ -134,8 +127,6 @@ class Encoded:
 
 @dataclass(frozen=True)
 class TableSummary:
-    """What is kept of the columns of a table."""
-
     columns: tuple[ColumnSummary, ...]
 
     def merged(self, other: "TableSummary") -> "TableSummary":
@@ -154,9 +145,22 @@ class TableSummary:
 
     def notes(self, encoding: Encoding) -> list[str]:
         """A sentence for each column that is left out, holds dates, or has cells that are taken as missing."""
-        strays = [summary.strays(column) for column, summary in zip(encoding.columns, self.columns, strict=True)]
-        dates = [_date_note(column) for column in encoding.columns if isinstance(column, Dates)]
-        return [*left_out_notes(encoding), *dates, *_stray_notes(encoding, strays)]
+        dates, strays = [], []
+        for column, summary in zip(encoding.columns, self.columns, strict=True):
+            if isinstance(column, Dates):
+                *others, last = column.parts
+                parts = f"{', '.join(others)} and {last}" if others else last
+                parts = parts.replace("days", f"days since {column.first}")
+                dates.append(f"column {quoted(column.name)} holds dates, taken as {parts}")
+            cells, kind = summary.strays(column), column.kind
+            if cells.count:
+                many = f"{cells.count:,} cells that are no {kind}s are"
+                are = f"a cell that is no {kind} is" if cells.count == 1 else many
+                strays.append(
+                    f"warning: column {quoted(column.name)}: {are} taken as missing, such as {listed(cells.examples)}; "
+                    f"--categorical (in Python, the dtype category) takes all as categories"
+                )
+        return [*left_out_notes(encoding), *dates, *strays]
 
 
 def summary_of(
@@ -178,8 +182,6 @@ def learn(
     if together.is_alone() and is_array:
         found = Encoding(tuple(_numbers(table[:, j], weight, name) for j, name in enumerate(names)))
         return with_inputs(found), left_out_notes(found)
-    import polars as pl
-
     frame = pl.DataFrame(table) if is_array else table
     frame = _alike(frame.rename(dict(zip(frame.columns, names, strict=True))))
     learned = weight > 0
@@ -202,11 +204,13 @@ def _numbers(values: np.ndarray, weight: np.ndarray, name: str) -> Column:
 
 def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
     """With columns of one type on all processes: categories or text where they differ, and where there are no rows."""
-    import polars as pl
-
     if together.is_alone():
         return frame
-    mine = [_sort(dtype) for dtype in frame.dtypes] if frame.height else []
+    number, category = (pl.Boolean, pl.Null), (pl.Categorical, pl.Enum)
+    mine = [
+        "number" if dtype.is_numeric() or dtype in number else "category" if dtype in category else str(dtype)
+        for dtype in (frame.dtypes if frame.height else ())
+    ]
     sorts = [json.loads(text) for text in together.texts(json.dumps(mine), "the types of the columns")]
     columns = []
     for j, column in enumerate(frame.iter_columns()):
@@ -215,14 +219,6 @@ def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
             column = as_text(column).cast(pl.Categorical if "category" in found else pl.String)
         columns.append(column)
     return pl.DataFrame(columns)
-
-
-def _sort(dtype: "pl.DataType") -> str:
-    import polars as pl
-
-    if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null):
-        return "number"
-    return "category" if dtype in (pl.Categorical, pl.Enum) else str(dtype)
 
 
 def with_inputs(encoding: Encoding) -> Encoding:
@@ -234,23 +230,4 @@ def with_inputs(encoding: Encoding) -> Encoding:
 
 
 def left_out_notes(encoding: Encoding) -> list[str]:
-    """A sentence for each column that is left out."""
     return [f"column {quoted(name)} is left out: {why}" for name, why in encoding.left_out.items()]
-
-
-def _date_note(column: Dates) -> str:
-    parts = " and ".join(filter(None, [", ".join(column.parts[:-1]), column.parts[-1]]))
-    parts = parts.replace("days", f"days since {column.first}")
-    return f"column {quoted(column.name)} holds dates, taken as {parts}"
-
-
-def _stray_notes(encoding: Encoding, strays: Sequence[Strays]) -> list[str]:
-    notes = []
-    for column, cells in zip(encoding.columns, strays, strict=True):
-        one, more = f"a cell that is no {column.kind} is", f"{cells.count:,} cells that are no {column.kind}s are"
-        if cells.count:
-            notes.append(
-                f"warning: column {quoted(column.name)}: {one if cells.count == 1 else more} taken as missing, such "
-                f"as {listed(cells.examples)}; --categorical (in Python, the dtype category) takes all as categories"
-            )
-    return notes

@@ -5,20 +5,19 @@ pandas is not imported here: whoever hands in a frame has done so. Polars is, wh
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fracdnn.columns.cells import as_text, is_usable
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_unique
 from fracdnn.exceptions import InvalidTypeError
 from fracdnn.extras import require
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _NUMBERS = "iufb"
 
@@ -34,19 +33,18 @@ def as_table(X: Any) -> Any:
         return X if plain else polars.DataFrame([_checked(column) for column in X.iter_columns()])
     if isinstance(X, list | tuple):
         X = np.asarray(X) if np.asarray(X).dtype.kind != "U" else np.array(X, dtype=object)
-    if not isinstance(X, np.ndarray) or X.dtype.kind not in "OU" or X.ndim != 2 or _are_floats(X):
+    if not isinstance(X, np.ndarray) or X.dtype.kind not in "OU" or X.ndim != 2:
+        return X
+    with suppress(TypeError, ValueError):  # all numbers, text too, as scikit-learn does it with arrays
+        X.astype(np.float64)
         return X
     require("polars")
-    import polars as pl
-
     return pl.DataFrame([_objects(f"x{j}", column) for j, column in enumerate(X.T.tolist())])
 
 
 def as_polars(table: Any, names: Sequence[str] | None = None) -> "pl.DataFrame":
     """A frame of pandas or Polars, or what Polars makes one of; of pandas, only some columns where they are named."""
     require("polars")
-    import polars as pl
-
     if isinstance(table, pl.DataFrame):
         return table
     if not (hasattr(table, "columns") and hasattr(table, "iloc")):
@@ -58,15 +56,11 @@ def as_polars(table: Any, names: Sequence[str] | None = None) -> "pl.DataFrame":
 
 def with_categories(table: "pl.DataFrame", names: Sequence[str]) -> "pl.DataFrame":
     """With these columns as categories, whatever they hold; as they are where their cells cannot be text."""
-    import polars as pl
-
     columns = [table[name] for name in names if name in table.columns and is_usable(table.schema[name])]
     return table.with_columns(as_text(column).cast(pl.Categorical) for column in columns)
 
 
 def _of_pandas(name: str, column: Any) -> "pl.Series":
-    import polars as pl
-
     dtype = column.dtype
     if hasattr(column, "cat"):
         words = as_text(_objects(name, column.cat.categories.tolist(), str)).to_list()
@@ -84,8 +78,6 @@ def _of_pandas(name: str, column: Any) -> "pl.Series":
 
 def _objects(name: str, cells: Sequence[Any], other: Any = None) -> "pl.Series":
     """Numbers, or text where a cell is text or a date; `other` makes text of what is none of them."""
-    import polars as pl
-
     cells = [None if _is_missing(cell) else cell for cell in cells]
     known = [cell for cell in cells if cell is not None]
     odd = next((cell for cell in known if not isinstance(cell, str | date | Real | Decimal | np.bool_)), None)
@@ -102,8 +94,6 @@ def _text(cell: Any) -> str:
 
 
 def _checked(column: "pl.Series") -> "pl.Series":
-    import polars as pl
-
     if column.dtype == pl.Object:
         return _objects(column.name, column.to_list())
     if not is_usable(column.dtype):
@@ -123,12 +113,3 @@ def _is_missing(cell: Any) -> bool:
     if cell is None or (pandas is not None and (cell is pandas.NA or cell is pandas.NaT)):
         return True
     return isinstance(cell, Real | Decimal) and bool(cell != cell)
-
-
-def _are_floats(cells: np.ndarray) -> bool:
-    """Whether all of them are numbers, text too, as scikit-learn does it with arrays."""
-    try:
-        cells.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -1,22 +1,10 @@
-"""What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one.
-
-To send it elsewhere, a summary, a dataclass of such, becomes a document (`fracdnn.container`) by `as_document` and is
-made again by `from_document`.
-"""
+"""What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one."""
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
-from io import BytesIO
-from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-if TYPE_CHECKING:
-    import polars as pl
-
-Summary = TypeVar("Summary")
 # A quantile is exact up to this many different values; see `Quantiles` for the error beyond.
 MOST_DISTINCT = 8192
 
@@ -74,7 +62,6 @@ class Quantiles:
         return cls(distinct, weights, 0.0, size)._compressed()
 
     def merged(self, other: "Quantiles") -> "Quantiles":
-        """Of both together."""
         values, which = np.unique(np.concatenate([self.values, other.values]), return_inverse=True)
         weights = np.bincount(which, weights=np.concatenate([self.weights, other.weights]))
         return Quantiles(values, weights, self.rank_error + other.rank_error, self.size)._compressed()
@@ -108,53 +95,3 @@ def _between(low: float, high: float) -> float:
     with np.errstate(over="ignore"):
         both = float(low + high)
     return both / 2 if math.isfinite(both) else float(low / 2 + high / 2)
-
-
-def as_document(summary: Any) -> Any:
-    """Dataclasses as dicts, arrays and frames as tensors, at any depth; exact."""
-    import polars as pl
-
-    if is_dataclass(summary):
-        return {each.name: as_document(getattr(summary, each.name)) for each in fields(summary)}
-    if isinstance(summary, tuple):
-        return [as_document(each) for each in summary]
-    if isinstance(summary, np.ndarray):
-        return torch.from_numpy(summary)
-    return as_ipc(summary) if isinstance(summary, pl.DataFrame) else summary
-
-
-def from_document(kind: type[Summary], document: dict[str, Any]) -> Summary:
-    """The inverse of `as_document`, by the types of the fields."""
-    import polars as pl
-
-    types = get_type_hints(kind, localns={"pl": pl})
-    return kind(**{name: _read(types[name], value) for name, value in document.items()})
-
-
-def _read(hint: Any, value: Any) -> Any:
-    import polars as pl
-
-    if value is None:
-        return None
-    if get_origin(hint) in (Union, UnionType):  # with None
-        return _read(get_args(hint)[0], value)
-    if get_origin(hint) is tuple:
-        hints = get_args(hint)
-        return tuple(_read(hints[0] if hints[1:] == (...,) else hints[k], each) for k, each in enumerate(value))
-    if is_dataclass(hint):
-        return from_document(hint, value)  # type: ignore[arg-type]
-    if hint is np.ndarray:
-        return value.numpy()
-    return from_ipc(value) if hint is pl.DataFrame else value
-
-
-def as_ipc(frame: "pl.DataFrame") -> torch.Tensor:
-    content = BytesIO()
-    frame.write_ipc(content)
-    return torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8)
-
-
-def from_ipc(content: torch.Tensor) -> "pl.DataFrame":
-    import polars as pl
-
-    return pl.read_ipc(content.numpy().tobytes())

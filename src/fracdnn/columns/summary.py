@@ -8,38 +8,16 @@ other cells.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fracdnn.columns.cells import (
-    Strays,
-    are_numbers,
-    as_text,
-    check_commas,
-    is_ambiguous,
-    is_usable,
-    may_be_numbers,
-    missing_as_null,
-    parsed,
-    skips_text,
-)
-from fracdnn.columns.column import (
-    MOST_CATEGORIES,
-    MOST_FREQUENT,
-    Categories,
-    Column,
-    Dates,
-    Numbers,
-    Unused,
-    not_numbers,
-)
+from fracdnn.columns import cells
+from fracdnn.columns.cells import Commas, Strays, are_numbers
+from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
 from fracdnn.columns.dates import PARTS, date_of, date_strays, days_of, may_be_dates, parts_of, seconds_in
+from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles
 from fracdnn.columns.words import quoted
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # Text of more different values is left out, and so is text of more than `MOST_CATEGORIES` whose most frequent values
 # have less than this share of the rows: comments, names.
@@ -67,32 +45,6 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Commas:
-    """Of cells with a comma in place of the point: the first, how many, and how many may mean thousands."""
-
-    first: str = ""
-    count: int = 0
-    ambiguous: int = 0
-
-    @classmethod
-    def of(cls, column: "pl.Series") -> "Commas":
-        import polars as pl
-
-        if column.dtype != pl.String:
-            return cls()
-        cells = column.filter(column.str.contains(",", literal=True).fill_null(False))
-        return cls(cells[0], len(cells), int(is_ambiguous(cells).sum())) if len(cells) else cls()
-
-    def merged(self, other: "Commas") -> "Commas":
-        return Commas(self.first or other.first, self.count + other.count, self.ambiguous + other.ambiguous)
-
-    def check(self, name: str) -> None:
-        """Only the whole table can tell."""
-        if self.count:
-            check_commas(name, self.first, self.count == self.ambiguous)
-
-
-@dataclass(frozen=True)
 class NumberSummary:
     """The numbers of a column, how many cells to learn from are none, and of all rows those that are
     none, the first of them, and the first that is not finite.
@@ -116,13 +68,6 @@ class NumberSummary:
             self.bad or other.bad,
             self.infinite or other.infinite,
         )
-
-    def check(self, column: Numbers, place: Callable[[Cell], str]) -> None:
-        """A column of numbers must hold nothing else, in no row, but for text that it skips."""
-        cells = ((None if column.skips_text else self.bad, "numbers"), (self.infinite, "finite numbers"))
-        for cell, rule in cells:
-            if cell:
-                raise not_numbers(column.name, rule, cell.text, place(cell))
 
 
 @dataclass(frozen=True)
@@ -171,8 +116,6 @@ class ColumnSummary:
     texts: "pl.DataFrame | None"
 
     def merged(self, other: "ColumnSummary") -> "ColumnSummary":
-        import polars as pl
-
         numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
         dates = self.dates and other.dates and self.dates.merged(other.dates)
         texts = None
@@ -186,7 +129,7 @@ class ColumnSummary:
         """What the column is; `place` says in words where a cell is."""
         if not self.cells:
             return Unused(name, "it is empty")
-        if not is_usable(dtype):
+        if not cells.is_usable(dtype):
             return Unused(name, f"its type {dtype} is neither a number nor a category")
         numbers, dates = self.numbers, self.dates
         if numbers is not None and are_numbers(self.cells - numbers.learned_strays, self.cells):
@@ -203,10 +146,12 @@ class ColumnSummary:
         count = numbers.moments.count[0]
         if not count:
             return Unused(name, "it holds no finite number")
-        skips = numbers.strays.count > 0 and skips_text(self.cells - numbers.learned_strays, self.cells)
-        found = Numbers(name, numbers.quantiles.median(), bool(count < self.rows), skips)
-        numbers.check(found, place)
-        return found
+        skips = numbers.strays.count > 0 and cells.skips_text(self.cells - numbers.learned_strays, self.cells)
+        # Nothing else in any row, but for text that is skipped.
+        for cell, rule in ((None if skips else numbers.bad, "numbers"), (numbers.infinite, "finite numbers")):
+            if cell:
+                raise cells.not_numbers(name, rule, cell.text, place(cell))
+        return Numbers(name, numbers.quantiles.median(), bool(count < self.rows), skips)
 
     def _categories(self, name: str) -> Column:
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""
@@ -262,11 +207,9 @@ class ColumnReader:
     """
 
     def __init__(self, dtype: "pl.DataType", *, exact: bool = False) -> None:
-        import polars as pl
-
-        self._may_be_numbers, self._may_be_dates = may_be_numbers(dtype), may_be_dates(dtype)
+        self._may_be_numbers, self._may_be_dates = cells.may_be_numbers(dtype), may_be_dates(dtype)
         is_other = dtype != pl.String and (self._may_be_numbers or self._may_be_dates)
-        self._may_be_text = is_usable(dtype) and not is_other
+        self._may_be_text = cells.is_usable(dtype) and not is_other
         self._size = sys.maxsize if exact else MOST_DISTINCT
 
     def summary(
@@ -276,7 +219,8 @@ class ColumnReader:
 
         A row to learn from stands as often as its `weight` [n_learned] says.
         """
-        column = missing_as_null(column if self._may_be_numbers or self._may_be_dates else _as_text(column))
+        is_text = cells.is_usable(column.dtype) and not (self._may_be_numbers or self._may_be_dates)
+        column = cells.missing_as_null(cells.as_text(column) if is_text else column)
         kept = column.filter(learned)
         numbers = self._numbers(column, learned, places, weight) if self._may_be_numbers else None
         dates = self._dates(column, kept, weight) if self._may_be_dates else None
@@ -288,7 +232,7 @@ class ColumnReader:
     def _numbers(
         self, column: "pl.Series", learned: np.ndarray, places: Places, weight: np.ndarray | None
     ) -> NumberSummary:
-        values, bad_cell, infinite = parsed(column, truth=True), None, None
+        values, bad_cell, infinite = cells.parsed(column, truth=True), None, None
         bad = column.is_not_null() & values.is_null()
         strays = column.filter(bad)
         if len(strays):
@@ -318,14 +262,7 @@ class ColumnReader:
         return DateSummary(Moments.of(values), quantiles, *ends, len(date_strays(kept)), Strays.of(strays))
 
 
-def _as_text(column: "pl.Series") -> "pl.Series":
-    """The column as text; of a type that is none, as it is."""
-    return as_text(column) if is_usable(column.dtype) else column
-
-
 def _texts(kept: "pl.Series", weight: np.ndarray | None) -> "pl.DataFrame | None":
-    import polars as pl
-
     known = kept.is_not_null()
     different = kept.drop_nulls().unique().sort()
     if len(different) > MOST_TEXTS:

@@ -5,12 +5,16 @@ it merges its two children, the left one first. Sums in floating point and sketc
 for any number of processes.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, Self, TypeVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import reduce
+from io import BytesIO
+from types import UnionType
+from typing import Any, Generic, Protocol, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 
-from fracdnn.columns.summaries import as_document, from_document
+from fracdnn.columns.late import pl
 from fracdnn.container import document_bytes, read_document
 from fracdnn.training import together
 
@@ -31,10 +35,6 @@ class Node(Generic[Summary]):
     index: int
     summary: Summary
 
-    def follows(self, other: "Node[Summary]") -> bool:
-        """Whether both are the children of a node, the other being the left one."""
-        return self.level == other.level and self.index % 2 == 1 and self.index == other.index + 1
-
 
 @dataclass
 class Tree(Generic[Summary]):
@@ -44,7 +44,7 @@ class Tree(Generic[Summary]):
 
     def add(self, node: Node[Summary]) -> None:
         """The node that follows the last one."""
-        while self.nodes and node.follows(self.nodes[-1]):
+        while node.index % 2 and self.nodes and self.nodes[-1].level == node.level:  # its left brother
             left = self.nodes.pop()
             node = Node(node.level + 1, node.index // 2, left.summary.merged(node.summary))
         self.nodes.append(node)
@@ -54,10 +54,8 @@ class Tree(Generic[Summary]):
 
     def root(self) -> Summary:
         """Of all parts, where they are here from the first on; each node that is left has no brother but the next."""
-        *others, last = (node.summary for node in self.nodes)
-        for each in reversed(others):
-            last = each.merged(last)
-        return last
+        found = reversed([node.summary for node in self.nodes])
+        return reduce(lambda later, each: each.merged(later), found)
 
 
 def shared(tree: Tree[Summary], kind: type[Summary]) -> Tree[Summary]:
@@ -72,18 +70,54 @@ def shared(tree: Tree[Summary], kind: type[Summary]) -> Tree[Summary]:
     for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
         for place in range(n_nodes):
             if rank == together.rank():
-                together.from_rank(rank, _packed(tree.nodes[place]), what)
-                whole.add(tree.nodes[place])
+                node = tree.nodes[place]
+                content = bytearray(document_bytes("summary", as_document(node)))
+                together.from_rank(rank, torch.frombuffer(content, dtype=torch.uint8), what)
             else:
-                found = together.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
-                whole.add(_unpacked(found, rank, kind))
+                sent = together.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
+                document = read_document(f"what rank {rank} sent", "summary", sent.numpy().tobytes())
+                node = Node(document["level"], document["index"], from_document(kind, document["summary"]))
+            whole.add(node)
     return whole
 
 
-def _packed(node: Node[Any]) -> torch.Tensor:
-    return torch.frombuffer(bytearray(document_bytes("summary", as_document(node))), dtype=torch.uint8)
+def as_document(summary: Any) -> Any:
+    """Dataclasses as dicts, arrays and frames as tensors, at any depth; exact."""
+    if is_dataclass(summary):
+        return {each.name: as_document(getattr(summary, each.name)) for each in fields(summary)}
+    if isinstance(summary, tuple):
+        return [as_document(each) for each in summary]
+    if isinstance(summary, np.ndarray):
+        return torch.from_numpy(summary)
+    return as_ipc(summary) if isinstance(summary, pl.DataFrame) else summary
 
 
-def _unpacked(content: torch.Tensor, rank: int, kind: type[Summary]) -> Node[Summary]:
-    document = read_document(f"what rank {rank} sent", "summary", content.numpy().tobytes())
-    return Node(document["level"], document["index"], from_document(kind, document["summary"]))
+def from_document(kind: Any, document: dict[str, Any]) -> Any:
+    """The inverse of `as_document`, by the types of the fields."""
+    types = get_type_hints(kind)
+    return kind(**{name: _read(types[name], value) for name, value in document.items()})
+
+
+def _read(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if get_origin(hint) in (Union, UnionType):  # with None
+        return _read(get_args(hint)[0], value)
+    if get_origin(hint) is tuple:
+        hints = get_args(hint)
+        return tuple(_read(hints[0] if hints[1:] == (...,) else hints[k], each) for k, each in enumerate(value))
+    if is_dataclass(hint):
+        return from_document(hint, value)
+    if hint is np.ndarray:
+        return value.numpy()
+    return from_ipc(value) if hint is pl.DataFrame else value
+
+
+def as_ipc(frame: "pl.DataFrame") -> torch.Tensor:
+    content = BytesIO()
+    frame.write_ipc(content)
+    return torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8)
+
+
+def from_ipc(content: torch.Tensor) -> "pl.DataFrame":
+    return pl.read_ipc(content.numpy().tobytes())

@@ -144,7 +144,8 @@ class Memory(nn.Module):
         make = partial(self._new_plan, state, n_layers, history, sums)
         if self.is_fixed and not watch.traced:
             plan = self._kept_plan((n_layers, history, sums, self._tolerance(state), choose_block(state)), make)
-        elif self.is_fixed and torch.compiler.is_exporting():  # constants of the program, not operations in it
+        elif self.is_fixed and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
+            # Constants of the program, not operations in it.
             plan = outside_of_modes(make)
         else:
             plan = make()

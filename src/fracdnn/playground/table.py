@@ -1,17 +1,15 @@
 """The user's own table as the playground takes it: two columns of numbers, one of classes."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fracdnn.columns.cells import missing_as_null, numbers_in
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import target_values
 from fracdnn.tabular.reading import read_table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # As in static/table.js, which takes files in the browser.
 MOST_ROWS, LEAST_ROWS, MOST_CLASSES = 2000, 10, 5

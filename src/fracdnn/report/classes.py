@@ -8,21 +8,9 @@ import numpy as np
 from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
+from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, GREY
-from fracdnn.report.plots import (
-    OUTLINE,
-    Plot,
-    Table,
-    axis,
-    bar,
-    channels,
-    class_style,
-    dashed,
-    label,
-    numbers,
-    picked,
-    scatter,
-)
+from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, numbers, scatter
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import count, number, share
 
@@ -47,7 +35,7 @@ def confusion_plot(subject: Subject) -> Plot:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     hover = "true %{y}<br>predicted %{x}<br>%{customdata} samples, %{z:.1%}<extra></extra>"
     heat = {"type": "heatmap", "z": numbers(shares, 4), "customdata": counts.tolist(), "hovertemplate": hover}
-    heat |= {"colorscale": _LIGHT_BLUES, "colorbar": {**bar("share of true class"), "tickformat": ".0%"}}
+    heat |= {"colorscale": _LIGHT_BLUES, "colorbar": {**plots.bar("share of true class"), "tickformat": ".0%"}}
     heat |= {"zmin": 0, "zmax": 1, "xgap": 1, "ygap": 1}
     texts = _texts(counts)
     ticks = {"tickvals": list(range(size)), "ticktext": names, "showgrid": False, "range": [-0.5, size - 0.5]}
@@ -82,7 +70,7 @@ def _texts(counts: np.ndarray) -> list[dict[str, Any]]:
 
 def _ink(value: float, scale: list[list[Any]]) -> str:
     """Black or white, whichever has more contrast to the colour of a value."""
-    stops, colours = [stop for stop, _ in scale], np.array([channels(colour) for _, colour in scale])
+    stops, colours = [stop for stop, _ in scale], np.array([plots.channels(colour) for _, colour in scale])
     light = luminance(np.array([np.interp(value, stops, channel) for channel in colours.T]))
     return "#000000" if (light + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
 
@@ -159,7 +147,7 @@ def reliability_plot(subject: Subject) -> Plot:
         "the dashed line a model is right as often as it says, below it too sure, above it too cautious. Bars are 95% "
         "intervals of the share."
     )
-    plot.data = [dashed([0, 1], [0, 1]), dots]
+    plot.data = [plots.dashed([0, 1], [0, 1]), dots]
     plot.layout = {"xaxis": axis("confidence", **_SHARES), "yaxis": axis("share that is right", **_SHARES)}
     plot.layout["showlegend"] = False
     return plot
@@ -229,11 +217,11 @@ def ranking_plots(subject: Subject) -> list[Plot]:
         f"after each name its average precision."
     )
     hovers = "false alarms %{x:.1%}<br>found %{y:.1%}", "found %{x:.1%}<br>of those told right %{y:.1%}"
-    roc.data = [dashed([0, 1], [0, 1], showlegend=False)]
+    roc.data = [plots.dashed([0, 1], [0, 1], showlegend=False)]
     if len(shown) == 1:
         rate = float(shown[0].hits.mean())
         precision.caption += f" Chance alone would give {rate:.1%}, the dashed line."
-        precision.data = [dashed([0, 1], [rate, rate], showlegend=False)]
+        precision.data = [plots.dashed([0, 1], [rate, rate], showlegend=False)]
     roc.data += [_curve(subject, each, each.area, roc_curve, slice(2), hovers[0]) for each in shown]
     backward = slice(1, None, -1)
     precision.data += [
@@ -247,7 +235,7 @@ def ranking_plots(subject: Subject) -> list[Plot]:
 
 def _curve(subject: Subject, each: Ranked, area: float, curve: Callable, taken: slice, hover: str) -> dict[str, Any]:
     x, y = curve(each.hits, each.probability)[taken]
-    kept = picked(len(x), MOST_PLACES)
+    kept = plots.picked(len(x), MOST_PLACES)
     line = {"color": class_style(each.k)["colour"], "width": 2}
     name = f"{label(subject.labels[each.k], 16)} {number(area, 3)}"
     hover = f"{hover}<extra>%{{fullData.name}}</extra>"

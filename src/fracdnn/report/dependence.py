@@ -107,7 +107,6 @@ def _outputs(subject: Subject, found: list[Dependence]) -> list[int]:
 
 
 def _answer(subject: Subject, outputs: list[int]) -> str:
-    """What is shown, in words."""
     if not subject.classifies:
         return "predicted value" if subject.y.shape[1] == 1 else "predicted value of the first output"
     if len(outputs) == 1:

@@ -9,26 +9,13 @@ Where the outputs have one direction alone, the second axis is the greatest spre
 """
 
 import base64
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fracdnn.report import plots
 from fracdnn.report.planes import class_trace
-from fracdnn.report.plots import (
-    OUTLINE,
-    Plot,
-    axis,
-    bar,
-    class_key,
-    colour_ends,
-    colours_told,
-    label,
-    numbers,
-    padded,
-    picked,
-    shown_note,
-)
+from fracdnn.report.plots import OUTLINE, Plot, axis, label, numbers, padded, shown_note
 from fracdnn.report.subject import SHOWN, Subject
 
 MOST_STATES = 101
@@ -46,7 +33,7 @@ def flow_plot(subject: Subject) -> Plot:
     """Y_0 … Y_N of some samples. The page fills in the places: `states` holds them as base64 of float32,
     [states, axes, samples], samples sorted by trace.
     """
-    states, plot = picked(subject.n_layers + 1, MOST_STATES), Plot("flow", "Flow through the layers")
+    states, plot = plots.picked(subject.n_layers + 1, MOST_STATES), Plot("flow", "Flow through the layers")
     in_file = FILE_NUMBERS // (len(states) * (3 if subject.width == 3 else 2))
     in_memory = MEMORY_NUMBERS // ((subject.n_layers + 1) * subject.width)
     shown = subject.shown(max(min(SHOWN, in_file, in_memory), 20))
@@ -68,7 +55,7 @@ def flow_plot(subject: Subject) -> Plot:
     if subject.width == 1 and subject.classifies:
         names = [label(name, 12) for name in subject.labels]
         plot.layout["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names}
-    plot.key = class_key(subject.labels) if subject.classifies else None
+    plot.key = plots.class_key(subject.labels) if subject.classifies else None
     plot.states = {
         "layers": states.tolist(),
         "sizes": [len(group) for group in groups],
@@ -79,7 +66,7 @@ def flow_plot(subject: Subject) -> Plot:
     coloured = "class" if subject.classifies else "observed value"
     n_members = len(subject.estimator.members_)
     first = f" Shown is the first of {n_members} members." if n_members > 1 else ""
-    far = "" if subject.classifies else colours_told(subject.y[shown, 0])
+    far = "" if subject.classifies else plots.colours_told(subject.y[shown, 0])
     plot.caption = (
         f"Where the held-out samples are after each layer, coloured by {coloured}: {seen}. "
         f"Move the slider or press play.{first} {far}{shown_note(subject, shown)}{thinned}"
@@ -103,10 +90,10 @@ def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np
         titles = ["first", "second", "third"] if width == 3 else ["first coordinate", "second coordinate"]
         return flow, titles, f"the state has {width} coordinates, which are the axes"
     W = subject.estimator.network_.W.detach().cpu().numpy().astype(np.float64)
-    plane = answer_plane(flow[-1], W, classifies=subject.classifies)
-    places, across = plane.places(flow), plane.shares[1] == 0
+    directions, shares = answer_plane(flow[-1], W, classifies=subject.classifies)
+    places, across = flow @ directions.T, shares[1] == 0
     names = ["answer", "spread across it"] if across else ["first direction", "second direction"]
-    titles = [f"{name} ({share:.0%})" if share else name for name, share in zip(names, plane.shares, strict=True)]
+    titles = [f"{name} ({share:.0%})" if share else name for name, share in zip(names, shares, strict=True)]
     if not subject.classifies:
         seen = "to the right the predicted value grows" if across else "the plane in which the outputs change most"
         return places, titles, f"{seen}; earlier states show it as if the layers ended there"
@@ -114,7 +101,7 @@ def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np
         seen = f"the class scores depend on {'the first axis' if across else 'this plane'} alone"
         return places, titles, f"{seen}; earlier states show them as if the layers ended there"
     near = nearest_share(places[-1], subject.places(subject.predicted)[samples])
-    held = f"{plane.shares.sum():.0%} of it"
+    held = f"{shares.sum():.0%} of it"
     if near < LEAST_NEAREST:
         why = (
             f"No plane shows how the classes part: even in the one in which their scores change most ({held}), "
@@ -134,9 +121,9 @@ def _traces(subject: Subject, shown: np.ndarray, dimensions: int) -> list[dict[s
     if subject.classifies:
         options = {"type": kind, "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"}
         return [class_trace(subject, k, size) | options for k in range(len(subject.labels))]
-    low, high = colour_ends(subject.y[shown, 0])
+    low, high = plots.colour_ends(subject.y[shown, 0])
     marker = {"color": numbers(subject.y[shown, 0]), "colorscale": "Viridis", "cmin": low, "cmax": high}
-    marker |= {"size": size, "line": OUTLINE, "colorbar": {"thickness": 12, "title": bar("observed")["title"]}}
+    marker |= {"size": size, "line": OUTLINE, "colorbar": {"thickness": 12, "title": plots.bar("observed")["title"]}}
     return [{"type": kind, "mode": "markers", "marker": marker, "hovertemplate": f"{hover}<extra></extra>"}]
 
 
@@ -152,20 +139,10 @@ def _axes(titles: list[str], places: np.ndarray) -> dict[str, Any]:
     return {"scene": {**scene, "aspectmode": "cube", "camera": CAMERA}}
 
 
-@dataclass(frozen=True)
-class Plane:
-    """Two directions [2, width], and the shares of the spread of the answers that they show."""
-
-    directions: np.ndarray
-    shares: np.ndarray
-
-    def places(self, states: np.ndarray) -> np.ndarray:
-        """[..., width] → [..., 2]."""
-        return states @ self.directions.T
-
-
-def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> Plane:
-    """Of last states [n, width] and outputs' weights W [n_outputs, width]."""
+def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Two directions [2, width], and the shares of the spread of the answers that they show: of last states [n, width]
+    and outputs' weights W [n_outputs, width].
+    """
     weights = W - W.mean(axis=0) if classifies else W
     centred = last - last.mean(axis=0)
     _, sizes, turned = np.linalg.svd(centred @ weights.T, full_matrices=False)
@@ -176,7 +153,7 @@ def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> Plane:
     while len(found) < 2:
         found.append(_widest(centred, centred @ np.array(found).reshape(-1, centred.shape[1]).T))
         shares.append(0.0)
-    return Plane(np.array(found), np.array(shares))
+    return np.array(found), np.array(shares)
 
 
 def _widest(centred: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import os
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -36,23 +36,21 @@ def write_report(
     *,
     title: str,
     details: dict[str, str] | None = None,
-    columns: Mapping[str, Sequence[int]] | None = None,
     left_out: Mapping[str, str] | None = None,
     trained_with: Mapping[str, str] | None = None,
 ) -> Path:
     """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
-    a table; `columns` says which features (numbers from 0 on) were made of a column, such as a category's: their
-    importance is that of the column; `left_out` says of other columns why the model does without them;
-    `trained_with` are the versions of the training, where they may be others than today's. The file, about 5 to 7 MB,
-    holds its scripts and data, asks for nothing from the network, and is whole or absent. Scatter plots show at most
-    2,000 samples, and what takes long is measured on as few as its caption says; the figures at the top count all.
+    a table; `left_out` says of other columns why the model does without them; `trained_with` are the versions of the
+    training, where they may be others than today's. The file, about 5 to 7 MB, holds its scripts and data, asks for
+    nothing from the network, and is whole or absent. Scatter plots show at most 2,000 samples, and what takes long is
+    measured on as few as its caption says; the figures at the top count all.
     """
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    subject = subject_of(estimator, X, y, columns)
+    subject = subject_of(estimator, X, y)
     importances = measured(subject)
     plots = _plots(subject, importances, left_out or {})
     # Values are escaped unless they are marked as safe; what a browser runs is named by its hash, so nothing else runs.
@@ -70,7 +68,6 @@ def write_report(
         plots=plots,
         tables=_tables(subject, details or {}, trained_with or {}),
         scripts=scripts,
-        # As a content security policy names an allowed script.
         hashes=["sha256-" + b64encode(sha256(script.encode()).digest()).decode() for script in scripts],
         data={each.name: {key: getattr(each, key) for key in _DRAWN} for plot in plots for each in plot.drawn},
     )
@@ -87,17 +84,15 @@ def _plots(subject: Subject, importances: Importances, left_out: Mapping[str, st
     regions = region_plot(subject)
     # Regions show all that there is to one or two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
-    reasons = [importance_plot(subject, importances), depends, _without_plot("left-out", "Columns left out", left_out)]
-    network = [flow_plot(subject), memory_plot(subject)]
-    facts = _without_plot("network", "The network", network_facts(subject))
-    training = [training_plot(history, n_members), gradient_plot(history), facts]
-    return [plot for plot in (*answers, *reasons, *network, *training) if plot is not None]
+    left = Plot("left-out", "Columns left out", table=_facts(left_out)) if left_out else None
+    reasons = [importance_plot(subject, importances), depends, left]
+    network = [flow_plot(subject), memory_plot(subject), training_plot(history, n_members), gradient_plot(history)]
+    facts = Plot("network", "The network", table=_facts(network_facts(subject)))
+    return [plot for plot in (*answers, *reasons, *network, facts) if plot is not None]
 
 
-def _without_plot(name: str, heading: str, facts: Mapping[str, str]) -> Plot | None:
-    """A table alone; None without facts."""
-    table = Table([], [[str(word), str(text)] for word, text in facts.items()])
-    return Plot(name, heading, "", table=table) if facts else None
+def _facts(texts: Mapping[str, str]) -> Table:
+    return Table([], [[str(word), str(text)] for word, text in texts.items()])
 
 
 def _tables(subject: Subject, details: Mapping[str, str], trained_with: Mapping[str, str]) -> dict[str, dict[str, str]]:

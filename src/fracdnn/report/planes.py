@@ -4,22 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.report.plots import (
-    OUTLINE,
-    Plot,
-    axis,
-    channels,
-    class_key,
-    class_style,
-    colour_ends,
-    colours_told,
-    label,
-    numbers,
-    padded,
-    scatter,
-    shown_note,
-    usual_ends,
-)
+from fracdnn.report import plots
+from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, numbers, padded, scatter, shown_note
 from fracdnn.report.subject import Subject
 
 CELLS = 121
@@ -33,7 +19,7 @@ def region_plot(subject: Subject) -> Plot | None:
         return None
     if len(subject.features) == 1:
         return (_class_line if subject.classifies else _value_line)(subject, subject.shown())
-    ranges = [padded(np.array(usual_ends(subject.X[:, k])), 0.08) for k in range(2)]
+    ranges = [padded(np.array(plots.usual_ends(subject.X[:, k])), 0.08) for k in range(2)]
     across, up = (np.linspace(*ends, CELLS) for ends in ranges)
     axes = [axis(label(subject.features[k]), range=ranges[k], showgrid=False) for k in range(2)]
     plot = Plot("regions", "", layout={"xaxis": axes[0], "yaxis": axes[1], "showlegend": False})
@@ -50,9 +36,13 @@ def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
     names = [label(name) for name in subject.labels]
     texts = np.array([f"{names[k]}, {p:.0%}" for k, p in zip(winner, best, strict=True)], dtype=object)
     cells |= {"z": np.round(winner + 0.998 * sureness + 0.001, 3).reshape(CELLS, CELLS).tolist()}
-    cells |= {"zmin": 0, "zmax": n_classes, "colorscale": _region_colours(n_classes), "showscale": False}
+    scale: list[list[Any]] = []
+    for k in range(n_classes):  # from faint to full within each class, with a jump between classes
+        rgb = ",".join(map(str, plots.channels(class_style(k)["colour"])))
+        scale += [[k / n_classes, f"rgba({rgb},{FAINT})"], [(k + 1) / n_classes, f"rgba({rgb},{FULL})"]]
+    cells |= {"zmin": 0, "zmax": n_classes, "colorscale": scale, "showscale": False}
     cells |= {"text": texts.reshape(CELLS, CELLS).tolist(), "hovertemplate": "%{text}<extra>region</extra>"}
-    plot.heading, plot.data, plot.key = "Decision regions", [cells], class_key(subject.labels)
+    plot.heading, plot.data, plot.key = "Decision regions", [cells], plots.class_key(subject.labels)
     predicted = subject.places(subject.predicted)
     for k, name in enumerate(names):
         mine = shown[subject.codes[shown] == k]
@@ -68,7 +58,7 @@ def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
 
 def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[str, Any], grid: np.ndarray) -> Plot:
     values, observed = subject.outputs(grid)[:, 0], subject.y[shown, 0]
-    low, high = colour_ends(np.append(values, observed))
+    low, high = plots.colour_ends(np.append(values, observed))
     what = "value" if subject.y.shape[1] == 1 else "value of the first output"
     cells |= {"z": numbers(values.reshape(CELLS, CELLS), 4), "zsmooth": "best", "coloraxis": "coloraxis"}
     cells["hovertemplate"] = "predicted %{z:.4g}<extra></extra>"
@@ -79,13 +69,12 @@ def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
     plot.layout["coloraxis"] = {"colorscale": "Viridis", "cmin": low, "cmax": high, "colorbar": {"thickness": 12}}
     plot.caption = (
         f"The predicted {what} at each place; dots are held-out samples in the colour of their observed value, "
-        f"so that a dot which stands out is badly predicted. {colours_told(observed)}{shown_note(subject, shown)}"
+        f"so that a dot which stands out is badly predicted. {plots.colours_told(observed)}{shown_note(subject, shown)}"
     )
     return plot
 
 
 def _value_line(subject: Subject, shown: np.ndarray) -> Plot:
-    """The predicted value over one feature."""
     x, axes = _line(subject)
     marker = {"size": 6, "opacity": 0.6, "line": OUTLINE}
     dots = scatter("markers", subject.X[shown, 0], subject.y[shown, 0], marker=marker)
@@ -95,14 +84,13 @@ def _value_line(subject: Subject, shown: np.ndarray) -> Plot:
 
 
 def _class_line(subject: Subject, shown: np.ndarray) -> Plot:
-    """The probability of each class over one feature."""
     x, axes = _line(subject)
     axes["yaxis"] = axis("probability", range=[-0.12, 1.05])
     caption = (
         f"The probability of each class over the feature; the marks below are held-out samples in the colour of their "
         f"true class. {shown_note(subject, shown)}"
     )
-    plot = Plot("regions", "Class probabilities", caption, layout=axes, key=class_key(subject.labels))
+    plot = Plot("regions", "Class probabilities", caption, layout=axes, key=plots.class_key(subject.labels))
     for k, probability in enumerate(subject.estimator.predict_proba(x[:, None]).T):
         line = {"color": class_style(k)["colour"]}
         plot.data.append(scatter("lines", x, probability, line=line, name=label(subject.labels[k]), meta=k))
@@ -124,12 +112,3 @@ def class_trace(subject: Subject, k: int, size: float) -> dict[str, Any]:
     style = class_style(k)
     marker = {"color": style["colour"], "symbol": style["symbol"], "size": size, "line": OUTLINE}
     return {"mode": "markers", "name": label(subject.labels[k]), "meta": k, "marker": marker}
-
-
-def _region_colours(n_classes: int) -> list[list[Any]]:
-    """From faint to full within each class, with a jump between classes."""
-    scale: list[list[Any]] = []
-    for k in range(n_classes):
-        rgb = ",".join(map(str, channels(class_style(k)["colour"])))
-        scale += [[k / n_classes, f"rgba({rgb},{FAINT})"], [(k + 1) / n_classes, f"rgba({rgb},{FULL})"]]
-    return scale

@@ -4,20 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from fracdnn.report import plots
 from fracdnn.report.figures import VERMILION
-from fracdnn.report.plots import (
-    OUTLINE,
-    Plot,
-    Table,
-    axis,
-    class_style,
-    dashed,
-    padded,
-    scatter,
-    shown_note,
-    usual_ends,
-    within,
-)
+from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, padded, scatter, shown_note
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import count, number, share
 
@@ -29,7 +18,7 @@ FAR, MOST_LISTED, _NORMAL = 3.5, 6, 1.4826
 def prediction_plot(subject: Subject) -> Plot:
     """Observed against predicted values, one colour an output, and the diagonal."""
     ends = _ends(subject.y, subject.predicted)
-    hover, diagonal = "observed %{x:.4g}<br>predicted %{y:.4g}", dashed(padded(ends), padded(ends), name="equal")
+    hover, diagonal = "observed %{x:.4g}<br>predicted %{y:.4g}", plots.dashed(padded(ends), padded(ends), name="equal")
     dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
     caption = f"Each dot is a held-out sample; on the dashed line a prediction is exact. {seen}"
     axes = {"xaxis": axis("observed", range=padded(ends)), "yaxis": axis("predicted", range=padded(ends))}
@@ -41,7 +30,7 @@ def residual_plot(subject: Subject) -> Plot:
     """Observed less predicted values over the predicted ones; outliers stand out and are listed."""
     left, far = subject.y - subject.predicted, outliers(subject)
     across, ends = _ends(subject.predicted), _ends(left)
-    hover, zero = "predicted %{x:.4g}<br>observed less predicted %{y:.4g}", dashed(padded(across), [0, 0], name="exact")
+    hover = "predicted %{x:.4g}<br>observed less predicted %{y:.4g}"
     dots, seen = _dots(subject, subject.predicted, left, (across, ends), hover, far)
     half, most = np.quantile(np.abs(left), [0.5, 0.9])
     caption = (
@@ -53,7 +42,7 @@ def residual_plot(subject: Subject) -> Plot:
         "yaxis": axis("observed less predicted", range=padded(ends)),
         "showlegend": len(dots) > 1,
     }
-    data = [{**zero, "showlegend": False}, *dots]
+    data = [plots.dashed(padded(across), [0, 0], name="exact", showlegend=False), *dots]
     return Plot("residuals", "Residuals and outliers", caption, data, axes, table=_listed(subject, far))
 
 
@@ -83,13 +72,13 @@ def _dots(
         marker = {"color": colours, "symbol": style["symbol"], "size": 6, "opacity": 0.75, "line": OUTLINE}
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
         found.append(scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover))
-    n = y.size - int(np.logical_and(*(within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
+    n = y.size - int(np.logical_and(*(plots.within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
     hidden = f"{count(n, 'dot')} far from the others {'lies' if n == 1 else 'lie'} outside the picture. " if n else ""
     return found, hidden + shown_note(subject, shown)
 
 
 def _ends(*values: np.ndarray) -> np.ndarray:
-    ends = [usual_ends(each.ravel()) for each in values]
+    ends = [plots.usual_ends(each.ravel()) for each in values]
     return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
 
 

@@ -1,7 +1,6 @@
 """What a report is about: a fitted estimator, held-out samples, and its answers for them."""
 
 import copy
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.inputs import checked_table, inputs_of
 from fracdnn.estimators.reliability import Reliability
@@ -55,9 +53,7 @@ class Subject:
     @cached_property
     def predicted(self) -> np.ndarray:
         """Labels [n], or values [n, n_outputs]."""
-        if self.classifies:
-            return self.estimator.classes_[self.probabilities.argmax(axis=1)]
-        return self.outputs(self.X)
+        return self.estimator.classes_[self.probabilities.argmax(1)] if self.classifies else self.outputs(self.X)
 
     @cached_property
     def probabilities(self) -> np.ndarray:
@@ -94,7 +90,7 @@ class Subject:
         return Reliability.of(self.probabilities, self.predicted == self.y)
 
 
-def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[int]] | None = None) -> Subject:
+def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
     if not isinstance(estimator, FractionalClassifier | FractionalRegressor):
         raise InvalidTypeError(
             f"estimator must be a FractionalClassifier or a FractionalRegressor, got {type(estimator).__name__}; "
@@ -108,27 +104,11 @@ def subject_of(estimator: Any, X: Any, y: Any, columns: Mapping[str, Sequence[in
     X = inputs_of(encoding, table)
     nameless.n_features_in_ = X.shape[1]
     nameless._take_numbers()
-    features = encoding.feature_names
+    features, columns = encoding.feature_names, encoding.places
     if encoding.is_plain:
         features = [f"feature {k + 1}" for k in range(X.shape[1])] if names is None else list(map(str, names))
-    given = dict(_made_of(encoding, features) if columns is None else columns)
-    places = {name: [int(place) for place in found] for name, found in given.items()}
-    if sorted(place for found in places.values() for place in found) != list(range(len(features))):
-        raise InvalidArgumentError(
-            f"columns must name each of the {len(features)} features once, from 0 on, got {list(places.values())!s:.80}"
-            f"; leave it out where the estimator was given the table"
-        )
-    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features, places)
-
-
-def _made_of(encoding: Encoding, features: list[str]) -> dict[str, list[int]]:
-    """The features that were made of each column; those of one name together."""
-    found: dict[str, list[int]] = {}
-    if not encoding.is_plain:
-        return encoding.places
-    for place, name in enumerate(features):
-        found.setdefault(name, []).append(place)
-    return found
+        columns = {name: [k] for k, name in enumerate(features)}
+    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features, columns)
 
 
 def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:

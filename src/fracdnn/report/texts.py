@@ -35,7 +35,6 @@ def count(n: int, word: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a cell holds a number alone."""
     return _NUMBER.fullmatch(text) is not None
 
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver.coupled import DENSE
 from fracdnn.solver.mesh import FoundGrid
 from fracdnn.solver.problem import OutOfEvaluationsError
 from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, LONGER, MUCH_MORE, Fading, Piece, Search
@@ -274,10 +273,10 @@ class _StepsTaken:
                 "func may be stiff, or change all along: leave out method=, since panels of higher order take far "
                 "fewer steps, or pass larger rtol and atol, or a larger max_evaluations"
             )
-        reason = "func may jump with the state, be random"
-        if 8 * self._search.problem.value.numel() > DENSE:  # some eight points a panel
-            reason += ", be stiff for a state of so many components"
-        return f"{reason}, or change all along: pass larger rtol and atol, or a larger max_evaluations"
+        return (
+            "func may jump with the state, be random, or change all along: pass larger rtol and atol, or a larger "
+            "max_evaluations"
+        )
 
 
 def _check_longest(span: float, longest: float, most: float) -> None:

@@ -1,6 +1,7 @@
 """Solve states that are coupled through their slopes: u = known + W · func(t, u), [groups, S, components].
 
-Newton's method with a dense matrix for few unknowns, else the plain iteration, both accelerated by Anderson's mixing.
+Newton's method with a dense matrix for few unknowns; for many the plain iteration, and where that fails, Newton's with
+one Jacobian for all points (`shifted`). Both are accelerated by Anderson's mixing.
 Neither is differentiated: one more step from the slopes that were found, attached to the graph, has the solution's
 first derivatives as its own.
 """
@@ -8,6 +9,8 @@ first derivatives as its own.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,6 +79,8 @@ class CoupledSolver:
         self.moving: Array | None = None
         self._jacobians: Array | None = None  # [S, n, n]
         self._inverse: Array | None = None  # of the last system's matrix, where there is one
+        self._jacobian: Any = None  # at one point, where there are many components
+        self._shifted: Any = None  # of the last system, the same
         self._at_solution = self.is_stiff = False
         self._dtype = problem.value.dtype
         self._epsilon = torch.finfo(self._dtype).eps
@@ -88,17 +93,27 @@ class CoupledSolver:
         self.moving = self._inverse = None
         wanted = torch.is_grad_enabled() or being_transformed()
         unknowns = math.prod(system.known.shape)
-        dense = self.is_stiff or unknowns <= SMALL or being_transformed()
+        small = unknowns <= SMALL or being_transformed()
+        by_shifts = not small and len(system.weights) == 1
+        dense = small or (self.is_stiff and not by_shifts)
+        self._shifted = None
         with torch.no_grad():
-            if not dense:
+            if not small and not self.is_stiff:
                 try:
                     # A few iterations are quicker than a matrix, where one can be had.
-                    few = self._enough is not None and unknowns <= DENSE
+                    few = self._enough is not None and (by_shifts or unknowns <= DENSE)
                     found = self._iterated(system.detached(), guess, _FEW if few else self._max_iterations)
                 except NotConvergedError:
-                    if unknowns > DENSE:
+                    if not by_shifts and unknowns > DENSE:
                         raise
-                    dense = self.is_stiff = True
+                    self.is_stiff, dense = True, not by_shifts
+            if self.is_stiff and not dense:
+                try:
+                    found = self._by_shifts(system.detached(), guess)
+                except NotConvergedError:
+                    if self._enough or unknowns > DENSE:  # a search tries a shorter panel
+                        raise
+                    dense = True
             if dense:
                 found = self._by_newton(system, guess, always_anew=close and wanted)
         if not wanted:
@@ -108,6 +123,8 @@ class CoupledSolver:
 
     def after(self, residual: Array) -> Array:
         """What states [G, S, d] become of such a residual of the last system's equations: less of it in a stiff one."""
+        if self._shifted is not None:
+            return self._shifted.solve(residual)
         if self._inverse is None:
             return residual
         return _by_points(as_kind(self._inverse, residual) @ _flat(residual), residual)
@@ -195,6 +212,49 @@ class CoupledSolver:
         self._jacobians = None
         raise self._not_converged(system, progress.largest)
 
+    def _by_shifts(self, system: System, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Newton's method with one Jacobian for all points, which is made anew where it has become a bad one."""
+        from fracdnn.solver.shifted import Shifted, jacobian_at  # late, since SciPy's factors take long to import
+
+        progress, shifted, is_new = Progress(_NEWTON_WINDOW), None, False
+        middle, weights = len(system.clock) // 2, as_numpy(system.weights[0].cpu())
+        for _ in range(self._max_iterations):
+            if self._jacobian is None:
+                self._jacobian = jacobian_at(self._problem, system.clock[middle], states[:, middle])
+                shifted, is_new = None, True
+            shifted = shifted or Shifted(weights, self._jacobian)
+            slopes = self.slopes(system.clock, states)
+            residual = states - system.states(slopes)
+            change = shifted.solve(residual)
+            if not is_finite(change):
+                if is_new:
+                    break
+                self._jacobian = None
+                continue
+            rate, goal = progress.note(change), self._goal(system, states)
+            short = rate * progress.length <= goal
+            done = short & (rate * sizes(residual) <= goal)
+            slow = not progress.begins and _any_slow(~done, rate, progress.length, goal)
+            if not bool(done.all()) and (slow or bool(short.all())):
+                inside = abs(slopes) + shifted.times_sizes(states)
+                rounding = abs(states) + abs(system.known) + abs(system.weights) @ inside
+                if slow:
+                    short = progress.length <= _LARGEST * sizes(states)
+                done |= short & (sizes(residual) <= _ROUNDINGS * self._epsilon * sizes(rounding))
+            ends = bool(done.all())
+            if ends or progress.is_stuck(done, states):
+                self.moving = None if ends else _left(done, progress.length, states)
+                self._shifted = shifted
+                return states - change, slopes - shifted.times(change)
+            if self._enough and progress.stalls(done):  # a search tries a shorter step
+                break
+            states = states - change
+            if slow and not is_new:
+                self._jacobian = None
+            is_new = False
+        self._jacobian = None
+        raise self._not_converged(system, progress.largest)
+
     def _iterated(self, system: System, states: Array, most: int) -> tuple[Array, Array]:
         mixing, progress = Mixing(), Progress(_WINDOW)
         for _ in range(most * (1 if self._enough else _LONGER)):  # a search would take shorter panels
@@ -257,6 +317,7 @@ class CoupledSolver:
             lambda slopes: self._problem.slopes(system.clock, apart.states(slopes)),
             self._max_iterations * _LONGER,
             lambda residual: self._not_converged(system, norm(residual)),
+            None if self._shifted is None else partial(self._shifted.solve, transposed=True),
         )
 
     def slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
@@ -276,9 +337,9 @@ class CoupledSolver:
         remedy = "use shorter steps (n_steps=, step_size=, max_step=), or check that func is smooth there"
         if self.acceptable is not None:  # a search has found steps, only the derivatives fail
             remedy = "a gradient needs a func that is smooth there: make it so, or solve under torch.no_grad()"
-        elif math.prod(system.known.shape) > DENSE:
+        elif len(system.weights) > 1 and math.prod(system.known.shape) > DENSE:
             most = DENSE // system.known.shape[1]
-            remedy += f"; a stiff func needs a state of at most {most} components, for which there is a matrix"
+            remedy += f"; with several orders a stiff func needs a state of at most {most} components"
         return NotConvergedError(
             f"the iteration did not converge {system.name()}: the last change is {last:.3g}; {remedy}"
         )

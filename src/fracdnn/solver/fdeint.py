@@ -16,7 +16,7 @@ from fracdnn.memory import HISTORIES
 from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, anchors, make_grid
-from fracdnn.solver.march import Wanted, march
+from fracdnn.solver.march import Wanted, interpolated, march
 from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.panel_search import PanelSearch, count_for
@@ -101,8 +101,9 @@ def fdeint(
 
     `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
     `tolerance` (1e-12 in float64, else 1e-7), in O(N) time. `checkpoint=True` computes parts of the forward pass again
-    in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at the last time alone, and `info=True` a `Solution`: the states, the grid that was used, and counts. A search for
-    steps ends after `max_evaluations` calls of func (100,000 and 1,000 for each breakpoint); see docs/solver.md.
+    in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at the last time alone,
+    and `info=True` a `Solution`: the states, the grid that was used, and counts. A search for steps ends after
+    `max_evaluations` calls of func (100,000 and 1,000 for each breakpoint); see docs/solver.md.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
     adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.

@@ -49,10 +49,12 @@ def attached_by_iteration(
     function: Function,
     max_iterations: int,
     error: Callable[[torch.Tensor], Exception],
+    about: Function | None = None,
 ) -> torch.Tensor:
     """A fixed point's image, attached to the graph, given the derivatives of the fixed point itself.
 
-    A hook completes its cotangent to λ = cotangent + Jᵀ λ, with the Jacobian J of `function`, the map without a graph.
+    A hook completes its cotangent to λ = cotangent + Jᵀ λ, with the Jacobian J of `function`, the map without a graph;
+    `about` is (1 − Jᵀ)⁻¹ but for small differences, where there is such a function.
     """
     if not image.requires_grad:
         return image
@@ -74,8 +76,14 @@ def attached_by_iteration(
         with torch.no_grad():
             # In units of each component, so that the residual of a large cotangent does not hide that of a small one.
             unit = component_sizes(solution)
-            scaled = solved_linear(lambda x: unit * less_pulled(x / unit), unit * cotangent, max_iterations, error)
-            return scaled / unit
+
+            def closer(x: torch.Tensor) -> torch.Tensor:
+                return x if about is None else unit * about(x / unit)
+
+            scaled = solved_linear(
+                lambda x: unit * less_pulled(closer(x) / unit), unit * cotangent, max_iterations, error
+            )
+            return closer(scaled) / unit
 
     image.register_hook(whole)
     return _OnceDifferentiable.apply(image)

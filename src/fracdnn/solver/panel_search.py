@@ -76,7 +76,8 @@ class PanelSearch(Search):
         self._panel: Panel | None = None
         self._end, self._restarted = 0.0, False
         # Of a start: the largest states that were expected of it, and the power of time with which func grows to it.
-        self._largest = sizes(self._memory.state[:, None])  # of the states so far
+        # The largest states so far, with those of the panel tried last, and the error allowed for the latter.
+        self._largest = self._reached = self._allowed = sizes(self._memory.state[:, None])
         self._reach = 0.0 * self._largest
         self._steepness = 0.0
         # What is left, at the next output, of the error of the panel tried last, and of those taken since `save`.
@@ -138,6 +139,7 @@ class PanelSearch(Search):
         if self._scheme.solver.moving is not None:
             error = error + _OF_MOVING * self._scheme.solver.moving
         largest = sizes(self._panel.states)
+        self._reached = of.maximum(self._largest, largest)
         if self._memory.slopes is None or self._restarted:
             self._reach = of.maximum(self._reach, largest)
             if norm(error / self.tolerances.scale(largest[:, None])) <= 1.0:
@@ -147,7 +149,7 @@ class PanelSearch(Search):
                     error = of.maximum(error, _OF_ROOT * self._gap(self._panel))
                 if self._steepness > _STEEP:  # from it the solution grows, or falls: the first output will tell
                     largest = self._reach
-        scale = self.tolerances.scale(largest[:, None])
+        self._allowed = scale = self.tolerances.scale(largest[:, None])
         # What does not go on at all is no solution, however little of it will be left.
         allowed = _MOST_BROKEN * sizes(self._panel.states) + _BROKEN_TOLERANCES * scale
         self.errors = of.maximum(error / scale, broken / allowed)
@@ -234,20 +236,19 @@ class PanelSearch(Search):
             else:
                 self._note(self._panel, *self._outputs)
             self._memory = self._scheme.close(self._memory, self._panel)
-            self._largest = library(self._largest).maximum(self._largest, sizes(self._panel.states))
-            self._check_rounding()
+            self._largest, lasting = self._reached, sys.float_info.epsilon * self._reached
+            if bool((self._allowed < _OF_ROUNDING * lasting).any()):
+                raise self._below_rounding(norm(lasting))
         self._restarted = False
         self._reach = 0.0 * self._reach
 
-    def _check_rounding(self) -> None:
+    def _below_rounding(self, rounding: float) -> NotConvergedError:
         """Of a state that has become very small, no more is known than the rounding of what has been added up."""
-        rounding = sys.float_info.epsilon * self._largest
-        if bool((self.tolerance_now() < _OF_ROUNDING * rounding).any()):
-            raise NotConvergedError(
-                f"atol must be {norm(rounding):.2g} or more where a state of size {norm(self._largest):.3g} falls as "
-                f"far as it has by t = {float(self.begin) + self._end:.6g}, got {self.spacing.smallest_atol:.3g}, "
-                f"which is less than rounding leaves of it; pass a larger atol, or solve for the state's logarithm"
-            )
+        return NotConvergedError(
+            f"atol must be {rounding:.2g} or more where a state of size {norm(self._largest):.3g} falls as far as it "
+            f"has by t = {float(self.begin) + self._end:.6g}, got {self.spacing.smallest_atol:.3g}, which is less than "
+            f"rounding leaves of it; pass a larger atol, or solve for the state's logarithm"
+        )
 
     def spent(self) -> float:
         """By the estimates of errors."""

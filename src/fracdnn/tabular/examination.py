@@ -4,7 +4,8 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ import torch
 from fracdnn.columns.cells import parsed
 from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
 from fracdnn.columns.frames import with_categories
+from fracdnn.columns.late import pl
 from fracdnn.columns.summary import Cell, ColumnReader, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import check_columns, quoted
@@ -22,9 +24,6 @@ from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
 from fracdnn.training import Samples, Standardization, together
 from fracdnn.training.samples import Chunk
-
-if TYPE_CHECKING:
-    import polars as pl
 
 ROLES = ("training", "validation", "test")
 
@@ -48,9 +47,7 @@ class Division:
 
 @dataclass(frozen=True)
 class ExaminedTable:
-    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows, `ids` columns that may
-    be ids.
-    """
+    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows, `ids` may be ids."""
 
     stream: TableStream
     division: Division
@@ -81,21 +78,15 @@ class ExaminedTable:
         generator = self.division.generator(piece)
         options = {} if whole else {"columns": columns, "numbers": self.encoding.number_names}
         for frame in read_piece(piece, **options):
-            roles = self.division.roles(generator, frame.height)
-            found = self._with_role(frame, roles, ROLES.index(role))
-            if found.height:
-                target = target_column(found, self.target.name)
-                yield found, self._features(found), self.target.values(target)
-
-    def _with_role(self, frame: "pl.DataFrame", roles: np.ndarray, role: int) -> "pl.DataFrame":
-        import polars as pl
-
-        return frame.filter(target_column(frame, self.target.name).is_not_null() & pl.Series(roles == role))
-
-    def _features(self, frame: "pl.DataFrame") -> Encoded:
-        # The whole table has shown that its commas are clear; a part of it may not.
-        numbers = [parsed(frame[name], truth=True) for name in self.encoding.number_names]
-        return Encoded(self.encoding(frame.with_columns(numbers).select(self.encoding.names)), self.encoding)
+            mine = pl.Series(self.division.roles(generator, frame.height) == ROLES.index(role))
+            target = target_column(frame, self.target.name)
+            mine &= target.is_not_null()
+            if mine.any():
+                found = frame.filter(mine)
+                # The whole table has shown that its commas are clear; a part of it may not.
+                numbers = [parsed(found[name], truth=True) for name in self.encoding.number_names]
+                inputs = self.encoding(found.with_columns(numbers).select(self.encoding.names))
+                yield found, Encoded(inputs, self.encoding), self.target.values(target.filter(mine))
 
 
 @dataclass(frozen=True)
@@ -134,18 +125,16 @@ def examine(
     The processes of torch.distributed, with the same stream, read a range of its pieces each. All get the same,
     to the last bit what one would get.
     """
-    import polars as pl
-
     division = division or Division()
     settings = (target, task, tuple(drop), tuple(categorical), tuple(keep), division)
     together.check_same(table=repr(stream.spans), settings=repr(settings))
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
-    nothing = with_categories(pl.DataFrame(schema=stream.schema), categorical)
-    features = {name: kind for name, kind in nothing.schema.items() if name not in (*drop, target)}
+    nothing = pl.DataFrame(schema=stream.schema)
+    schema = with_categories(nothing, categorical).schema
+    features = {name: kind for name, kind in schema.items() if name not in (*drop, target)}
     may_be_ids = [name for name in features if name not in (*keep, *categorical)]
-    reader = _Reader(features, stream.schema, target, may_be_ids, division)
-    summary, counts = _read(stream, reader)
+    summary, counts = _read(stream, _Reader(nothing, features, target, may_be_ids), division)
     sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
     _check_rows(stream, sizes, n_rows, target)
     found = summary.target.found(target, task)
@@ -172,8 +161,6 @@ def examine(
 
 @dataclass(frozen=True)
 class _Summary:
-    """What is kept of some pieces of a table."""
-
     table: TableSummary
     target: TargetSummary
     numberings: tuple[Numbering | None, ...]
@@ -185,39 +172,30 @@ class _Summary:
 
 
 class _Reader:
-    """Makes summaries of pieces."""
+    """Makes summaries of pieces of a table; `nothing` is one without rows."""
 
-    def __init__(
-        self,
-        features: "Mapping[str, pl.DataType]",
-        schema: "pl.Schema",
-        target: str,
-        may_be_ids: Sequence[str],
-        division: Division,
-    ) -> None:
+    def __init__(self, nothing: "pl.DataFrame", features: Mapping[str, Any], target: str, ids: Sequence[str]) -> None:
         self._columns = {name: ColumnReader(kind) for name, kind in features.items()}
-        self._target, self._about = target, TargetReader(target, schema[target])
-        self._schema, self._division = schema, division
-        self._may_be_ids = dict.fromkeys(may_be_ids, True)
+        self._target, self._about = target, TargetReader(target, nothing.schema[target])
+        self._nothing, self._may_be_ids = nothing, dict.fromkeys(ids, True)
 
-    def read(self, piece: Piece) -> tuple[_Summary, np.ndarray]:
+    def read(self, piece: Piece, division: Division) -> tuple[_Summary, np.ndarray]:
         """Of a piece, and its numbers of rows: of each role, and without a target."""
-        import polars as pl
-
-        tree, generator = Tree[_Summary](), self._division.generator(piece)
+        tree, generator = Tree[_Summary](), division.generator(piece)
         counts = np.zeros(len(ROLES) + 1, dtype=np.int64)
-        for number, frame in enumerate(read_piece(piece)):
-            roles = self._division.roles(generator, frame.height)
-            known = target_column(frame, self._target).is_not_null()
+        for number, frame in enumerate(chain(read_piece(piece), [self._nothing])):
+            if number and not frame.height:
+                break  # it only stands in for a piece without rows
+            roles = division.roles(generator, frame.height)
+            target = target_column(frame, self._target)
+            known = target.is_not_null()
             places = Places(piece.number, counts.sum() + 1 + known.arg_true().to_numpy())
             roles[~known.to_numpy()] = len(ROLES)
             counts += np.bincount(roles, minlength=len(counts))
-            numberings = self._numberings(frame)
-            tree.add_part(number, self._summary(frame.filter(known), roles[known.to_numpy()], places, numberings))
-        if not tree.nodes:
-            nothing = pl.DataFrame(schema=self._schema)
-            places = Places(piece.number, np.empty(0))
-            tree.add_part(0, self._summary(nothing, np.empty(0), places, self._numberings(nothing)))
+            learned, rows = roles[known.to_numpy()] < ROLES.index("test"), frame.filter(known)
+            columns = tuple(reader.summary(rows[name], learned, places) for name, reader in self._columns.items())
+            about = self._about.summary(target.filter(known), learned)
+            tree.add_part(number, _Summary(TableSummary(columns), about, self._numberings(frame)))
         return tree.root(), counts
 
     def _numberings(self, frame: "pl.DataFrame") -> tuple[Numbering | None, ...]:
@@ -226,16 +204,8 @@ class _Reader:
         self._may_be_ids = {name: numbering is not None for name, numbering in found.items()}
         return tuple(found.values())
 
-    def _summary(
-        self, frame: "pl.DataFrame", roles: np.ndarray, places: Places, numberings: tuple[Numbering | None, ...]
-    ) -> _Summary:
-        learned = roles < ROLES.index("test")
-        columns = tuple(reader.summary(frame[name], learned, places) for name, reader in self._columns.items())
-        target = self._about.summary(target_column(frame, self._target), learned)
-        return _Summary(TableSummary(columns), target, numberings)
 
-
-def _read(stream: TableStream, reader: _Reader) -> tuple[_Summary, np.ndarray]:
+def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Summary, np.ndarray]:
     """Of the whole table, and of each piece its numbers of rows."""
     n, tree = len(stream.pieces), Tree[_Summary]()
     counts = np.zeros((n, len(ROLES) + 1), dtype=np.int64)
@@ -245,7 +215,7 @@ def _read(stream: TableStream, reader: _Reader) -> tuple[_Summary, np.ndarray]:
         for place in range(begin, begin + math.ceil(n / together.count())):
             with together.joint("reading the table"):
                 if place < end:
-                    summary, counts[place] = reader.read(stream.pieces[place])
+                    summary, counts[place] = reader.read(stream.pieces[place], division)
                     tree.add_part(place, summary)
         whole = shared(tree, _Summary)
         counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()

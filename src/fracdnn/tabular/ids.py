@@ -17,18 +17,15 @@ is left out by `ColumnSummary` if it differs in each row or has many values.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fracdnn.columns.cells import missing_as_null, parsed
 from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoding
+from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import MOST_DISTINCT
 from fracdnn.columns.words import quoted
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NEARLY_ALL, SORTED_SHARE = 0.95, 0.5
 LEAST_ROWS, MANY_ROWS = 20, 1000
@@ -60,13 +57,9 @@ class Numbering:
     @classmethod
     def of(cls, column: "pl.Series") -> "Numbering | None":
         """None where a cell holds something else."""
-        import polars as pl
-
         if not (column.dtype.is_numeric() or column.dtype == pl.String):
             return None
         column = missing_as_null(column)
-        if column.dtype.is_float():
-            column = column.fill_nan(None)
         values = parsed(column).drop_nulls().to_numpy()
         if len(values) < column.count() and is_named_id(column.name):
             texts = np.unique(column.drop_nulls().hash(seed=0).to_numpy())
@@ -80,7 +73,6 @@ class Numbering:
         return cls(len(column), len(values), least, most, rises, falls, ends, np.unique(_hashed(values)))
 
     def merged(self, other: "Numbering") -> "Numbering":
-        """Of both together, in bounded memory."""
         if not (self.cells and other.cells):
             return replace(self if self.cells else other, rows=self.rows + other.rows)
         hashes = np.unique(np.concatenate([self.hashes, other.hashes]))[:MOST_DISTINCT]
@@ -127,7 +119,6 @@ def _hashed(values: np.ndarray) -> np.ndarray:
 
 
 def left_out_ids(numberings: "Mapping[str, Numbering | None]") -> dict[str, str]:
-    """By column, why it is left out."""
     reasons = {name: _why(name, found) for name, found in numberings.items() if found is not None and found.cells}
     return {name: f"{why}; --keep {quoted(name)} uses it" for name, why in reasons.items() if why}
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fracdnn.columns.cells import has_no_text, missing_as_null, numbers_in
 from fracdnn.columns.dates import may_be_dates, seconds_in
 from fracdnn.columns.encoding import Encoded, Encoding
 from fracdnn.columns.frames import as_polars
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns, listed, nearest, quoted
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.base import FractionalEstimator
@@ -19,9 +20,6 @@ from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # A target of whole numbers with at most this many different ones is taken for classes.
 MOST_CLASSES = 20
@@ -50,7 +48,6 @@ class TableModel:
 
     @property
     def encoding(self) -> Encoding:
-        """What is known of the columns."""
         return self.estimator.encoding_
 
     def features(self, table: Any, *, new_categories: str = "error", first_row: int = 0) -> Encoded:
@@ -59,13 +56,10 @@ class TableModel:
         A category that was not in the training table is an error that names it, or with `new_categories="ignore"`
         what the estimator makes of it. `first_row` is the number of rows before this part of the table.
         """
-        frame = as_polars(table, self.encoding.names)
-        check_columns(self.encoding.names, frame.columns)
-        frame = frame.select(self.encoding.names)
-
-        def place(row: int) -> str:
-            return f"row {first_row + row + 1}"
-
+        names = self.encoding.names
+        frame = as_polars(table, names)
+        check_columns(names, frame.columns)
+        frame, place = frame.select(names), lambda row: f"row {first_row + row + 1}"
         if new_categories == "error":
             self.encoding.check_known(frame, place)
         return Encoded(self.encoding(frame, place), self.encoding)
@@ -114,7 +108,6 @@ def check_target_name(target: str, columns: Sequence[str]) -> None:
 
 
 def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":
-    """The target, with nulls where it is missing."""
     return missing_as_null(table[target])
 
 
@@ -123,8 +116,6 @@ def task_of(values: "pl.Series") -> str:
 
     Dates are refused: as classes they would be many, and nothing says that they are values.
     """
-    import polars as pl
-
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is None:
         refuse_dates(values)
@@ -139,14 +130,10 @@ def _are_labels(numbers: "pl.Series") -> bool:
 
 def target_values(values: "pl.Series", task: str) -> np.ndarray:
     """Class labels as text or whole numbers, or values as float64."""
-    import polars as pl
-
     if task == "regression":
         numbers = numbers_in(values)
-        if numbers is None:
-            refuse_dates(values)
         if numbers is None or not bool(numbers.is_finite().all()):
-            raise no_finite_numbers(values.name)
+            raise no_finite_numbers(values)
         return numbers.to_numpy()
     numbers = None if values.dtype == pl.Boolean else numbers_in(values)
     if numbers is not None and _are_labels(numbers):
@@ -160,7 +147,6 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
 
 
 def refuse_dates(values: "pl.Series") -> None:
-    """An error that says what to do where a target holds dates."""
     if may_be_dates(values.dtype) and not seconds_in(values).null_count():
         name = quoted(values.name)
         raise TableError(
@@ -170,17 +156,9 @@ def refuse_dates(values: "pl.Series") -> None:
         )
 
 
-def check_classes(name: str, counts: np.ndarray) -> None:
-    """Some class must have two rows: what occurs once is a name, and nothing can be learned of it."""
-    if counts.max() < 2:
-        raise TableError(
-            f"the target column {quoted(name)} must hold classes of several rows, got {len(counts):,} of one row each; "
-            f"name another column, or pass --task regression for numbers"
-        )
-
-
-def no_finite_numbers(name: str) -> TableError:
+def no_finite_numbers(values: "pl.Series") -> TableError:
+    refuse_dates(values)
     return TableError(
-        f"the target column {quoted(name)} must hold finite numbers for a regression, got other cells; "
+        f"the target column {quoted(values.name)} must hold finite numbers for a regression, got other cells; "
         f"pass --task classification"
     )

@@ -9,22 +9,20 @@ import gzip
 import re
 import sys
 import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE, lookup
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from io import BufferedReader
-from itertools import accumulate
+from io import BufferedReader, TextIOWrapper
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, Any, cast
 
+from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_unique
-from fracdnn.exceptions import TableError
+from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.extras import require
-from fracdnn.tabular.encodings import UTF_8, Recoded, checked_encoding, guessed_encoding
 
-if TYPE_CHECKING:
-    import polars as pl
-
+UTF_8 = "utf-8"
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".xlsx")
 SEPARATORS = (",", ";", "\t", "|")
 PART_BYTES = 8_000_000
@@ -34,8 +32,6 @@ PART_ROWS = 65_536
 def read_table(source: str, encoding: str = UTF_8) -> "pl.DataFrame":
     """The whole table; "-" is standard input, as CSV."""
     require("polars")
-    import polars as pl
-
     return pl.concat(list(read_parts(source, encoding=encoding)), how="vertical_relaxed")
 
 
@@ -118,8 +114,6 @@ def _name(source: str) -> str:
 
 
 def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
-    import polars as pl
-
     if ending == ".xlsx":
         require("fastexcel")
     Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
@@ -150,11 +144,11 @@ def readable(source: str, ending: str) -> Iterator[None]:
 
 
 def _text_parts(source: str, ending: str, numbers: Sequence[str], encoding: str) -> "Iterator[pl.DataFrame]":
-    with _recoded(_opened(source, ending), encoding) as stream:
+    content = _opened(source, ending)
+    with content if encoding == UTF_8 else TextIOWrapper(content, encoding=encoding, newline="") as stream:
         blocks = _blocks(stream, source)
         heading, separator, rest = _headed(next(blocks, b""), source, ending)
-        yield text_frame(heading, rest, separator, source, numbers)
-        for block in blocks:
+        for block in chain([rest], blocks):
             yield text_frame(heading, block, separator, source, numbers)
 
 
@@ -179,30 +173,23 @@ def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
         raise _not_utf_8(first, source, "a byte of another encoding in line 1")
     if not heading.strip():
         raise TableError(f"{_name(source)} must begin with the names of the columns, got an empty line; check the file")
-    separator = "\t" if ending.startswith(".tsv") else _separator(heading)
-    _check_heading(heading, separator, _name(source))
+    outside_quotes = re.sub(rb'"[^"]*"', b"", heading)
+    separator = max(SEPARATORS, key=lambda each: outside_quotes.count(each.encode()))
+    separator = "\t" if ending.startswith(".tsv") else separator
+    # Polars would make another name of one that occurs twice; a heading that it cannot read is an error later.
+    with suppress(pl.exceptions.PolarsError):
+        names = pl.read_csv(heading, has_header=False, separator=separator, infer_schema=False).row(0)
+        check_unique(names, _name(source))
     return heading, separator, rest
 
 
-def _check_heading(heading: bytes, separator: str, table: str) -> None:
-    """Polars would make another name of one that occurs twice; a heading that it cannot read is an error later."""
-    import polars as pl
-
-    with suppress(pl.exceptions.PolarsError):
-        check_unique(pl.read_csv(heading, has_header=False, separator=separator, infer_schema=False).row(0), table)
-
-
-def _opened(source: str, ending: str) -> IO[bytes]:
+def _opened(source: str, ending: str) -> Any:
     if source == "-":
         return sys.stdin.buffer
-    return gzip.open(source, "rb") if ending.endswith(".gz") else Path(source).open("rb")  # type: ignore[return-value]
+    return gzip.open(source, "rb") if ending.endswith(".gz") else Path(source).open("rb")
 
 
-def _recoded(stream: IO[bytes], encoding: str) -> IO[bytes] | Recoded:
-    return stream if encoding == UTF_8 else Recoded(stream, encoding)
-
-
-def _blocks(stream: IO[bytes] | Recoded, source: str) -> Iterator[bytes]:
+def _blocks(stream: IO[Any], source: str) -> Iterator[bytes]:
     """Blocks that end at the end of a row: a line end outside quotes."""
     left = b""
     while block := _read(stream, source):
@@ -217,9 +204,10 @@ def _blocks(stream: IO[bytes] | Recoded, source: str) -> Iterator[bytes]:
         yield left
 
 
-def _read(stream: IO[bytes] | Recoded, source: str) -> bytes:
+def _read(stream: IO[Any], source: str) -> bytes:
     try:
-        return _piped() if stream is sys.stdin.buffer else stream.read(PART_BYTES)
+        found = _piped() if stream is sys.stdin.buffer else stream.read(PART_BYTES)
+        return found.encode() if isinstance(found, str) else found
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TableError(f"{source} must be a whole gzip file, got one that is not ({error}); save it again") from None
     except UnicodeError as error:
@@ -260,24 +248,12 @@ def _divided(block: bytes) -> tuple[bytes, bytes]:
     return block, b""
 
 
-def _separator(heading: bytes) -> str:
-    outside_quotes = re.sub(rb'"[^"]*"', b"", heading)
-    return max(SEPARATORS, key=lambda separator: outside_quotes.count(separator.encode()))
-
-
 def text_frame(heading: bytes, rows: bytes, separator: str, source: str, numbers: Sequence[str] = ()) -> "pl.DataFrame":
     """Rows of a text file, as many as there are; cells as text, but for columns in `numbers` that hold only numbers."""
-    import polars as pl
-
-    content = heading + b"\n" + rows
+    content, kinds = heading + b"\n" + rows, dict.fromkeys(numbers, pl.Float64)
     try:
         try:
-            frame = pl.read_csv(
-                content,
-                separator=separator,
-                infer_schema=False,
-                schema_overrides=dict.fromkeys(numbers, pl.Float64),
-            )
+            frame = pl.read_csv(content, separator=separator, infer_schema=False, schema_overrides=kinds)
         except pl.exceptions.PolarsError:
             # Some cell is no number, or a word for a missing one: as text, it can be told.
             frame = pl.read_csv(content, separator=separator, infer_schema=False)
@@ -306,3 +282,32 @@ def _not_utf_8(content: bytes, source: str, got: str) -> TableError:
     guess = guessed_encoding(content)
     remedy = f"--encoding {guess}, which it looks like" if guess else "--encoding NAME, the one that it was saved in"
     return TableError(f"{_name(source)} must be in UTF-8, got {got}; pass {remedy}, or save it as UTF-8")
+
+
+def checked_encoding(name: str) -> str:
+    """As Python calls it; with or without a mark at its beginning, UTF-8 is one."""
+    try:
+        "a".encode(name)
+        found = lookup(name).name
+    except (LookupError, ValueError):
+        raise InvalidArgumentError(
+            f"encoding must be one of text that Python knows, got {name!r:.40}; such as latin-1, cp1252 or utf-16"
+        ) from None
+    return UTF_8 if found == "utf-8-sig" else found
+
+
+def guessed_encoding(content: bytes) -> str | None:
+    """What text that is not UTF-8 looks like; None where that cannot be told."""
+    if content.startswith((BOM_UTF32_LE, BOM_UTF32_BE)):  # the first begins as UTF-16 does
+        return "utf-32"
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in content[:2]:
+        return "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
+    # From 0x80 to 0x9f latin-1 has nothing that is printed.
+    name = "cp1252" if any(0x80 <= byte < 0xA0 for byte in set(content)) else "latin-1"
+    try:
+        content.decode(name)
+    except UnicodeDecodeError:
+        return None
+    return name

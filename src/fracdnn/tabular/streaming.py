@@ -5,44 +5,37 @@ text file, or a whole file where no place in it can be found without reading wha
 not in UTF-8).
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fracdnn.exceptions import TableError
+import torch
+
+from fracdnn.columns.late import pl
+from fracdnn.columns.tree import as_ipc, from_ipc
+from fracdnn.exceptions import RankError, TableError
 from fracdnn.extras import require
-from fracdnn.tabular.encodings import UTF_8, checked_encoding
-from fracdnn.tabular.reading import (
-    PART_ROWS,
-    check_alike,
-    check_is_encoded,
-    ending_of,
-    files_of,
-    read_parts,
-    readable,
-    text_borders,
-    text_frame,
-)
+from fracdnn.tabular import reading
+from fracdnn.tabular.reading import PART_ROWS, UTF_8, checked_encoding, ending_of, read_parts, readable
+from fracdnn.training import together
 from fracdnn.validation import check_count
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # A piece of a wide Parquet table has fewer rows than `PART_ROWS`.
 MOST_CELLS = 4_000_000
+# A frame, and how many rows of the table are before it.
+Part = tuple["pl.DataFrame", int]
+_WRITING = "writing what the others made"
 
 
 @dataclass(frozen=True)
 class File:
-    """One part of the table, as it was found: its columns, its number of rows where the file says it, its state."""
+    """One part of the table, as it was found: its columns, its state, and how to read it."""
 
     path: str
     ending: str
     schema: "pl.Schema"
-    n_rows: int | None
     state: tuple[int, ...]
     heading: bytes = b""
     separator: str = ","
@@ -82,10 +75,10 @@ class TableStream:
         if source == "-":
             raise TableError("a streamed table must be a file or a folder, got standard input; save it to a file first")
         pieces: list[Piece] = []
-        for path in files_of(source):
+        for path in reading.files_of(source):
             found = list(_pieces(path, piece_rows, encoding))
             file, first = found[0].file, pieces[0].file if pieces else found[0].file
-            check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
+            reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
             pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
         return cls(source, tuple(pieces))
 
@@ -104,18 +97,6 @@ class TableStream:
         """The names of the columns and their types; text files have text."""
         return self.pieces[0].file.schema
 
-    @property
-    def n_rows(self) -> int | None:
-        """Known without reading for Parquet; None for other files."""
-        if any(piece.file.n_rows is None for piece in self.pieces):
-            return None
-        return sum(piece.end - piece.begin for piece in self.pieces if piece.end is not None)
-
-    def chunks(self, numbers: Sequence[str] = ()) -> "Iterator[pl.DataFrame]":
-        """All rows in order, as frames of bounded size."""
-        for piece in self.pieces:
-            yield from read_piece(piece, numbers=numbers)
-
 
 def read_piece(
     piece: Piece, *, columns: Sequence[str] | None = None, numbers: Sequence[str] = ()
@@ -124,25 +105,16 @@ def read_piece(
 
     Columns named in `numbers` come as numbers where all their cells in a frame are.
     """
-    with _unchanged(piece.file):
-        yield from _frames(piece, columns, numbers)
-
-
-@contextmanager
-def _unchanged(file: File) -> Iterator[None]:
-    """Around what reads a file: that it has changed is the reason for whatever happened."""
-    file.check_unchanged()
+    piece.file.check_unchanged()
     try:
-        yield
+        yield from _frames(piece, columns, numbers)
     except (TableError, OSError):
-        file.check_unchanged()
+        piece.file.check_unchanged()  # else that is the reason
         raise
-    file.check_unchanged()
+    piece.file.check_unchanged()
 
 
 def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
-    import polars as pl
-
     file = piece.file
     if piece.end is None:
         yield from read_parts(file.path, numbers, file.encoding)
@@ -157,31 +129,29 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
             block = opened.read(piece.end - piece.begin)
         if len(block) < piece.end - piece.begin:
             raise TableError(f"{file.path} must be a whole file, got one that ends early; check the file")
-        found = text_frame(file.heading, block, file.separator, file.path, numbers)
+        found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
         if found.height:
             yield found
 
 
 def _pieces(path: str, piece_rows: int, encoding: str) -> Iterator[Piece]:
     """The pieces of a file, one at least: a file without rows is an error."""
-    import polars as pl
-
     ending, state = ending_of(path), _state(path)
-    check_is_encoded(path, ending, encoding)
+    reading.check_is_encoded(path, ending, encoding)
     if ending == ".parquet":
         with readable(path, ending):
             scan = pl.scan_parquet(path, glob=False)
             schema, n_rows = scan.collect_schema(), scan.select(pl.len()).collect().item()
-        file = File(path, ending, schema, n_rows, state)
+        file = File(path, ending, schema, state)
         step = max(1, min(piece_rows, MOST_CELLS // max(1, len(schema))))
         borders = [*range(0, n_rows, step), n_rows]
     elif ending in (".csv", ".tsv") and encoding == UTF_8:
-        heading, separator, borders = text_borders(path, ending)
-        schema = text_frame(heading, b"", separator, path).schema
-        file = File(path, ending, schema, None, state, heading, separator)
+        heading, separator, borders = reading.text_borders(path, ending)
+        schema = reading.text_frame(heading, b"", separator, path).schema
+        file = File(path, ending, schema, state, heading, separator)
     else:
         schema = next(read_parts(path, encoding=encoding)).schema
-        file = File(path, ending, schema, None, state, encoding=encoding)
+        file = File(path, ending, schema, state, encoding=encoding)
         yield Piece(0, file)
         return
     spans = [(begin, end) for begin, end in pairwise(borders) if begin < end]
@@ -194,3 +164,59 @@ def _pieces(path: str, piece_rows: int, encoding: str) -> Iterator[Piece]:
 def _state(path: str) -> tuple[int, ...]:
     found = Path(path).stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def parts_here(
+    source: str,
+    numbers: list[str],
+    kept: "Callable[[pl.DataFrame], pl.DataFrame]",
+    encoding: str = UTF_8,
+) -> "Iterator[list[Part]]":
+    """For each round the parts that are here, none or more; of them, and of the rows counted, what `kept` leaves.
+
+    All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
+    """
+    before = 0
+    for frames in _rounds(source, numbers, kept, encoding):
+        heights = together.numbers(sum(frame.height for frame in frames), "the number of rows")
+        first = before + sum(heights[: together.rank()])
+        places = list(accumulate((frame.height for frame in frames), initial=first))
+        before += sum(heights)
+        yield list(zip(frames, places[:-1], strict=True))
+
+
+def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":
+    """What the processes made in each round, in their order: on the first one, the others only give.
+
+    Where the first one stops taking, the others end with a RankError. It must then be closed.
+    """
+    if together.is_alone():
+        yield from (frame for frame in made if frame is not None)
+        return
+    for frame in made:
+        given = torch.empty(0, dtype=torch.uint8) if frame is None else as_ipc(frame)
+        found = list(together.from_each(given, "the parts of a table"))
+        try:
+            yield from (from_ipc(each) for each in found if together.is_first() and len(each))
+        except GeneratorExit:
+            with suppress(RankError):
+                together.settle(_WRITING, RankError("the first rank could not go on; it says why"))
+            raise
+        together.settle(_WRITING)
+
+
+def _rounds(
+    source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str
+) -> "Iterator[list[pl.DataFrame]]":
+    if together.is_alone():
+        yield from ([kept(frame)] for frame in read_parts(source, numbers, encoding))
+        return
+    with together.joint("looking at the table"):
+        stream = TableStream.of(source, encoding=encoding)
+    together.check_same(table=repr(stream.spans))
+    pieces = stream.pieces
+    for begin in range(0, len(pieces), together.count()):
+        with together.joint("reading the table"):
+            mine = pieces[begin + together.rank() : begin + together.rank() + 1]
+            frames = [kept(frame) for piece in mine for frame in read_piece(piece, numbers=numbers)]
+        yield frames

@@ -2,21 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import may_be_numbers, parsed
+from fracdnn.columns.cells import Commas, may_be_numbers, parsed
+from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Moments
-from fracdnn.columns.summary import Commas
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.model import check_classes, no_finite_numbers, refuse_dates, target_values, task_of
+from fracdnn.tabular.model import no_finite_numbers, target_values, task_of
 from fracdnn.training import Standardization
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MOST_LABELS = 10_000
 
@@ -40,8 +36,6 @@ class Target:
 
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
-        import polars as pl
-
         if self.classes is None:
             return parsed(column).to_numpy()
         if self.classes.dtype.kind == "U":
@@ -75,8 +69,6 @@ class TargetSummary:
     labels: "pl.DataFrame | None"
 
     def merged(self, other: "TargetSummary") -> "TargetSummary":
-        import polars as pl
-
         numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
         labels = None
         if self.labels is not None and other.labels is not None:
@@ -93,10 +85,9 @@ class TargetSummary:
 
     def _values(self, name: str) -> Target:
         numbers = self.numbers
-        if numbers is None and self.labels is not None:
-            refuse_dates(self.labels["label"].alias(name))
         if numbers is None or not (math.isfinite(numbers.least) and math.isfinite(numbers.most)):
-            raise no_finite_numbers(name)
+            cells = pl.Series([]) if self.labels is None else self.labels["label"]
+            raise no_finite_numbers(cells.alias(name))
         numbers.commas.check(name)
         mean, deviation = (torch.from_numpy(part) for part in (numbers.moments.mean, numbers.moments.deviation))
         scale = Standardization.of_moments(mean, deviation)
@@ -115,7 +106,11 @@ class TargetSummary:
                 f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}"
             )
         counts = np.bincount(which, weights=self.labels["learned"].to_numpy())
-        check_classes(name, counts)
+        if counts.max() < 2:  # what occurs once is a name, and nothing can be learned of it
+            raise TableError(
+                f"the target column {quoted(name)} must hold classes of several rows, got {len(counts):,} of one row "
+                f"each; name another column, or pass --task regression for numbers"
+            )
         if not counts.all():
             raise TableError(
                 f"the rows to learn from must hold all {len(classes)} classes, got {np.count_nonzero(counts)}; "
@@ -128,15 +123,11 @@ class TargetReader:
     """Makes a summary of each part of a target; what it has turned out not to be is not tried again."""
 
     def __init__(self, name: str, dtype: "pl.DataType", most_labels: int = MOST_LABELS) -> None:
-        import polars as pl
-
         target_values(pl.Series(name, [], dtype=dtype), "classification")  # which refuses some types
         self._may_be_numbers, self._may_be_labels, self._most = may_be_numbers(dtype), True, most_labels
 
     def summary(self, column: "pl.Series", learned: np.ndarray) -> TargetSummary:
         """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from."""
-        import polars as pl
-
         numbers = _numbers(column, learned) if self._may_be_numbers else None
         labels = _few(pl.DataFrame({"label": column, "learned": learned}), self._most) if self._may_be_labels else None
         self._may_be_numbers, self._may_be_labels = numbers is not None, labels is not None
@@ -155,7 +146,5 @@ def _numbers(column: "pl.Series", learned: np.ndarray) -> TargetNumbers | None:
 
 def _few(labels: "pl.DataFrame", most: int = MOST_LABELS) -> "pl.DataFrame | None":
     """Each label once, in the order in which they come."""
-    import polars as pl
-
     found = labels.group_by("label", maintain_order=True).agg(pl.col("learned").sum().cast(pl.Int64))
     return found if found.height <= most else None

@@ -19,9 +19,9 @@ made = partial(gpu_cases.made, ENGINE)
     ("n", "n_features", "n_layers", "options"),
     [
         (6, 3, 1, {}),
-        (6, 3, 17, {"width": 5, "activate_opening": True}),
+        pytest.param(6, 3, 17, {"width": 5, "activate_opening": True}, marks=pytest.mark.slow),
         (5, 2, 24, {"activation": "relu", "bias": "scalar", "order": 0.9}),
-        (6, 3, 33, {"bias": "none"}),
+        pytest.param(6, 3, 33, {"bias": "none"}, marks=pytest.mark.slow),
         (74, 7, 9, {"activation": "relu"}),  # a tile and a rest, and no tile holds whole rows
     ],
 )

@@ -444,7 +444,7 @@ def test_whoever_transforms_or_observes_sees_every_operation():
     "options",
     [
         {"width": 20},
-        {"learn_order": True},
+        pytest.param({"learn_order": True}, marks=pytest.mark.slow),
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"residual": False}, marks=pytest.mark.slow),
     ],

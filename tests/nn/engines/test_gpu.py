@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from tests.memory.test_triton import compiled, needs_cuda, needs_triton, run_cases
+from tests.memory.test_triton import chosen, compiled, needs_cuda, needs_triton, run_cases
 from tests.nn.problems import batch, network
 
 CASES = [Path(__file__).with_name(f"{name}_cases.py") for name in ("gpu", "fused", "triton")]
@@ -41,14 +41,16 @@ COMPILE = """
 
 
 @needs_triton
-def test_the_cases_in_the_interpreter():
-    run_cases(CASES, "not slow", TRITON_INTERPRET="1")
+@chosen
+def test_the_cases_in_the_interpreter(speed):
+    run_cases(CASES, speed, TRITON_INTERPRET="1")
 
 
 @needs_cuda
 @needs_triton
-def test_the_cases_on_a_gpu():
-    run_cases(CASES, "not slow", TRITON_INTERPRET="0")
+@chosen
+def test_the_cases_on_a_gpu(speed):
+    run_cases(CASES, speed, TRITON_INTERPRET="0")
 
 
 @needs_triton

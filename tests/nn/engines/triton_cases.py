@@ -13,29 +13,33 @@ from tests.memory.triton_cases import DEVICE, needs_gpu, relative
 from tests.nn.engines import gpu_cases
 from tests.nn.engines.gpu_cases import LIMIT, check, found
 from tests.nn.problems import batch, network
+from tests.slow import each_once, slow_but
 
 ENGINE = "triton"
 made = partial(gpu_cases.made, ENGINE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(
-    ("n", "n_features", "n_layers", "options"),
+    ("sizes", "options", "dtype"),
     [
-        (6, 3, 1, {}),
-        (1, 1, 2, {"bias": "none"}),
-        (33, 2, 10, {"activation": "relu", "bias": "scalar", "order": 0.9}),
-        (17, 3, 9, {"width": 20, "activate_opening": True}),
-        (5, 4, 3, {"order": 1.0}),
-        (5, 3, 4, {"width": 64, "order": [0.3, 0.5, 0.7, 0.9]}),
-        (5, 3, 4, {"step_size": [0.1, 0.2, 0.3, 0.4]}),
+        pytest.param(*case, dtype, marks=pytest.mark.slow if dtype is slow else ())
+        for *case, slow in (
+            ((6, 3, 1), {}, None),
+            ((1, 1, 2), {"bias": "none"}, None),
+            ((33, 2, 10), {"activation": "relu", "bias": "scalar", "order": 0.9}, torch.float32),
+            ((17, 3, 9), {"width": 20, "activate_opening": True}, torch.float64),
+            ((5, 4, 3), {"order": 1.0}, None),
+            ((5, 3, 4), {"width": 64, "order": [0.3, 0.5, 0.7, 0.9]}, None),
+            ((5, 3, 4), {"step_size": [0.1, 0.2, 0.3, 0.4]}, None),
+        )
+        for dtype in (torch.float64, torch.float32)
     ],
 )
-def test_values_and_all_gradients_agree_with_operations(n, n_features, n_layers, options, dtype):
-    check(*made(n, n_features, n_layers, dtype, **options))
+def test_values_and_all_gradients_agree_with_operations(sizes, options, dtype):
+    check(*made(*sizes, dtype, **options))
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", slow_but(["tanh", "gelu"], ACTIVATIONS))
 def test_every_activation(activation):
     check(*made(activation=activation, learn_order=True))
 
@@ -81,9 +85,9 @@ def data(objective, n, n_outputs, dtype):
     return target.to(DEVICE), (torch.rand(n, generator=generator, dtype=torch.float64) + 0.1).to(DEVICE, dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=["plain", "smoothed", "squares"])
-@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(
+    ("objective", "weighted", "dtype"), each_once(OBJECTIVES, [True, False], [torch.float64, torch.float32])
+)
 def test_a_loss_and_its_gradients_in_one_pass(objective, weighted, dtype, monkeypatch):
     made_inside = []
     inside = triton.TritonLayers.forward_with_loss

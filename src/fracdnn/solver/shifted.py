@@ -1,0 +1,147 @@
+"""(I − W ⊗ J)⁻¹ for many components of one order: with W = V Λ V⁻¹, one I − λ J for each pair of eigenvalues λ.
+
+J is func's Jacobian at one point of the panel: of Newton's method, iterates have to be more, the solution is the same.
+It is dense for few components. For many it is found as a sparse matrix, from what func makes of a few hundred
+directions, whatever its pattern. (Source of the eigenbasis: Hairer, Wanner, "Solving Ordinary Differential Equations
+II", IV.8.)
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+import torch
+
+from fracdnn.solver.jacobians import unhooked
+from fracdnn.solver.problem import Problem
+
+_DENSE = 300  # components up to which J is dense
+_BUCKETS, _ROUNDS = 32, 12  # of rows that are added up, and draws of them
+_BATCH = 2**24  # numbers of directions at once
+_WHOLE = 0.02  # of a number that is taken for whole
+_SMALL = 1e-10  # of the largest entry, below which one is left out
+_FULL = 0.2  # part of a matrix that is not 0, from which it is dense
+
+
+class Shifted:
+    """For weights W [S, S] and a Jacobian J [n, n]."""
+
+    def __init__(self, weights: np.ndarray, jacobian: Any) -> None:
+        eigenvalues, vectors = np.linalg.eig(weights)
+        chosen = eigenvalues.imag >= 0.0  # the others are conjugates
+        self._out = (vectors * np.where(eigenvalues.imag > 0.0, 2.0, 1.0))[:, chosen]
+        self._in = np.linalg.inv(vectors)[chosen]
+        self._solvers = [_solver(jacobian, shift) for shift in eigenvalues[chosen]]
+        self.jacobian = jacobian
+
+    def solve(self, values: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
+        """(I − W ⊗ J)⁻¹ of values [1, S, n], or its transpose."""
+        first, last = (self._out.T, self._in.T) if transposed else (self._in, self._out)
+        with np.errstate(all="ignore"):  # what is not finite is no solution
+            parts = first @ values[0].detach().cpu().double().numpy()
+            parts = np.stack([solver(part, transposed) for solver, part in zip(self._solvers, parts, strict=True)])
+        return torch.from_numpy((last @ parts).real[None]).to(values)
+
+    def times(self, values: torch.Tensor) -> torch.Tensor:
+        """J at each point."""
+        return _by_points(self.jacobian, values)
+
+    def times_sizes(self, values: torch.Tensor) -> torch.Tensor:
+        """|J| |values| at each point."""
+        return _by_points(abs(self.jacobian), values.abs())
+
+
+@np.errstate(all="ignore")
+def _by_points(matrix: Any, values: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy((matrix @ values[0].cpu().double().numpy().T).T[None]).to(values)
+
+
+def _solver(jacobian: Any, shift: complex) -> Callable[[np.ndarray, bool], np.ndarray]:
+    """(I − λ J)⁻¹, by factors; not a number where there are none."""
+    n = jacobian.shape[0]
+    if scipy.sparse.issparse(jacobian):
+        try:
+            factors = scipy.sparse.linalg.splu((scipy.sparse.eye(n) - shift * jacobian).tocsc())
+        except RuntimeError:
+            return lambda values, transposed: np.nan * values
+        return lambda values, transposed: factors.solve(values, "T" if transposed else "N")
+    factors = scipy.linalg.lu_factor(np.eye(n) - shift * jacobian, check_finite=False)
+    return lambda values, transposed: scipy.linalg.lu_solve(factors, values, int(transposed), check_finite=False)
+
+
+def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> Any:
+    """Func's derivative by the state [1, n], as an array, or as a sparse matrix."""
+    n = state.numel()
+    with torch.inference_mode(False), torch.enable_grad(), unhooked():
+        at = state.detach().clone().requires_grad_()
+        slope = problem.packed_slope(time.detach().clone(), at)
+        if not slope.requires_grad:
+            return scipy.sparse.csr_array((n, n))
+        pulled = partial(_pulled_back, slope, at)
+        found = None if n <= _DENSE else sparse_matrix(pulled, n)
+        if found is None or found.nnz > _FULL * n * n:
+            eye = np.eye(n)
+            found = np.concatenate([pulled(eye[rows]) for rows in _batches(n, n)])
+    return found
+
+
+def _pulled_back(slope: torch.Tensor, at: torch.Tensor, rows: np.ndarray) -> np.ndarray:
+    """Rows [K, n] times J."""
+    cotangents = torch.from_numpy(rows).to(slope).unsqueeze(1)
+    back = partial(torch.autograd.grad, slope, at, retain_graph=True, allow_unused=True)
+    try:
+        found = back(cotangents, is_grads_batched=True)[0]
+    except RuntimeError:  # an operation of func's has no rule for batches
+        each = [back(row)[0] for row in cotangents]
+        found = None if each[0] is None else torch.stack(each)
+    return np.zeros_like(rows) if found is None else found[:, 0].cpu().double().numpy()
+
+
+def _batches(count: int, n: int) -> list[slice]:
+    size = max(_BATCH // n, 1)
+    return [slice(begin, begin + size) for begin in range(0, count, size)]
+
+
+def sparse_matrix(times: Callable[[np.ndarray], np.ndarray], n: int) -> Any:
+    """The matrix [n, n] with which rows are multiplied; None where it has too many entries that are not 0.
+
+    Rows are drawn into buckets and added up, once as they are and once with each digit of their numbers as a factor.
+    Where one entry alone of a column is in a bucket, quotients of the sums tell its row. What is found is taken off,
+    and the next draw tells more, until nothing is left.
+    """
+    random, base = np.random.default_rng(0), int(np.ceil(np.sqrt(n)))
+    numbers = np.arange(n)
+    digits = np.stack([np.ones(n), 1.0 + numbers // base, 1.0 + numbers % base])
+    found = scipy.sparse.csr_array((n, n))
+    largest = 0.0
+    for _ in range(_ROUNDS):
+        bucket = random.integers(_BUCKETS, size=n)
+        rows = scipy.sparse.csr_array(
+            (digits.ravel(), ((np.arange(3)[:, None] * _BUCKETS + bucket).ravel(), np.tile(numbers, 3))),
+            shape=(3 * _BUCKETS, n),
+        )
+        whole = rows.toarray()
+        sums = np.concatenate([times(whole[batch]) for batch in _batches(len(whole), n)])
+        largest = max(largest, float(abs(sums).max()))
+        if not np.isfinite(largest):
+            return None
+        left = (sums - rows @ found).reshape(3, _BUCKETS, n)
+        size = abs(left[0])
+        where = np.nonzero(np.maximum(size, abs(left[1]) / base) > _SMALL * largest)
+        if not len(where[0]):
+            return found
+        one, high, low = (part[where] for part in left)
+        with np.errstate(all="ignore"):
+            high, low = high / one - 1.0, low / one - 1.0
+            whole_numbers = (abs(high - high.round()) < _WHOLE) & (abs(low - low.round()) < _WHOLE)
+            row = np.where(whole_numbers, base * high.round() + low.round(), -1.0)
+        row = np.where((row >= 0) & (row < n), row, -1.0).astype(int)
+        alone = (row >= 0) & (bucket[row] == where[0])
+        if not alone.any():
+            return None
+        entries = (one[alone], (row[alone], where[1][alone]))
+        found = (found + scipy.sparse.csr_array(entries, shape=(n, n))).tocsr()
+    return None

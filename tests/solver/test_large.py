@@ -1,0 +1,161 @@
+"""Large stiff systems: Newton's method with one Jacobian, in the eigenbasis of a panel's weights."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from fracdnn.caputo import mittag_leffler
+from fracdnn.solver import fdeint
+from fracdnn.solver.shifted import Shifted, sparse_matrix
+
+
+def laplacian(u, h):
+    padded = torch.nn.functional.pad(u, (1, 1))
+    return (padded[2:] - 2 * u + padded[:-2]) / h**2
+
+
+def scattered(n, entries, seed=0):
+    """Sizes from 1e-4 to 1e4 in random places."""
+    random = np.random.default_rng(seed)
+    values = random.choice([-1.0, 1.0], n * entries) * 10 ** random.uniform(-4, 4, n * entries)
+    places = random.integers(n, size=(2, n * entries))
+    return scipy.sparse.csr_array((values, tuple(places)), shape=(n, n))
+
+
+@pytest.mark.parametrize(("n", "entries"), [(50, 1), (400, 3), (1000, 7)])
+def test_a_sparse_matrix_is_found_from_few_products(n, entries):
+    right, rows = scattered(n, entries), []
+
+    def times(directions):
+        rows.append(len(directions))
+        return directions @ right
+
+    found = sparse_matrix(times, n)
+    assert abs(found - right).max() <= 1e-9 * abs(right).max()
+    assert sum(rows) < 1000
+
+
+def test_a_full_matrix_is_not_taken_for_a_sparse_one():
+    full = np.random.default_rng(0).normal(size=(400, 400))
+    assert sparse_matrix(lambda rows: rows @ full, 400) is None
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("count", [4, 5])
+def test_shifted_systems_make_up_the_whole_one(kind, count):
+    n, random = 30, np.random.default_rng(1)
+    weights = np.tril(random.uniform(size=(count, count))) + 0.3 * random.normal(size=(count, count))
+    jacobian = scattered(n, 3).toarray() / 1e3
+    shifted = Shifted(weights, scipy.sparse.csr_array(jacobian) if kind == "sparse" else jacobian)
+    values = torch.from_numpy(random.normal(size=(1, count, n)))
+    whole = np.eye(count * n) - np.kron(weights, jacobian)
+    for transposed in (False, True):
+        right = np.linalg.solve(whole.T if transposed else whole, values.numpy().reshape(-1))
+        found = shifted.solve(values, transposed=transposed).numpy().reshape(-1)
+        np.testing.assert_allclose(found, right, rtol=1e-8, atol=1e-10 * abs(right).max())
+    np.testing.assert_allclose(shifted.times(values)[0].numpy(), values[0].numpy() @ jacobian.T)
+
+
+def diffusion(n, kappa, dtype=torch.float64):
+    """Func, start, and the solution, of two modes."""
+    h = 1.0 / (n + 1)
+    x = torch.linspace(h, 1 - h, n, dtype=torch.float64)
+
+    def func(t, u):
+        return kappa * laplacian(u, h)
+
+    def exact(t, kappa, order):
+        modes = [(1, 1.0), (3, 0.3)]
+        rates = [kappa * 4 / h**2 * math.sin(k * math.pi * h / 2) ** 2 for k, _ in modes]
+        return sum(
+            size * torch.sin(k * math.pi * x) * mittag_leffler(-rate * t**order, order)
+            for (k, size), rate in zip(modes, rates, strict=True)
+        )
+
+    return func, exact(0.0, 1.0, 1.0).to(dtype), exact
+
+
+@pytest.mark.parametrize(("order", "dtype"), [(0.6, torch.float64), (1.0, torch.float64), (0.4, torch.float32)])
+def test_diffusion_on_many_cells_keeps_the_tolerance(order, dtype):
+    rtol = 1e-6 if dtype == torch.float64 else 1e-4
+    func, start, exact = diffusion(400, 0.1, dtype)
+    with torch.no_grad():
+        u = fdeint(func, start, [0.0, 0.1, 1.0], order=order, rtol=rtol, atol=1e-3 * rtol)
+    for found, time in zip(u[1:], (0.1, 1.0), strict=True):
+        right = exact(time, 0.1, order)
+        assert float((found.double() - right).abs().max()) <= 10 * rtol * float(right.abs().max())
+
+
+def test_gradients_of_diffusion_on_many_cells():
+    order = torch.tensor(0.6, dtype=torch.float64, requires_grad=True)
+    kappa = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    func, start, exact = diffusion(300, kappa)
+    weights = torch.linspace(0.0, 1.0, 300, dtype=torch.float64)
+    (fdeint(func, start, [0.0, 1.0], order=order, rtol=1e-6)[-1] @ weights).backward()
+    d = 1e-5
+    by_kappa = (exact(1.0, 0.1 + d, 0.6) - exact(1.0, 0.1 - d, 0.6)) @ weights / (2 * d)
+    by_order = (exact(1.0, 0.1, 0.6 + d) - exact(1.0, 0.1, 0.6 - d)) @ weights / (2 * d)
+    torch.testing.assert_close(kappa.grad, by_kappa, rtol=1e-5, atol=0)
+    torch.testing.assert_close(order.grad, by_order, rtol=1e-5, atol=0)
+
+
+def reaction(n, rate):
+    """Two species of very different size that react and diffuse; stiff in both."""
+    h, unit = 1.0 / (n + 1), torch.tensor([[1.0], [1e-4]], dtype=torch.float64)
+
+    def func(t, u):
+        a, b = u.view(2, n) / unit
+        meet = rate * a * b**2
+        slopes = torch.stack([0.1 * laplacian(a, h) - meet + (1 - a), 0.05 * laplacian(b, h) + meet - 2 * b])
+        return (unit * slopes).view(-1)
+
+    x = torch.linspace(h, 1 - h, n, dtype=torch.float64)
+    return func, (unit * torch.stack([torch.ones_like(x), torch.exp(-50 * (x - 0.5) ** 2)])).view(-1), unit
+
+
+def test_a_nonlinear_system_with_components_of_different_size():
+    """Held against a solve to 1e-8, and its gradient against differences of such."""
+    n = 160
+    rate = torch.tensor(8.0, dtype=torch.float64, requires_grad=True)
+    scale = 1.0 / reaction(n, rate)[2].expand(2, n).reshape(-1)
+
+    def solved(rate, rtol=1e-6):
+        func, start, _ = reaction(n, rate)
+        return fdeint(func, start, [0.0, 0.5], order=0.7, rtol=rtol, atol=1e-4 * rtol)[-1] * scale
+
+    u = solved(rate)
+    with torch.no_grad():
+        right = solved(rate, 1e-8)
+        difference = (solved(rate + 1e-3, 1e-8) - solved(rate - 1e-3, 1e-8)).view(2, n).mean(1) / 2e-3
+    torch.testing.assert_close(u.detach(), right, rtol=2e-5, atol=1e-7)
+    for species in (0, 1):
+        (found,) = torch.autograd.grad(u.view(2, n)[species].mean(), rate, retain_graph=True)
+        torch.testing.assert_close(found, difference[species], rtol=1e-4, atol=1e-8)
+
+
+def test_a_full_jacobian_and_inference_mode():
+    """Stiff in all directions, without zeros in the Jacobian."""
+    random = torch.Generator().manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(320, 320, generator=random, dtype=torch.float64)).Q
+    rates = torch.logspace(-1, 4, 320, dtype=torch.float64)
+    matrix, start = turn @ torch.diag(-rates) @ turn.T, torch.ones(320, dtype=torch.float64)
+    right = turn @ (mittag_leffler(-rates * 2.0**0.8, 0.8) * (turn.T @ start))
+    with torch.inference_mode():
+        u = fdeint(lambda t, u: matrix @ u, start, [0.0, 2.0], order=0.8)
+    torch.testing.assert_close(u[-1], right, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_too_long_for_one_jacobian_are_solved_with_one_a_point():
+    """Rates that fall by a factor of a million within a panel."""
+
+    def func(t, u):
+        return -1e4 * torch.exp(-14.0 * t) * (u - torch.cos(t)) - u**3
+
+    start, few = torch.linspace(0.5, 1.5, 200, dtype=torch.float64), torch.tensor([0.5, 1.5], dtype=torch.float64)
+    options = {"order": 0.8, "method": "collocation", "n_steps": 2}
+    with torch.no_grad():
+        many = fdeint(func, start, [0.0, 1.0], **options)[-1, [0, -1]]
+        torch.testing.assert_close(many, fdeint(func, few, [0.0, 1.0], **options)[-1], rtol=1e-9, atol=0)
