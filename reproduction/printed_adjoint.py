@@ -63,7 +63,7 @@ class PrintedNetwork(FractionalNetwork):
         a, memory = self.architecture, self.memory
         if adjoint not in ("exact", *READINGS):
             raise InvalidArgumentError(f"adjoint must be one of {('exact', *READINGS)}, got {adjoint!r}")
-        as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias != "none" and a.has_skip
+        as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias is not False and a.has_skip
         if adjoint != "exact" and not (as_printed and memory.has_one_order_and_step):
             raise InvalidArgumentError(
                 f"adjoint={adjoint!r} must go with operator='dense', activation='tanh', a bias, residual=True and one "
@@ -76,9 +76,9 @@ class PrintedNetwork(FractionalNetwork):
             )
         self._adjoint = adjoint
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.adjoint == "exact":
-            return super().forward(x)
+    def forward(self, x: torch.Tensor, *, trajectory: bool = False) -> torch.Tensor:
+        if self.adjoint == "exact" or trajectory:
+            return super().forward(x, trajectory=trajectory)
         order, n_layers = float(self.order), self.architecture.n_layers
         memory = _Memory(
             H=memory_matrix(order, n_layers).to(x),
@@ -86,7 +86,7 @@ class PrintedNetwork(FractionalNetwork):
             c=float(l1_step_factor(order, float(self.memory.step_size))),
             transposed=READINGS[self.adjoint].transposed,
         )
-        y0 = self.architecture.opened(x, self.weights())
+        y0 = self.architecture.project_input(x, self.weights())
         return linear(_Layers.apply(memory, y0, self.K, self.b), self.W)
 
 

@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_iris
 
 import fracdnn
-from fracdnn.cli.search import N_SETTINGS, SPACE, Trial, drawn_settings
+from fracdnn.cli.settings_search import N_SETTINGS, SPACE, Trial, drawn_settings
 from tests.cli.commands import run
 from tests.slow import slow_but
 

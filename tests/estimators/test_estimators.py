@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import fracdnn
 from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.samples import merge_repeated
+from fracdnn.estimators.sample_checks import merge_repeated
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import Objective, Regularization
 from tests.plain import PLAIN
@@ -105,7 +105,7 @@ def test_the_learned_order_is_told():
 
 
 def test_the_flow_through_the_layers():
-    flow = small(width=None).fit(*IRIS).trajectory(IRIS[0])
+    flow = small(width=None).fit(*IRIS).states(IRIS[0])
     assert flow.shape == (4, 150, 4)
     standardised = StandardScaler().fit_transform(IRIS[0])
     np.testing.assert_allclose(flow[0].std(0), standardised.std(0), rtol=0.05)
@@ -193,5 +193,5 @@ def test_a_matrix_that_would_fill_the_memory_is_refused(kind):
 
 
 def test_all_matrices_decay_by_alpha():
-    terms = Regularization(class_map=0.1, decay=0.1)
+    terms = Regularization(decay_output=0.1, decay=0.1)
     assert FractionalClassifier(alpha=0.1)._objective() == Objective("cross_entropy", terms, label_smoothing=0.05)

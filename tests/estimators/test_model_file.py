@@ -38,9 +38,9 @@ OPTIONS = [
     {},
     {"dtype": "float32"},
     {"learn_order": True, "order": 0.3},
-    {"order": 1.0, "width": None, "bias": "scalar"},
-    {"solver": "adam", "activation": "relu", "bias": "none"},
-    {"width": None, "bias": "scalar"},
+    {"order": 1.0, "width": None},
+    {"solver": "adam", "activation": "relu", "bias": False},
+    {"width": None},
     {"class_weight": {"setosa": 1.0, "versicolor": 2.0, "virginica": 1.0}, "random_state": np.random.RandomState(3)},
 ]
 
@@ -52,7 +52,7 @@ def test_a_loaded_classifier_is_the_saved_one(options, tmp_path):
     assert type(after) is FractionalClassifier
     np.testing.assert_array_equal(after.predict_proba(X), before.predict_proba(X))
     np.testing.assert_array_equal(after.predict(X), before.predict(X))
-    np.testing.assert_array_equal(after.trajectory(X), before.trajectory(X))
+    np.testing.assert_array_equal(after.states(X), before.states(X))
     assert after.classes_.tolist() == NAMES.tolist()
     assert after.classes_.dtype == before.classes_.dtype
     assert after.history_ == before.history_
@@ -179,7 +179,7 @@ def test_other_formats_say_what_to_do(model):
 FORGERIES = [
     lambda d: d["network"]["options"].update(n_layers=10**9),
     lambda d: d["network"]["options"].update(width=10**6),
-    lambda d: d["network"]["state"].pop("opening_weight"),
+    lambda d: d["network"]["state"].pop("input_weight"),
     lambda d: d["network"]["options"].update(surprise=1),
     lambda d: d.update(estimator="__import__"),
     lambda d: d["parameters"].update(order=-1.0),
@@ -193,7 +193,7 @@ FORGERIES = [
     lambda d: d["parameters"].update(device="meta"),
     lambda d: d["standardization"].update(mean=d["standardization"]["mean"][:2]),
     lambda d: d["network"]["options"].update(residual=False),
-    lambda d: d["network"]["options"].update(operator="stencil", grid_shape=[2, 3]),
+    lambda d: d["network"]["options"].update(operator="nine-point", grid_shape=[2, 3]),
     lambda d: d.pop("estimator"),
     lambda d: d["classes"].update(dtype="<U100000000"),  # 1.2 GB for three words
     lambda d: d["classes"].update(dtype="O", values=[["a"], ["b"], ["c"]]),

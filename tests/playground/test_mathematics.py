@@ -11,7 +11,7 @@ import torch
 from fracdnn.caputo import memory_weights
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective
-from fracdnn.training.history import layer_gradient_norms
+from fracdnn.training.records import layer_gradient_norms
 from reproduction.printed_adjoint import PrintedNetwork
 from tests.browser.chromium import new_page, watched
 
@@ -32,7 +32,7 @@ class Case:
 
     def network(self, order=None, learn_order=None, kind=FractionalNetwork):
         learn_order = self.learn_order if learn_order is None else learn_order
-        options = {"order": self.order if order is None else order, "learn_order": learn_order, "history": "exact"}
+        options = {"order": self.order if order is None else order, "learn_order": learn_order, "compress": False}
         shape = {"n_layers": self.n_layers, "width": self.width, "activation": self.activation}
         options |= {"step_size": self.step_size, "residual": self.residual}
         generator = torch.Generator().manual_seed(3)
@@ -61,7 +61,7 @@ CASES = {
     "learnt order near 1": Case(learn_order=True, order=0.95, n_layers=35, width=None),
     "learnt small order": Case(learn_order=True, order=0.05, activation="silu"),
 }
-NAMES = {"openingWeight": "opening_weight", "openingBias": "opening_bias", "K": "K", "b": "b", "W": "W"}
+NAMES = {"inputWeight": "input_weight", "inputBias": "input_bias", "K": "K", "b": "b", "W": "W"}
 
 
 def parts(network, of=lambda parameter: parameter):
@@ -85,7 +85,7 @@ def expected_of(case):
     network, objective, (x, labels) = case.network(), Objective(), case.data()
     loss = objective(network, x, labels)
     loss.backward()
-    found = {"loss": loss.item(), "logits": network(x), "states": network.trajectory(x)}
+    found = {"loss": loss.item(), "logits": network(x), "states": network(x, trajectory=True)}
     found |= {"gradient": parts(network, lambda each: each.grad), "norms": layer_gradient_norms(network)}
     if case.activation == "tanh" and case.residual:
         found["printed"] = printed_gradient(case, network, x, labels)

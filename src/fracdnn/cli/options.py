@@ -13,7 +13,7 @@ import typer
 
 from fracdnn.cli.messages import fail
 from fracdnn.cli.settings import KINDS, Names, Settings, parameters_of
-from fracdnn.cli.streamed import bytes_of
+from fracdnn.cli.streamed_table import bytes_of
 from fracdnn.columns.words import nearest
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.parameters import AUTO
@@ -23,7 +23,7 @@ TASKS = ("auto", "classification", "regression")
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
     "random_state": "0",
-    "checkpoint": "with --run model.ckpt in its folder, else none",
+    "checkpoint_path": "with --run model.ckpt in its folder, else none",
     "checkpoint_every": "with --run a twentieth of --max-iter, 50 at most, else 50",
 }
 _ESTIMATORS = (FractionalClassifier, FractionalRegressor)

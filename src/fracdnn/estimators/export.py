@@ -76,9 +76,9 @@ class _Member(nn.Module):
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
         architecture, weights = self.network.architecture, self.network.weights()
-        if weights.opening_weight is not None:
-            activation = self.activations[architecture.opening_activation]
-            y = activation(affine(y, weights.opening_weight, weights.opening_bias))
+        if weights.input_weight is not None:
+            activation = self.activations[architecture.input_activation]
+            y = activation(affine(y, weights.input_weight, weights.input_bias))
         activation, states = self.activations[architecture.activation], y.unsqueeze(0)
         for j, K in enumerate(weights.operators.unbind()):
             change = activation(affine(y, K, None if weights.b is None else weights.b[j]))

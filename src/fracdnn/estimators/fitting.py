@@ -21,8 +21,8 @@ from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
 from fracdnn.estimators.networks import check_matrix_fits, mean_order
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
-from fracdnn.estimators.recipe import Recipe, settled
-from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
+from fracdnn.estimators.recipe import Recipe, resolve_recipe
+from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
@@ -44,7 +44,7 @@ from fracdnn.training import (
 from fracdnn.training.adam import adam_epoch, can_go_side_by_side, fit_side_by_side
 from fracdnn.training.digest import digest
 from fracdnn.training.epochs import Adam
-from fracdnn.training.history import record_of
+from fracdnn.training.records import record_of
 
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
@@ -218,10 +218,10 @@ class Fitting(Inputs, SharedParameters):
         """
         # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
         given = [as_tensor(each) for each in (X, target, weight)]
-        identity = None if self.checkpoint is None else digest(given, places=None)
+        identity = None if self.checkpoint_path is None else digest(given, places=None)
         X, target, weight, rows = merge_repeated(X, self._scaled(target), weight)
         x, weights, generator = as_tensor(X), as_tensor(weight), torch.Generator().manual_seed(seed)
-        recipe = settled(self, rows.n, X.shape[1])
+        recipe = resolve_recipe(self, rows.n, X.shape[1])
         if new:
             self.standardization_ = Standardization.of(x, weights, shared=True)
             clip = None if self.clip is None else float(self.clip)
@@ -241,7 +241,7 @@ class Fitting(Inputs, SharedParameters):
 
     def _objective(self) -> Objective:
         alpha, self._smoothing = float(self.alpha), float(getattr(self, "label_smoothing", 0.0))
-        return Objective(self._loss, Regularization(class_map=alpha, decay=alpha), self._smoothing)
+        return Objective(self._loss, Regularization(decay_output=alpha, decay=alpha), self._smoothing)
 
     def _seed(self) -> int:
         """The first process's: where `random_state` is None, others draw other ones."""
@@ -261,7 +261,7 @@ class Fitting(Inputs, SharedParameters):
         }
 
     def _new_network(self, n_features: int, generator: torch.Generator) -> FractionalNetwork:
-        options = {"activate_opening": True, "generator": generator, **self._network_options()}
+        options = {"activate_input": True, "generator": generator, **self._network_options()}
         return FractionalNetwork(n_features, self._n_outputs, **options).to(self._device())
 
     def _goes_on(self) -> bool:
@@ -287,8 +287,8 @@ class Fitting(Inputs, SharedParameters):
         # Plain numbers: a search may hand in NumPy's, which JSON does not know.
         stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
         checkpoints = None
-        if self.checkpoint is not None:
-            checkpoints = Checkpoints(os.fspath(self.checkpoint), int(self.checkpoint_every), self.resume)
+        if self.checkpoint_path is not None:
+            checkpoints = Checkpoints(os.fspath(self.checkpoint_path), int(self.checkpoint_every), self.resume)
             if member is not None and recipe.n_members > 1:
                 checkpoints = checkpoints.of_member(member)
         options: Any = {

@@ -83,5 +83,5 @@ def _held_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict
     n_layers, *layer = state["K"].shape
     if layer != [width, width]:
         raise ValueError(f"layers of shape {layer} with outputs from width {width}")
-    n_features = width if options["width"] is None else state["opening_weight"].shape[1]
+    n_features = width if options["width"] is None else state["input_weight"].shape[1]
     return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": n_layers, "width": width}

@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fracdnn.exceptions import InvalidTypeError
-from fracdnn.nn.operators import ACTIVATIONS, BIASES
+from fracdnn.nn.operators import ACTIVATIONS
 
 # Parameters that say where and how to run, not what was learned.
-LOCAL_PARAMETERS = ("device", "checkpoint", "resume", "verbose")
+LOCAL_PARAMETERS = ("device", "checkpoint_path", "resume", "verbose")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 COUNT = Interval(Integral, 1, None, closed="left")
@@ -59,7 +59,7 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
 class SharedParameters(BaseEstimator):
     """What classifier and regressor can be told. How the defaults were found: docs/estimators.md."""
 
-    n_layers: int = parameter([COUNT], "Layers, behind an opening map.", default=3)
+    n_layers: int = parameter([COUNT], "Layers, behind an input projection.", default=3)
     order: float = parameter(
         [Interval(Real, 0, 1, closed="right")],
         "Order of the fractional derivative, in (0, 1]; 1 is a network without memory.",
@@ -68,11 +68,9 @@ class SharedParameters(BaseEstimator):
     width: int | None = parameter([None, COUNT], "Width of a layer; None is the number of features.", default=64)
     step_size: float = parameter([POSITIVE], "Time from a layer to the next.", default=0.5)
     activation: str = parameter(
-        [StrOptions(set(ACTIVATIONS))], "Nonlinearity of the opening map and the layers.", default="silu"
+        [StrOptions(set(ACTIVATIONS))], "Nonlinearity of the input projection and the layers.", default="silu"
     )
-    bias: str = parameter(
-        [StrOptions(set(BIASES))], "Bias of a layer: a number, a number for each unit, or none.", default="vector"
-    )
+    bias: bool = parameter(["boolean"], "Whether layers have a bias.", default=True)
     learn_order: bool = parameter(["boolean"], "Learn the order too, from `order` on.", default=False)
     n_members: int | str = parameter(
         [COUNT, AUTO],
@@ -137,13 +135,13 @@ class SharedParameters(BaseEstimator):
     n_iter_no_change: int = parameter(
         [COUNT], "Epochs or iterations without improvement before `early_stopping` stops.", default=30
     )
-    checkpoint: str | os.PathLike | None = parameter(
+    checkpoint_path: str | os.PathLike | None = parameter(
         [None, str, os.PathLike], "File that the state of the training is written to.", default=None
     )
     checkpoint_every: int = parameter([COUNT], "Epochs or iterations from a checkpoint to the next.", default=50)
     resume: bool = parameter(
         ["boolean"],
-        "Go on from `checkpoint` if it exists; the fit ends at the same bits as one that was not cut.",
+        "Go on from `checkpoint_path` if it exists; the fit ends at the same bits as one that was not cut.",
         default=False,
     )
     verbose: bool = parameter(["verbose"], "Show a bar on standard error.", default=False)

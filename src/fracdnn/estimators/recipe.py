@@ -30,7 +30,7 @@ class Recipe:
     holds_out: bool
 
 
-def settled(estimator: Any, n: int, n_inputs: int) -> Recipe:
+def resolve_recipe(estimator: Any, n: int, n_inputs: int) -> Recipe:
     """The estimator's settings for `n` different rows of `n_inputs` numbers."""
     given = {name: getattr(estimator, name) for name in ("n_members", "max_iter", "batch_size", "n_bins")}
     by_rule = {

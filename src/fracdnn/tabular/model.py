@@ -15,8 +15,8 @@ from fracdnn.columns.frames import as_polars
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns, listed, nearest, quoted
 from fracdnn.container import checked, read_document, write_document
-from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
+from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require

@@ -56,7 +56,7 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     seed, score = estimator.random_state, "accuracy" if is_classifier(estimator) else "R2"
     settings = drawn_settings(estimator, fixed, seed)
     folds = _folds(estimator, X, y, seed)
-    candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
+    candidate = clone(estimator).set_params(verbose=False, checkpoint_path=None, resume=False)
     if candidate.n_members == "auto":  # one tells which setting is better; the chosen one has all members
         candidate.set_params(n_members=1)
     trials: list[Trial] = []

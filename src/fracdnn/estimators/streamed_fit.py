@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.recipe import settled
+from fracdnn.estimators.estimator import FractionalEstimator
+from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.estimators.regressor import FractionalRegressor
-from fracdnn.estimators.samples import class_weights
+from fracdnn.estimators.sample_checks import class_weights
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.training import (
     AdamTraining,
@@ -89,7 +89,7 @@ def _fit(
     estimator.shaping_ = Shaping.none(None if estimator.clip is None else float(estimator.clip))
     network = estimator._new_network(n_features, generator).to(estimator._dtype())
     objective = estimator._objective()
-    recipe = settled(estimator, sum(samples.sizes), n_features)
+    recipe = resolve_recipe(estimator, sum(samples.sizes), n_features)
     recipe = replace(recipe, n_members=1, holds_out=validation is not None)
 
     def training(max_time: float | None, member: int = 0) -> Training:
