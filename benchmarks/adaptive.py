@@ -65,7 +65,7 @@ class Problem:
     def _fewest(self, rtol: float, error: float, method: str, most: int, grading: float) -> float:
         def reached(n: int) -> bool:
             try:
-                return self.measured(rtol, method=method, n_steps=n, grading=grading)[0] <= error
+                return self.measured(rtol, method=method, n_steps=n, options={"grading": grading})[0] <= error
             except ArithmeticError:  # an explicit method with steps that are too long
                 return False
 
@@ -103,7 +103,7 @@ def _relaxation(t: torch.Tensor, **way: Any) -> Solution:
 
 
 def _charging(t: torch.Tensor, **way: Any) -> Solution:
-    return fdeint(lambda t, u: 1.0 - u, 0.0, t, order=1.8, slope=0.0, **way)
+    return fdeint(lambda t, u: 1.0 - u, (0.0, 0.0), t, order=1.8, **way)
 
 
 def _plate(t: torch.Tensor, **way: Any) -> Solution:

@@ -44,7 +44,7 @@ def _kind(frame: FrameType | None) -> str:
                 return "line search"
             if frame.f_code.co_name == "closure":
                 return "value and gradient"
-            if place in ("training/run.py", "training/history.py"):
+            if place in ("training/run.py", "training/records.py"):
                 return "mini-batches and records"
         frame = frame.f_back
     return "mini-batches and records"

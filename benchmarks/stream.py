@@ -52,7 +52,7 @@ def now() -> np.ndarray:
 def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
     """Train in this process; seconds of each epoch after the first, which compiles, and peak memory in MB."""
     from fracdnn import FractionalClassifier
-    from fracdnn.estimators.streamed import fit_classifier
+    from fracdnn.estimators.streamed_fit import fit_classifier
     from fracdnn.tabular.examination import examine
     from fracdnn.tabular.reading import read_table
     from fracdnn.tabular.streaming import TableStream

@@ -10,8 +10,8 @@ import torch
 
 from fracdnn import fdeint
 from fracdnn.caputo import compress_differences, l1_differences, memory_matrix, memory_weights
-from fracdnn.nn import FractionalNetwork
 from fracdnn.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, save_figure
+from reproduction.printed_adjoint import network_with
 
 ORDERS = {0.1: VERMILION, 0.5: ORANGE, 0.9: GREEN, 1.0: BLUE}
 
@@ -51,7 +51,7 @@ def push() -> Any:
     axes.text(stops / 2, 0.06, "f = 1", ha="center")
     axes.text(3, 0.06, "f = 0", ha="center")
     for order, colour in ORDERS.items():
-        state = fdeint(lambda t, u: (t < stops) + 0 * u, 0.0, t, order=order, breakpoints=[stops])
+        state = fdeint(lambda t, u: (t < stops) + 0 * u, 0.0, t, order=order, options={"breakpoints": [stops]})
         axes.plot(t.numpy(), state.numpy(), color=colour, linewidth=2, label=f"order {order:g}")
     axes.set(xlabel="time $t$ (depth)", ylabel="state", xlim=(0, 5), ylim=(0, 1.35))
     axes.legend(frameon=False, loc="upper center", ncols=4)
@@ -103,9 +103,8 @@ def adjoint() -> Any:
     panels = figure.subplots(1, 3, sharey=True)
     for axes, order in zip(panels, (0.9, 0.5, 0.1), strict=True):
         for kind, style, word in (("exact", "o-", "exact"), ("continuous", "x--", "as printed")):
-            network = FractionalNetwork(
-                2, 2, n_layers=20, order=order, adjoint=kind, generator=torch.Generator().manual_seed(1)
-            ).double()
+            generator = torch.Generator().manual_seed(1)
+            network = network_with(kind, 2, 2, n_layers=20, order=order, generator=generator).double()
             x = torch.randn(100, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
             torch.nn.functional.cross_entropy(network(x), (x[:, 0] > x[:, 1]).long()).backward()
             norms = network.K.grad.flatten(1).norm(dim=1)
@@ -121,7 +120,7 @@ def exponentials() -> Any:
     """Far weights, and the exponentials whose sum they are."""
     figure = new_figure(9, 3.4)
     left, right = figure.subplots(1, 2)
-    far = compress_differences(0.5, max_lag=10**6, min_lag=32, tolerance=1e-6)
+    far = compress_differences(0.5, max_lag=10**6, min_lag=32, compress_tol=1e-6)
     lags = np.unique(np.logspace(np.log10(32), 6, 400).astype(int))
     exact = l1_differences(0.5, 10**6).numpy()[lags - 1]
     terms = far.weights.numpy() * np.exp(-far.rates.numpy() * (lags[:, None] - far.min_lag))

@@ -216,7 +216,7 @@ def exact_adjoint(net, theta, space, found):
 
 @compiled
 def printed_adjoint(net, theta, space, found):
-    """Alg. 2 and the design equations: see `fracdnn.nn.engines.printed`. Holds −P in the place of P."""
+    """Alg. 2 and the design equations: see `reproduction.printed_adjoint`. Holds −P in the place of P."""
     P, w, n_layers = space.adjoint, net.width, net.n_layers
     weighted, later = np.empty_like(P[0]), np.empty_like(P[0])
     for j in range(n_layers - 1, -1, -1):

@@ -65,7 +65,7 @@ def _ladder(order: float, start: str, seed: int, settings: DepthIndependence) ->
             prolong(coarser, network)
         if start == "prolonged" and coarser is None:
             coarser = copy.deepcopy(network)
-        task = Task(network, Objective(regularization=Regularization(class_map=settings.class_map)), X, y)
+        task = Task(network, Objective(regularization=Regularization(decay_output=settings.class_map)), X, y)
         steps.append({"n_layers": n_layers, **_to_target(task, settings)})
         if start == "trained":
             coarser = network

@@ -148,16 +148,16 @@ def _network(network: FractionalNetwork) -> Network:
     a, memory = network.architecture, network.memory
     assert a.activation == "tanh"
     assert a.operator == "dense"
-    assert a.bias != "none"
-    assert not a.has_opening
+    assert a.bias
+    assert not a.has_input_projection
     order, step = float(memory.order), float(memory.step_size)
     factor = float(step**order * torch.exp(torch.lgamma(torch.tensor(2.0 - order, dtype=torch.float64))))
-    adjoint = network.adjoint
+    adjoint = getattr(network, "adjoint", "exact")
     return Network(
         n_layers=a.n_layers,
         width=a.width,
         n_outputs=a.n_outputs,
-        n_biases=a.width if a.bias == "vector" else 1,
+        n_biases=a.width if a.bias is True else 1,
         a=l1_weights(order, a.n_layers).numpy(),
         h=l1_differences(order, a.n_layers).numpy(),
         factor=factor if a.has_skip else 1.0,

@@ -67,7 +67,7 @@ def work(settings: FlowSettings, perfume: Perfume | None, job: dict[str, Any]) -
 
 def _end(network: FractionalNetwork, X: torch.Tensor) -> np.ndarray:
     with torch.no_grad():
-        return network.trajectory(X)[-1].numpy()
+        return network(X, trajectory=True)[-1].numpy()
 
 
 def separability(states: np.ndarray, target: np.ndarray) -> float:

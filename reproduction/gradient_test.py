@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fracdnn.datasets import Perfume
-from fracdnn.nn import FractionalNetwork
 from reproduction.arms import step_factor
+from reproduction.printed_adjoint import network_with
 
 Groups = dict[str, list[Any]]
 Loss = Callable[[], torch.Tensor]
@@ -76,14 +76,14 @@ def compare(test: GradientTest, order: float, adjoint: str) -> Comparison:
 
 def _problem(test: GradientTest, order: float, adjoint: str) -> tuple[Groups, Loss]:
     generator = torch.Generator().manual_seed(test.seed)
-    network = FractionalNetwork(
+    network = network_with(
+        adjoint,
         test.n_features,
         test.n_classes,
         n_layers=test.n_layers,
         order=order,
         step_size=test.step_size,
         bias="scalar",
-        adjoint=adjoint,
         generator=generator,
     ).double()
     assert network.b is not None

@@ -9,6 +9,7 @@ import torch
 from fracdnn.datasets import Perfume, make_level_set
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import MiniBatchTraining, Objective, Regularization, Task, accuracy, normalize_batch
+from reproduction.printed_adjoint import network_with
 
 Split = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -67,10 +68,12 @@ def perfume_split(perfume: Perfume, *, by_time: bool) -> Split:
     return X, X, y, y
 
 
-def paper_network(X: torch.Tensor, y: torch.Tensor, generator: torch.Generator, **options: Any) -> FractionalNetwork:
+def paper_network(
+    X: torch.Tensor, y: torch.Tensor, generator: torch.Generator, *, adjoint: str = "exact", **options: Any
+) -> FractionalNetwork:
     """The paper's: as wide as the features, a number as the bias of each layer, an output for each class; float64."""
     n_features, n_classes = X.shape[1], int(y.max()) + 1
-    return FractionalNetwork(n_features, n_classes, bias="scalar", generator=generator, **options).double()
+    return network_with(adjoint, n_features, n_classes, bias="scalar", generator=generator, **options).double()
 
 
 def task_of(setting: Setting, split: Split, seed: int) -> Task:

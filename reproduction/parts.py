@@ -1,7 +1,7 @@
 """All results of the paper, in its order."""
 
 from reproduction.part import Part
-from reproduction.shown import (
+from reproduction.render import (
     depth_independence,
     digits,
     flow,

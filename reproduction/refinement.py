@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fracdnn.datasets import Perfume
-from fracdnn.nn import FractionalNetwork
 from reproduction.arms import step_factor
+from reproduction.printed_adjoint import network_with
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def _gradient(settings: Refinement, job: dict[str, Any], step_size: float, adjoi
     coefficients = draw(5, w * w + 1) / math.sqrt(5)
     X, W = draw(settings.n_samples, w), draw(settings.n_classes, w)
     y = torch.randint(settings.n_classes, (settings.n_samples,), generator=generator)
-    network = FractionalNetwork(
-        w, settings.n_classes, n_layers=n, order=job["order"], step_size=step_size, bias="scalar", adjoint=adjoint
+    network = network_with(
+        adjoint, w, settings.n_classes, n_layers=n, order=job["order"], step_size=step_size, bias="scalar"
     ).double()
     assert network.b is not None
     t = torch.arange(n, dtype=torch.float64).unsqueeze(1) * step_size * 2 * math.pi

@@ -40,7 +40,7 @@ def work(settings: Stability, perfume: Perfume | None, job: dict[str, Any]) -> d
     network = paper_network(X, y, generator, **options)
     with torch.no_grad():
         network.K.mul_(job["scale"])
-    end = network.trajectory(X)[-1]
+    end = network(X, trajectory=True)[-1]
     rows = [torch.autograd.grad(end[:, i].sum(), X, retain_graph=True)[0] for i in range(end.shape[1])]
     growth = torch.linalg.matrix_norm(torch.stack(rows, 1), ord=2)
     norms = norms_of(network, X.detach(), y)

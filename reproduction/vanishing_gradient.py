@@ -10,7 +10,7 @@ from fracdnn.caputo.weights import memory_matrix
 from fracdnn.datasets import Perfume
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Task, normalize_batch
-from fracdnn.training.history import layer_gradient_norms
+from fracdnn.training.records import layer_gradient_norms
 from reproduction.arms import networks
 from reproduction.fast_training import fit_all
 from reproduction.paper_training import paper_network, perfume_split

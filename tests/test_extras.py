@@ -63,7 +63,7 @@ def line(module, extra):
 DOORS = [
     ("sklearn", "estimators", "import fracdnn; fracdnn.FractionalClassifier"),
     ("sklearn", "estimators", "import fracdnn; fracdnn.load"),
-    ("sklearn", "estimators", "from fracdnn.estimators.base import FractionalEstimator"),
+    ("sklearn", "estimators", "from fracdnn.estimators.estimator import FractionalEstimator"),
     ("jinja2", "report", "import fracdnn.report.html"),
     ("matplotlib", "report", "import fracdnn.report.figures"),
     ("plotly", "report", "import fracdnn.report.html"),

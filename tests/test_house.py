@@ -45,6 +45,11 @@ FRONT = ["__init__", "__main__"]
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
 
 
+def test_a_file_name_occurs_once():
+    names = [path.name for path in FILES if path.name not in ("__init__.py", "__main__.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def module_name(path, package=PACKAGE):
     """As it is imported: `fracdnn.nn` for nn/__init__.py."""
     parts = path.relative_to(package.parent).with_suffix("").parts

@@ -71,7 +71,7 @@ BAD_CALLS = [
     ),
     (lambda: l1_step_factor(0.5, torch.tensor(2)), "step_size must be floating-point, got dtype torch.int64"),
     (lambda: fdeint(3, Y0, T, order=0.5), "func must be callable as func\\(t, y\\), got int; pass a function"),
-    (lambda: fdeint(zero, Y0, T, order=0.5, history="all"), "history must be one of 'auto', 'exact', 'compressed'"),
+    (lambda: fdeint(zero, Y0, T, order=0.5, options={"compress": "all"}), "compress must be True, False or 'auto'"),
     (
         lambda: fdeint(lambda t, y: y.float(), Y0, T, order=0.5),
         "func must return the state's dtype torch.float64, got torch.float32 at t = .*; convert its constants, or y0",
@@ -156,15 +156,15 @@ BAD_CALLS = [
     (lambda: compress_differences(0.5, max_lag=50, min_lag=1), "min_lag must be at least 2, got 1"),
     (lambda: compress_differences(0.5, max_lag=5), "max_lag must be at least 32, got 5"),
     (
-        lambda: compress_differences(0.5, max_lag=50, tolerance=1e-16),
-        r"tolerance must lie in \[1e-11, 1\), got 1e-16",
+        lambda: compress_differences(0.5, max_lag=50, compress_tol=1e-16),
+        r"compress_tol must lie in \[1e-11, 1\), got 1e-16",
     ),
     (
         lambda: mittag_leffler(1.0, 2.5),
-        r"alpha must lie in \(0, 2\], got 2.5; choose a number above 0 and not above 2",
+        r"order must lie in \(0, 2\], got 2.5; choose a number above 0 and not above 2",
     ),
-    (lambda: mittag_leffler(1.0, "half"), r"alpha must be a number or a tensor in \(0, 2\], got 'half' of type str"),
-    (lambda: mittag_leffler(1.0, torch.tensor(1)), r"alpha must be a floating-point tensor in \(0, 2\], got dtype"),
+    (lambda: mittag_leffler(1.0, "half"), r"order must be a number or a tensor in \(0, 2\], got 'half' of type str"),
+    (lambda: mittag_leffler(1.0, torch.tensor(1)), r"order must be a floating-point tensor in \(0, 2\], got dtype"),
     (
         lambda: mittag_leffler(1.0, 0.5, torch.tensor([1.0, -1.0])),
         "beta must be positive and finite, got -1.0; pass a positive number",
@@ -179,7 +179,7 @@ BAD_CALLS = [
         r"A must be square in its last two dimensions, and not empty, got shape \(2, 3\); pass",
     ),
     (lambda: mittag_leffler_matrix([[float("inf")]], 0.5), "A must be finite, got inf; remove NaN and inf"),
-    (lambda: mittag_leffler_matrix(torch.eye(2), 0.0), r"alpha must lie in \(0, 2\], got 0.0"),
+    (lambda: mittag_leffler_matrix(torch.eye(2), 0.0), r"order must lie in \(0, 2\], got 0.0"),
     (
         lambda: mittag_leffler_matrix(torch.eye(2), 0.5, torch.ones(2)),
         r"beta must be one number here, got shape \(2,\); call once for each",
@@ -202,28 +202,28 @@ BAD_SAMPLES = [
     (
         (np.arange(5),),
         {"step_size": 0.1},
-        "samples must be real floating-point numbers, got dtype int64; convert",
+        "values must be real floating-point numbers, got dtype int64; convert",
     ),
     (
         (np.arange(5) + 0j,),
         {"step_size": 0.1},
-        "samples must be real floating-point numbers, got dtype complex128",
+        "values must be real floating-point numbers, got dtype complex128",
     ),
     (
         ([1.0, 2.0],),
         {"step_size": 0.1},
-        "samples must be a NumPy array or a torch tensor of floats, got list",
+        "values must be a NumPy array or a torch tensor of floats, got list",
     ),
-    ((np.array(["a", "b"]),), {"step_size": 0.1}, "samples must be.*got ndarray of dtype <U1; convert"),
+    ((np.array(["a", "b"]),), {"step_size": 0.1}, "values must be.*got ndarray of dtype <U1; convert"),
     (
         (np.array([0.0, np.nan]),),
         {"step_size": 0.1},
-        r"samples must be finite, got nan at index \[1\]; fill in",
+        r"values must be finite, got nan at index \[1\]; fill in",
     ),
     (
         (np.array([1.0]),),
         {"step_size": 0.1},
-        r"samples must hold at least 2 values along the first axis, got",
+        r"values must hold at least 2 values along the first axis, got",
     ),
     ((SAMPLES,), {}, "exactly one of step_size and t must be given, got neither; pass step_size= for equal"),
     ((SAMPLES,), {"step_size": 0.1, "t": SAMPLES}, "exactly one of step_size and t must be given, got both"),

@@ -7,16 +7,16 @@ from torch import nn
 
 from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import definition, distance, double_loop, residual
-from fracdnn.memory import choose_history
+from fracdnn.memory import choose_compression
 from fracdnn.nn import FractionalStack
 
 ORDER, STEP_SIZE = 0.5, 0.2
 # The definition's graph grows with the square of the depth: deeper stacks answer to it on their first layers.
 CHECKED_LAYERS, CHECKED_SAMPLES = 150, 16
 STACKS = {
-    "exact": {"history": "exact"},
-    "compressed": {"history": "compressed"},
-    "checkpoint": {"history": "compressed", "checkpoint": True},
+    "exact": {"compress": False},
+    "compressed": {"compress": True},
+    "checkpoint": {"compress": True, "checkpoint": True},
 }
 
 
@@ -75,8 +75,9 @@ def rival(way: str, problem: Depth) -> Rival:
 
 
 def default_history(n_layers: int, width: int, batch: int) -> str:
-    """Which way `history="auto"` takes."""
-    return choose_history("auto", n_layers, torch.empty(batch, width), equal_steps=True)
+    """Which way `compress="auto"` takes."""
+    is_compressed = choose_compression("auto", n_layers, torch.empty(batch, width), equal_steps=True)
+    return "compressed" if is_compressed else "exact"
 
 
 def case(n_layers: int, width: int, batch: int, *, ways: list[str], turns: int, targets: bool, memory: bool) -> Case:

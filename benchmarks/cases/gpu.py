@@ -45,11 +45,11 @@ class StackOf(FractionalStack):
         order, step_size = (torch.tensor(value, dtype=torch.float64) for value in (ORDER, STEP_SIZE))
         exact = sums == "torch" and len(layers) <= EXACT_LAYERS
         told = {
-            "history": "exact" if exact else "compressed",
+            "compress": not exact,
             "block": triton_sum.BLOCK if sums == "triton" else BLOCK,
             "sums": sums,
         }
-        self._plan = equal_steps_plan(order, step_size, len(layers), tolerance=TOLERANCE, **told)
+        self._plan = equal_steps_plan(order, step_size, len(layers), compress_tol=TOLERANCE, **told)
 
     def plan(self, x: torch.Tensor) -> MemoryPlan:
         return self._plan

@@ -25,7 +25,8 @@ from fracdnn.training import Objective, Task, loops
 SMALL = [(35, 2, 280), (35, 16, 5000), (35, 64, 4096)]
 WIDE = [(100, 256, 4096), (300, 256, 1024), (1000, 256, 1024), (1000, 512, 4096)]
 CLASSES, CHECKED_SAMPLES = 4, 64
-ENGINES = ("products", "fused", "triton")
+# The engines by what results call them.
+ENGINES = {"products": "matmul", "fused": "triton-wide", "triton": "triton", "operations": "autograd"}
 # Rounding of single precision, and of TF32 products against themselves in a graph.
 TOLERANCE, COARSE = 1e-3, 1e-2
 
@@ -106,9 +107,9 @@ class DenseNetwork:
             loss = cross_entropy(last(y), target)
             loss.backward()
             return loss.detach()
-        self.network.engine = way
+        self.network.engine = engine = ENGINES.get(way, way)
         value = Task(self.network, Objective(), x, target).evaluate()
-        if way not in ("auto", self.network.engine_):
+        if engine not in ("auto", self.network.engine_):
             raise ImportError(f"{way} did not run, but {self.network.engine_}")
         return torch.as_tensor(value)
 
@@ -134,7 +135,7 @@ def captured(way: str, problem: DenseNetwork) -> Rival:
 
 
 def case(n_layers: int, width: int, batch: int, *, turns: int = 7) -> Case:
-    engines = [name for name in ENGINES if name != "triton" or width <= 64]
+    engines = ["products", "fused", *(["triton"] if width <= 64 else [])]
     small, best = width <= 64, "triton" if width <= 64 else "fused"
     asked = "GPU, dense networks: small kernel / residual" if small else "GPU, dense, width 256 on: fused / residual"
     return Case(

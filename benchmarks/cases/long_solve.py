@@ -22,7 +22,7 @@ class LongSolve:
         self.n_steps, self.equation = n_steps, Relaxation()
 
     def run(self, backward: bool) -> list[torch.Tensor]:
-        way = {"method": "l1", "grid": "given", "history": "compressed"}
+        way = {"method": "l1", "grid": "given", "options": {"compress": True}}
         return solved(self.equation, torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64), backward, **way)
 
     def error(self, backward: bool) -> float:
@@ -53,7 +53,7 @@ class Watched:
     def solve(self, way: Way) -> list[torch.Tensor]:
         """Solution and gradient, kept, and so is the time."""
         begun = time.perf_counter()
-        told = {"method": "adams", "n_steps": way.n_steps, "checkpoint": way.checkpoint}
+        told = {"method": "adams", "n_steps": way.n_steps, "options": {"checkpoint": way.checkpoint}}
         self._found[way] = solved(self.equation, [0.0, 1.0], way.backward, **told)
         self._told[way] = (time.perf_counter() - begun) / way.n_steps
         return self._found[way]

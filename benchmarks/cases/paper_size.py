@@ -1,6 +1,6 @@
 """Networks of the paper's size: value and gradient of the full objective, with regularisation.
 
-"ours" is what training runs; "blocked" the library by matrix products (engine="products"), "plain" one
+"ours" is what training runs; "blocked" the library by matrix products (engine="matmul"), "plain" one
 weighted sum a layer under autograd, "naive" the double loop of Alg. 1 under autograd. As in training, where the step
 before was one's own, a rival goes twice and the second time counts.
 """
@@ -25,7 +25,7 @@ from fracdnn.training import Objective, Regularization
 
 N_LAYERS, N_CLASSES = 35, 4
 CHUNK = 5000
-OBJECTIVE = Objective(regularization=Regularization(class_map=1e-3, operator=1e-3, bias=1e-3))
+OBJECTIVE = Objective(regularization=Regularization(decay_output=1e-3, smooth=1e-3, decay_bias=1e-3))
 OTHERS = {"blocked": FractionalNetwork, "plain": PlainNetwork, "naive": NaiveNetwork}
 TARGETS = (
     Target("paper's size: plain autograd / ours", "plain", "ours", at_least=8),

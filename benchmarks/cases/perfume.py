@@ -1,7 +1,7 @@
 """The paper's perfume training (N = 35, order 0.9, 567 mini-batches of 15 BFGS iterations), a stretch and whole.
 
 Every rival trains the same network from the same start on the same mini-batches with the library's BFGS: "ours" as it
-comes, "exact" with history="exact", "plain" by one weighted sum a layer under autograd. Checked: the losses of all
+comes, "exact" with compress=False, "plain" by one weighted sum a layer under autograd. Checked: the losses of all
 iterations on the first mini-batch. Later ones part: BFGS enlarges the rounding, so the number of objective evaluations
 differs a little and is noted.
 """

@@ -49,7 +49,7 @@ class Linear:
         self.c = torch.randn(BATCH, WIDTH, generator=generator)
         self.solve: dict[str, Callable[[], torch.Tensor]] = {
             "ours": partial(self._ours, "auto"),
-            "ours, exact": partial(self._ours, "exact"),
+            "ours, exact": partial(self._ours, False),
             "ours, all times": lambda: self._ours("auto", all_times=True)[-1],
             "ours, PECE": self._ours_pece,
             "naive": lambda: double_loop(lambda j, y: y @ self.A, self.y0, n_steps, ORDER, 1 / n_steps),
@@ -64,9 +64,9 @@ class Linear:
     def field(self, t: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return y @ self.A
 
-    def _ours(self, history: str, *, all_times: bool = False) -> torch.Tensor:
+    def _ours(self, compress: bool | str, *, all_times: bool = False) -> torch.Tensor:
         t = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
-        way = {"method": "l1", "grid": "given", "history": history}
+        way = {"method": "l1", "grid": "given", "options": {"compress": compress}}
         return fdeint(self.field, self.y0, t, order=ORDER, trajectory=all_times, **way)
 
     def _ours_pece(self) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """A step of the estimators' default network on a table: value and gradient of the objective, float32, one thread.
 
-"ours" is what training runs; "autograd" the same network and objective in torch operations (engine="operations"), as
+"ours" is what training runs; "autograd" the same network and objective in torch operations (engine="autograd"), as
 the library would run it otherwise. As in training, where the step before was one's own, a rival goes six
 times and the last one counts.
 """
@@ -16,7 +16,7 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization
 
 N_FEATURES, WIDTH, N_LAYERS, N_CLASSES, N_SAMPLES = 64, 64, 3, 10, 200
-OBJECTIVE = Objective(regularization=Regularization(class_map=3e-3, decay=3e-3), label_smoothing=0.1)
+OBJECTIVE = Objective(regularization=Regularization(decay_output=3e-3, decay=3e-3), label_smoothing=0.1)
 ORDERS = {"0.5": {}, "learned": {"learn_order": True}, "1": {"order": 1.0}}
 
 
@@ -32,7 +32,7 @@ class Step:
             width=WIDTH,
             step_size=0.5,
             activation="gelu",
-            activate_opening=True,
+            activate_input=True,
             generator=generator,
             **ORDERS[order],  # type: ignore[arg-type]
         )
@@ -44,7 +44,7 @@ class Step:
         return step(OBJECTIVE, self.network, self.x, self.target, self.weight)
 
     def autograd(self) -> float:
-        self.network.engine = "operations"
+        self.network.engine = "autograd"
         value = OBJECTIVE(self.network, self.x, self.target, self.weight)
         value.backward()
         self.network.engine = "auto"

@@ -52,7 +52,7 @@ def voltage(order, series, beside, q):
     def charging(t, u):
         return (current(t) - u / beside) / q
 
-    steps = {"breakpoints": jumps[1:], "rtol": 1e-3, "atol": 1e-2}
+    steps = {"options": {"breakpoints": jumps[1:]}, "rtol": 1e-3, "atol": 1e-2}
     return series * current(times) + fdeint(charging, 0.0, torch.cat([torch.zeros(1), times]), order=order, **steps)[1:]
 
 

@@ -34,7 +34,7 @@ from fracdnn.report.figures import BLUE, GREEN, GREY, PURPLE, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 torch.set_default_dtype(torch.float64)
-FIXED = {"n_steps": 36 if small else 64, "grading": 1.8}  # steps of the fits, finer toward the dose
+FIXED = {"n_steps": 36 if small else 64, "options": {"grading": 1.8}}  # steps of the fits, finer toward the dose
 
 
 def measured(name, time):

@@ -135,6 +135,7 @@ class Training:
 def groups(model: GPT, weight_decay: float) -> list[dict[str, Any]]:
     """No decay for what a stream learns: orders, which `parameter_groups` knows, others' averages and queries."""
     decayed, kept = parameter_groups(model, weight_decay=weight_decay)
+    kept.pop("lr")  # one rate for all, that of the schedule
     own = {id(parameter) for parameter in model.stream_parameters()}
     kept["params"] += [parameter for parameter in decayed["params"] if id(parameter) in own]
     decayed["params"] = [parameter for parameter in decayed["params"] if id(parameter) not in own]

@@ -16,7 +16,7 @@ from fracdnn.extras import require
 from fracdnn.files import write_whole
 
 # 2: networks are whole tensors; before, they had a module for each layer.
-FORMAT = 2
+FORMAT = 3
 _PLACE = "tensor at"
 _WALKED = (torch.Tensor, dict, list, tuple)
 # Of what another error said, so that ours stays a line.
@@ -104,10 +104,7 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
     if metadata["format"] != str(FORMAT):
         why = "; a newer fracdnn has written it, so upgrade fracdnn"
         if metadata["format"] in map(str, range(FORMAT)):
-            why = (
-                " of an earlier fracdnn, whose networks had a module for each layer; train the model again, or start "
-                "the training anew"
-            )
+            why = " of an earlier fracdnn; train the model again, or start the training anew"
         raise FileContentError(f"{path} must have format {FORMAT}, got format {_shown(metadata['format'])}{why}")
     if metadata["fracdnn"] != kind:
         found = _shown(metadata["fracdnn"])

@@ -36,14 +36,23 @@ def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy
     return value
 
 
-def check_one_order(order: Any, name: str = "order", *, largest: float = 1.0) -> torch.Tensor:
+def check_one_order(
+    order: Any, name: str = "order", *, largest: float = 1.0, remedy: str | None = None
+) -> torch.Tensor:
     """`check_order` for functions that take a single order."""
-    value = check_order(order, name, largest=largest)
+    value = check_order(order, name, largest=largest, remedy=remedy)
     if value.dim():
         raise InvalidArgumentError(
             f"{name} must be one number here, got shape {tuple(value.shape)}; call once for each"
         )
     return value
+
+
+def check_compress(compress: Any) -> bool | str:
+    """Whether far weights are compressed: yes, no, or "auto"."""
+    if not isinstance(compress, bool) and compress != "auto":
+        raise InvalidArgumentError(f"compress must be True, False or 'auto', got {compress!r}; 'auto' chooses by depth")
+    return compress
 
 
 def check_count(value: Any, name: str, *, minimum: int = 0) -> int:

@@ -35,8 +35,8 @@ TABLE = pl.DataFrame({"length": X[:, 0], "colour": WORDS, "weight": X[:, 1]})
 TRAININGS = {
     "lbfgs": FullBatchTraining(max_iter=3),
     "bfgs": FullBatchTraining("bfgs", max_iter=3),
-    "batches": MiniBatchTraining(n_batches=2, iterations=2),
-    "adam": AdamTraining(0.02, 6, 3, early_stopping=EarlyStopping(0.3, patience=3)),
+    "batches": MiniBatchTraining(n_batches=2, max_iter=2),
+    "adam": AdamTraining(0.02, 6, 3, early_stopping=EarlyStopping(0.3, n_iter_no_change=3)),
 }
 # In place of a value of a document; those of `TEXTS` are no values of JSON's, or too deep for its writer.
 VALUES = [
@@ -60,7 +60,7 @@ METADATA_VALUES = [
     "3",
     "1",
     "",
-    "checkpoint",
+    "checkpoint_path",
     "model",
     "0" * 64,
     "null",

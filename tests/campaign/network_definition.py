@@ -1,6 +1,6 @@
 """The paper's network and what it is trained for, written out in float64 for autograd; nothing of the library.
 
-Samples are rows: Y_0 = x or its opening map, f_j(y) = σ(K_j y + b_j), outputs W Y_N.
+Samples are rows: Y_0 = x or its input projection, f_j(y) = σ(K_j y + b_j), outputs W Y_N.
 """
 
 import math
@@ -51,8 +51,8 @@ def network_states(parameters, case, x, arguments=None):
 
     y = x
     if case.width is not None:
-        y = x @ parameters["opening_weight"].T + parameters["opening_bias"]
-        y = activated(y) if case.activate_opening else y
+        y = x @ parameters["input_weight"].T + parameters["input_bias"]
+        y = activated(y) if case.activate_input else y
     if not case.residual:
         states = [y]
         for j in range(case.n_layers):
@@ -94,7 +94,7 @@ def power(matrix, exponent):
 
 
 def regularization(parameters, class_map, operator, bias, decay, kind, exponent):
-    """ξ_W/2 ‖W‖² + ξ_K/(2N) ‖(−Δ)^s K‖² + ξ_b/(2N) ‖b‖² + ξ/2 ‖K, opening map‖²."""
+    """ξ_W/2 ‖W‖² + ξ_K/(2N) ‖(−Δ)^s K‖² + ξ_b/(2N) ‖b‖² + ξ/2 ‖K, input projection‖²."""
     K = parameters["K"] if "K" in parameters else parameters["psi"]
     n_layers, width = len(K), K.shape[-1]
     if kind == "time":
@@ -106,6 +106,6 @@ def regularization(parameters, class_map, operator, bias, decay, kind, exponent)
     total = class_map / 2 * parameters["W"].square().sum() + operator / (2 * n_layers) * image.square().sum()
     if "b" in parameters:
         total = total + bias / (2 * n_layers) * parameters["b"].square().sum()
-    for name in {"K", "psi", "opening_weight"} & parameters.keys():
+    for name in {"K", "psi", "input_weight"} & parameters.keys():
         total = total + decay / 2 * parameters[name].square().sum()
     return total

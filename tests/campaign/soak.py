@@ -46,7 +46,7 @@ def estimators(draw, folder):
         "solver": solver,
         "max_iter": draw.randint(1, 6),
         "random_state": draw.randrange(2**31),
-        "checkpoint": draw.choice([None, folder / "run.ckpt"]),
+        "checkpoint_path": draw.choice([None, folder / "run.ckpt"]),
         "checkpoint_every": 2,
     }
     if draw.random() < 0.5:
@@ -63,7 +63,7 @@ def stacks(draw, folder):
     width, n_layers = draw.randint(1, 40), draw.randint(1, 300)
     options = {"order": draw.uniform(0.05, 1.0), "step_size": draw.uniform(0.05, 0.5)}
     options["learn_order"] = draw.choice([False, False, True])
-    options["history"] = draw.choice(["auto", "exact", "compressed"])
+    options["compress"] = draw.choice(["auto", False, True])
     layer = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Tanh())
     stack = FractionalStack([layer] * n_layers, **options)
     optimizer = torch.optim.Adam(stack.parameters())
@@ -79,7 +79,7 @@ def networks(draw, folder):
     options = {
         "n_layers": draw.randint(1, 60),
         "order": draw.uniform(0.05, 0.95),
-        "bias": draw.choice(["scalar", "vector"]),
+        "bias": draw.choice(["scalar", True]),
     }
     net = FractionalNetwork(n_features, 2, learn_order=draw.choice([True, "layer"]), **options)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)

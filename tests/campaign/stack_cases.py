@@ -22,7 +22,7 @@ class Case:
     learn_order: bool | str = False
     steps: float | tuple = 0.2
     learn_steps: bool = False
-    history: str = "auto"
+    compress: bool | str = "auto"
     dtype: str = "float64"
     shape: tuple = (2, 3)
     strided: bool = False
@@ -43,8 +43,8 @@ def memories(draw, n):
     step, learn_order = draw(st.sampled_from([0.3, 1.0, 4.0])) / n, draw(st.booleans())
     order = draw(ORDERS if learn_order else ORDERS | st.just(1.0))
     if draw(st.booleans()):
-        history = draw(st.sampled_from(["auto", "exact", "compressed"]))
-        return False, {"order": order, "steps": step, "learn_order": learn_order, "history": history}
+        history = draw(st.sampled_from(["auto", False, True]))
+        return False, {"order": order, "steps": step, "learn_order": learn_order, "compress": history}
     orders = draw(st.lists(ORDERS, max_size=3))
     factors = draw(st.lists(st.sampled_from([1.0, 0.1, 0.5, 3.0]), max_size=5))
     return True, {
@@ -52,7 +52,7 @@ def memories(draw, n):
         "steps": tuple(round(step * factors[j % len(factors)], 6) for j in range(n)) if factors else step,
         "learn_order": learn_order and (True if not orders and draw(st.booleans()) else "layer"),
         "learn_steps": draw(st.booleans()),
-        "history": draw(st.sampled_from(["auto", "exact"])),
+        "compress": draw(st.sampled_from(["auto", False])),
     }
 
 

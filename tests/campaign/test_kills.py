@@ -31,7 +31,7 @@ def results(folder, name, which):
     if which == "command":
         return read_document(folder / f"{name}.fracdnn", "model")
     history = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return {"history": history, **{str(k): p for k, p in enumerate(torch.load(folder / f"{name}.pt"))}}
+    return {"compress": history, **{str(k): p for k, p in enumerate(torch.load(folder / f"{name}.pt"))}}
 
 
 @pytest.mark.parametrize("round_", range(cases(1, 4)))

@@ -32,9 +32,9 @@ class Case:
     n_outputs: int = 2
     n_layers: int = 2
     width: int | None = None
-    activate_opening: bool = False
+    activate_input: bool = False
     activation: str = "tanh"
-    bias: str = "vector"
+    bias: bool | str = True
     grid: tuple | None = None  # of a stencil
     stencil: str = "nine-point"
     residual: bool = True
@@ -43,7 +43,7 @@ class Case:
     learn_order: bool | str = False
     steps: float | tuple = 0.2
     learn_steps: bool = False
-    history: str = "auto"
+    compress: bool | str = "auto"
     dtype: str = "float64"
     rows: tuple = (3,)  # the shape of x but for its features
     strided: bool = False
@@ -71,13 +71,13 @@ class Case:
 
 def network_of(case):
     generator = torch.Generator().manual_seed(case.seed)
-    stencil = {} if case.grid is None else {"operator": "stencil", "grid_shape": case.grid, "stencil": case.stencil}
+    stencil = {} if case.grid is None else {"operator": case.stencil, "grid_shape": case.grid}
     network = FractionalNetwork(
         case.n_features,
         case.n_outputs,
         n_layers=case.n_layers,
         width=case.width,
-        activate_opening=case.activate_opening,
+        activate_input=case.activate_input,
         activation=case.activation,
         bias=case.bias,
         residual=case.residual,
@@ -86,12 +86,12 @@ def network_of(case):
         learn_order=case.learn_order,
         step_size=case.steps,
         learn_steps=case.learn_steps,
-        history=case.history,
+        compress=case.compress,
         generator=generator,
         **stencil,
     ).to(getattr(torch, case.dtype))
     for name, parameter in network.named_parameters():
-        if name in ("b", "opening_bias"):
+        if name in ("b", "input_bias"):
             torch.nn.init.normal_(parameter, 0.0, 0.3, generator=generator)
         parameter.requires_grad_(name not in case.frozen)
     return network
@@ -115,12 +115,12 @@ def data_of(case):
 def engine_of(case):
     """What has to run."""
     by_products = case.grid is None and len(case.rows) == 1 and case.rows[0] > 0
-    fixed = not case.learn_order and not case.learn_steps and case.residual and case.history != "compressed"
+    fixed = not case.learn_order and not case.learn_steps and case.residual and case.compress is not True
     small = (case.width or case.n_features) <= 16 and case.n_layers <= 192
     by_kernel = by_products and fixed and case.activation in ("tanh", "relu") and case.dtype != "bfloat16"
     if case.engine != "auto":
         return case.engine
-    return "kernel" if by_kernel and small else "products" if by_products else "operations"
+    return "numba" if by_kernel and small else "matmul" if by_products else "autograd"
 
 
 def wide_of(network, x, case):
@@ -143,7 +143,7 @@ def needing_gradients(x, parameters):
 
 def tolerance_of(case, network):
     tolerance = TOLERANCES[case.dtype]
-    if network.history_ == "compressed":
+    if network.compressed_ is True:
         tolerance = max(tolerance, COMPRESSED_TWICE if case.derivative in ways.SECOND else COMPRESSED)
     return tolerance
 
@@ -168,7 +168,7 @@ def check_outputs(case):
     x = x.detach().requires_grad_(case.learn_x)
     mine = network(x)
     assert network.engine_ == engine_of(case)
-    found = {"outputs": mine, "states": network.trajectory(x), "modules": network.as_modules()(x)}
+    found = {"outputs": mine, "states": network(x, trajectory=True), "modules": network.as_modules()(x)}
     found |= gradients((mine * cotangent).sum(), needing_gradients(x, dict(network.named_parameters())))
     with torch.no_grad():
         found["without a graph"] = network(x)
@@ -256,18 +256,16 @@ def architectures(draw):
         n_outputs=draw(st.integers(1, 5)),
         n_layers=n_layers,
         width=width,
-        activate_opening=draw(st.booleans()) if width else False,
+        activate_input=draw(st.booleans()) if width else False,
         activation=draw(st.sampled_from(list(network_definition.ACTIVATIONS))),
-        bias=draw(st.sampled_from(["vector", "scalar", "none"])),
+        bias=draw(st.sampled_from([True, "scalar", False])),
         grid=grid,
         stencil=draw(st.sampled_from(["nine-point", "five-point"])),
         residual=residual,
         **memory,
         strided=draw(st.booleans()),
         learn_x=draw(st.booleans()),
-        frozen=tuple(
-            draw(st.lists(st.sampled_from(["K", "psi", "b", "W", "opening_weight"]), max_size=2, unique=True))
-        ),
+        frozen=tuple(draw(st.lists(st.sampled_from(["K", "psi", "b", "W", "input_weight"]), max_size=2, unique=True))),
         seed=draw(st.integers(0, 999)),
     )
 
@@ -283,7 +281,7 @@ def cases_of_outputs(draw):
 @st.composite
 def with_engine(draw, case):
     best = engine_of(case)
-    engines = ("operations", "products", "kernel")
+    engines = ("autograd", "matmul", "numba")
     return replace(case, engine=draw(st.sampled_from(["auto", *engines[: engines.index(best) + 1]])))
 
 

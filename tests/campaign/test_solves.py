@@ -12,6 +12,7 @@ from fracdnn.solver import fdeint
 from tests.campaign import budget, definition
 from tests.campaign.stack_cases import ORDERS
 from tests.campaign.trying import assert_same, try_cases
+from tests.solver.calls import grouped
 
 TOLERANCES = {"float64": 1e-10, "float32": 2e-4}
 COMPRESSED = 1e-8
@@ -30,7 +31,7 @@ class Case:
     times: str = "float64"
     dtype: str = "float64"
     shape: tuple = (2,)
-    history: str = "auto"
+    compress: bool | str = "auto"
     trajectory: bool = True
     by: tuple = ("y0", "order", "t", "parameter")  # what derivatives are taken by
     mode: str = "backward"
@@ -54,8 +55,8 @@ FUNCS = {
 
 def solve(func, y0, t, order, case):
     """The one call of the solver."""
-    way = {"method": "l1", "grid": "given", "history": case.history}
-    return fdeint(func, y0, t, order=order, trajectory=case.trajectory, **way)
+    way = {"method": "l1", "grid": "given", "compress": case.compress}
+    return fdeint(func, y0, t, order=order, trajectory=case.trajectory, **grouped(**way))
 
 
 def grid_of(case):
@@ -151,7 +152,7 @@ def check(case):
     if "t" in found:
         found["t"], expected["t"] = (unit_of(wide["t"]) * each["t"] for each in (found, expected))
     tolerance = TOLERANCES["float32" if "float32" in (case.dtype, case.times) else "float64"]
-    tolerance = tolerance if case.history == "exact" else max(tolerance, COMPRESSED)
+    tolerance = tolerance if case.compress is False else max(tolerance, COMPRESSED)
     assert_same(found, expected, tolerance, together=tolerance > COMPRESSED)
 
 
@@ -176,7 +177,7 @@ def cases(draw, modes):
         starts = starts[:1] if grid == "graded" else starts[:4]
     start = draw(st.sampled_from(starts))
     by = tuple(draw(st.lists(st.sampled_from(["y0", "order", "t", "parameter"]), unique=True, min_size=1)))
-    history = ["auto", "exact"]
+    history = ["auto", False]
     if grid == "uniform" and "t" not in by and modes == ("backward",):
         history.append("compressed")
     func = draw(st.sampled_from(list(FUNCS)))
@@ -196,7 +197,7 @@ def cases(draw, modes):
         times=times,
         dtype=dtype,
         shape=draw(st.sampled_from(shapes)),
-        history=draw(st.sampled_from(history)),
+        compress=draw(st.sampled_from(history)),
         trajectory=draw(st.booleans()),
         by=by,
         mode=draw(st.sampled_from(modes)),

@@ -34,7 +34,7 @@ def stack_of(case):
         step_size=case.steps,
         learn_order=case.learn_order,
         learn_steps=case.learn_steps,
-        history=case.history,
+        compress=case.compress,
     )
     stack.layers.extend(layers[n:])
     stack.layers.to(getattr(torch, case.dtype))
@@ -106,7 +106,7 @@ def check(case):
         found, expected = found | mine, expected | theirs
     coarse = case.dtype == "bfloat16" or "autocast" in case.wrappers
     tolerance = TOLERANCES["bfloat16" if coarse else case.dtype]
-    if stack.history_ == "compressed":
+    if stack.compressed_ is True:
         tolerance = max(tolerance, COMPRESSED_TWICE if case.derivative in ways.SECOND else COMPRESSED)
     assert found["y"].dtype == x.dtype
     assert_same(found, expected, tolerance, coarse=coarse)

@@ -29,7 +29,7 @@ def network(chosen):
         "order": chosen.choice([1.0, chosen.uniform(0.05, 0.95)]),
         "width": chosen.choice([None, chosen.randint(1, 24)]),
         "activation": chosen.choice(["tanh", "relu", "gelu"]),
-        "history": chosen.choice(["auto", "exact", "compressed"]),
+        "compress": chosen.choice(["auto", False, True]),
     }
     options["learn_order"] = options["order"] < 1 and chosen.choice([False, False, True])
     generator = torch.Generator().manual_seed(chosen.randrange(2**31))
@@ -49,7 +49,7 @@ def stack(chosen):
     """The same of a stack, whose memory may be long enough for the compiled sums."""
     width, n_layers = chosen.randint(1, 30), chosen.randint(2, 150)
     dtype = chosen.choice([torch.float32, torch.float64])
-    options = {"order": chosen.uniform(0.05, 0.95), "history": chosen.choice(["exact", "compressed"])}
+    options = {"order": chosen.uniform(0.05, 0.95), "compress": chosen.choice([False, True])}
     layers = FractionalStack([torch.nn.Tanh() for _ in range(n_layers)], **options)
     generator = torch.Generator().manual_seed(chosen.randrange(2**31))
     x = torch.randn(chosen.randint(1, 40), width, generator=generator).to(dtype).requires_grad_()
@@ -235,7 +235,7 @@ from fracdnn.nn import FractionalNetwork
 
 assert loading.small_network(torch.float64) is not None
 torch.manual_seed(0)
-net = FractionalNetwork(2, 2, n_layers=9, engine="kernel").double()
+net = FractionalNetwork(2, 2, n_layers=9, engine="numba").double()
 print(net(torch.linspace(-1, 1, 1000, dtype=torch.float64).reshape(500, 2)).sum().item().hex())
 """
 

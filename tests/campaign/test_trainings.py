@@ -96,9 +96,9 @@ def trained(case, network, problem):
         watch=watch,
     )
     if case.method == "adam":
-        way = AdamTraining(learning_rate=case.learning_rate, batch_size=case.batch_size, max_epochs=case.iterations)
+        way = AdamTraining(lr=case.learning_rate, batch_size=case.batch_size, max_epochs=case.iterations)
     elif case.n_batches:
-        way = MiniBatchTraining(n_batches=case.n_batches, iterations=case.iterations, optimizer=case.method)
+        way = MiniBatchTraining(n_batches=case.n_batches, max_iter=case.iterations, optimizer=case.method)
     else:
         way = FullBatchTraining(optimizer=case.method, max_iter=case.iterations)
     walk.status = way.fit(task).status
@@ -181,7 +181,7 @@ def cases(draw, methods):
         n_layers=draw(st.integers(1, 8)),
         order=draw(ORDERS | st.just(1.0)),
         step_size=draw(st.sampled_from([0.2, 0.05, 1.0])),
-        engine=draw(st.sampled_from(["auto", "products", "operations"])),
+        engine=draw(st.sampled_from(["auto", "matmul", "autograd"])),
         n=draw(st.integers(1, 20)),
         scale=draw(st.sampled_from([1.0, 5.0, 30.0])),
         weighted=draw(st.booleans()),

@@ -15,12 +15,12 @@ def largest_error(terms, order, max_lag):
     return float(torch.stack(errors).max())
 
 
-@pytest.mark.parametrize("tolerance", [1e-6, 1e-10])
+@pytest.mark.parametrize("compress_tol", [1e-6, 1e-10])
 @pytest.mark.parametrize("order", ORDERS)
-def test_every_lag_up_to_a_million_meets_the_tolerance(order, tolerance):
-    terms = compress_differences(order, max_lag=10**6, tolerance=tolerance)
+def test_every_lag_up_to_a_million_meets_the_tolerance(order, compress_tol):
+    terms = compress_differences(order, max_lag=10**6, compress_tol=compress_tol)
     error = largest_error(terms, order, 10**6)
-    assert error <= tolerance
+    assert error <= compress_tol
     assert terms.error == pytest.approx(error, rel=0.05)  # what it says of itself is true
     assert (terms.weights > 0).all()
     assert (terms.rates > 0).all()
@@ -28,8 +28,8 @@ def test_every_lag_up_to_a_million_meets_the_tolerance(order, tolerance):
 
 def test_counts_stated_in_the_docstring():
     counts = {
-        tolerance: [compress_differences(o, max_lag=10**6, tolerance=tolerance).n_terms for o in ORDERS]
-        for tolerance in (1e-6, 1e-10)
+        compress_tol: [compress_differences(o, max_lag=10**6, compress_tol=compress_tol).n_terms for o in ORDERS]
+        for compress_tol in (1e-6, 1e-10)
     }
     stated = [
         [int(word) for word in line.split() if word.isdigit()]
@@ -44,7 +44,7 @@ def test_counts_stated_in_the_docstring():
 @pytest.mark.parametrize(("min_lag", "max_lag"), [(2, 2), (2, 50), (32, 32), (32, 33), (8, 5000), (100, 3 * 10**6)])
 @pytest.mark.parametrize("order", [0.05, 0.6, 0.99])
 def test_any_range_of_lags(min_lag, max_lag, order):
-    terms = compress_differences(order, min_lag=min_lag, max_lag=max_lag, tolerance=1e-8)
+    terms = compress_differences(order, min_lag=min_lag, max_lag=max_lag, compress_tol=1e-8)
     assert largest_error(terms, order, max_lag) <= 1e-8
 
 
@@ -57,7 +57,7 @@ def test_order_one_has_no_far_weights():
 @pytest.mark.parametrize("order", [0.1, 0.5, 0.9, 1.0])
 def test_the_derivative_with_respect_to_the_order_is_carried(order):
     gamma = torch.tensor(order, dtype=torch.float64, requires_grad=True)
-    terms = compress_differences(gamma, max_lag=5000, tolerance=1e-10)
+    terms = compress_differences(gamma, max_lag=5000, compress_tol=1e-10)
     lags = torch.tensor([32, 60, 300, 1000, 5000])
     exact = l1_differences(gamma, 5000)[lags - 1]
     for approximate, true in zip(terms(lags), exact, strict=True):

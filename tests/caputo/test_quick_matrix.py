@@ -48,7 +48,7 @@ def test_derivatives_by_finite_differences():
 def test_learned_orders_take_it(learned):
     order = torch.tensor(0.4, dtype=torch.float64, requires_grad=learned)
     step = torch.tensor(0.2, dtype=torch.float64)
-    plan = equal_steps_plan(order, step, 5, history="exact", tolerance=1e-10, block=8)
+    plan = equal_steps_plan(order, step, 5, compress=False, compress_tol=1e-10, block=8)
     assert ("_QuickMatrix" in type(plan.weight_tensors[0].grad_fn).__name__) == learned
     assert plan.learned == learned
 

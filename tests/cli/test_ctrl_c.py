@@ -94,8 +94,8 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     # The same training, never interrupted, to the last digit.
     assert run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
     (tmp_path / "run" / "model.fracdnn").unlink()
-    done = run(*command, "--resume", "--checkpoint", "none", cwd=tmp_path)
-    assert "--resume finds nothing to go on from: --checkpoint is none" in done.stderr
+    done = run(*command, "--resume", "--checkpoint-path", "none", cwd=tmp_path)
+    assert "--resume finds nothing to go on from: --checkpoint-path is none" in done.stderr
     assert not (tmp_path / "run" / "model.ckpt").exists()
 
 

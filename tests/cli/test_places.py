@@ -76,16 +76,16 @@ def test_an_output_is_no_input(place):
             SAME.format("run/held-out.csv", "run/held-out.csv"),
         ),
         (
-            ["train", "t.csv", *QUICK, "--out", "m.fracdnn", "--checkpoint", "t.csv"],
-            "--checkpoint",
+            ["train", "t.csv", *QUICK, "--out", "m.fracdnn", "--checkpoint-path", "t.csv"],
+            "--checkpoint-path",
             SAME.format("t.csv", "t.csv"),
         ),
         (["train", "parts", *QUICK, "--run", "parts/run"], "--run", INSIDE.format("parts/run/model.fracdnn")),
         (["train", "parts", *QUICK, "--out", "parts/m.fracdnn"], "--out", INSIDE.format("parts/m.fracdnn")),
         (
-            ["train", "t.csv", *QUICK, "--out", "m.fracdnn", "--checkpoint", "m.fracdnn"],
-            "--checkpoint",
-            "must be another file than the model, got m.fracdnn for both; pass another place",
+            ["train", "t.csv", *QUICK, "--out", "m.fracdnn", "--checkpoint-path", "m.fracdnn"],
+            "--checkpoint-path",
+            "must be another file than the model, got m.fracdnn for both; pass another",
         ),
     ]
     (place / "out").mkdir()

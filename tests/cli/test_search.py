@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_iris
 
 import fracdnn
-from fracdnn.cli.search import N_SETTINGS, SPACE, Trial, drawn_settings
+from fracdnn.cli.settings_search import N_SETTINGS, SPACE, Trial, drawn_settings
 from tests.cli.commands import run
 from tests.slow import slow_but
 
@@ -94,13 +94,6 @@ def test_settings_are_drawn_by_the_seed_and_each_once(solver):
     assert first[0] == other[0] == {name: estimator.get_params()[name] for name in first[0]}
     assert ("learning_rate_init" in first[0]) == (solver == "adam")
     assert len(first) == len({tuple(setting.items()) for setting in first}) == N_SETTINGS
-
-
-def test_a_stencil_keeps_its_width():
-    """Its grid is of that one."""
-    drawn = drawn_settings(fracdnn.FractionalClassifier(operator="five-point", grid_shape=(8, 8)), [], 0)
-    assert all("width" not in setting for setting in drawn)
-    assert all("width" in setting for setting in drawn_settings(fracdnn.FractionalClassifier(), [], 0))
 
 
 def test_a_setting_that_came_to_nothing_is_the_worst():

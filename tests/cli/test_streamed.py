@@ -117,7 +117,7 @@ def test_early_stopping_checkpoints_and_going_on(place, tmp_path):
     whole, half = tmp_path / "whole.fracdnn", tmp_path / "half.fracdnn"
     assert run("train", "classes-csv", *options, "2", "--out", whole, "--max-iter", "6", cwd=place).returncode == 0
     checkpoint = tmp_path / "c.ckpt"
-    stopped = ["2", "--out", half, "--max-iter", "6", "--checkpoint", checkpoint]
+    stopped = ["2", "--out", half, "--max-iter", "6", "--checkpoint-path", checkpoint]
     done = run("train", "classes-csv", *options, *stopped, cwd=place, moment="5")
     assert done.returncode == 130, done.stderr
     assert run("train", "classes-csv", *options, *stopped, "--resume", cwd=place).returncode == 0
@@ -149,12 +149,12 @@ import polars as pl
 from pathlib import Path
 
 from fracdnn import FractionalClassifier
-from fracdnn.estimators.streamed import fit_classifier
+from fracdnn.estimators.streamed_fit import fit_classifier
 from fracdnn.tabular.examination import examine
 from fracdnn.tabular.streaming import TableStream
-from fracdnn.training import streamed
+from fracdnn.training import streamed_training
 
-streamed.WINDOW_BYTES = 1_000_000
+streamed_training.WINDOW_BYTES = 1_000_000
 peaks = []
 for n_parts in (4, 20):
     folder = Path(f"parts-{n_parts}")
@@ -230,11 +230,6 @@ def test_faults_are_one_line_and_leave_nothing(fault, message, place, tmp_path):
     [
         (["--memory-limit", "much"], 2, "must be a number of bytes such as 500MB or 2GB, got 'much'"),
         (["--memory-limit", "0", "--search"], 1, "--search must go with a table in memory"),
-        (
-            ["--memory-limit", "0", "--solver", "paper"],
-            1,
-            "solver must be one of 'adam', 'lbfgs', 'bfgs' for samples in",
-        ),
     ],
 )
 def test_options_that_cannot_be(options, code, message, place, tmp_path):

@@ -333,26 +333,6 @@ def test_values_beyond_the_limit_are_told(tmp_path):
     assert "spreads" not in done.stderr
 
 
-def test_the_papers_training_and_stencils(tmp_path):
-    """A grid by an option or a configuration, and back from the model."""
-    write(iris(), tmp_path / "iris.csv")
-    (tmp_path / "c.toml").write_text("grid_shape = [3, 2]\n", encoding="utf-8")
-    paper = ["--solver", "paper", "--n-batches", "2", "--max-iter", "3", "--alpha-smooth", "0.1", "--width", "6"]
-    command = ["train", "iris.csv", "--target", "species", "--out", "m.fracdnn", "--quiet", *paper]
-    (tmp_path / "text.toml").write_text('grid_shape = "3x2"\n', encoding="utf-8")
-    grids = ((["--grid-shape", "2x3"], (2, 3)), (["--config", "c.toml"], (3, 2)), (["--config", "text.toml"], (3, 2)))
-    for given, shape in grids:
-        done = run(*command, "--operator", "five-point", *given, "--n-members", "1", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        estimator = fracdnn.load(tmp_path / "m.fracdnn").estimator
-        assert (estimator.solver, tuple(estimator.grid_shape), estimator.n_iter_) == ("paper", shape, 6)
-    told = run("info", "m.fracdnn", cwd=tmp_path).stdout
-    assert "network: 3 layers of width 6, silu, five-point stencils on a grid of 3 x 2\n" in told
-    done = run(*command, "--operator", "five-point", "--grid-shape", "none", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "grid_shape must be two whole numbers above 0 whose product is the width 6" in " ".join(done.stderr.split())
-
-
 def test_options_are_those_of_the_estimator(tmp_path):
     text = run("train", "--help", cwd=tmp_path).stdout
     for name in fracdnn.FractionalClassifier().get_params():
@@ -364,7 +344,7 @@ def test_options_are_those_of_the_estimator(tmp_path):
     assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
     for line in (
         "Above 0, at most 1; 0.5 by default.",
-        "One of adam, bfgs, lbfgs, paper; adam by default.",
+        "One of adam, bfgs, lbfgs; adam by default.",
         "At least 0; 0.0003 by default.",
         "At least 1; auto by default.",
     ):
@@ -808,7 +788,6 @@ BAD_OPTIONS = [
     (["--target", "species", "--max-iter", "many"], 2, "'many' is neither a whole number nor 'auto'"),
     (["--target", "species", "--width", "auto"], 2, "'auto' is neither a whole number nor 'none'"),
     (["--target", "species", "--clip", "auto"], 2, "'auto' is neither a number nor 'none'"),
-    (["--target", "species", "--grid-shape", "8 by 8"], 2, "'8 by 8' is no pair of whole numbers such as 8x8"),
     (["--target", "species", "--n-members", "0"], 2, "n_members"),
     (["--target", "none"], 1, "must have the target column 'none'"),
     (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with a classification"),

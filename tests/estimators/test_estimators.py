@@ -10,7 +10,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import fracdnn
 from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.samples import merge_repeated
+from fracdnn.estimators.sample_checks import merge_repeated
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.training import Objective, Regularization
 from tests.plain import PLAIN
 from tests.slow import each_once
 
@@ -103,7 +105,7 @@ def test_the_learned_order_is_told():
 
 
 def test_the_flow_through_the_layers():
-    flow = small(width=None).fit(*IRIS).trajectory(IRIS[0])
+    flow = small(width=None).fit(*IRIS).states(IRIS[0])
     assert flow.shape == (4, 150, 4)
     standardised = StandardScaler().fit_transform(IRIS[0])
     np.testing.assert_allclose(flow[0].std(0), standardised.std(0), rtol=0.05)
@@ -173,3 +175,23 @@ def test_repeated_samples_are_merged_as_rows_sort(outputs):
     ratio = weights / np.bincount(which.reshape(-1), weights=weight)
     np.testing.assert_allclose(ratio, ratio[0])
     assert rows.n == len(expected)
+
+
+@pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])
+def test_a_matrix_that_would_fill_the_memory_is_refused(kind):
+    X = np.random.default_rng(0).normal(size=(40, 50))
+    y = (X[:, 0] > 0).astype(int) if kind is FractionalClassifier else X[:, 0]
+    wide = kind(solver="bfgs", max_iter=1, random_state=0)
+    message = (
+        r"solver='bfgs' must have at most 2 GiB for its matrix of n × n numbers, got \S+ GiB for n = 4\d,\d\d\d "
+        r"parameters in float32; use solver='lbfgs' or 'adam', a smaller width, fewer n_layers or n_bins=0"
+    )
+    with pytest.raises(InvalidArgumentError, match=message):
+        wide.fit(X, y)
+    assert wide.set_params(n_bins=0, width=16).fit(X, y).n_iter_ == 1
+    assert wide.set_params(n_bins="auto", width=64, solver="lbfgs", n_members=1).fit(X, y).n_iter_ == 1
+
+
+def test_all_matrices_decay_by_alpha():
+    terms = Regularization(decay_output=0.1, decay=0.1)
+    assert FractionalClassifier(alpha=0.1)._objective() == Objective("cross_entropy", terms, label_smoothing=0.05)

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fracdnn.container import read_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.streamed import fit_classifier
+from fracdnn.estimators.streamed_fit import fit_classifier
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import Standardization
 from tests.plain import PLAIN
@@ -67,13 +67,15 @@ def test_tensors_go_in_and_arrays_come_out(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sparse", [csr_array, csc_matrix, coo_array])
 def test_sparse_features_are_those_with_their_zeros(kind, sparse, monkeypatch):
-    monkeypatch.setattr("fracdnn.estimators.base.ROWS_AT_A_TIME", 40)  # so that predictions are made in four pieces
+    monkeypatch.setattr(
+        "fracdnn.estimators.estimator.ROWS_AT_A_TIME", 40
+    )  # so that predictions are made in four pieces
     full = np.where(X > 2, X, 0.0)
     estimator, expected = small(kind).fit(sparse(full), y), small(kind).fit(full, y)
     assert estimator.n_features_in_ == 4
     np.testing.assert_array_equal(estimator.predict(sparse(full)), expected.predict(full))
     np.testing.assert_array_equal(estimator.predict(full), expected.predict(sparse(full)))
-    np.testing.assert_array_equal(estimator.trajectory(sparse(full)), expected.trajectory(full))
+    np.testing.assert_array_equal(estimator.states(sparse(full)), expected.states(full))
     options = {"classes": [0, 1, 2]} if kind is FractionalClassifier else {}
     estimator.partial_fit(sparse(full), y, **options)
     expected.partial_fit(full, y, **options)
@@ -118,7 +120,7 @@ def test_data_on_a_gpu(kind, tmp_path):
     np.testing.assert_allclose(found, on_cpu.predict(X), rtol=1e-5, atol=1e-5)
     loaded = kind.load(estimator.save(tmp_path / "model.fracdnn"))
     np.testing.assert_array_equal(loaded.predict(X), found)
-    resumed = small(kind, checkpoint=tmp_path / "run.ckpt", checkpoint_every=7, resume=True)
+    resumed = small(kind, checkpoint_path=tmp_path / "run.ckpt", checkpoint_every=7, resume=True)
     np.testing.assert_array_equal(resumed.fit(*on_gpu).predict(X), resumed.fit(*on_gpu).predict(X))
     assert estimator.export(tmp_path / "model.pt2").exists()
     assert next(estimator.network_.parameters()).is_cuda
@@ -139,7 +141,7 @@ def test_bad_data_gets_the_usual_messages(kind):
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         small(kind).predict(X)
     with pytest.raises(NotFittedError, match="is not fitted yet"):
-        small(kind).trajectory(X)
+        small(kind).states(X)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -250,7 +252,7 @@ def test_numbers_of_numpy_are_parameters(tmp_path):
         solver="adam",
         n_layers=np.int64(2),
         class_weight=weights,
-        checkpoint=tmp_path / "c",
+        checkpoint_path=tmp_path / "c",
         checkpoint_every=5,
     )
     classifier.set_params(random_state=np.int64(5)).fit(X, y)
@@ -322,13 +324,13 @@ def test_an_overflow_is_told():
 def test_checkpoints_and_resume(solver, tmp_path):
     options = {"solver": solver, "random_state": None}
     path = tmp_path / "run.ckpt"
-    first = small(**options, checkpoint=path, checkpoint_every=20).fit(X, y)
+    first = small(**options, checkpoint_path=path, checkpoint_every=20).fit(X, y)
     assert len(read_document(path, "checkpoint")["history"]["records"]) == 20
-    resumed = small(**options, checkpoint=path, checkpoint_every=20, resume=True).fit(X, y)  # its last ten again
+    resumed = small(**options, checkpoint_path=path, checkpoint_every=20, resume=True).fit(X, y)  # its last ten again
     assert resumed.history_ == first.history_
     np.testing.assert_array_equal(resumed.predict_proba(X), first.predict_proba(X))
     with pytest.raises(FileContentError, match="got one with other data"):
-        small(**options, checkpoint=path, resume=True).fit(X[::2], y[::2])
+        small(**options, checkpoint_path=path, resume=True).fit(X[::2], y[::2])
 
 
 # The process gets a signal as its checkpoint is in place for the given time; 0 for never.
@@ -364,7 +366,7 @@ def fit(model, kill_at=0, **options):
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.wait()[1]), os.path.exists(model))
 
-options = dict(checkpoint="run.ckpt", checkpoint_every=3, resume=True)
+options = dict(checkpoint_path="run.ckpt", checkpoint_every=3, resume=True)
 fit("whole.fracdnn")
 fit("model.fracdnn", kill_at=2, **options)
 fit("model.fracdnn", **options)
@@ -388,7 +390,7 @@ from sklearn.datasets import load_digits
 from fracdnn import FractionalClassifier
 X, y = load_digits(return_X_y=True)
 options = dict(n_members=1, early_stopping=False, solver="lbfgs")
-options |= dict(max_iter=100000, tol=0.0, checkpoint=sys.argv[1], checkpoint_every=10)
+options |= dict(max_iter=100000, tol=0.0, checkpoint_path=sys.argv[1], checkpoint_every=10)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     model = FractionalClassifier(**options, random_state=0).fit(X, y)

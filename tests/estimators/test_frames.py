@@ -431,27 +431,6 @@ def test_a_number_of_features_that_lies_takes_no_memory(tmp_path):
         fracdnn.load(path)
 
 
-EARLIER = [
-    lambda document: document.pop("encoding"),
-    lambda document: document.update(encoding=[{"median": 1.0, "holes": False}] * 2),
-]
-
-
-@pytest.mark.parametrize("change", EARLIER)
-def test_files_of_earlier_versions_are_refused_in_one_line(change, tmp_path):
-    path = small().fit(TABLE[["length", "count"]].fillna(0.0), y).save(tmp_path / "model.fracdnn")
-    document = read_document(path, "model")
-    change(document)
-    write_document(path, "model", document)
-    for load in (fracdnn.load, FractionalClassifier.load):
-        with pytest.raises(FileContentError) as refused:
-            load(path)
-        assert str(refused.value) == (
-            f"{path} must hold a model of this fracdnn, got one of an earlier version, which made other features of "
-            f"columns; train it again"
-        )
-
-
 def test_export_is_for_numbers(tmp_path):
     message = "numbers of which none was missing, got categories, dates or missing cells in column 'colour'; encode the"
     with pytest.raises(InvalidArgumentError, match=message):

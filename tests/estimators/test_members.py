@@ -101,7 +101,7 @@ def test_extremes_and_few_rows():
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_each_member_is_trained_without_rows_of_its_own(kind, solver, tmp_path):
     path = tmp_path / "run.ckpt"
-    fitted = small(kind, solver=solver, checkpoint=path, checkpoint_every=4).fit(X, y)
+    fitted = small(kind, solver=solver, checkpoint_path=path, checkpoint_every=4).fit(X, y)
     assert len(fitted.members_) == 3
     assert fitted.network_ is fitted.members_[0]
     files = sorted(tmp_path.iterdir())
@@ -228,7 +228,7 @@ def test_warm_starts_go_on_with_all_members():
 def test_more_members_are_added_to_those_of_a_warm_start(solver, tmp_path):
     fitted = small(warm_start=True, solver=solver, max_iter=3).fit(X, y)
     networks = list(fitted.members_)
-    fitted.set_params(n_members=5, checkpoint=tmp_path / "checkpoint").fit(X, y)
+    fitted.set_params(n_members=5, checkpoint_path=tmp_path / "checkpoint").fit(X, y)
     assert fitted.members_[:3] == networks
     assert len(fitted.members_) == 5
     first, *_, last = fitted.members_
@@ -240,7 +240,7 @@ def test_more_members_are_added_to_those_of_a_warm_start(solver, tmp_path):
     with pytest.raises(ValueError, match=words):
         fitted.set_params(n_members=2).fit(X, y)
     assert len(fitted.members_) == 5
-    assert len(fitted.set_params(warm_start=False, checkpoint=None).fit(X, y).members_) == 2
+    assert len(fitted.set_params(warm_start=False, checkpoint_path=None).fit(X, y).members_) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -268,7 +268,7 @@ def test_a_time_limit_holds_for_all_members_together(kind, solver):
 
 def test_ctrl_c_in_the_second_member_keeps_the_first(tmp_path, monkeypatch):
     """A real signal, as its first checkpoint is in place; lbfgs trains members one after the other."""
-    alone = small(solver="lbfgs", checkpoint=tmp_path / "whole.ckpt", checkpoint_every=2).fit(X, y)
+    alone = small(solver="lbfgs", checkpoint_path=tmp_path / "whole.ckpt", checkpoint_every=2).fit(X, y)
     move = Path.replace
 
     def into_place(temporary, path):
@@ -282,7 +282,7 @@ def test_ctrl_c_in_the_second_member_keeps_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "replace", into_place)
     try:
         with pytest.warns(ConvergenceWarning, match=f"interrupted by the user after {done}; the model is usable"):
-            fitted = small(solver="lbfgs", checkpoint=tmp_path / "run.ckpt", checkpoint_every=2).fit(X, y)
+            fitted = small(solver="lbfgs", checkpoint_path=tmp_path / "run.ckpt", checkpoint_every=2).fit(X, y)
     finally:
         signal.signal(signal.SIGINT, before)
     monkeypatch.undo()
@@ -291,5 +291,5 @@ def test_ctrl_c_in_the_second_member_keeps_the_first(tmp_path, monkeypatch):
     for name, value in fitted.network_.state_dict().items():
         assert value.equal(alone.network_.state_dict()[name])
     assert fitted.predict_proba(X).shape == (150, 3)
-    resumed = small(solver="lbfgs", checkpoint=tmp_path / "run.ckpt", checkpoint_every=2, resume=True).fit(X, y)
+    resumed = small(solver="lbfgs", checkpoint_path=tmp_path / "run.ckpt", checkpoint_every=2, resume=True).fit(X, y)
     np.testing.assert_array_equal(resumed.predict_proba(X), alone.predict_proba(X))

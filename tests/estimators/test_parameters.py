@@ -91,8 +91,7 @@ def test_the_docstring_lists_every_parameter_with_its_default(kind):
         assert meaning.endswith(".")
         assert all(line.startswith("    ") and len(line) <= 120 for line in meaning.splitlines())
     described = {name: kind for name, kind, _ in entries}
-    assert described["solver"] == "{'adam', 'bfgs', 'lbfgs', 'paper'}, default='adam'"
-    assert described["grid_shape"] == "tuple[int, int] | None, default=None"
+    assert described["solver"] == "{'adam', 'bfgs', 'lbfgs'}, default='adam'"
     assert described["width"] == "int | None, default=64"
 
 

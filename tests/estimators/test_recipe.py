@@ -3,7 +3,7 @@
 import pytest
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.recipe import Recipe, settled
+from fracdnn.estimators.recipe import Recipe, resolve_recipe
 
 ROWS = {
     "n_members": [(1, 1), (9, 1), (10, 8), (4999, 8), (5000, 5), (19_999, 5), (20_000, 2), (99_999, 2), (100_000, 1)],
@@ -16,30 +16,22 @@ ROWS = {
 @pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])
 @pytest.mark.parametrize(("name", "n", "expected"), [(name, *each) for name, found in ROWS.items() for each in found])
 def test_the_number_of_rows_decides(kind, name, n, expected):
-    assert getattr(settled(kind(), n, 4), name) == expected
+    assert getattr(resolve_recipe(kind(), n, 4), name) == expected
 
 
 def test_bins_go_with_the_number_of_inputs():
-    assert [settled(FractionalClassifier(), 100, n).n_bins for n in (1, 128, 129)] == [8, 8, 0]
+    assert [resolve_recipe(FractionalClassifier(), 100, n).n_bins for n in (1, 128, 129)] == [8, 8, 0]
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "bfgs"])
 def test_iterations_on_all_samples_do_not_depend_on_their_number(solver):
     estimator = FractionalRegressor(solver=solver)
-    assert {settled(estimator, n, 4).max_iter for n in (1, 10_000, 10**7)} == {60}
-
-
-def test_the_papers_iterations_are_those_on_each_half():
-    estimator = FractionalClassifier(solver="paper", n_batches=6)
-    recipe = settled(estimator, 10_000, 4)
-    assert (recipe.n_batches, recipe.max_iter, recipe.iterations) == (6, 15, 90)
-    assert settled(estimator.set_params(max_iter=30), 10_000, 4).iterations == 180
-    assert settled(estimator.set_params(solver="bfgs"), 10_000, 4).iterations == 30  # others have no halves
+    assert {resolve_recipe(estimator, n, 4).max_iter for n in (1, 10_000, 10**7)} == {60}
 
 
 def test_what_is_given_is_taken():
     options = {"n_members": 3, "max_iter": 7, "batch_size": 11, "n_bins": 5}
     for n in (1, 10**7):
         for stops in (False, True):
-            recipe = settled(FractionalClassifier(**options, early_stopping=stops), n, 1000)
+            recipe = resolve_recipe(FractionalClassifier(**options, early_stopping=stops), n, 1000)
             assert recipe == Recipe(**options, holds_out=stops)

@@ -38,12 +38,12 @@ def memory(n_layers, order):
 class Case:
     """A network and its samples, and what the definition makes of them."""
 
-    def __init__(self, n, width, n_layers, dtype, *, order=0.5, bias="vector", activation="tanh", n_outputs=3):
+    def __init__(self, n, width, n_layers, dtype, *, order=0.5, bias=True, activation="tanh", n_outputs=3):
         self.generator = torch.Generator().manual_seed(n + 100 * width + 10_000 * n_layers)
         self.dtype, self.n, self.n_outputs, self.activation = dtype, n, n_outputs, activation
         self.y, self.cotangent = self.draw(n, width), self.draw(n, width)
         self.K = self.draw(n_layers, width, width) / width**0.5
-        shapes = {"vector": (n_layers, width), "scalar": (n_layers,), "none": None}
+        shapes = {True: (n_layers, width), "scalar": (n_layers,), False: None}
         self.b = None if shapes[bias] is None else 0.3 * self.draw(*shapes[bias])
         self.W = self.draw(n_outputs, width)
         self.factors = torch.linspace(0.1, 0.3, n_layers, dtype=torch.float64)

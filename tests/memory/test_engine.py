@@ -14,9 +14,9 @@ from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
 from fracdnn.memory import (
     MemorylessPlan,
     chain,
-    choose_history,
+    choose_compression,
     compressed,
-    default_tolerance,
+    default_compress_tol,
     equal_steps_plan,
     grid_plan,
     guard,
@@ -34,16 +34,16 @@ ORDERS = {
 }
 # Every sum, by name: what it is called, how it is asked for, and what must then run.
 SUMS = {
-    "exact": ({"history": "exact"}, ExactSum),
-    "compressed": ({"history": "compressed", "sums": "torch"}, CompressedSum),
+    "exact": ({"compress": False}, ExactSum),
+    "compressed": ({"compress": True, "sums": "torch"}, CompressedSum),
 }
 BLOCK = 8
 
 
-def made_plan(sum_, order, step_size, n_layers, *, tolerance=1e-10, block=BLOCK, dtype=torch.float64):
+def made_plan(sum_, order, step_size, n_layers, *, compress_tol=1e-10, block=BLOCK, dtype=torch.float64):
     """A plan that runs on the sum of this name, and no other."""
     options, kind = SUMS[sum_]
-    plan = equal_steps_plan(order, step_size, n_layers, tolerance=tolerance, block=block, **options)
+    plan = equal_steps_plan(order, step_size, n_layers, compress_tol=compress_tol, block=block, **options)
     state = torch.zeros(2, 3, dtype=dtype)
     assert type(plan.forward_sum(state)) is kind
     assert type(plan.adjoint_sum(n_layers, state)) is kind
@@ -82,7 +82,7 @@ class Problem:
 
     def plan(self, history, *, learned, **options):
         order, step_size = (self.order, self.step_size) if learned else (self.order.detach(), self.step_size.detach())
-        options = {"tolerance": default_tolerance(self.x.dtype), "dtype": self.x.dtype, **options}
+        options = {"compress_tol": default_compress_tol(self.x.dtype), "dtype": self.x.dtype, **options}
         return made_plan(history, order, step_size, self.n_layers, **options)
 
 
@@ -330,29 +330,29 @@ def test_a_layer_that_ignores_its_input(history):
 @pytest.mark.parametrize(
     ("asked", "n_layers", "size", "options", "expected"),
     [
-        ("auto", 35, 10**6, {}, "exact"),
-        ("auto", 64, 10**6, {}, "exact"),
-        ("auto", 65, 10**6, {}, "compressed"),
-        ("auto", 65, 500, {}, "exact"),  # a small history stays in cache …
-        ("auto", 65, 505, {}, "compressed"),
-        ("auto", 65, 500, {"learned": True}, "compressed"),  # … but the gradients of its weights do not
-        ("auto", 128, 2**8, {}, "compressed"),
-        ("auto", 192, 100, {}, "exact"),
-        ("auto", 193, 100, {}, "compressed"),
-        ("auto", 1000, 10**6, {"equal_steps": False}, "exact"),
-        ("exact", 1000, 10**6, {}, "exact"),
-        ("compressed", 150, 1, {}, "compressed"),  # what is asked for runs
+        ("auto", 35, 10**6, {}, False),
+        ("auto", 64, 10**6, {}, False),
+        ("auto", 65, 10**6, {}, True),
+        ("auto", 65, 500, {}, False),  # a small history stays in cache …
+        ("auto", 65, 505, {}, True),
+        ("auto", 65, 500, {"learned": True}, True),  # … but the gradients of its weights do not
+        ("auto", 128, 2**8, {}, True),
+        ("auto", 192, 100, {}, False),
+        ("auto", 193, 100, {}, True),
+        ("auto", 1000, 10**6, {"equal_steps": False}, False),
+        (False, 1000, 10**6, {}, False),
+        (True, 150, 1, {}, True),  # what is asked for runs
     ],
 )
 def test_the_choice_of_a_history(asked, n_layers, size, options, expected):
     state = torch.empty(size)
-    assert choose_history(asked, n_layers, state, **{"equal_steps": True, **options}) == expected
+    assert choose_compression(asked, n_layers, state, **{"equal_steps": True, **options}) is expected
 
 
 def test_the_choice_on_another_device():
     state = torch.empty(10**6, device="meta")
-    assert choose_history("auto", 192, state, equal_steps=True) == "exact"
-    assert choose_history("auto", 193, state, equal_steps=True) == "compressed"
+    assert choose_compression("auto", 192, state, equal_steps=True) is False
+    assert choose_compression("auto", 193, state, equal_steps=True) is True
 
 
 @pytest.mark.parametrize("skip", [True, False])
@@ -567,15 +567,15 @@ def test_versions_count_what_is_written_but_in_inference_mode():
 
 
 def test_the_tolerance_follows_the_precision():
-    assert default_tolerance(torch.float64) == 1e-10
-    assert default_tolerance(torch.float32) == default_tolerance(torch.bfloat16) == 1e-6
+    assert default_compress_tol(torch.float64) == 1e-10
+    assert default_compress_tol(torch.float32) == default_compress_tol(torch.bfloat16) == 1e-6
 
 
 def test_the_tolerance_is_heeded():
     problem = Problem(0.5, 300)
     exact = propagate(problem.plan("exact", learned=False), problem.step, problem.x)
     errors = []
-    for tolerance in (1e-2, 1e-5, 1e-9):
-        plan = problem.plan("compressed", learned=False, tolerance=tolerance)
+    for compress_tol in (1e-2, 1e-5, 1e-9):
+        plan = problem.plan("compressed", learned=False, compress_tol=compress_tol)
         errors.append(relative(propagate(plan, problem.step, problem.x), exact))
     assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0

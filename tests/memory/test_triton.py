@@ -103,7 +103,7 @@ def test_the_kernels_compile_without_a_gpu(tmp_path):
 @pytest.mark.parametrize("block", [8, 32])
 def test_a_triton_sum_that_cannot_serve_is_refused(block):
     order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
-    plan = equal_steps_plan(order, step, 70, history="compressed", tolerance=1e-6, block=block, sums="triton")
+    plan = equal_steps_plan(order, step, 70, compress=True, compress_tol=1e-6, block=block, sums="triton")
     message = rf"sums must be 'torch' or 'auto' for torch.float32 on meta in blocks of {block} here, got 'triton'"
     with pytest.raises(InvalidArgumentError, match=message):
         plan.forward_sum(torch.zeros(3, device="meta"))

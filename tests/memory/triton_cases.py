@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
-from fracdnn.memory import default_tolerance, equal_steps_plan, propagate, reference
+from fracdnn.memory import default_compress_tol, equal_steps_plan, propagate, reference
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.sums import WideSum
 from fracdnn.memory.triton_sum import TritonCompressedSum
@@ -35,8 +35,8 @@ def number(value):
 
 def made_plan(order, n_layers, dtype, sums="triton", step_size=None):
     step_size = number(0.2) if step_size is None else step_size
-    tolerance = default_tolerance(dtype)
-    return equal_steps_plan(order, step_size, n_layers, history="compressed", tolerance=tolerance, block=8, sums=sums)
+    tolerance = default_compress_tol(dtype)
+    return equal_steps_plan(order, step_size, n_layers, compress=True, compress_tol=tolerance, block=8, sums=sums)
 
 
 def both_sums(order, n_rows, state, *, transposed):
@@ -288,7 +288,7 @@ needs_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a CUDA device; this is
 def test_a_cuda_graph_gives_the_same(dtype):
     torch.manual_seed(0)
     layers = [torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in range(70)]
-    stack = FractionalStack(layers, order=0.5, history="compressed").to(DEVICE, dtype)
+    stack = FractionalStack(layers, order=0.5, compress=True).to(DEVICE, dtype)
     x = numbers(33, 16, dtype=dtype)
 
     def run():

@@ -36,9 +36,9 @@ def outputs_by_definition(net, x):
         return activation(y @ net.K[j].T + (0.0 if net.b is None else net.b[j]))
 
     y = x
-    if net.opening_weight is not None:
-        y = x @ net.opening_weight.T + net.opening_bias
-        y = activation(y) if net.options["activate_opening"] else y
+    if net.input_weight is not None:
+        y = x @ net.input_weight.T + net.input_bias
+        y = activation(y) if net.options["activate_input"] else y
     return reference.propagate(matrix, factors, step, y)[-1] @ net.W.T
 
 

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from fracdnn.exceptions import FracdnnError, StateChangedError
-from fracdnn.memory import segments as lengths
+from fracdnn.memory import recomputation as lengths
 from fracdnn.nn import FractionalStack, WithoutSkip
 from tests.nn.problems import Seen
 from tests.slow import slow_but
@@ -26,12 +26,12 @@ SETTINGS = {
     "0.3": {"order": 0.3},
     "0.9": {"order": 0.9},
     "1": {"order": 1.0},
-    "compressed": {"order": 0.3, "history": "compressed"},
+    "compressed": {"order": 0.3, "compress": True},
     "steps": {"order": 0.3, "step_size": STEPS},
     "steps of order 1": {"order": 1.0, "step_size": STEPS},
     "orders": {"order": ORDERS},
     "learned order": {"order": 0.9, "learn_order": True},
-    "learned order, compressed": {"order": 0.3, "learn_order": True, "history": "compressed"},
+    "learned order, compressed": {"order": 0.3, "learn_order": True, "compress": True},
     "learned orders": {"order": 0.7, "learn_order": "layer"},
     "learned steps": {"order": 0.3, "learn_steps": True},
     "learned steps of order 1": {"order": 1.0, "learn_steps": True},
@@ -102,7 +102,7 @@ def test_values_and_gradients_are_the_same(name, n_layers):
         plain, again = pair(dense(n_layers, dtype=dtype), dtype, **SETTINGS[name])
         x = batch(3, 4, dtype=dtype)
         assert_same(outcome(again, x), outcome(plain, x), tolerance)
-        assert again.history_ == plain.history_
+        assert again.compressed_ == plain.compressed_
         mine, theirs = (outcome(stack, x, trajectory=True) for stack in (again, plain))
         assert mine[0].shape == (n_layers + 1, 3, 4)
         assert_same(mine, theirs, tolerance)
@@ -128,14 +128,14 @@ ON = [
 @pytest.mark.parametrize("n_layers", [17, 40])
 def test_large_states_with_weights_of_their_own_dtype(n_layers, learn_order, device):
     """Weights in float64, like the states, are used as they are: a segment begins again inside a block of them."""
-    plain, again = pair(dense(n_layers, width=64), order=0.5, learn_order=learn_order, history="exact")
+    plain, again = pair(dense(n_layers, width=64), order=0.5, learn_order=learn_order, compress=False)
     x = batch(256, 64).to(device)
     assert_same(outcome(again.to(device), x), outcome(plain.to(device), x))
 
 
 @pytest.mark.parametrize("learn_order", [False, True])
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_channels_last(history, learn_order):
+@pytest.mark.parametrize("compress", [False, True])
+def test_channels_last(compress, learn_order):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layers = [nn.Conv2d(3, 3, 3, padding=1).double() for _ in range(40)]
@@ -144,16 +144,16 @@ def test_channels_last(history, learn_order):
     layers = [
         Seen(layer, lambda y: formats.append(y.is_contiguous(memory_format=torch.channels_last))) for layer in layers
     ]
-    plain, again = pair(layers, order=0.5, step_size=0.1, history=history, learn_order=learn_order)
+    plain, again = pair(layers, order=0.5, step_size=0.1, compress=compress, learn_order=learn_order)
     assert_same(outcome(again, x), outcome(plain, x))
     assert all(formats)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_half_precision(history, dtype):
+@pytest.mark.parametrize("compress", [False, True])
+def test_half_precision(compress, dtype):
     """Bit by bit, but for the learned order: its gradient is a sum over states that need not be rounded here."""
-    plain, again = pair(dense(40, dtype=dtype), dtype, order=0.5, learn_order=True, history=history)
+    plain, again = pair(dense(40, dtype=dtype), dtype, order=0.5, learn_order=True, compress=compress)
     x, names = batch(3, 4, dtype=dtype), ["y", "x", *(name for name, _ in again.named_parameters())]
     exact = outcome(copy.deepcopy(plain).double(), x.double())
     for name, mine, theirs, right in zip(names, outcome(again, x), outcome(plain, x), exact, strict=True):
@@ -177,9 +177,9 @@ def test_layers_run_twice_and_in_segments(order):
     assert [layer.calls for layer in layers] == [5] * 50 + [3] * 10, "a part of it computes again, too"
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_losses_on_parts_of_a_trajectory(history):
-    plain, again = pair(dense(70), order=0.3, learn_order=True, history=history)
+@pytest.mark.parametrize("compress", [False, True])
+def test_losses_on_parts_of_a_trajectory(compress):
+    plain, again = pair(dense(70), order=0.3, learn_order=True, compress=compress)
     x = batch(3, 4)
     for chosen in ([0], [5], [40], [0, 17, 52], [70]):
         found = [
@@ -216,10 +216,10 @@ def most_alive(n_layers, **options):
     [
         ({"order": 1.0}, 10),
         ({"order": 1.0, "learn_steps": True}, 10),
-        ({"history": "exact"}, 10),
-        ({"history": "exact", "learn_order": True}, 10),
-        ({"history": "compressed"}, 48),
-        ({"history": "compressed", "learn_order": True}, 56),  # a few more exponentials
+        ({"compress": False}, 10),
+        ({"compress": False, "learn_order": True}, 10),
+        ({"compress": True}, 48),
+        ({"compress": True, "learn_order": True}, 56),  # a few more exponentials
     ],
 )
 def test_what_layers_make_is_there_for_one_segment_only(options, length):
@@ -242,10 +242,10 @@ def test_dropout_draws_the_same_masks_again(training):
     assert_same(*found)
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_running_statistics_change_once(history):
+@pytest.mark.parametrize("compress", [False, True])
+def test_running_statistics_change_once(compress):
     layers = [nn.Sequential(layer, nn.BatchNorm1d(4).double()) for layer in dense(40)]
-    plain, again = pair(layers, order=0.5, history=history)
+    plain, again = pair(layers, order=0.5, compress=compress)
     for seed in range(3):
         assert_same(outcome(again, batch(6, 4, seed=seed)), outcome(plain, batch(6, 4, seed=seed)))
     assert again.layers[7][1].num_batches_tracked == 3
@@ -371,9 +371,9 @@ def test_rounding_is_no_change(order, dtype):
     assert {layer.calls for layer in layers} == {6}
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_autocast(history):
-    plain, again = pair(dense(40, dtype=torch.float32), torch.float32, order=0.5, learn_order=True, history=history)
+@pytest.mark.parametrize("compress", [False, True])
+def test_autocast(compress):
+    plain, again = pair(dense(40, dtype=torch.float32), torch.float32, order=0.5, learn_order=True, compress=compress)
     found, seen = [], []
     for stack in (again, plain):
         stack[39].register_forward_hook(lambda _, __, output: seen.append(output.dtype))
@@ -386,8 +386,8 @@ def test_autocast(history):
     assert_same(*found, 1e-5)
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_gradients_at_states_are_whole_and_hooks_change_them(history):
+@pytest.mark.parametrize("compress", [False, True])
+def test_gradients_at_states_are_whole_and_hooks_change_them(compress):
     found = []
     for again in (True, False):
         states, clipped = [], []
@@ -399,7 +399,7 @@ def test_gradients_at_states_are_whole_and_hooks_change_them(history):
                 y.register_hook(lambda gradient: clipped.append(gradient))
 
         layers = [Seen(layer, look) for layer in dense(30)]
-        stack = FractionalStack(layers, order=0.5, history=history, checkpoint=again)
+        stack = FractionalStack(layers, order=0.5, compress=compress, checkpoint=again)
         backward = []
         stack[3].register_full_backward_hook(lambda _, received, __, backward=backward: backward.append(received[0]))
         x = batch(3, 4).requires_grad_()
@@ -430,9 +430,9 @@ def test_without_gradients_it_makes_no_difference(way, order):
     assert not again(batch(3, 4)).requires_grad
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_second_derivatives_and_many_cotangents(history):
-    plain, again = pair(dense(20), order=0.5, learn_order=True, history=history)
+@pytest.mark.parametrize("compress", [False, True])
+def test_second_derivatives_and_many_cotangents(compress):
+    plain, again = pair(dense(20), order=0.5, learn_order=True, compress=compress)
     found = []
     for stack in (again, plain):
         x = batch(3, 4).requires_grad_()
@@ -452,9 +452,9 @@ def nan_for_unwritten_memory():
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_nested_checkpoints_and_backward_passes_in_threads(history, nan_for_unwritten_memory):
-    plain, again = pair(dense(40), order=0.5, learn_order=True, history=history)
+@pytest.mark.parametrize("compress", [False, True])
+def test_nested_checkpoints_and_backward_passes_in_threads(compress, nan_for_unwritten_memory):
+    plain, again = pair(dense(40), order=0.5, learn_order=True, compress=compress)
     x = batch(3, 4).requires_grad_()
     expected = torch.autograd.grad(loss(plain(x)), list(plain.parameters()))
     outer = checkpoint(again, x, use_reentrant=False)

@@ -13,8 +13,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores", "ignore:The CUDA Graph is empty"),
 ]
 MEMORIES = {
-    "exact": {"history": "exact"},
-    "compressed": {"history": "compressed"},
+    "exact": {"compress": False},
+    "compressed": {"compress": True},
     "learned": {"learn_order": True},
     "frozen": {"learn_order": True, "frozen": True},
     "by layer": {"learn_order": "layer"},
@@ -89,8 +89,8 @@ def test_inference_with_a_learned_order():
 
 
 def test_a_compressed_history_of_a_learned_order_is_refused():
-    stack, x = made({"learn_order": True, "history": "compressed"}), batch(0)
-    message = "history must be 'exact' or 'auto' for a learned order in a CUDA graph"
+    stack, x = made({"learn_order": True, "compress": True}), batch(0)
+    message = "compress must be False or 'auto' for a learned order in a CUDA graph"
     with pytest.raises(InvalidArgumentError, match=message):
         captured(lambda: [stack(x)])
 

@@ -26,7 +26,7 @@ SETTINGS = {
     "both": {"order": 0.5, "learn_order": True, "learn_steps": True},
     "steps": {"order": 0.5, "step_size": [0.1, 0.2, 0.3, 0.1, 0.2, 0.3]},
     "orders": {"order": [0.1, 0.2, 0.3, 0.5, 0.9, 1.0]},
-    "compressed": {"order": 0.5, "history": "compressed"},
+    "compressed": {"order": 0.5, "compress": True},
 }
 
 
@@ -66,20 +66,20 @@ def test_order_one_is_a_residual_network():
         y = y + 0.2 * layer(y)
     stack = FractionalStack(layers, order=1.0)
     torch.testing.assert_close(stack(x), y, rtol=1e-12, atol=1e-12)
-    assert stack.history_ == "none"
+    assert stack.compressed_ is False
     torch.testing.assert_close(stack(x, trajectory=True)[-1], y, rtol=1e-12, atol=1e-12)
     theirs = torch.autograd.grad(y.pow(2).sum(), list(stack.parameters()))
     for mine, other in zip(gradients(stack, x), theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_limits_of_the_order(history):
+@pytest.mark.parametrize("compress", [False, True])
+def test_limits_of_the_order(compress):
     """Order → 1 is the residual network, order → 0 gives Y_0 + f(Y_{N−1})."""
     layers, x = dense(n_layers=80), batch(5, 4)
-    near_one = FractionalStack(layers, order=1 - 1e-9, history=history)(x)
+    near_one = FractionalStack(layers, order=1 - 1e-9, compress=compress)(x)
     torch.testing.assert_close(near_one, FractionalStack(layers, order=1.0)(x), rtol=1e-6, atol=1e-6)
-    states = FractionalStack(layers, order=1e-9, history=history)(x, trajectory=True)
+    states = FractionalStack(layers, order=1e-9, compress=compress)(x, trajectory=True)
     torch.testing.assert_close(states[-1], x + layers[-1](states[-2]), rtol=1e-6, atol=1e-6)
 
 
@@ -325,7 +325,7 @@ def test_cuda_agrees_with_the_cpu(setting, n_layers):
 
 @needs_cuda
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-@pytest.mark.parametrize("options", [{}, {"history": "compressed"}, {"learn_order": True}, {"order": 1.0}])
+@pytest.mark.parametrize("options", [{}, {"compress": True}, {"learn_order": True}, {"order": 1.0}])
 def test_cuda_does_not_wait_inside_the_layer_loop(options):
     """From the first layer of the forward pass to the end of the backward pass nothing waits for the device."""
     stack = FractionalStack(dense(n_layers=80), **{"order": 0.5, **options}).double().cuda()
@@ -360,7 +360,7 @@ def test_layers_taken_away_after_a_first_call(order):
 
 
 def test_what_a_stack_says_of_itself():
-    assert "order=0.5, step_size=0.2, history='auto'" in repr(FractionalStack(dense()))
+    assert "order=0.5, step_size=0.2, compress='auto'" in repr(FractionalStack(dense()))
     assert "order=0.7 (learned), step_size=0.2," in repr(FractionalStack(dense(), order=0.7, learn_order=True))
     learned = FractionalStack(dense(n_layers=8), step_size=0.25, learn_steps=True)
     assert "step_size=[0.25, 0.25, 0.25, …, 0.25, 0.25] (learned)" in repr(learned)
@@ -370,21 +370,21 @@ def test_what_a_stack_says_of_itself():
 @pytest.mark.parametrize(
     ("options", "n_layers", "expected"),
     [
-        ({}, 6, "exact"),
-        ({}, 400, "compressed"),
-        ({}, 150, "exact"),  # small states
-        ({"history": "compressed"}, 150, "compressed"),  # what was asked for
-        ({"history": "compressed"}, 3, "compressed"),
-        ({"history": "exact"}, 400, "exact"),
-        ({"order": 1.0}, 400, "none"),
-        ({"order": 1.0, "learn_steps": True}, 6, "none"),
+        ({}, 6, False),
+        ({}, 400, True),
+        ({}, 150, False),  # small states
+        ({"compress": True}, 150, True),  # what was asked for
+        ({"compress": True}, 3, True),
+        ({"compress": False}, 400, False),
+        ({"order": 1.0}, 400, False),
+        ({"order": 1.0, "learn_steps": True}, 6, False),
     ],
 )
 def test_what_ran_is_said(options, n_layers, expected):
     stack = FractionalStack([nn.Tanh() for _ in range(n_layers)], **options)
-    assert stack.history_ is None
+    assert stack.compressed_ is None
     stack(torch.zeros(2, 3))
-    assert stack.history_ == expected
+    assert stack.compressed_ is expected
 
 
 def test_the_number_of_layers_indexing_and_iteration():
@@ -405,7 +405,7 @@ def test_a_slice_is_a_stack_of_the_same_layers(stack):
     assert len(stack) == 6
     order, steps = stack.order.detach(), stack.memory.step_size.detach()
     order, steps = (value[1:4] if value.dim() else value for value in (order, steps))
-    expected = FractionalStack(list(stack)[1:4], order=order, step_size=steps, history=stack.memory.history)
+    expected = FractionalStack(list(stack)[1:4], order=order, step_size=steps, compress=stack.memory.compress)
     torch.testing.assert_close(part(x), expected(x), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(part.order, order)
     part(x).sum().backward()
@@ -512,9 +512,9 @@ def test_groups_have_the_rates_they_are_given():
             for group in parameter_groups(stack, **rates)
         ]
 
-    assert settings() == [{}, {"weight_decay": 0.0}]
-    assert settings(weight_decay=0.1) == [{"weight_decay": 0.1}, {"weight_decay": 0.0}]
-    assert settings(lr=0.2) == [{"lr": 0.2}, {"lr": 0.2, "weight_decay": 0.0}]
+    assert settings() == [{}, {"lr": 0.01, "weight_decay": 0.0}]
+    assert settings(weight_decay=0.1) == [{"weight_decay": 0.1}, {"lr": 0.01, "weight_decay": 0.0}]
+    assert settings(lr=0.2) == [{"lr": 0.2}, {"lr": 2.0, "weight_decay": 0.0}]
     assert settings(order_lr=0.3) == [{}, {"lr": 0.3, "weight_decay": 0.0}]
     assert settings(lr=0.2, order_lr=0, weight_decay=0.1) == [
         {"lr": 0.2, "weight_decay": 0.1},
@@ -627,12 +627,12 @@ BAD = [
         lambda: FractionalStack(dense(), order=1.0, learn_order=True),
         r"order must lie in \(0, 1\) to be learned, got 1.0",
     ),
-    (lambda: FractionalStack(dense(), history="some"), "history must be one of 'auto', 'exact', 'compressed'"),
+    (lambda: FractionalStack(dense(), compress="some"), "compress must be True, False or 'auto'"),
     (
-        lambda: FractionalStack(dense(), learn_steps=True, history="compressed"),
-        "history must be 'exact' or 'auto' for unequal steps or an order for each layer, got 'compressed'",
+        lambda: FractionalStack(dense(), learn_steps=True, compress=True),
+        "compress must be False or 'auto' for unequal steps or an order for each layer, got True",
     ),
-    (lambda: FractionalStack(dense(), tolerance=0), "tolerance must be positive and finite, got 0"),
+    (lambda: FractionalStack(dense(), compress_tol=0), "compress_tol must be positive and finite, got 0"),
     (lambda: FractionalStack(dense())([1.0]), "x must be a floating-point tensor, got list"),
     (lambda: FractionalStack(dense())(torch.ones(2, 4).long()), "x must be a floating-point tensor, got torch.int64"),
     (
@@ -710,11 +710,11 @@ def by_definition(layers, x, order=0.5):
     return reference.propagate(memory_matrix(order, len(layers)), factors, lambda j, y: layers[j](y), x)
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_gradients_at_states_are_whole(history):
+@pytest.mark.parametrize("compress", [False, True])
+def test_gradients_at_states_are_whole(compress):
     """What a layer sees carries all that the loss has from it: by the layer, and by the memory of all later ones."""
     layers, x, seen = dense(n_layers=20), batch(5, 4).requires_grad_(), []
-    stack = FractionalStack([Seen(layer, seen.append) for layer in layers], order=0.5, history=history)
+    stack = FractionalStack([Seen(layer, seen.append) for layer in layers], order=0.5, compress=compress)
     found = torch.autograd.grad(stack(x).pow(2).sum(), [*seen, x])
     states = by_definition(layers, x)
     expected = torch.autograd.grad(states[-1].pow(2).sum(), [*states[:-1], x])
@@ -722,8 +722,8 @@ def test_gradients_at_states_are_whole(history):
         torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_hooks_on_states_change_what_goes_back(history):
+@pytest.mark.parametrize("compress", [False, True])
+def test_hooks_on_states_change_what_goes_back(compress):
     """Clipping the cotangent of a state, and what `retain_grad` keeps, as in the definition."""
     layers, x = dense(n_layers=12), batch(5, 4).requires_grad_()
 
@@ -738,7 +738,7 @@ def test_hooks_on_states_change_what_goes_back(history):
             y.retain_grad()
             kept.append(y)
 
-    stack = FractionalStack([Seen(layer, look) for layer in layers], order=0.5, history=history)
+    stack = FractionalStack([Seen(layer, look) for layer in layers], order=0.5, compress=compress)
     parameters = list(stack.parameters())
     stack(x).pow(2).sum().backward()
     found = [p.grad.clone() for p in parameters]
@@ -838,7 +838,7 @@ def test_slices_have_their_own_hooks_and_may_go_backwards():
     part = stack[::-2]
     assert list(part) == list(stack)[::-2]
     assert part.order.tolist() == [0.7, 0.5, 0.3]
-    assert part.history_ is None
+    assert part.compressed_ is None
     part.register_forward_hook(lambda *_: seen.append(1))
     stack(batch(2, 4))
     assert not seen
@@ -873,3 +873,35 @@ def test_a_layer_costs_a_handful_of_calls(learned, most):
     finally:
         sys.setprofile(None)
     assert 600 < calls <= most
+
+
+def test_layers_are_added_as_to_a_sequential():
+    first, second, third, fourth = dense(n_layers=4)
+    stack = FractionalStack([second], order=0.3, learn_order=True)
+    assert stack.append(third).extend([fourth]).insert(0, first) is stack
+    assert list(stack) == [first, second, third, fourth]
+    assert stack.step_sizes.tolist() == [0.2] * 4
+    expected = FractionalStack([first, second, third, fourth], order=0.3, learn_order=True)
+    torch.testing.assert_close(stack(batch(5, 4)), expected(batch(5, 4)))
+    with pytest.raises(FracdnnError, match="layers must hold torch modules, got str at index 0"):
+        stack.append("tanh")
+
+
+@pytest.mark.parametrize("options", [{"order": [0.5] * 3}, {"learn_steps": True}, {"learn_order": "layer"}], ids=str)
+def test_values_for_single_layers_allow_no_other_layers(options):
+    stack = FractionalStack(dense(n_layers=3), **options)
+    with pytest.raises(FracdnnError, match="one order and one step size for all layers to get more of them"):
+        stack.append(dense(n_layers=1)[0])
+    assert len(stack) == 3
+
+
+@pytest.mark.parametrize("learn_order", [True, "layer"])
+def test_learned_orders_and_steps_start_again_where_they_started(learn_order):
+    stack = FractionalStack(dense(), order=0.3, step_size=0.4, learn_order=learn_order, learn_steps=True)
+    for part in (stack, stack[1:3]):
+        before = part.order.clone(), part.step_sizes.clone()
+        with torch.no_grad():
+            for learned in (part.memory.learned_order, part.memory.learned_steps):
+                learned.raw.add_(1.0)
+        part.memory.reset_parameters()
+        torch.testing.assert_close((part.order, part.step_sizes), before)

@@ -13,6 +13,7 @@ from fracdnn.exceptions import FracdnnError
 from fracdnn.nn import DenseLayer, FractionalNetwork, FractionalStack
 from tests.nn.processes import run_as_two_processes
 from tests.slow import slow_but
+from tests.solver.calls import grouped
 
 
 class Solve(nn.Module):
@@ -26,7 +27,16 @@ class Solve(nn.Module):
     def forward(self, x):
         times = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
         slope = lambda t, y: torch.tanh(self.linear(y))  # noqa: E731
-        return fdeint(slope, x, times, order=self.order, method="l1", grid="given", trajectory=False, **self.options)
+        return fdeint(
+            slope,
+            x,
+            times,
+            order=self.order,
+            method="l1",
+            grid="given",
+            trajectory=False,
+            **grouped(**self.options),
+        )
 
 
 def stack(n_layers=3, **options):
@@ -35,16 +45,15 @@ def stack(n_layers=3, **options):
 
 MODELS = {
     "stack": stack,
-    "compressed": partial(stack, history="compressed"),
+    "compressed": partial(stack, compress=True),
     "residual": partial(stack, order=1.0),
     "learned order": partial(stack, learn_order=True),
     "learned steps": partial(stack, learn_steps=True),
     "network": partial(FractionalNetwork, 4, 2, n_layers=3),
-    "operations": partial(FractionalNetwork, 4, 2, n_layers=3, engine="operations"),
+    "autograd": partial(FractionalNetwork, 4, 2, n_layers=3, engine="autograd"),
     "learned network": partial(FractionalNetwork, 4, 2, n_layers=3, learn_order=True),
-    "printed": partial(FractionalNetwork, 4, 2, n_layers=3, adjoint="continuous"),
     "fdeint": Solve,
-    "fdeint compressed": partial(Solve, history="compressed"),
+    "fdeint compressed": partial(Solve, compress=True),
 }
 
 
@@ -139,7 +148,7 @@ def test_selective_checkpoints(name, products):
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"learn_order": True}, marks=pytest.mark.slow),
         {"learn_order": "layer"},
-        pytest.param({"history": "compressed"}, marks=pytest.mark.slow),
+        pytest.param({"compress": True}, marks=pytest.mark.slow),
     ],
     ids=repr,
 )
@@ -158,9 +167,7 @@ def test_onnx_of_a_stack(options, tmp_path):
     torch.testing.assert_close(found, stack(other).detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", slow_but(["compressed", "learned network", "fdeint"], [name for name in MODELS if name != "printed"])
-)
+@pytest.mark.parametrize("name", slow_but(["compressed", "learned network", "fdeint"], list(MODELS)))
 def test_export_with_a_batch_of_any_size(name):
     model, x = made(name), batch()
     model(x)
@@ -170,7 +177,7 @@ def test_export_with_a_batch_of_any_size(name):
         torch.testing.assert_close(exported(other), model(other), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "history": "compressed"}, {"order": 1.0}], ids=str)
+@pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "compress": True}, {"order": 1.0}], ids=str)
 def test_an_exported_stack_is_saved_and_loaded(form, tmp_path):
     stack = FractionalStack([nn.Linear(4, 4) for _ in range(3)], **form)
     x, path = torch.randn(3, 4), tmp_path / "stack.pt2"
@@ -179,7 +186,7 @@ def test_an_exported_stack_is_saved_and_loaded(form, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "history": "compressed"}, {"order": 1.0}], ids=str)
+@pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "compress": True}, {"order": 1.0}], ids=str)
 @pytest.mark.parametrize("space", [(8, 8), (4, 4, 4)])
 @pytest.mark.parametrize("transformed", [False, True])
 def test_channels_last_stays(form, dtype, space, transformed):
@@ -205,7 +212,7 @@ def test_channels_last_stays(form, dtype, space, transformed):
     torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("form", [{}, {"history": "compressed"}], ids=str)
+@pytest.mark.parametrize("form", [{}, {"compress": True}], ids=str)
 def test_gradients_of_channels_last(form):
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -227,7 +234,7 @@ def quantized_engine():
 
 @pytest.mark.usefixtures("quantized_engine")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
-@pytest.mark.parametrize("bias", ["vector", "scalar", "none"])
+@pytest.mark.parametrize("bias", [True, "scalar", False])
 def test_quantization_of_linear_layers(bias):
     x = batch(20).float()
     network = FractionalNetwork(4, 2, n_layers=6, width=16, bias=bias, generator=torch.Generator().manual_seed(0))
@@ -235,14 +242,14 @@ def test_quantization_of_linear_layers(bias):
     torch.testing.assert_close(modules(x), network(x))
     quantized = torch.ao.quantization.quantize_dynamic(modules, {nn.Linear})
     kinds = [type(module) for module in quantized.modules()]
-    assert kinds.count(torch.ao.nn.quantized.dynamic.Linear) == 8  # opening, six layers, W
+    assert kinds.count(torch.ao.nn.quantized.dynamic.Linear) == 8  # input projection, six layers, W
     difference = (quantized(x) - network(x)).abs().max()
     assert 0 < difference < 0.05 * network(x).abs().max()
 
 
 def test_modules_of_linear_layers_are_for_dense_networks():
-    stencil = FractionalNetwork(4, 2, n_layers=2, operator="stencil", grid_shape=(2, 2))
-    with pytest.raises(FracdnnError, match="linear must be False for operator='stencil', got True"):
+    stencil = FractionalNetwork(4, 2, n_layers=2, operator="nine-point", grid_shape=(2, 2))
+    with pytest.raises(FracdnnError, match="linear must be False for operator='nine-point', got True"):
         stencil.as_modules(linear=True)
     with pytest.raises(FracdnnError, match="linear must be True or False, got 'yes'"):
         stencil.as_modules(linear="yes")
@@ -285,7 +292,7 @@ def test_distributed_and_sharded_training_give_the_gradient_of_the_whole_batch(t
                 return stack(9, checkpoint=True)
 
             def compressed_checkpoints():
-                return stack(20, checkpoint=True, history="compressed")
+                return stack(20, checkpoint=True, compress=True)
 
             def network():
                 return FractionalNetwork(4, 4, n_layers=3, learn_order=True)

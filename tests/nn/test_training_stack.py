@@ -16,7 +16,7 @@ from fracdnn.nn import FractionalStack, WithoutSkip
 
 SETTINGS = {
     "exact": {},
-    "compressed": {"history": "compressed"},
+    "compressed": {"compress": True},
     "learned order": {"learn_order": True},
     "learned steps": {"learn_steps": True},
     "residual": {"order": 1.0},
@@ -224,13 +224,13 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("history", ["exact", "compressed"])
+@pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_transformer_blocks_are_the_definition(block, history):
+def test_transformer_blocks_are_the_definition(block, compress):
     """Values and gradients, with what a block adds to its input as f; a later position changes no earlier one."""
     make, given = BLOCKS[block]
     blocks, x = seeded(lambda: [make().double() for _ in range(20)]), batch(2, 5, 8)
-    stack = FractionalStack([WithoutSkip(each) for each in blocks], order=0.6, step_size=0.5, history=history)
+    stack = FractionalStack([WithoutSkip(each) for each in blocks], order=0.6, step_size=0.5, compress=compress)
     found = outcome(stack, x, partial(stack, **given))
 
     def definition(x):

@@ -83,7 +83,7 @@ def test_convergence_is_faster_than_linear(kind):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_quadratic_in_both_precisions(kind, dtype):
     tolerance = 1e-3 if dtype == torch.float32 else 1e-6
-    x, optimizer, loss = run(kind, quadratic, [1.0] * 20, dtype=dtype, tolerance=tolerance, max_iter=3000)
+    x, optimizer, loss = run(kind, quadratic, [1.0] * 20, dtype=dtype, tolerance_grad=tolerance, max_iter=3000)
     assert x.dtype == dtype
     assert optimizer.result.status is Status.CONVERGED
     assert float(loss) < 10 * tolerance**2
@@ -217,7 +217,7 @@ def test_the_first_step_and_the_one_after_a_reset(options):
 def test_a_step_without_curvature_teaches_nothing(kind):
     _, optimizer, _ = run(kind, torch.sum, [1.0, 2.0], max_iter=3)
     assert optimizer.result.iterations == 3
-    assert optimizer.state_dict()["direction"] == {}
+    assert optimizer.state_dict()["state"]["direction"] == {}
 
 
 def test_it_stops_at_the_iteration_limit_and_says_so():
@@ -229,7 +229,7 @@ def test_it_stops_at_the_iteration_limit_and_says_so():
 
 def test_options_are_as_described_where_none_are_given():
     optimizer = BFGS([torch.zeros(2, requires_grad=True)])
-    assert (optimizer.max_iter, optimizer.tolerance) == (100, 1e-6)
+    assert (optimizer.max_iter, optimizer.tolerance_grad) == (100, 1e-6)
     assert optimizer.line_search == Armijo(decrease=1e-4, shortest=0.1, longest=0.5, max_trials=20)
 
 
@@ -242,7 +242,7 @@ def test_losses_never_rise():
 @pytest.mark.parametrize("kind", [BFGS, LBFGS, SteepestDescent])
 def test_a_cliff_of_nan_is_not_stepped_over(kind):
     """log(x) − x from far right: long steps end where the logarithm is not defined."""
-    x, optimizer, loss = run(kind, lambda x: (x - torch.log(x)).sum(), [50.0, 3.0], max_iter=500, tolerance=1e-5)
+    x, optimizer, loss = run(kind, lambda x: (x - torch.log(x)).sum(), [50.0, 3.0], max_iter=500, tolerance_grad=1e-5)
     assert torch.isfinite(x).all()
     assert optimizer.result.status is Status.CONVERGED
     assert float(loss) == pytest.approx(2.0, abs=1e-8)
@@ -306,6 +306,7 @@ def test_saved_state_goes_on_bit_for_bit(kind):
     advance(half, optimizer)
     again, first, _ = run(kind, rosenbrock, [-1.2, 1.0], max_iter=5)
     second = kind([again], max_iter=5)
+    assert first.state_dict().keys() == torch.optim.Adam([again]).state_dict().keys()
     second.load_state_dict(first.state_dict())
     advance(again, second)
     assert torch.equal(half, again)
@@ -340,8 +341,8 @@ def test_it_trains_a_module_and_ignores_frozen_parameters():
 
 BAD = [
     ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
-    ({"tolerance": -1.0}, "tolerance must be finite and not negative, got -1.0"),
-    ({"tolerance": math.nan}, "tolerance must be finite and not negative, got nan"),
+    ({"tolerance_grad": -1.0}, "tolerance_grad must be finite and not negative, got -1.0"),
+    ({"tolerance_grad": math.nan}, "tolerance_grad must be finite and not negative, got nan"),
 ]
 
 
@@ -359,8 +360,8 @@ def test_bad_calls():
         BFGS([{"params": [x]}, {"params": [torch.zeros(1, requires_grad=True)]}])
     with pytest.raises(InvalidArgumentError, match="initial_matrix must be one of 'scaled', 'identity', got 'unit'"):
         BFGS([x], initial_matrix="unit")
-    with pytest.raises(InvalidArgumentError, match="memory must be at least 1, got 0"):
-        LBFGS([x], memory=0)
+    with pytest.raises(InvalidArgumentError, match="history_size must be at least 1, got 0"):
+        LBFGS([x], history_size=0)
 
 
 def test_groups_added_later_are_refused():
@@ -392,7 +393,7 @@ def test_parameters_may_be_freed_and_frozen_between_steps():
 
 def test_parameters_of_several_dtypes():
     wide, narrow = torch.ones(2, dtype=torch.float64, requires_grad=True), torch.ones(2, requires_grad=True)
-    optimizer = BFGS([wide, narrow], max_iter=50, tolerance=1e-5)
+    optimizer = BFGS([wide, narrow], max_iter=50, tolerance_grad=1e-5)
 
     def closure():
         wide.grad = narrow.grad = None
@@ -414,14 +415,15 @@ def test_a_state_of_other_parameters_is_refused(kind):
     state = optimizer.state_dict()
     other = kind([torch.zeros(3, dtype=torch.float64, requires_grad=True)])
     single = kind([torch.zeros(2, dtype=torch.float32, requires_grad=True)])
-    for wrong in (other, single) if state["direction"] else ():
+    for wrong in (other, single) if state["state"]["direction"] else ():
         with pytest.raises(InvalidArgumentError, match=rf"state_dict must be one of {kind.__name__} for \d parameters"):
             wrong.load_state_dict(state)
-        assert wrong.state_dict() == {"direction": {}, "length": None}
+        assert wrong.state_dict()["state"] == {"direction": {}, "length": None}
     with pytest.raises(InvalidArgumentError, match="length must be positive and finite, got 0"):
-        other.load_state_dict({"direction": {}, "length": 0.0})
+        other.load_state_dict({"state": {"direction": {}, "length": 0.0}})
+    surprise = {"surprise": torch.zeros(3, 3, dtype=torch.float64)}
     with pytest.raises(InvalidArgumentError, match="state_dict must be one of"):
-        other.load_state_dict({"direction": {"surprise": torch.zeros(3, 3, dtype=torch.float64)}, "length": None})
+        other.load_state_dict({"state": {"direction": surprise, "length": None}})
 
 
 SCHEDULERS = {

@@ -11,7 +11,8 @@ import torch
 from fracdnn.caputo import memory_weights
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective
-from fracdnn.training.history import layer_gradient_norms
+from fracdnn.training.records import layer_gradient_norms
+from reproduction.printed_adjoint import PrintedNetwork
 from tests.browser.chromium import new_page, watched
 
 STEPS, RATE, TOLERANCE = 50, 0.01, 1e-10
@@ -29,13 +30,13 @@ class Case:
     step_size: float = 0.2
     n: int = 30
 
-    def network(self, adjoint="exact", order=None, learn_order=None):
+    def network(self, order=None, learn_order=None, kind=FractionalNetwork):
         learn_order = self.learn_order if learn_order is None else learn_order
-        options = {"order": self.order if order is None else order, "learn_order": learn_order, "history": "exact"}
+        options = {"order": self.order if order is None else order, "learn_order": learn_order, "compress": False}
         shape = {"n_layers": self.n_layers, "width": self.width, "activation": self.activation}
-        options |= {"step_size": self.step_size, "residual": self.residual, "adjoint": adjoint}
+        options |= {"step_size": self.step_size, "residual": self.residual}
         generator = torch.Generator().manual_seed(3)
-        return FractionalNetwork(2, self.n_outputs, **shape, **options, generator=generator).double()
+        return kind(2, self.n_outputs, **shape, **options, generator=generator).double()
 
     def data(self):
         generator = torch.Generator().manual_seed(5)
@@ -60,7 +61,7 @@ CASES = {
     "learnt order near 1": Case(learn_order=True, order=0.95, n_layers=35, width=None),
     "learnt small order": Case(learn_order=True, order=0.05, activation="silu"),
 }
-NAMES = {"openingWeight": "opening_weight", "openingBias": "opening_bias", "K": "K", "b": "b", "W": "W"}
+NAMES = {"inputWeight": "input_weight", "inputBias": "input_bias", "K": "K", "b": "b", "W": "W"}
 
 
 def parts(network, of=lambda parameter: parameter):
@@ -84,7 +85,7 @@ def expected_of(case):
     network, objective, (x, labels) = case.network(), Objective(), case.data()
     loss = objective(network, x, labels)
     loss.backward()
-    found = {"loss": loss.item(), "logits": network(x), "states": network.trajectory(x)}
+    found = {"loss": loss.item(), "logits": network(x), "states": network(x, trajectory=True)}
     found |= {"gradient": parts(network, lambda each: each.grad), "norms": layer_gradient_norms(network)}
     if case.activation == "tanh" and case.residual:
         found["printed"] = printed_gradient(case, network, x, labels)
@@ -102,8 +103,8 @@ def expected_of(case):
 
 
 def printed_gradient(case, network, x, labels):
-    """By the library's own engine, at the order that the network has."""
-    printed = case.network(adjoint="continuous", order=network.order.item(), learn_order=False)
+    """By `reproduction`, at the order that the network has."""
+    printed = case.network(kind=PrintedNetwork, order=network.order.item(), learn_order=False)
     Objective()(printed, x, labels).backward()
     return parts(printed, lambda each: each.grad)
 

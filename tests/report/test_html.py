@@ -133,7 +133,7 @@ class TestFile:
     def test_flow_of_two_coordinates_is_the_trajectory(self, cases):
         estimator, X, _, path = cases["level set"]
         places = flow_of(path)
-        everywhere = estimator.trajectory(X)
+        everywhere = estimator.states(X)
         assert places.shape == (6, 2000, 2)
         nearest = np.abs(places[3][:50, None] - everywhere[3][None]).sum(axis=2).min(axis=1)
         assert nearest.max() < 1e-5
@@ -143,7 +143,7 @@ class TestFile:
         """Of three classes, the scores less their mean are a linear map of the plane."""
         estimator, X, y, path = cases["iris"]
         order = np.argsort(np.searchsorted(estimator.classes_, y), kind="stable")
-        last = estimator.trajectory(X)[-1][order]
+        last = estimator.states(X)[-1][order]
         scores = last @ estimator.network_.W.detach().numpy().T
         scores -= scores.mean(axis=1, keepdims=True)
         places = np.column_stack([flow_of(path)[-1], np.ones(len(last))])

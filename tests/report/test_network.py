@@ -7,7 +7,7 @@ from fracdnn import FractionalClassifier
 from fracdnn.report.subject import subject_of
 from fracdnn.report.training import gradient_plot, gradient_ratio, memory_plot, network_facts, why_ended
 from fracdnn.training import History
-from fracdnn.training.history import Record
+from fracdnn.training.records import Record
 
 
 def facts(**options):

@@ -13,6 +13,7 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint, graded_mesh, panel_search
 from fracdnn.solver.panels import Weights
 from tests.slow import each_once, slow_but
+from tests.solver.calls import grouped
 from tests.solver.problems import charging, oscillator, parabola, power_sum, relaxation
 
 SIX = [power_sum(0.3), power_sum(1.25), relaxation(4.0), charging(0.6), parabola(0.5), oscillator()]
@@ -22,7 +23,16 @@ def in_tolerances(problem, rtol, **options):
     """The largest error at six times, in units of atol + rtol · |u|, and what the solve says of itself."""
     t = torch.linspace(0, problem.span, 6, dtype=torch.float64)
     atol = 0.1 * rtol
-    found = fdeint(problem.func, problem.start(), t, order=problem.order, rtol=rtol, atol=atol, info=True, **options)
+    found = fdeint(
+        problem.func,
+        problem.start(),
+        t,
+        order=problem.order,
+        rtol=rtol,
+        atol=atol,
+        info=True,
+        **grouped(**options),
+    )
     exact = problem.at(t)
     return float(((found.states - exact).abs() / (atol + rtol * exact.abs())).max()), found
 
@@ -166,7 +176,7 @@ def test_dense_output_is_of_the_methods_order(method, expected):
     t = torch.cat([torch.zeros(1, dtype=torch.float64), torch.logspace(-5, 0, 12, dtype=torch.float64)])
     errors = []
     for n in steps:
-        u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, n_steps=n, grading=4.0)
+        u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, n_steps=n, options={"grading": 4.0})
         errors.append(float((u - problem.at(t)).abs().max()))
     assert -np.polyfit(np.log(steps), np.log(errors), 1)[0] > expected - 0.3
 
@@ -186,7 +196,7 @@ def test_dense_output_between_equal_steps(method):
 def test_dense_output_of_panels():
     """To the accuracy of the panels' ends."""
     problem, t = relaxation(1.0), graded_mesh(1.0, 37, 3.0)
-    u = fdeint(problem.func, problem.start(), t, order=0.5, method="collocation", n_steps=16, grading=8.0)
+    u = fdeint(problem.func, problem.start(), t, order=0.5, method="collocation", n_steps=16, options={"grading": 8.0})
     torch.testing.assert_close(u, problem.at(t), rtol=0, atol=1e-9)
 
 
@@ -217,7 +227,13 @@ def test_jumps_that_nobody_told_of_cost_a_few_tolerances(order):
         jump, rtol = 4.0 * number * 0.618 % 4.0, (1e-4, 1e-6)[number % 2]
         with torch.no_grad():
             found = fdeint(
-                lambda t, u, at=jump: (t > at).to(u.dtype), zero, t, order=order, slope=zero, rtol=rtol, atol=rtol / 10
+                lambda t, u, at=jump: (t > at).to(u.dtype),
+                zero,
+                t,
+                order=order,
+                rtol=rtol,
+                atol=rtol / 10,
+                options={"slope": zero},
             )
         exact = (t - jump).clamp(min=0.0) ** order / math.gamma(1 + order)
         assert float((found - exact).abs().max() / (rtol / 10 + rtol * exact.max())) < 5.0
@@ -247,7 +263,7 @@ def test_tolerances_by_component():
     exact = mittag_leffler(-rates, 0.5)
 
     def error(**options):
-        found = fdeint(lambda t, u: -rates * u, one, t, order=0.5, info=True, **options)
+        found = fdeint(lambda t, u: -rates * u, one, t, order=0.5, info=True, **grouped(**options))
         return ((found.states[-1] - exact).abs() / exact).tolist(), found.n_accepted
 
     (loose, _), few = error(rtol=1e-3, atol=0)

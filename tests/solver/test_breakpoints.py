@@ -10,6 +10,7 @@ from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver import MultiTerm, fdeint, fdeint_event, linear_input
 from tests.slow import each_once
+from tests.solver.calls import grouped
 
 ZERO = torch.zeros((), dtype=torch.float64)
 T = torch.linspace(0, 2, 9, dtype=torch.float64)  # the jump at 1 among them
@@ -27,7 +28,13 @@ def since(t, jump, order):
 def test_a_switched_input_to_the_tolerance(order, switch):
     """On both conventions the same, to rounding: the last point before the jump sees what is before."""
     found = fdeint(
-        lambda t, u: switch(t).to(u.dtype), ZERO, T, order=order, slope=0.0, breakpoints=[1.0], rtol=1e-9, info=True
+        lambda t, u: switch(t).to(u.dtype),
+        ZERO,
+        T,
+        order=order,
+        rtol=1e-9,
+        info=True,
+        options={"slope": 0.0, "breakpoints": [1.0]},
     )
     torch.testing.assert_close(found.states, since(T, 1.0, order), rtol=1e-12, atol=1e-12)
     assert 1.0 in found.grid.tolist()
@@ -41,7 +48,7 @@ def test_methods_whose_nodes_count_on_both_sides(order, method):
     rtol = 1e-2 if method == "euler" else 1e-4
     way = {"method": method, "rtol": rtol, "atol": rtol / 10, "slope": 0.0}
     for switch in SWITCHES.values():
-        u = fdeint(lambda t, u: switch(t).to(u.dtype) - u, 0.0, T, order=order, breakpoints=[1.0], **way)  # noqa: B023
+        u = fdeint(lambda t, u: switch(t).to(u.dtype) - u, 0.0, T, order=order, **grouped(breakpoints=[1.0], **way))  # noqa: B023
         assert float((u - exact).abs().max()) < rtol
 
 
@@ -54,9 +61,9 @@ def test_a_pulse_of_a_ten_thousandth_of_the_span(order, method, tolerance):
     def pulse(t, u):
         return ((t >= 5.0) & (t < 5.001)).to(u.dtype)
 
-    missed = fdeint(pulse, 0.0, t, order=order, slope=0.0, method=method)
+    missed = fdeint(pulse, 0.0, t, order=order, method=method, options={"slope": 0.0})
     assert not missed.any()
-    u = fdeint(pulse, 0.0, t, order=order, slope=0.0, method=method, breakpoints=[5.0, 5.001])
+    u = fdeint(pulse, 0.0, t, order=order, method=method, options={"slope": 0.0, "breakpoints": [5.0, 5.001]})
     torch.testing.assert_close(u, exact, rtol=0, atol=tolerance)
 
 
@@ -71,10 +78,9 @@ def test_the_gradient_of_a_switching_time(order, method):
         0.0,
         t,
         order=order,
-        slope=0.0,
         method=method,
-        breakpoints=jump.reshape(1),
         trajectory=False,
+        options={"slope": 0.0, "breakpoints": jump.reshape(1)},
     )
     by_jump, by_times = torch.autograd.grad(u, (jump, t))
     assert math.isclose(by_jump.item(), -2 / math.gamma(order), rel_tol=1e-7)
@@ -92,7 +98,7 @@ def test_a_func_that_rescales_its_time_before_it_compares(span, place):
         calls.append(t)
         return span**-0.8 * (t / span >= place).to(u.dtype)
 
-    u = fdeint(func, 0.0, [0.0, span], order=0.8, breakpoints=[place * span], trajectory=False)
+    u = fdeint(func, 0.0, [0.0, span], order=0.8, trajectory=False, options={"breakpoints": [place * span]})
     torch.testing.assert_close(
         float(u), float(since(torch.tensor(1.0, dtype=torch.float64), place, 0.8)), rtol=1e-9, atol=0
     )
@@ -106,12 +112,12 @@ def test_a_short_dose_on_a_long_span():
     def func(t, u):
         return ((t >= at) & (t < at + width)) / width - rate * u
 
-    u = fdeint(func, 0.0, [0.0, 100.0, 999.0], order=0.95, breakpoints=[at, at + width])
+    u = fdeint(func, 0.0, [0.0, 100.0, 999.0], order=0.95, options={"breakpoints": [at, at + width]})
     exact = [0.00132471988934, 7.29016846890e-06]  # difference of two step responses
     torch.testing.assert_close(u[1:], torch.tensor(exact, dtype=torch.float64), rtol=5e-5, atol=5e-8)
     message = "of a pulse so short only the area counts: pass a longer, lower one"
     with pytest.raises(InvalidArgumentError, match=message):
-        fdeint(func, 0.0, [0.0, 1001.0], order=0.95, breakpoints=[at, at + width])
+        fdeint(func, 0.0, [0.0, 1001.0], order=0.95, options={"breakpoints": [at, at + width]})
 
 
 def test_breakpoints_elsewhere_and_times_of_single_precision():
@@ -123,11 +129,11 @@ def test_breakpoints_elsewhere_and_times_of_single_precision():
         return (t >= 0.3).to(u.dtype)
 
     way = {"order": 0.6, "rtol": 1e-5, "trajectory": False}
-    u = fdeint(func, 0.0, [0.0, 1.0], breakpoints=[-1.0, 0.0, 0.3, 1.0, 7.0], **way)
+    u = fdeint(func, 0.0, [0.0, 1.0], **grouped(breakpoints=[-1.0, 0.0, 0.3, 1.0, 7.0], **way))
     torch.testing.assert_close(u, since(torch.tensor(1.0, dtype=torch.float64), 0.3, 0.6), rtol=1e-12, atol=0)
     assert any(0.0 < 0.3 - float(t) < 8e-16 for t in seen)
     assert 0.3 not in [float(t) for t in seen]
-    u = fdeint(func, 0.0, torch.tensor([0.0, 1.0]), breakpoints=[0.3], **way)
+    u = fdeint(func, 0.0, torch.tensor([0.0, 1.0]), **grouped(breakpoints=[0.3], **way))
     assert seen[-1].dtype == torch.float32
     torch.testing.assert_close(u, since(torch.tensor(1.0, dtype=torch.float64), 0.3, 0.6), rtol=1e-6, atol=0)
 
@@ -137,33 +143,34 @@ def test_jumps_at_the_ends(method):
     """The first node sees what is after t[0], the last one what is before the end."""
     t = torch.tensor([0.5, 1.5], dtype=torch.float64)
     for inside in (lambda t: (t > 0.5) & (t < 1.5), lambda t: (t >= 0.5) & (t <= 1.5)):
-        u = fdeint(lambda t, u: inside(t).to(u.dtype), 0.0, t, order=0.7, method=method, breakpoints=[0.5, 1.5])  # noqa: B023
+        func = lambda t, u: inside(t).to(u.dtype)  # noqa: B023, E731
+        u = fdeint(func, 0.0, t, order=0.7, method=method, options={"breakpoints": [0.5, 1.5]})
         assert math.isclose(u[-1].item(), 1 / math.gamma(1.7), rel_tol=1e-12)
 
 
 def test_several_terms_events_and_kinks_take_breakpoints():
     relaxed = MultiTerm([0.6, 0.0], [1.0, 0.0], lambda t, lower: (t >= 1).double())
-    y = relaxed.solve((0.0,), T, breakpoints=[1.0])
+    y = relaxed.solve((0.0,), T, options={"breakpoints": [1.0]})
     torch.testing.assert_close(y, since(T, 1.0, 0.6), rtol=1e-12, atol=1e-12)
     time, _ = fdeint_event(
         lambda t, u: (t >= 1).to(u.dtype),
         0.0,
         0.0,
-        event=lambda t, u: u - 0.5,
+        event_fn=lambda t, u: u - 0.5,
         until=3.0,
         order=0.6,
-        breakpoints=[1.0, 2.9],
+        options={"breakpoints": [1.0, 2.9]},
     )
     assert math.isclose(time.item(), 1 + (0.5 * math.gamma(1.6)) ** (1 / 0.6), rel_tol=1e-10)
     times = torch.tensor([0.0, 0.7, 2.0], dtype=torch.float64)
     kink = linear_input(times, [0.0, 0.0, 1.3])
-    found = fdeint(lambda t, u: kink(t), 0.0, [0.0, 2.0], order=0.6, breakpoints=times)
+    found = fdeint(lambda t, u: kink(t), 0.0, [0.0, 2.0], order=0.6, options={"breakpoints": times})
     assert math.isclose(found[-1].item(), 1.3**1.6 / math.gamma(2.6), rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["collocation", "adams"])
 def test_the_longest_step(method):
-    found = fdeint(lambda t, u: 0 * u, 1.0, [0.0, 1.0], order=0.7, method=method, max_step=0.03, info=True)
+    found = fdeint(lambda t, u: 0 * u, 1.0, [0.0, 1.0], order=0.7, method=method, info=True, options={"max_step": 0.03})
     assert float(found.grid.diff().max()) <= 0.03 + 1e-15
     assert found.n_accepted >= 34
 
@@ -190,7 +197,7 @@ def test_very_early_outputs_of_stiff_problems(order, rate, time):
         (
             {"breakpoints": [0.5], "n_steps": 4},
             InvalidArgumentError,
-            "breakpoints must not be given for grid='uniform', got [0.5]; leave it out, or leave out n_steps=",
+            "breakpoints must not be given for grid='uniform', got [0.5]; leave it out, or leave out n_steps",
         ),
         (
             {"breakpoints": [0.5], "grid": "given"},
@@ -231,7 +238,7 @@ def test_very_early_outputs_of_stiff_problems(order, rate, time):
 )
 def test_breakpoints_and_steps_that_are_refused(options, error, message):
     with pytest.raises(error, match=re.escape(message)):
-        fdeint(lambda t, u: -u, 1.0, [0.0, 1.0], order=0.5, **options)
+        fdeint(lambda t, u: -u, 1.0, [0.0, 1.0], order=0.5, **grouped(**options))
 
 
 LATE = 1e12
@@ -255,13 +262,13 @@ TOO_COARSE = "steps after a breakpoint must be 0.089 long or longer, a hundred r
 )
 def test_breakpoints_that_late_times_cannot_hold(after, error, message):
     with pytest.raises(error, match=re.escape(message)):
-        fdeint(lambda t, u: -u, 1.0, [LATE, LATE + 1], order=0.5, breakpoints=[LATE + after])
+        fdeint(lambda t, u: -u, 1.0, [LATE, LATE + 1], order=0.5, options={"breakpoints": [LATE + after]})
 
 
 @pytest.mark.parametrize("breakpoints", [[LATE, LATE + 1], [LATE - 3, LATE + 5]])
 def test_breakpoints_at_or_beyond_the_ends_of_late_times_do_nothing(breakpoints):
     late, early = (
-        fdeint(lambda t, u: -u, 1.0, [begin, begin + 1], order=0.5, breakpoints=told)
+        fdeint(lambda t, u: -u, 1.0, [begin, begin + 1], order=0.5, options={"breakpoints": told})
         for begin, told in ((LATE, breakpoints), (0.0, None))
     )
     torch.testing.assert_close(late, early, rtol=1e-7, atol=0)
@@ -271,4 +278,4 @@ def test_steps_after_a_breakpoint_have_digits_of_a_clock_in_single_precision():
     t = torch.tensor([1e6, 1e6 + 1])
     message = r"a hundred roundings of times such as t\[0\] = 1e\+06, got .* the breakpoint 1000000.5; .* in float64"
     with pytest.raises(NotConvergedError, match=message):
-        fdeint(lambda t, u: -u, 1.0, t, order=0.5, breakpoints=[1e6 + 0.5])
+        fdeint(lambda t, u: -u, 1.0, t, order=0.5, options={"breakpoints": [1e6 + 0.5]})

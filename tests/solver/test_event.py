@@ -5,6 +5,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver import fdeint, fdeint_event
+from tests.solver.calls import grouped
 
 # E_γ(−t^γ) = 1/2, by mpmath with 30 digits.
 HALF_LIVES = {0.4: 0.580268692531850851, 0.6: 0.605685408697701098, 0.8: 0.643440598968053285}
@@ -39,7 +40,7 @@ def test_a_constant_slope_reaches_one(order):
     """The solution is c t^γ / Γ(1+γ), so that T = (Γ(1+γ)/c)^(1/γ), and its derivatives by c and y0."""
     rate, y0 = number(1.0), number(0.0)
     time, state = fdeint_event(
-        lambda t, y: rate * ones(t, y), y0, 0.0, event=at_one, until=2.0, order=order, n_steps=20
+        lambda t, y: rate * ones(t, y), y0, 0.0, event_fn=at_one, until=2.0, order=order, n_steps=20
     )
     exact = math.gamma(1 + order) ** (1 / order)
     assert math.isclose(time.item(), exact, rel_tol=1e-11)
@@ -53,7 +54,9 @@ def test_the_half_life_of_a_decay(order):
     """T scales like rate^(−1/γ)."""
     rate = number(1.0)
     y0 = torch.ones((), dtype=torch.float64)
-    time, _ = fdeint_event(lambda t, y: -rate * y, y0, 0.0, event=half, until=3.0, order=order, rtol=1e-9, atol=1e-12)
+    time, _ = fdeint_event(
+        lambda t, y: -rate * y, y0, 0.0, event_fn=half, until=3.0, order=order, rtol=1e-9, atol=1e-12
+    )
     assert math.isclose(time.item(), HALF_LIVES[order], rel_tol=1e-8)
     assert math.isclose(float(torch.autograd.grad(time, rate)[0]), -HALF_LIVES[order] / order, rel_tol=1e-6)
 
@@ -69,11 +72,11 @@ def test_gradients_of_time_and_state_by_finite_differences(options):
             lambda t, y: -rate * y + 0.1 * torch.sin(t),
             y0,
             begin,
-            event=lambda t, y: y[0] - threshold * torch.cos(0.1 * t),
+            event_fn=lambda t, y: y[0] - threshold * torch.cos(0.1 * t),
             until=4.0,
             order=order,
             looks=8,
-            **options,
+            **grouped(**options),
         )
         return torch.stack([time, state[0], state[1]])
 
@@ -96,7 +99,7 @@ def test_the_state_at_the_event_is_that_of_a_solve_up_to_it():
     def func(t, y):
         return -y[0], y[0] - y[1]
 
-    time, state = fdeint_event(func, y0, 0.0, event=lambda t, y: y[0] - 0.6, until=2.0, order=(0.5, 0.9), rtol=1e-8)
+    time, state = fdeint_event(func, y0, 0.0, event_fn=lambda t, y: y[0] - 0.6, until=2.0, order=(0.5, 0.9), rtol=1e-8)
     t = torch.stack([torch.zeros_like(time), time])
     expected = fdeint(func, y0, t, order=(0.5, 0.9), rtol=1e-8, trajectory=False)
     assert not time.requires_grad
@@ -108,7 +111,7 @@ def test_an_order_above_one_and_a_start_on_the_event():
     """A throw upward from the ground, order 2: it is back at t = 2 v / g, and the start does not count."""
     start = (torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
     time, state = fdeint_event(
-        lambda t, y: -2.0 * ones(t, y), start, 0.0, event=lambda t, y: y, until=3.0, order=2.0, n_steps=16
+        lambda t, y: -2.0 * ones(t, y), start, 0.0, event_fn=lambda t, y: y, until=3.0, order=2.0, n_steps=16
     )
     assert math.isclose(time.item(), 1.0, rel_tol=1e-12)
     assert abs(state.item()) < 1e-12
@@ -116,7 +119,7 @@ def test_an_order_above_one_and_a_start_on_the_event():
 
 def test_an_event_between_begin_and_first_look():
     y0 = torch.ones((), dtype=torch.float64)
-    time, _ = fdeint_event(lambda t, y: -y, y0, 5.0, event=lambda t, y: y - 0.999, until=1005.0, order=1.0, looks=4)
+    time, _ = fdeint_event(lambda t, y: -y, y0, 5.0, event_fn=lambda t, y: y - 0.999, until=1005.0, order=1.0, looks=4)
     assert math.isclose(time.item() - 5.0, -math.log(0.999), rel_tol=1e-4)
 
 
@@ -127,7 +130,7 @@ def test_what_is_told_of_a_solve_to_an_event():
         calls.append(t)
         return -y
 
-    time, told = fdeint_event(func, 1.0, 0.0, event=half, until=3.0, order=0.6, info=True)
+    time, told = fdeint_event(func, 1.0, 0.0, event_fn=half, until=3.0, order=0.6, info=True)
     assert told.method == "collocation"
     assert told.n_evaluations == len(calls)
     assert told.grid[-1] == 3.0
@@ -137,9 +140,11 @@ def test_what_is_told_of_a_solve_to_an_event():
 
 def test_no_event_within_the_span():
     y0 = torch.ones((), dtype=torch.float64)
-    message = r"event must change its sign between t0 = 0 and until = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
+    message = (
+        r"event_fn must change its sign between t0 = 0 and until = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
+    )
     with pytest.raises(InvalidArgumentError, match=message):
-        fdeint_event(lambda t, y: -y, y0, 0.0, event=half, until=0.1, order=0.5)
+        fdeint_event(lambda t, y: -y, y0, 0.0, event_fn=half, until=0.1, order=0.5)
 
 
 @pytest.mark.parametrize(
@@ -154,18 +159,34 @@ def test_no_event_within_the_span():
 )
 def test_an_event_at_the_begin_alone(rate, message):
     with pytest.raises(InvalidArgumentError, match=rf"sign after t0 = 0, got 0 at t0 itself, where .*, {message}"):
-        fdeint_event(lambda t, y: -rate * y, 1.0, 0.0, event=at_one, until=2.0, order=0.5)
+        fdeint_event(lambda t, y: -rate * y, 1.0, 0.0, event_fn=at_one, until=2.0, order=0.5)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"event": 1.0}, InvalidTypeError, r"event must be callable as event\(t, y\), got float; pass a function"),
-        ({"event": lambda t, y: y.expand(2)}, InvalidArgumentError, r"tensor of one number, got shape \(2,\); combine"),
-        ({"event": lambda t, y: 1.0}, InvalidArgumentError, r"one number, got float; return what it .* without .item"),
-        ({"event": lambda t, y: y > 1}, InvalidArgumentError, "changes its sign, got dtype torch.bool; return a diff"),
         (
-            {"event": lambda t, y: y / 0 * t},
+            {"event_fn": 1.0},
+            InvalidTypeError,
+            r"event_fn must be callable as event_fn\(t, y\), got float; pass a function",
+        ),
+        (
+            {"event_fn": lambda t, y: y.expand(2)},
+            InvalidArgumentError,
+            r"tensor of one number, got shape \(2,\); combine",
+        ),
+        (
+            {"event_fn": lambda t, y: 1.0},
+            InvalidArgumentError,
+            r"one number, got float; return what it .* without .item",
+        ),
+        (
+            {"event_fn": lambda t, y: y > 1},
+            InvalidArgumentError,
+            "changes its sign, got dtype torch.bool; return a diff",
+        ),
+        (
+            {"event_fn": lambda t, y: y / 0 * t},
             InvalidArgumentError,
             "must return finite numbers, got nan at t = 0; check",
         ),
@@ -177,24 +198,24 @@ def test_an_event_at_the_begin_alone(rate, message):
         ({"looks": 3}, InvalidArgumentError, "looks must be at least 4, got 3"),
         ({"trajectory": False}, InvalidArgumentError, "trajectory must not be given to fdeint_event, got False"),
         ({"grid": "given", "n_steps": None}, InvalidArgumentError, "grid must not be 'given' for fdeint_event"),
-        ({"event": lambda t, y: y - 1.0 + 0 * t, "order": 1.5}, InvalidArgumentError, "y0 must be a pair"),
+        ({"event_fn": lambda t, y: y - 1.0 + 0 * t, "order": 1.5}, InvalidArgumentError, "y0 must be a pair"),
     ],
 )
 def test_arguments_that_do_not_fit(options, error, message):
-    options = {"event": at_one, "until": 2.0, "order": 0.5, "n_steps": 4, **options}
+    options = {"event_fn": at_one, "until": 2.0, "order": 0.5, "n_steps": 4, **options}
     with pytest.raises(error, match=message):
-        fdeint_event(ones, torch.zeros((), dtype=torch.float64), 0.0, **options)
+        fdeint_event(ones, torch.zeros((), dtype=torch.float64), 0.0, **grouped(**options))
 
 
 def test_an_event_without_a_slope_has_no_gradient():
     rate = number(1.0)
-    message = "event must cross zero with a slope, got 0 at t = .*; its time has no gradient"
+    message = "event_fn must cross zero with a slope, got 0 at t = .*; its time has no gradient"
     with pytest.raises(InvalidArgumentError, match=message):
         fdeint_event(
             lambda t, y: rate * ones(t, y),
             torch.zeros((), dtype=torch.float64),
             0.0,
-            event=lambda t, y: torch.where(y < 1.0, y * 0 - 1.0, y * 0 + 1.0),
+            event_fn=lambda t, y: torch.where(y < 1.0, y * 0 - 1.0, y * 0 + 1.0),
             until=2.0,
             order=0.5,
             n_steps=8,

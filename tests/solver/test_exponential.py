@@ -7,6 +7,7 @@ import torch
 from fracdnn.caputo import mittag_leffler_matrix
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver import fdeint
+from tests.solver.calls import grouped
 
 STEPS = (20, 40, 80, 160)
 
@@ -30,7 +31,7 @@ def test_exact_without_a_nonlinear_part_at_any_step(order):
     y0, slope0 = torch.randn(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     t = torch.tensor([0.0, 0.6, 1.5], dtype=torch.float64)
     start = (y0, slope0) if order > 1.0 else y0
-    u = fdeint(nothing, start, t, order=order, method="exponential", linear=matrix, n_steps=5)
+    u = fdeint(nothing, start, t, order=order, method="exponential", n_steps=5, options={"linear": matrix})
     expected = y0 @ mittag_leffler_matrix(matrix, order, scale=t**order).mT
     if order > 1.0:
         of_slope = mittag_leffler_matrix(matrix, order, 2.0, scale=t**order).mT
@@ -58,7 +59,12 @@ def manufactured(order):
 def test_second_order_for_a_stiff_problem(order):
     matrix, rest, start, exact = manufactured(order)
     errors = [
-        float((fdeint(rest, start, [0, 1], order=order, linear=matrix, n_steps=n, trajectory=False) - exact).norm())
+        float(
+            (
+                fdeint(rest, start, [0, 1], order=order, n_steps=n, trajectory=False, options={"linear": matrix})
+                - exact
+            ).norm()
+        )
         for n in STEPS
     ]
     assert abs(-np.polyfit(np.log(STEPS), np.log(errors), 1)[0] - 2) < 0.15
@@ -78,8 +84,8 @@ def test_without_a_linear_part_it_is_the_adams_method(order):
 
     for corrections in (1, 2):
         options = {"order": order, "n_steps": 90, "corrections": corrections}
-        adams = fdeint(rest, start, [0, 0.5, 1], method="adams", **options)
-        torch.testing.assert_close(fdeint(rest, start, [0, 0.5, 1], linear=zero, **options), adams)
+        adams = fdeint(rest, start, [0, 0.5, 1], method="adams", **grouped(**options))
+        torch.testing.assert_close(fdeint(rest, start, [0, 0.5, 1], **grouped(linear=zero, **options)), adams)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,9 @@ def test_gradients_with_respect_to_everything(matrix):
     t = torch.tensor([0.0, 0.37, 1.0], dtype=torch.float64, requires_grad=True)
 
     def solve(matrix, y0, order, rate, t):
-        return fdeint(lambda s, u: torch.tanh(rate * u) * s.cos(), y0, t, order=order, linear=matrix, n_steps=4)
+        return fdeint(
+            lambda s, u: torch.tanh(rate * u) * s.cos(), y0, t, order=order, n_steps=4, options={"linear": matrix}
+        )
 
     assert torch.autograd.gradcheck(solve, (matrix, y0, order, rate, t))
 
@@ -107,7 +115,12 @@ def test_gradients_with_respect_to_everything(matrix):
 def test_single_precision_stays_single():
     matrix, rest, start, exact = manufactured(0.5)
     u = fdeint(
-        lambda t, u: rest(t, u.double()).float(), start.float(), [0, 1], order=0.5, linear=matrix.float(), n_steps=80
+        lambda t, u: rest(t, u.double()).float(),
+        start.float(),
+        [0, 1],
+        order=0.5,
+        n_steps=80,
+        options={"linear": matrix.float()},
     )
     assert u.dtype == torch.float32
     torch.testing.assert_close(u[-1].double(), exact, rtol=0, atol=1e-3)
@@ -126,10 +139,10 @@ def test_single_precision_stays_single():
         ({"n_steps": None}, InvalidArgumentError, "grid must be .* for method 'exponential', got 'adaptive'"),
         ({"n_steps": None, "grid": "given"}, InvalidArgumentError, "grid must be 'uniform' for method 'exponential'"),
         ({"checkpoint": True}, InvalidArgumentError, "checkpoint must be False .* got True and 'auto'; leave them out"),
-        ({"history": "compressed"}, InvalidArgumentError, "history 'auto' or 'exact' .* got False and 'compressed'"),
+        ({"compress": True}, InvalidArgumentError, "compress 'auto' or False .* got False and True"),
     ],
 )
 def test_arguments_that_do_not_fit(options, error, message):
     options = {"method": "exponential", "linear": torch.zeros(2, 2), "order": 0.5, "n_steps": 4, **options}
     with pytest.raises(error, match=message):
-        fdeint(nothing, torch.ones(2), [0.0, 1.0], **options)
+        fdeint(nothing, torch.ones(2), [0.0, 1.0], **grouped(**options))

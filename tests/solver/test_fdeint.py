@@ -8,11 +8,12 @@ import fracdnn
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint, graded_mesh
 from fracdnn.solver.grids import is_uniform as _is_uniform
+from tests.solver.calls import grouped
 
 
 def on_grid(func, y0, t, **options):
     """The paper's scheme, with the times themselves as the grid."""
-    return fdeint(func, y0, t, method="l1", grid="given", **options)
+    return fdeint(func, y0, t, method="l1", grid="given", **grouped(**options))
 
 
 STEPS = (40, 80, 160, 320)
@@ -141,7 +142,7 @@ def test_times_in_single_precision_count_as_equal_steps():
     y0 = torch.tensor(1.0, dtype=torch.float64)
     expected = on_grid(decay, y0, torch.linspace(0, 1, 201, dtype=torch.float64), order=0.5)
     torch.testing.assert_close(on_grid(decay, y0, single, order=0.5), expected, rtol=1e-7, atol=0)
-    assert on_grid(decay, y0, single, order=0.5, history="compressed").shape == (201,)
+    assert on_grid(decay, y0, single, order=0.5, compress=True).shape == (201,)
 
 
 def test_gradient_of_the_order_at_order_one():
@@ -149,8 +150,8 @@ def test_gradient_of_the_order_at_order_one():
     t, y0 = torch.linspace(0, 1, 101, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     order = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     exact, compressed = (
-        torch.autograd.grad(fdeint(decay, y0, t, order=order, history=history)[-1].sum(), order)[0]
-        for history in ("exact", "compressed")
+        torch.autograd.grad(fdeint(decay, y0, t, order=order, options={"compress": compress})[-1].sum(), order)[0]
+        for compress in (False, True)
     )
     torch.testing.assert_close(compressed, exact, rtol=1e-8, atol=0)
 
@@ -180,17 +181,17 @@ def test_derivatives_of_the_papers_example_with_respect_to_rate_and_order():
 def test_compressed_history_agrees_with_exact(n):
     y0, t = torch.tensor([1.0, 0.5], dtype=torch.float64), graded_mesh(1.0, n)
     results = []
-    for history in ("exact", "compressed"):
+    for compress in (False, True):
         order = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-        u = on_grid(decay, y0, t, order=order, history=history)
+        u = on_grid(decay, y0, t, order=order, compress=compress)
         results.append((u.detach(), *torch.autograd.grad(u.sum(), order)))
     for exact, compressed in zip(*results, strict=True):
         torch.testing.assert_close(compressed, exact, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("history", ["exact", "compressed"])
-def test_the_last_time_alone(history, dtype):
+@pytest.mark.parametrize("compress", [False, True])
+def test_the_last_time_alone(compress, dtype):
     """The same value and gradients as the end of the trajectory, for small states and for those of compiled sums."""
     for size in (3, 3000):
         y0 = torch.linspace(-1, 1, size, dtype=dtype, requires_grad=True)
@@ -202,7 +203,7 @@ def test_the_last_time_alone(history, dtype):
                 y0,
                 graded_mesh(1.0, 90),
                 order=0.4,
-                history=history,
+                compress=compress,
                 trajectory=trajectory,
             )
             end = u[-1] if trajectory else u
@@ -228,15 +229,15 @@ def test_very_many_steps_of_a_number():
         assert fine < 2e-5
 
 
-@pytest.mark.parametrize("history", ["auto", "exact"])
-def test_forward_mode_sees_the_times_of_an_equal_grid(history):
+@pytest.mark.parametrize("compress", ["auto", False])
+def test_forward_mode_sees_the_times_of_an_equal_grid(compress):
     """Derivatives by a time of an equal grid: nobody may take its steps for constants."""
     t, direction = torch.linspace(0, 1, 11, dtype=torch.float64), torch.zeros(11, dtype=torch.float64)
     direction[5] = 1.0
 
     def end(t):
         y0 = torch.ones(1, dtype=torch.float64)
-        return on_grid(decay, y0, t, order=0.5, trajectory=False, history=history).sum()
+        return on_grid(decay, y0, t, order=0.5, trajectory=False, compress=compress).sum()
 
     leaf = t.clone().requires_grad_()
     expected = torch.autograd.grad(end(leaf), leaf)[0][5]
@@ -325,7 +326,9 @@ def test_implicit_methods_take_states_of_any_size(way, components, checkpoint):
     """Jacobians come row by row up to 8 components, all rows at once beyond."""
     rates = torch.linspace(0.5, 2.0, components, dtype=torch.float64, requires_grad=True)
     y0 = torch.ones(components, dtype=torch.float64)
-    u = fdeint(lambda t, u: -rates * u, y0, [0.0, 1.0], order=0.6, trajectory=False, checkpoint=checkpoint, **way)
+    u = fdeint(
+        lambda t, u: -rates * u, y0, [0.0, 1.0], order=0.6, trajectory=False, **grouped(checkpoint=checkpoint, **way)
+    )
     exact = mittag_leffler(-rates, 0.6)
     torch.testing.assert_close(u, exact, rtol=5e-3, atol=0)
     found, expected = (torch.autograd.grad(each.sum(), rates)[0] for each in (u, exact))
@@ -338,7 +341,7 @@ def test_implicit_methods_take_states_of_any_size(way, components, checkpoint):
 )
 def test_a_batch_of_nothing(shape, way):
     y0 = torch.zeros(shape, dtype=torch.float64)
-    assert fdeint(decay, y0, [0.0, 0.5, 1.0], order=0.5, **way).shape == (3, *shape)
+    assert fdeint(decay, y0, [0.0, 0.5, 1.0], order=0.5, **grouped(**way)).shape == (3, *shape)
 
 
 @pytest.mark.parametrize("y0", [[1.0, 2.0], np.array([1, 2]), np.array([1.0, 2.0], dtype=np.float32)])
@@ -355,14 +358,18 @@ def test_numbers_lists_and_arrays_as_state(y0):
 @pytest.mark.parametrize("options", [{}, {"n_steps": 8}, {"n_steps": 8, "method": "trapezoidal"}])
 def test_a_slope_is_that_of_a_pair(options):
     value, slope = torch.tensor([1.0, -1.0], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64)
-    paired = fdeint(decay, (value, slope), [0.0, 1.0], order=1.5, **options)
-    torch.testing.assert_close(fdeint(decay, value, [0.0, 1.0], order=1.5, slope=slope, **options), paired)
+    paired = fdeint(decay, (value, slope), [0.0, 1.0], order=1.5, **grouped(**options))
+    torch.testing.assert_close(fdeint(decay, value, [0.0, 1.0], order=1.5, **grouped(slope=slope, **options)), paired)
     tuples = fdeint(
-        lambda t, u: (-u[0], -u[1]), (value, value), [0.0, 1.0], order=(0.5, 1.5), slope=(slope, slope), **options
+        lambda t, u: (-u[0], -u[1]),
+        (value, value),
+        [0.0, 1.0],
+        order=(0.5, 1.5),
+        **grouped(slope=(slope, slope), **options),
     )
     torch.testing.assert_close(tuples[1], paired, rtol=1e-5, atol=1e-6)
-    rest = fdeint(decay, value, [0.0, 1.0], order=1.5, slope=0.0, **options)
-    torch.testing.assert_close(fdeint(decay, (value, 0 * slope), [0.0, 1.0], order=1.5, **options), rest)
+    rest = fdeint(decay, value, [0.0, 1.0], order=1.5, **grouped(slope=0.0, **options))
+    torch.testing.assert_close(fdeint(decay, (value, 0 * slope), [0.0, 1.0], order=1.5, **grouped(**options)), rest)
 
 
 def test_a_learned_order_crosses_one():
@@ -370,12 +377,12 @@ def test_a_learned_order_crosses_one():
     values = []
     for order in (1.0 - 1e-9, 1.0, 1.0 + 1e-9):
         learned = torch.tensor(order, dtype=torch.float64, requires_grad=True)
-        u = fdeint(decay, 1.0, [0.0, 1.0], order=learned, slope=0.0, rtol=1e-9, atol=1e-11)[-1]
+        u = fdeint(decay, 1.0, [0.0, 1.0], order=learned, rtol=1e-9, atol=1e-11, options={"slope": 0.0})[-1]
         values.append((u.item(), torch.autograd.grad(u, learned)[0].item()))
     for value, gradient in values:
         assert value == pytest.approx(math.exp(-1.0), rel=1e-7)
         assert gradient == pytest.approx(values[1][1], rel=1e-5)
-    below = fdeint(decay, 1.0, [0.0, 1.0], order=0.5, slope=7.0)
+    below = fdeint(decay, 1.0, [0.0, 1.0], order=0.5, options={"slope": 7.0})
     torch.testing.assert_close(below, fdeint(decay, 1.0, [0.0, 1.0], order=0.5))
 
 

@@ -14,6 +14,7 @@ from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import posed_problem
 from tests.slow import each_once, slow_but
 from tests.solver import reference
+from tests.solver.calls import grouped
 
 ONE = torch.tensor(1.0, dtype=torch.float64)
 BELOW = {"one order": 0.6, "an order each": (0.6, 0.9)}
@@ -62,7 +63,7 @@ def end(method, grid, n, weight, y0, order, *slope, **options):
         n_steps=n,
         grid=grid,
         trajectory=False,
-        **options,
+        **grouped(**options),
     )
 
 
@@ -187,15 +188,15 @@ def test_an_adaptive_grid_is_a_constant(way, checkpoint):
     t = torch.tensor([0.2, 0.7, 1.2], dtype=torch.float64)
     method, rtol = way
     options = {"order": order, "method": method, "checkpoint": checkpoint}
-    found = fdeint(field(weight), y0, t, rtol=rtol, atol=rtol, info=True, **options)
+    found = fdeint(field(weight), y0, t, rtol=rtol, atol=rtol, info=True, **grouped(**options))
     assert found.n_accepted > 2
-    given = fdeint(field(weight), y0, found.grid, grid="given", **options)
+    given = fdeint(field(weight), y0, found.grid, grid="given", **grouped(**options))
     agree(found.states[-1], given[-1], inputs)
 
 
 def relaxation_at_one(rate, order, **options):
     t = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    return fdeint(lambda t, u: rate * u, 0.5 * ONE, t, order=order, trajectory=False, **options)
+    return fdeint(lambda t, u: rate * u, 0.5 * ONE, t, order=order, trajectory=False, **grouped(**options))
 
 
 def derivatives(**options):
@@ -235,8 +236,8 @@ def test_far_nodes_through_modes(method, name, grading):
     t = torch.tensor([0.2, 0.9, 1.0, 1.19, 1.2], dtype=torch.float64)
     options = {"n_steps": 272} if grading == 1.0 else {"n_steps": 272, "grading": grading}
     exact, modes = (
-        fdeint(field(weight), start(y0, slope), t, order=order, method=method, history=history, **options)
-        for history in ("exact", "compressed")
+        fdeint(field(weight), start(y0, slope), t, order=order, method=method, **grouped(compress=compress, **options))
+        for compress in (False, True)
     )
     assert not torch.equal(exact, modes)
     agree(modes.sum(0), exact.sum(0), inputs)

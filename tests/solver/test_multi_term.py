@@ -144,7 +144,7 @@ def test_initial_values_that_do_not_fit():
     with pytest.raises(InvalidTypeError, match=r"initial must be a tuple of tensors.*pass \(y0,\) for one"):
         equation.solve(ZERO, [0.0, 1.0], n_steps=4)
     with pytest.raises(InvalidArgumentError, match=r"slope must not be given to MultiTerm.solve, got 0.0; pass slopes"):
-        equation.solve((ZERO, ZERO), [0.0, 1.0], slope=0.0)
+        equation.solve((ZERO, ZERO), [0.0, 1.0], options={"slope": 0.0})
     vague = MultiTerm([1.0], [1.0], lambda t, lower: None)
     with pytest.raises(InvalidArgumentError, match=r"right_side must return a number or a tensor .*, got NoneType"):
         vague.solve((ZERO,), [0.0, 1.0], n_steps=4)

@@ -9,6 +9,7 @@ from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import posed_problem
+from tests.solver.calls import grouped
 from tests.solver.problems import LORENZ, charging, oscillator, parabola, power_sum, relaxation
 
 STEPS = (48, 96, 192)
@@ -21,7 +22,9 @@ def slope_of(errors, steps):
 
 def error_at_the_end(problem, n, dtype=torch.float64, **options):
     t = torch.tensor([0.0, problem.span], dtype=torch.float64)
-    u = fdeint(problem.func, problem.start(dtype), t, order=problem.order, n_steps=n, trajectory=False, **options)
+    u = fdeint(
+        problem.func, problem.start(dtype), t, order=problem.order, n_steps=n, trajectory=False, **grouped(**options)
+    )
     return abs(float(u) - float(problem.at(t[1:])))
 
 
@@ -184,21 +187,21 @@ def test_components_with_orders_of_their_own_are_separate_solves(method):
     alone = []
     for order, rate, value, slope in zip(orders, rates, starts, slopes, strict=True):
         y0 = (torch.tensor(value).double(), torch.tensor(slope).double()) if order > 1 else torch.tensor(value).double()
-        alone.append(fdeint(lambda s, u, rate=rate: rate * u + s, y0, t, order=order, **options))
+        alone.append(fdeint(lambda s, u, rate=rate: rate * u + s, y0, t, order=order, **grouped(**options)))
     alone = torch.stack(alone, dim=-1)
     together = fdeint(
         lambda s, u: tensor(*rates) * u + s,
         paired(tensor(*starts), tensor(*slopes)),
         t,
         order=tensor(*orders),
-        **options,
+        **grouped(**options),
     )
     tuples = fdeint(
         lambda s, u: tuple(rate * part + s for rate, part in zip(rates, u, strict=True)),
         paired(tuple(map(tensor, starts)), tuple(map(tensor, slopes))),
         t,
         order=orders,
-        **options,
+        **grouped(**options),
     )
     torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(torch.cat(tuples, dim=-1), alone, rtol=1e-12, atol=1e-12)
@@ -210,7 +213,7 @@ def test_a_chaotic_system_converges_to_itself():
     order = torch.tensor(LORENZ.order, dtype=torch.float64)
 
     def end(**options):
-        return fdeint(LORENZ.func, LORENZ.start(), t, order=order, trajectory=False, **options)
+        return fdeint(LORENZ.func, LORENZ.start(), t, order=order, trajectory=False, **grouped(**options))
 
     precise = end(rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(end(method="collocation", grid="graded", n_steps=32), precise, rtol=1e-7, atol=0)

@@ -14,6 +14,7 @@ from fracdnn.exceptions import (
     StateChangedError,
 )
 from fracdnn.solver import fdeint
+from tests.solver.calls import grouped
 
 Y0 = torch.ones(2, dtype=torch.float64)
 T = torch.linspace(0, 1, 5, dtype=torch.float64)
@@ -33,7 +34,7 @@ def rootless(t, y):
 
 
 def solve(func=decay, y0=Y0, t=T, order=0.5, **options):
-    return fdeint(func, y0, t, order=order, **options)
+    return fdeint(func, y0, t, order=order, **grouped(**options))
 
 
 ARGUMENTS = [
@@ -77,7 +78,7 @@ ARGUMENTS = [
     (lambda: solve(rtol=0), "rtol must be positive and finite, got 0; 1e-5 is usual"),
     (lambda: solve(atol=-1e-8), "atol must be positive and finite, got -1e-08; 1e-8 is usual"),
     (lambda: solve(rtol=1e-3, n_steps=3), "rtol must not be given for grid='uniform', got 0.001; leave it out"),
-    (lambda: solve(tolerance=0.0), "tolerance must be positive and finite, got 0.0"),
+    (lambda: solve(compress_tol=0.0), "compress_tol must be positive and finite, got 0.0"),
     (
         lambda: solve(n_steps=3, step_size=0.1),
         "step_size and n_steps must not be given both, got 0.1 and 3; leave out one",
@@ -89,6 +90,9 @@ ARGUMENTS = [
         "grading must be at least 1, got 0.5; 1 is uniform, larger is finer near 0",
     ),
     (lambda: solve(step_size=1e-12), "step_size must leave at most 1e9 steps from t[0] to t[-1], got 1e-12"),
+    (lambda: solve(options={"grid": "given"}), "options must be a dict of step_size, max_step, "),
+    (lambda: solve(options={"grid": "given"}), "checkpoint, got 'grid'; correct its names"),
+    (lambda: solve(options=[1]), "got [1]; correct its names"),
     (lambda: solve(corrections=0), "corrections must be at least 1, got 0"),
     (
         lambda: solve(corrections=3),
@@ -99,7 +103,7 @@ ARGUMENTS = [
     (lambda: solve(atol=(1e-3, 1e-3)), "atol must hold one entry for each of the state's 1 tensors, got 2"),
     (
         lambda: solve(linear=-torch.eye(2, dtype=torch.float64)),
-        "grid must be 'uniform' for method 'exponential', got 'adaptive'; pass n_steps= or step_size=",
+        "grid must be 'uniform' for method 'exponential', got 'adaptive'; pass n_steps=",
     ),
     (
         lambda: solve(y0=(Y0, Y0), order=(0.5, torch.tensor([0.5, 0.6]))),
@@ -278,9 +282,9 @@ def test_a_func_that_writes_into_the_time_or_into_what_it_returned():
     one = torch.ones((), dtype=torch.float64)
     for options in ({}, {"n_steps": 20}, {"grid": "given"}):
         with pytest.raises(StateChangedError, match="func must not change the time it is given, but it wrote into it"):
-            fdeint(moves_time, one, t, order=0.5, **options)
+            fdeint(moves_time, one, t, order=0.5, **grouped(**options))
         with torch.no_grad(), pytest.raises(StateChangedError, match="func must return a new tensor each time, but at"):
-            fdeint(reuses, one, t, order=0.5, **options)
+            fdeint(reuses, one, t, order=0.5, **grouped(**options))
     torch.testing.assert_close(t, torch.linspace(0, 1, 11, dtype=torch.float64), rtol=0, atol=0)
 
 
@@ -295,7 +299,7 @@ def test_a_hopeless_solve_ends():
         torch.no_grad(),
         pytest.raises(NotConvergedError, match=r"max_evaluations = 4000 .* got no further .* be random"),
     ):
-        fdeint(noise, start, [0.0, 1.0], order=0.5, rtol=1e-4, max_evaluations=4_000)
+        fdeint(noise, start, [0.0, 1.0], order=0.5, rtol=1e-4, options={"max_evaluations": 4_000})
 
 
 def test_a_state_that_falls_below_the_rounding_of_what_was_added_up():
@@ -320,8 +324,8 @@ def test_a_gradient_where_a_solution_comes_to_rest():
 
 def test_an_explicit_method_that_takes_too_many_steps_names_the_default():
     with pytest.raises(NotConvergedError, match="func may be stiff, or change all along: leave out method="):
-        fdeint(lambda t, u: -1e5 * u, 1.0, [0.0, 10.0], order=0.9, method="adams", max_evaluations=300)
-    assert fdeint(lambda t, u: -1e5 * u, 1.0, [0.0, 10.0], order=0.9, max_evaluations=3000)[-1].item() > 0
+        fdeint(lambda t, u: -1e5 * u, 1.0, [0.0, 10.0], order=0.9, method="adams", options={"max_evaluations": 300})
+    assert fdeint(lambda t, u: -1e5 * u, 1.0, [0.0, 10.0], order=0.9, options={"max_evaluations": 3000})[-1].item() > 0
 
 
 def test_times_mapped_over():
@@ -338,5 +342,5 @@ def test_an_empty_state_and_matrix():
     nothing = torch.zeros(0, dtype=torch.float64)
     linear = torch.zeros(0, 0, dtype=torch.float64)
     with pytest.raises(InvalidArgumentError, match=r"linear must have shape \[d, d\] for a state .* with d > 0"):
-        fdeint(decay, nothing, T, order=0.5, n_steps=5, method="exponential", linear=linear)
+        fdeint(decay, nothing, T, order=0.5, n_steps=5, method="exponential", options={"linear": linear})
     assert fdeint(decay, nothing, T, order=0.5, n_steps=5).shape == (5, 0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fracdnn.solver import fdeint
+from tests.solver.calls import grouped
 
 T = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
 IMPLICIT = ["collocation", "trapezoidal", "bdf2", "l1-implicit"]
@@ -18,7 +19,7 @@ def decays(t, u):
 
 def small_one(ratio, dtype=torch.float64, func=decays, **options):
     start = torch.tensor([ratio, 1.0], dtype=dtype)
-    return fdeint(func, start, T.to(dtype), order=0.8, **options)[..., 1]
+    return fdeint(func, start, T.to(dtype), order=0.8, **grouped(**options))[..., 1]
 
 
 @pytest.mark.parametrize("method", IMPLICIT)
@@ -52,7 +53,9 @@ def test_gradients_of_a_small_component(method):
         rate = torch.tensor(5.0, dtype=torch.float64, requires_grad=True)
         start = torch.tensor([ratio, 1.0], dtype=torch.float64)
         options = {} if method == "collocation" else {"method": method, "n_steps": 20}
-        u = fdeint(lambda t, u: torch.stack([-0.1 * u[0], -rate * u[1] ** 3]), start, T, order=0.8, **options)
+        u = fdeint(
+            lambda t, u: torch.stack([-0.1 * u[0], -rate * u[1] ** 3]), start, T, order=0.8, **grouped(**options)
+        )
         return torch.autograd.grad(u[-1, 1], rate)[0]
 
     torch.testing.assert_close(gradient(1e9), gradient(1.0), rtol=1e-7, atol=0)

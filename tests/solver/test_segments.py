@@ -12,6 +12,7 @@ from fracdnn.solver.methods import METHODS, Options
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.segments import segment
 from tests.slow import each_once
+from tests.solver.calls import grouped
 from tests.solver.ways import graph_of
 
 FLOAT64 = torch.float64
@@ -19,7 +20,15 @@ OURS = "_SegmentBackward"
 
 
 def solved(field, y0, *, method="adams", order=0.6, n=200, checkpoint=True, **way):
-    return fdeint(field, y0, [0.0, 0.3, 1.0], order=order, method=method, n_steps=n, checkpoint=checkpoint, **way)
+    return fdeint(
+        field,
+        y0,
+        [0.0, 0.3, 1.0],
+        order=order,
+        method=method,
+        n_steps=n,
+        **grouped(checkpoint=checkpoint, **way),
+    )
 
 
 def both(field, y0, inputs, **way):
@@ -99,7 +108,13 @@ def test_torch_has_to_serve_where_gradients_lead_elsewhere(learned, y0, rate):
     found = []
     for checkpoint in (True, False):
         states = fdeint(
-            lambda t, y: torch.sin(used * y), y0, t, order=order, method="pece", grid="given", checkpoint=checkpoint
+            lambda t, y: torch.sin(used * y),
+            y0,
+            t,
+            order=order,
+            method="pece",
+            grid="given",
+            options={"checkpoint": checkpoint},
         )
         assert OURS not in graph_of(states)
         found.append(torch.autograd.grad((states**2).sum(), wanted, retain_graph=True))
@@ -218,7 +233,9 @@ EXPLICIT = {"pece": 60, "adams": 60, "euler": 60}
 
 def refused(field, y0, order, method):
     n_steps = {**IMPLICIT, **EXPLICIT}[method]
-    states = fdeint(field, y0, [0.0, 0.3, 1.0], order=order, method=method, n_steps=n_steps, checkpoint=True)
+    states = fdeint(
+        field, y0, [0.0, 0.3, 1.0], order=order, method=method, n_steps=n_steps, options={"checkpoint": True}
+    )
     if method in IMPLICIT:
         field.shift = 1e-3
     with pytest.raises(StateChangedError, match=AGAIN):
@@ -257,7 +274,7 @@ def test_solvers_begin_again_with_the_jacobians_they_had(method, dtype):
             order=0.6,
             method=method,
             n_steps=100,
-            checkpoint=checkpoint,
+            options={"checkpoint": checkpoint},
         )
         found.append([states, *torch.autograd.grad((states**2).sum(), [y0, rate])])
     assert torch.equal(found[0][0], found[1][0])

@@ -9,6 +9,7 @@ import torch
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver import fdeint
 from tests.slow import each_once
+from tests.solver.calls import grouped
 
 EXPLICIT = ["adams", "pece", "euler", "l1"]
 
@@ -26,14 +27,14 @@ def test_steps_that_are_not_stable_are_refused(way, method, trajectory):
     options = {"order": order, "method": method, "trajectory": trajectory}
     message = f"steps must be shorter for method '{method}' to be stable, got .* pass the implicit method='trapezoidal'"
     with pytest.raises(NotConvergedError, match=message) as caught:
-        fdeint(decay(rate), 1.0, [0.0, 1.0], n_steps=n_steps, **options)
+        fdeint(decay(rate), 1.0, [0.0, 1.0], n_steps=n_steps, **grouped(**options))
     exact = fdeint(decay(rate), 1.0, [0.0, 1.0], order=order)[-1]  # no steps at all
     for remedy in ("trapezoidal", "bdf2"):
         found = fdeint(decay(rate), 1.0, [0.0, 1.0], order=order, method=remedy, n_steps=n_steps)[-1]
         assert abs(found - exact) < 0.1
     enough = re.search(r"n_steps=(\d+) or more", str(caught.value))
     if enough and int(enough[1]) < 20_000:
-        found = fdeint(decay(rate), 1.0, [0.0, 1.0], n_steps=int(enough[1]), **options)
+        found = fdeint(decay(rate), 1.0, [0.0, 1.0], n_steps=int(enough[1]), **grouped(**options))
         assert abs(float(found[-1] if trajectory else found) - exact) < 0.02
 
 
@@ -66,7 +67,14 @@ def test_a_small_component_explodes_beside_a_large_one(method):
 def test_an_exponential_step_that_is_not_stable():
     linear = -torch.eye(2, dtype=torch.float64)
     with pytest.raises(NotConvergedError, match="method 'exponential' to be stable"):
-        fdeint(decay(500.0), torch.ones(2, dtype=torch.float64), [0.0, 1.0], order=0.6, linear=linear, n_steps=30)
+        fdeint(
+            decay(500.0),
+            torch.ones(2, dtype=torch.float64),
+            [0.0, 1.0],
+            order=0.6,
+            n_steps=30,
+            options={"linear": linear},
+        )
 
 
 @pytest.mark.parametrize("method", EXPLICIT)
@@ -109,10 +117,10 @@ def test_above_order_1_steps_that_are_too_long(method, order, length):
     way = {"order": order, "slope": 0.0, "n_steps": n_steps}
     remedy = None
     try:
-        found = fdeint(lambda t, u: -rate * u, 1.0, [0.0, 1.0], method=method, **way)
+        found = fdeint(lambda t, u: -rate * u, 1.0, [0.0, 1.0], method=method, **grouped(**way))
     except NotConvergedError as error:
         remedy = str(error)
-        found = fdeint(lambda t, u: -rate * u, 1.0, [0.0, 1.0], method="bdf2", **way)
+        found = fdeint(lambda t, u: -rate * u, 1.0, [0.0, 1.0], method="bdf2", **grouped(**way))
     assert remedy is None or "method='bdf2' with n_steps=" in remedy
     assert float(found[-1].abs()) <= 1.0
 

@@ -8,6 +8,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
 from fracdnn.solver import fdeint
 from tests.references import mittag_leffler
+from tests.solver.calls import grouped
 
 
 def relaxed_transient(rate, fall, order, time):
@@ -38,8 +39,8 @@ def test_a_transient_that_begins_with_nothing():
 
 def test_a_transient_after_a_breakpoint():
     func = lambda t, u: (t >= 1) * torch.exp(-1e3 * (t - 1).clamp(min=0)) - 0.1 * u  # noqa: E731
-    seen = fdeint(func, 0.0, [0.0, 1.001, 50.0], order=0.7, breakpoints=[1.0], rtol=1e-9, atol=1e-13)[-1]
-    found = fdeint(func, 0.0, [0.0, 50.0], order=0.7, breakpoints=[1.0])[-1]
+    seen = fdeint(func, 0.0, [0.0, 1.001, 50.0], order=0.7, rtol=1e-9, atol=1e-13, options={"breakpoints": [1.0]})[-1]
+    found = fdeint(func, 0.0, [0.0, 50.0], order=0.7, options={"breakpoints": [1.0]})[-1]
     torch.testing.assert_close(found, seen, rtol=5e-5, atol=1e-8)
 
 
@@ -48,7 +49,7 @@ def test_a_transient_after_a_breakpoint():
 )
 def test_integrable_singularities_keep_the_tolerance(power, order, rtol):
     slope = 0.0 if order > 1 else None
-    u = fdeint(lambda t, u: t**-power + 0 * u, 0.0, [0.0, 1.0], order=order, rtol=rtol, slope=slope)
+    u = fdeint(lambda t, u: t**-power + 0 * u, 0.0, [0.0, 1.0], order=order, rtol=rtol, options={"slope": slope})
     exact = math.gamma(1 - power) / math.gamma(1 - power + order)
     assert u[-1].item() == pytest.approx(exact, rel=5 * rtol)
 
@@ -77,7 +78,7 @@ def test_a_function_that_is_no_number_at_the_start(options):
     with pytest.raises(
         NotFiniteError, match="at t = 0 in y; check func there, or solve for times at which it is finite"
     ):
-        fdeint(lambda t, u: torch.sin(t) / t - u, 1.0, [0.0, 1.0], order=0.8, **options)
+        fdeint(lambda t, u: torch.sin(t) / t - u, 1.0, [0.0, 1.0], order=0.8, **grouped(**options))
 
 
 def test_short_pulses_at_a_small_order():
@@ -86,7 +87,7 @@ def test_short_pulses_at_a_small_order():
     def pulse(t, u):
         return ((t >= begin) & (t < begin + width)) / width - rate * u
 
-    u = fdeint(pulse, 0.0, [0.0, 0.75, 1.0], order=order, atol=1e-12, breakpoints=[begin, begin + width])
+    u = fdeint(pulse, 0.0, [0.0, 0.75, 1.0], order=order, atol=1e-12, options={"breakpoints": [begin, begin + width]})
     for time, found in zip((0.75, 1.0), u[1:].tolist(), strict=True):
         after = time - begin  # of all but a delta function
         exact = after ** (order - 1) * float(mittag_leffler(-rate * after**order, order, order))
@@ -118,8 +119,10 @@ def test_long_and_short_spans(span):
 def test_many_breakpoints_at_the_begin_of_a_long_span():
     days = torch.linspace(0, 30, 151, dtype=torch.float64)[1:-1]
     doses = lambda t, u: (torch.floor(5 * t) % 2) * (t < 30) - 0.1 * u  # noqa: E731
-    found = fdeint(doses, 0.0, [0.0, 36500.0], order=0.9, breakpoints=days, info=True)
-    finer = fdeint(doses, 0.0, [0.0, 31.0, 36500.0], order=0.9, breakpoints=[*days.tolist(), 30.0], rtol=1e-7)
+    found = fdeint(doses, 0.0, [0.0, 36500.0], order=0.9, info=True, options={"breakpoints": days})
+    finer = fdeint(
+        doses, 0.0, [0.0, 31.0, 36500.0], order=0.9, rtol=1e-7, options={"breakpoints": [*days.tolist(), 30.0]}
+    )
     assert found.n_evaluations < 60_000
     torch.testing.assert_close(found.states[-1], finer[-1], rtol=0.05, atol=2e-8)
 

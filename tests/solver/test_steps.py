@@ -5,6 +5,7 @@ import torch
 
 from fracdnn import fdeint
 from fracdnn.solver.rules import ConstantRule, LinearRule
+from tests.solver.calls import grouped
 from tests.solver.ways import by_definition, gradients, graph_of
 
 FLOAT64 = torch.float64
@@ -46,7 +47,7 @@ def held_to_definition(model, t, inputs, tolerance, *, engine=TAPED, **way):
     """Values and gradients of both ways; which quick one it was must show in its graph."""
     start = way.pop("start", model.start)
     checkpoint = way.pop("checkpoint", False)
-    fast = fdeint(model.field, start, t, checkpoint=checkpoint, **way)
+    fast = fdeint(model.field, start, t, **grouped(checkpoint=checkpoint, **way))
     plain = by_definition(model.field, start, t, **way)
     parts = [(fast, plain)] if isinstance(fast, torch.Tensor) else list(zip(fast, plain, strict=True))
     names, of_definition = map(graph_of, parts[0])

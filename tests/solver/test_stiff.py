@@ -3,6 +3,7 @@ import torch
 
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint
+from tests.solver.calls import grouped
 
 
 @pytest.mark.parametrize(
@@ -24,8 +25,10 @@ def test_stiff_stages_are_solved_as_far_as_rounding_lets_them(options, tolerance
     def rest(t, u):
         return torch.sin(3 * u) + 1
 
-    exact = fdeint(rest, y0, [0.0, 1.0], order=0.5, linear=matrix, n_steps=1280, trajectory=False)
-    u = fdeint(lambda t, u: u @ matrix.T + rest(t, u), y0, [0.0, 1.0], order=0.5, trajectory=False, **options)
+    exact = fdeint(rest, y0, [0.0, 1.0], order=0.5, n_steps=1280, trajectory=False, options={"linear": matrix})
+    u = fdeint(
+        lambda t, u: u @ matrix.T + rest(t, u), y0, [0.0, 1.0], order=0.5, trajectory=False, **grouped(**options)
+    )
     torch.testing.assert_close(u, exact, rtol=0, atol=tolerance)
 
 

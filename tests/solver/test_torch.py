@@ -9,6 +9,7 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint
+from tests.solver.calls import grouped
 
 Y0 = torch.tensor([1.0, -0.5], dtype=torch.float64)
 RATE = torch.tensor([-1.0, -2.0], dtype=torch.float64)
@@ -33,7 +34,7 @@ def name(options):
 
 
 def end(rate, y0, **options):
-    return fdeint(lambda t, u: torch.tanh(rate * u) + t, y0, T, order=0.6, trajectory=False, **options).sum()
+    return fdeint(lambda t, u: torch.tanh(rate * u) + t, y0, T, order=0.6, trajectory=False, **grouped(**options)).sum()
 
 
 @pytest.mark.parametrize("options", EXPLICIT + IMPLICIT + ADAPTIVE, ids=name)
@@ -77,7 +78,7 @@ def test_vmap_is_refused_where_steps_follow_values(options):
 def test_compiled_on_given_times(method, trajectory):
     def solve(rate, y0):
         options = {"order": 0.6, "method": method, "grid": "given", "trajectory": trajectory}
-        return fdeint(lambda t, u: torch.tanh(rate * u) + t, y0, T, **options)
+        return fdeint(lambda t, u: torch.tanh(rate * u) + t, y0, T, **grouped(**options))
 
     torch._dynamo.reset()
     rate = RATE.clone().requires_grad_()
@@ -142,11 +143,11 @@ def test_func_sees_times_in_their_own_dtype_and_states_in_theirs(options):
     for of_time in (torch.float32, torch.float64):
         for of_state in (torch.float32, torch.float64):
             seen.clear()
-            u = fdeint(func, Y0.to(of_state), T.to(of_time), order=0.6, **options)
+            u = fdeint(func, Y0.to(of_state), T.to(of_time), order=0.6, **grouped(**options))
             assert seen == {(of_time, of_state, 0)}
             assert u.dtype == of_state
     seen.clear()
-    fdeint(func, Y0.float(), [0, 1, 2], order=0.6, **options)
+    fdeint(func, Y0.float(), [0, 1, 2], order=0.6, **grouped(**options))
     assert seen == {(torch.float64, torch.float32, 0)}
 
 
@@ -170,7 +171,7 @@ def test_modules_on_tuples_with_hooks(options, checkpoint):
     field, calls = Field(), []
     field.register_forward_hook(lambda *_: calls.append(1))
     y0 = tuple(torch.randn(4, n, dtype=torch.float64, requires_grad=True) for n in (3, 2))
-    found = fdeint(field, y0, T, order=(0.6, 0.9), info=True, checkpoint=checkpoint, **options)
+    found = fdeint(field, y0, T, order=(0.6, 0.9), info=True, **grouped(checkpoint=checkpoint, **options))
     assert [part.shape for part in found.states] == [(5, 4, 3), (5, 4, 2)]
     assert len(calls) == found.n_evaluations
     first, second = found.states
@@ -179,7 +180,7 @@ def test_modules_on_tuples_with_hooks(options, checkpoint):
     (first[-1].sum() + second[-1].sum()).backward()
     assert len(seen) == 1
     hooked = [parameter.grad.clone() for parameter in field.parameters()]
-    plain = fdeint(field, y0, T, order=(0.6, 0.9), checkpoint=checkpoint, **options)
+    plain = fdeint(field, y0, T, order=(0.6, 0.9), **grouped(checkpoint=checkpoint, **options))
     expected = torch.autograd.grad(plain[0][-1].sum() + 2.0 * plain[1][-1].sum(), tuple(field.parameters()))
     for mine, theirs in zip(hooked, expected, strict=True):
         assert float(theirs.abs().max()) > 1e-3
@@ -195,7 +196,7 @@ def test_autocast_is_for_func_alone(options):
             return torch.tanh(u @ weight)
 
     def solve(func):
-        return fdeint(func, y0, T.float(), order=0.7, **options)
+        return fdeint(func, y0, T.float(), order=0.7, **grouped(**options))
 
     expected = solve(outside)
     seen = []

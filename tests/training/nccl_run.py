@@ -9,7 +9,7 @@ from torch import distributed
 from fracdnn.training import AdamTraining, FullBatchTraining, together
 from tests.training.rank_groups import level_set_part
 
-TRAININGS = {"bfgs": FullBatchTraining("bfgs", 30, tolerance=0.0), "adam": AdamTraining(0.02, 16, 6)}
+TRAININGS = {"bfgs": FullBatchTraining("bfgs", 30, tolerance_grad=0.0), "adam": AdamTraining(0.02, 16, 6)}
 
 
 def trained(training, *, alone):

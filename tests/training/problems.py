@@ -9,17 +9,17 @@ import torch
 from fracdnn.training import Objective, Regularization
 from tests.nn.problems import outputs_by_definition
 
-REGULARIZATION = Regularization(class_map=0.3, operator=0.2, bias=0.1, decay=0.05)
+REGULARIZATION = Regularization(decay_output=0.3, smooth=0.2, decay_bias=0.1, decay=0.05)
 OBJECTIVES = [
     Objective(),
     Objective(label_smoothing=0.2),
     Objective("squared_error"),
     Objective("squared_error", REGULARIZATION),
     Objective("cross_entropy", REGULARIZATION, label_smoothing=0.1),
-    Objective(regularization=Regularization(operator=2.0, laplacian="matrix", exponent=0.7)),
-    Objective(regularization=Regularization(operator=2.0, exponent=0.4)),
+    Objective(regularization=Regularization(smooth=2.0, laplacian="matrix", exponent=0.7)),
+    Objective(regularization=Regularization(smooth=2.0, exponent=0.4)),
     Objective(regularization=Regularization(decay=2.0)),
-    Objective(regularization=Regularization(bias=2.0)),
+    Objective(regularization=Regularization(decay_bias=2.0)),
 ]
 
 

@@ -66,7 +66,7 @@ def level_set_part(
     network = FractionalNetwork(2, 2, **{"n_layers": 3, "order": 0.5, "generator": generator, **options}).double()
     begin, end = borders(n, rank, count, shares)
     objective = Objective(
-        loss, Regularization(class_map=1e-2 * strength, operator=1e-2, bias=1e-3, decay=1e-2 * strength)
+        loss, Regularization(decay_output=1e-2 * strength, smooth=1e-2, decay_bias=1e-3, decay=1e-2 * strength)
     )
     return Task(
         network,

@@ -30,9 +30,9 @@ N = 90
 # For two processes one has no samples, for three they are unequal.
 SHARES = {1: None, 2: [N, 0], 3: [7, 60, 23], 4: None}
 TRAININGS = {
-    "bfgs": FullBatchTraining("bfgs", 50, tolerance=0.0),
-    "lbfgs": FullBatchTraining("lbfgs", 20, tolerance=0.0),
-    "lbfgs, long": FullBatchTraining("lbfgs", 50, tolerance=0.0),
+    "bfgs": FullBatchTraining("bfgs", 50, tolerance_grad=0.0),
+    "lbfgs": FullBatchTraining("lbfgs", 20, tolerance_grad=0.0),
+    "lbfgs, long": FullBatchTraining("lbfgs", 50, tolerance_grad=0.0),
     "steepest": FullBatchTraining("steepest", 10),
     "mini-batches": MiniBatchTraining(2, 8, normalization="feature", by_class=True),
     "mini-batches by all": MiniBatchTraining(2, 8, normalization="global"),
@@ -41,9 +41,9 @@ TRAININGS = {
     "lbfgs, early": FullBatchTraining("lbfgs", 40, early_stopping=EarlyStopping(0.3, 3)),
 }
 HARD = {"n_layers": 6, "strength": 1e-4}
-ENDLESS = {"steepest": FullBatchTraining("steepest", 10**6, tolerance=0.0), "adam": AdamTraining(1e-6, 32, 10**6)}
-LONG = FullBatchTraining("bfgs", 30, tolerance=0.0)
-STOPPED = {"bfgs": FullBatchTraining("bfgs", 20, tolerance=0.0), "adam, early": TRAININGS["adam, early"]}
+ENDLESS = {"steepest": FullBatchTraining("steepest", 10**6, tolerance_grad=0.0), "adam": AdamTraining(1e-6, 32, 10**6)}
+LONG = FullBatchTraining("bfgs", 30, tolerance_grad=0.0)
+STOPPED = {"bfgs": FullBatchTraining("bfgs", 20, tolerance_grad=0.0), "adam, early": TRAININGS["adam, early"]}
 
 
 def parameters(network):
@@ -261,7 +261,9 @@ def resumed_estimator(path, max_iter):
         begin, end = borders(N, rank, count, SHARES[count])
         options = {"n_layers": 2, "width": 4, "random_state": 3, "dtype": "float64", "solver": "bfgs", "tol": 0.0}
         options |= PLAIN
-        estimator = FractionalRegressor(max_iter=max_iter, checkpoint=path, checkpoint_every=1, resume=True, **options)
+        estimator = FractionalRegressor(
+            max_iter=max_iter, checkpoint_path=path, checkpoint_every=1, resume=True, **options
+        )
         estimator.fit(X[begin:end], (X[:, 0] * X[:, 1])[begin:end], np.linspace(1, 2, N)[begin:end])
         return parameters(estimator.network_), estimator.history_.to_dict()
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.streamed import fit_classifier, fit_regressor
+from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
 from fracdnn.training import (
     Checkpoints,
     EarlyStopping,
@@ -27,15 +27,15 @@ from tests.training.rank_runs import HARD, failure, fitted, parameters
 # Windows of 24 have parts of one piece or several: in each, some of four processes may have nothing.
 N, SIZES = 90, [11, 1, 0, 30, 17, 6, 25]
 ADAM = StreamedAdamTraining(0.02, 8, 4, window=20)
-EARLY = EarlyStopping(patience=3)
+EARLY = EarlyStopping(n_iter_no_change=3)
 TRAININGS = {
     "adam": (ADAM, {}),
     "adam, values": (ADAM, {"loss": "squared_error", "weighted": False}),
     "adam, one window": (replace(ADAM, window=None), {}),
     "adam, early": (StreamedAdamTraining(0.3, 8, 40, window=20, early_stopping=EARLY), {}),
     # Fifty iterations must not come to where rounding alone is left.
-    "bfgs": (FullBatchTraining("bfgs", 50, tolerance=0.0), HARD),
-    "bfgs, values": (FullBatchTraining("bfgs", 20, tolerance=0.0), {"loss": "squared_error", "weighted": False}),
+    "bfgs": (FullBatchTraining("bfgs", 50, tolerance_grad=0.0), HARD),
+    "bfgs, values": (FullBatchTraining("bfgs", 20, tolerance_grad=0.0), {"loss": "squared_error", "weighted": False}),
     "lbfgs, early": (FullBatchTraining("lbfgs", 40, early_stopping=EARLY), {"strength": 1e-4}),
 }
 STOPPED = {name: TRAININGS[name][0] for name in ("adam", "adam, early", "bfgs")}
@@ -229,7 +229,7 @@ def run_resumed(folder):
         codes.append(run_group(2, whole(name, path), folder / f"{name}-ended"))
         codes.append(run_group(1, whole(name, folder / f"{name}-whole.ckpt"), folder / f"{name}-whole"))
     for count, limit, name in ((2, 4, "parts"), (3, 8, "parts"), (1, 12, "parts"), (1, 12, "whole")):
-        options = {"checkpoint": folder / f"estimator-{name}.ckpt", "checkpoint_every": 1, "resume": True}
+        options = {"checkpoint_path": folder / f"estimator-{name}.ckpt", "checkpoint_every": 1, "resume": True}
         work = lambda rank, count, limit=limit, options=options: fit_regression(limit, **options)  # noqa: E731
         codes.append(run_group(count, work, folder / f"estimator-{name}-{count}"))
     return codes

@@ -34,7 +34,7 @@ WAYS = {
     "adam, whole batches": AdamTraining(1e-2, batch_size=11, max_epochs=6),
     "lbfgs": FullBatchTraining("lbfgs", max_iter=12),
     "bfgs": FullBatchTraining("bfgs", max_iter=12),
-    "Alg. 3": MiniBatchTraining(n_batches=4, iterations=5, optimizer="bfgs", normalization="feature"),
+    "Alg. 3": MiniBatchTraining(n_batches=4, max_iter=5, optimizer="bfgs", normalization="feature"),
 }
 NETWORKS = {
     "triton": {"dtype": torch.float64},
@@ -42,9 +42,9 @@ NETWORKS = {
     "by layer": {"dtype": torch.float64, "learn_order": "layer", "step_size": [0.1] * 5},
     "steps": {"dtype": torch.float64, "learn_steps": True},
     "frozen": {"dtype": torch.float64, "learn_order": True, "frozen": True},
-    "stencil": {"n_features": 6, "operator": "stencil", "grid_shape": (2, 3), "stencil": "five-point"},
-    "products": {"dtype": torch.float64, "n_features": 70},
-    "fused": {"dtype": torch.float64, "n_features": 70, "n_layers": 18},
+    "stencil": {"n_features": 6, "operator": "five-point", "grid_shape": (2, 3)},
+    "matmul": {"dtype": torch.float64, "n_features": 70},
+    "triton-wide": {"dtype": torch.float64, "n_features": 70, "n_layers": 18},
 }
 
 
@@ -81,7 +81,11 @@ def step_by_step(monkeypatch, training, task):
 @pytest.mark.parametrize(
     ("way", "options"),
     # BFGS has a matrix of all parameters by all parameters.
-    [(way, NETWORKS[name]) for way, name in product(WAYS, NETWORKS) if name != "fused" or way in ("adam", "lbfgs")],
+    [
+        (way, NETWORKS[name])
+        for way, name in product(WAYS, NETWORKS)
+        if name != "triton-wide" or way in ("adam", "lbfgs")
+    ],
     ids=str,
 )
 def test_it_ends_where_single_steps_end(monkeypatch, way, options):
@@ -247,7 +251,7 @@ def test_samples_rates_and_gradients_are_those_of_single_steps(monkeypatch, with
 
 def test_steps_of_members_are_those_of_single_steps(monkeypatch, without_gpu):
     """Of 61 rows, 48 are three batches of 16 and 49 are four, so that not all move in the last step."""
-    training = AdamTraining(1e-2, batch_size=16, max_epochs=6, early_stopping=EarlyStopping(0.2, patience=6))
+    training = AdamTraining(1e-2, batch_size=16, max_epochs=6, early_stopping=EarlyStopping(0.2, n_iter_no_change=6))
 
     def fitted():
         tasks = tasks_of(3)

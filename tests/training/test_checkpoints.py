@@ -79,7 +79,9 @@ def test_a_run_that_stopped_early_is_over_when_it_is_resumed(tmp_path):
     task = level_set_task(n=40, width=32)
     task.target = torch.randint(2, (40,), generator=torch.Generator().manual_seed(5))  # nothing to learn
     checkpoints = Checkpoints(tmp_path / "run.ckpt", every=1, resume=True)
-    training = AdamTraining(0.05, 8, 300, early_stopping=EarlyStopping(0.5, patience=5), checkpoints=checkpoints)
+    training = AdamTraining(
+        0.05, 8, 300, early_stopping=EarlyStopping(0.5, n_iter_no_change=5), checkpoints=checkpoints
+    )
     first, again = training.fit(task), training.fit(task)
     assert first == again
     assert again.status == "no improvement"
@@ -110,7 +112,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     cases = [
         (training, level_set_task(seed=1), "other data"),
         (training, level_set_task(n_layers=6), "other network"),
-        (replace(training, tolerance=1e-3), level_set_task(), "other settings"),
+        (replace(training, tolerance_grad=1e-3), level_set_task(), "other settings"),
         (replace(TRAININGS[4], checkpoints=training.checkpoints), level_set_task(), "other settings"),
     ]
     for other, task, message in cases:
@@ -131,8 +133,8 @@ CHECKPOINT_FORGERIES = [
     (0, lambda d: d.update(position={})),
     (0, lambda d: d["position"].update(iteration=-1)),
     (0, lambda d: d["position"]["optimizer"].update(length=0.0)),
-    (0, lambda d: d["position"]["optimizer"]["direction"].pop("steps")),
-    (1, lambda d: d["position"]["optimizer"]["direction"].update(matrix=torch.eye(3, dtype=torch.float64))),
+    (0, lambda d: d["position"]["optimizer"]["state"]["direction"].pop("steps")),
+    (1, lambda d: d["position"]["optimizer"]["state"]["direction"].update(matrix=torch.eye(3, dtype=torch.float64))),
     (0, lambda d: d["network"].update(K=d["network"]["K"][:2])),
     (0, lambda d: d.update(best=3)),
     (0, lambda d: d.update(held_out=torch.tensor([0]))),

@@ -35,10 +35,10 @@ TRAININGS = [
     FullBatchTraining(max_iter=40),
     FullBatchTraining("bfgs", max_iter=40),
     FullBatchTraining("steepest", max_iter=40),
-    MiniBatchTraining(n_batches=4, iterations=10),
-    AdamTraining(learning_rate=0.02, max_epochs=30),
-    AdamTraining(learning_rate=0.02, max_epochs=30, early_stopping=EarlyStopping(0.2, patience=20)),
-    FullBatchTraining(max_iter=40, early_stopping=EarlyStopping(0.2, patience=40)),
+    MiniBatchTraining(n_batches=4, max_iter=10),
+    AdamTraining(lr=0.02, max_epochs=30),
+    AdamTraining(lr=0.02, max_epochs=30, early_stopping=EarlyStopping(0.2, n_iter_no_change=20)),
+    FullBatchTraining(max_iter=40, early_stopping=EarlyStopping(0.2, n_iter_no_change=40)),
     FullBatchTraining("textbook-bfgs", max_iter=40),
 ]
 
@@ -76,7 +76,7 @@ def test_line_search_trials_are_counted():
     assert history.line_search_trials == sum(history.column("line_search_trials")) >= 10
 
 
-@pytest.mark.parametrize("training", [FullBatchTraining(max_iter=1), MiniBatchTraining(n_batches=1, iterations=1)])
+@pytest.mark.parametrize("training", [FullBatchTraining(max_iter=1), MiniBatchTraining(n_batches=1, max_iter=1)])
 def test_the_textbooks_bfgs_begins_with_the_whole_gradient(training):
     """With H = I and length 1 the first step is the gradient itself; the library's is shorter."""
     steps = {}
@@ -98,7 +98,7 @@ def test_mini_batches_are_drawn_anew_and_normalised():
     task = level_set_task(n=101)
     seen = []
     task.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    MiniBatchTraining(n_batches=3, iterations=2, normalization="feature").fit(task)
+    MiniBatchTraining(n_batches=3, max_iter=2, normalization="feature").fit(task)
     batches = [batch for batch, before in zip(seen, [None, *seen], strict=False) if batch is not before]
     assert [len(batch) for batch in batches] == [50, 50, 50]
     for batch in batches:
@@ -111,7 +111,7 @@ def test_mini_batches_are_drawn_anew_and_normalised():
 def test_mini_batches_drawn_class_by_class():
     task = level_set_task(n=101)
     task.target = (torch.arange(101) < 20).long()
-    batch = MiniBatchTraining(fraction=0.5, by_class=True)._drawn(task)
+    batch = MiniBatchTraining(batch_fraction=0.5, by_class=True)._drawn(task)
     assert len(batch.unique()) == len(batch)
     assert (task.target[batch] == 1).sum() == 10
     assert (task.target[batch] == 0).sum() == 40
@@ -123,7 +123,7 @@ def test_mini_batches_drawn_class_by_class():
 def test_early_stopping_keeps_the_best_parameters(training):
     task = level_set_task(n=40, width=32)
     task.target = torch.randint(2, (40,), generator=torch.Generator().manual_seed(5))  # nothing to learn
-    history = replace(training, early_stopping=EarlyStopping(0.5, patience=5)).fit(task)
+    history = replace(training, early_stopping=EarlyStopping(0.5, n_iter_no_change=5)).fit(task)
     assert history.status == "no improvement"
     scores = history.column("validation_score")
     assert len(scores) - scores.index(min(scores)) == 6
@@ -207,9 +207,9 @@ def test_the_papers_level_set_experiment(seed):
     X, y = (torch.from_numpy(part) for part in make_level_set(20_000, random_state=seed))
     generator = torch.Generator().manual_seed(seed)
     net = FractionalNetwork(2, 2, n_layers=5, order=0.1, bias="scalar", generator=generator).double()
-    objective = Objective(regularization=Regularization(class_map=1e-1, operator=1e2, bias=1e-2))
+    objective = Objective(regularization=Regularization(decay_output=1e-1, smooth=1e2, decay_bias=1e-2))
     task = Task(net, objective, X[:10_000], y[:10_000], generator=generator)
-    MiniBatchTraining(n_batches=6, iterations=30, normalization="feature").fit(task)
+    MiniBatchTraining(n_batches=6, max_iter=30, normalization="feature").fit(task)
     assert accuracy(net, normalize_batch(X[10_000:]), y[10_000:]) >= 0.992
 
 
@@ -221,7 +221,7 @@ def test_perfumes_of_the_last_seconds_from_the_first():
     found = []
     for seed in range(3):
         net = FractionalNetwork(2, 20, n_layers=8, order=0.9, width=16, generator=torch.Generator().manual_seed(seed))
-        objective = Objective(regularization=Regularization(class_map=1e-3, decay=1e-3))
+        objective = Objective(regularization=Regularization(decay_output=1e-3, decay=1e-3))
         FullBatchTraining(max_iter=300).fit(Task(net.double(), objective, scale(X_train), y_train))
         found.append(accuracy(net, scale(X_test), y_test))
     assert sum(found) / 3 >= 0.97
@@ -234,12 +234,18 @@ BAD = [
     ),
     (lambda: FullBatchTraining(max_iter=0), "max_iter must be at least 1, got 0"),
     (lambda: MiniBatchTraining(n_batches=0), "n_batches must be at least 1, got 0"),
-    (lambda: MiniBatchTraining(iterations=0), "iterations must be at least 1, got 0"),
-    (lambda: MiniBatchTraining(fraction=0.0), r"fraction must lie in \(0, 1\], got 0.0; the paper takes half"),
-    (lambda: AdamTraining(learning_rate=0.0), "learning_rate must be positive and finite, got 0.0"),
+    (lambda: MiniBatchTraining(max_iter=0), "max_iter must be at least 1, got 0"),
+    (
+        lambda: MiniBatchTraining(batch_fraction=0.0),
+        r"batch_fraction must lie in \(0, 1\], got 0.0; the paper takes half",
+    ),
+    (lambda: AdamTraining(lr=0.0), "lr must be positive and finite, got 0.0"),
     (lambda: AdamTraining(batch_size=0), "batch_size must be at least 1, got 0"),
-    (lambda: EarlyStopping(fraction=1.0), r"fraction must lie in \(0, 1\), got 1.0; 0.1 holds out a tenth"),
-    (lambda: EarlyStopping(patience=0), "patience must be at least 1, got 0"),
+    (
+        lambda: EarlyStopping(validation_fraction=1.0),
+        r"validation_fraction must lie in \(0, 1\), got 1.0; 0.1 is a tenth",
+    ),
+    (lambda: EarlyStopping(n_iter_no_change=0), "n_iter_no_change must be at least 1, got 0"),
     (lambda: Checkpoints("run.ckpt", every=0), "every must be at least 1, got 0"),
     (
         lambda: FullBatchTraining(early_stopping=EarlyStopping()).fit(level_set_task(n=1)),

@@ -27,14 +27,14 @@ def test_the_papers_regularisation_term_by_term():
     expected = 0.5 * 0.3 * W.pow(2).sum()
     expected = expected + 0.5 * 2.0 / 4 * sum(d.pow(2).sum() for d in second)
     expected = expected + 0.5 * 0.7 / 4 * (0.1**2 + 0.2**2 + 0.3**2)
-    torch.testing.assert_close(Regularization(class_map=0.3, operator=2.0, bias=0.7)(net), expected)
+    torch.testing.assert_close(Regularization(decay_output=0.3, smooth=2.0, decay_bias=0.7)(net), expected)
 
 
 def test_the_laplacian_over_rows_and_columns():
     net = network()
     difference = neumann_laplacian(3)
     expected = sum((difference @ K + K @ difference).pow(2).sum() for K in net.K)
-    found = Regularization(operator=1.0, laplacian="matrix")(net)
+    found = Regularization(smooth=1.0, laplacian="matrix")(net)
     torch.testing.assert_close(found, 0.5 / 4 * expected)
 
 
@@ -48,29 +48,29 @@ def test_the_fractional_laplacian_is_a_power_of_the_laplacian():
     torch.testing.assert_close(half @ half, whole)
     net = network()
     K = net.K.flatten(1)
-    found = Regularization(operator=1.0, exponent=0.5)(net)
+    found = Regularization(smooth=1.0, exponent=0.5)(net)
     torch.testing.assert_close(found, 0.5 / 4 * (K * (neumann_laplacian(4) @ K)).sum())
-    half_matrix = Regularization(operator=1.0, laplacian="matrix", exponent=0.5)(net)
+    half_matrix = Regularization(smooth=1.0, laplacian="matrix", exponent=0.5)(net)
     energy = sum((K * (neumann_laplacian(3) @ K + K @ neumann_laplacian(3))).sum() for K in net.K)
     torch.testing.assert_close(half_matrix, 0.5 / 4 * energy)
 
 
-def test_decay_covers_operators_and_opening_map():
+def test_decay_covers_operators_and_input_projection():
     net = network(width=6)
-    expected = net.opening_weight.pow(2).sum() + net.K.pow(2).sum()
+    expected = net.input_weight.pow(2).sum() + net.K.pow(2).sum()
     torch.testing.assert_close(Regularization(decay=0.2)(net), 0.1 * expected)
 
 
 def test_a_stencil_takes_the_place_of_the_operator():
-    net = FractionalNetwork(6, 2, n_layers=4, operator="stencil", grid_shape=(2, 3)).double()
+    net = FractionalNetwork(6, 2, n_layers=4, operator="nine-point", grid_shape=(2, 3)).double()
     expected = 0.5 / 4 * (neumann_laplacian(4) @ net.psi).pow(2).sum()
-    torch.testing.assert_close(Regularization(operator=1.0)(net), expected)
+    torch.testing.assert_close(Regularization(smooth=1.0)(net), expected)
 
 
 def test_a_term_without_a_factor_is_left_alone():
     net = network()
     torch.nn.init.constant_(net.K, torch.inf)
-    for regularization in (Regularization(), Regularization(class_map=0.3), Regularization(bias=0.3)):
+    for regularization in (Regularization(), Regularization(decay_output=0.3), Regularization(decay_bias=0.3)):
         assert torch.isfinite(regularization(net))
 
 
@@ -92,7 +92,7 @@ def test_a_weight_is_a_repetition(loss):
     net, x = network(), batch()
     target = torch.tensor([0, 1, 1, 0, 1]) if loss == "cross_entropy" else batch()[:, :2]
     counts = torch.tensor([1, 3, 0, 2, 1])
-    objective = Objective(loss, Regularization(class_map=0.1))
+    objective = Objective(loss, Regularization(decay_output=0.1))
     repeated = objective(net, x.repeat_interleave(counts, 0), target.repeat_interleave(counts, 0))
     torch.testing.assert_close(objective(net, x, target, counts.double()), repeated)
 
@@ -148,15 +148,15 @@ def test_bad_options(make, message):
 @pytest.mark.parametrize(("n_layers", "stencil"), [(4, "nine-point"), (9, "nine-point"), (5, "five-point")])
 def test_a_stencil_has_no_rows_and_columns(n_layers, stencil):
     """Also where there are as many layers as points, and a product of matrices would be possible."""
-    net = FractionalNetwork(6, 2, n_layers=n_layers, operator="stencil", grid_shape=(2, 3), stencil=stencil).double()
-    objective = Objective(regularization=Regularization(operator=1.0, laplacian="matrix"))
+    net = FractionalNetwork(6, 2, n_layers=n_layers, operator=stencil, grid_shape=(2, 3)).double()
+    objective = Objective(regularization=Regularization(smooth=1.0, laplacian="matrix"))
     x, target = torch.zeros(4, 6, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
     message = "laplacian must be 'time' for stencils, got 'matrix'; a stencil has no rows and columns"
     with pytest.raises(InvalidArgumentError, match=message):
         objective.regularization(net)
     with pytest.raises(InvalidArgumentError, match=message):
         backward(objective, net, x, target)
-    assert Regularization(class_map=1.0, laplacian="matrix")(net) > 0  # where K is not smoothed at all
+    assert Regularization(decay_output=1.0, laplacian="matrix")(net) > 0  # where K is not smoothed at all
 
 
 def test_targets_of_another_shape_are_not_broadcast():

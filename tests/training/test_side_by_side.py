@@ -20,7 +20,7 @@ from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping, Objective
 from fracdnn.training.adam import can_go_side_by_side, fit_side_by_side
 from fracdnn.training.stacked import StackedNetworks, can_stack
 
-DECAY = Regularization(class_map=1e-3, decay=2e-3)
+DECAY = Regularization(decay_output=1e-3, decay=2e-3)
 
 
 on_devices = pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def tasks_of(n_tasks=3, n=61, loss="cross_entropy", dtype=torch.float64, held_ou
     tasks = []
     for number in range(n_tasks):
         generator = torch.Generator().manual_seed(number)
-        network = FractionalNetwork(4, n_outputs, activate_opening=True, generator=generator, **options).to(dtype)
+        network = FractionalNetwork(4, n_outputs, activate_input=True, generator=generator, **options).to(dtype)
         network, *data = (each.to(device) for each in (network, x, target, weight))
         task = Task(network, objective, *data, generator)
         task.held_out = torch.arange(number, n, n_tasks + 1) if held_out else None
@@ -59,7 +59,7 @@ def outputs_of(tasks):
         return torch.stack([task.network(task.x).cpu() for task in tasks])
 
 
-STOPPING = EarlyStopping(0.2, patience=4)
+STOPPING = EarlyStopping(0.2, n_iter_no_change=4)
 
 
 @on_devices
@@ -109,7 +109,7 @@ def test_networks_with_other_numbers_of_batches_stop_where_they_have_none(device
 
 @on_devices
 def test_one_that_stops_early_leaves_the_others_as_they_are(device):
-    training = AdamTraining(0.05, batch_size=16, max_epochs=60, early_stopping=EarlyStopping(0.2, patience=2))
+    training = AdamTraining(0.05, batch_size=16, max_epochs=60, early_stopping=EarlyStopping(0.2, n_iter_no_change=2))
     together, alone = tasks_of(4, device=device), tasks_of(4)
     lengths = {len(history.records) for history in fit_side_by_side(training, together)}
     for task in alone:
@@ -152,7 +152,8 @@ def test_what_cannot_be_stacked_is_said():
     assert not can_stack([task.network for task in tasks])
     tasks[1].network.b.requires_grad_(True)
     rough = [
-        replace(task, objective=replace(task.objective, regularization=Regularization(bias=1.0))) for task in tasks
+        replace(task, objective=replace(task.objective, regularization=Regularization(decay_bias=1.0)))
+        for task in tasks
     ]
     assert not can_go_side_by_side(rough, training)
 
@@ -174,7 +175,7 @@ def test_interrupted_ones_are_usable_and_their_checkpoint_goes_on(tmp_path):
         if record.iteration == 7:
             raise KeyboardInterrupt
 
-    whole = AdamTraining(0.02, 16, 12, early_stopping=EarlyStopping(0.2, patience=12))
+    whole = AdamTraining(0.02, 16, 12, early_stopping=EarlyStopping(0.2, n_iter_no_change=12))
     points = Checkpoints(tmp_path / "all.ckpt", every=3)
     cut, expected = tasks_of(), tasks_of()
     cut[0].watch = watch
@@ -234,7 +235,7 @@ def watch(record):
 tasks = tasks_of(4)
 tasks[2].watch = watch
 points = Checkpoints(sys.argv[1], every=2, resume=True)
-fit_side_by_side(AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, patience=3), checkpoints=points), tasks)
+fit_side_by_side(AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, 3), checkpoints=points), tasks)
 """
 
 
@@ -245,7 +246,7 @@ def test_killed_twice_and_resumed_ends_at_the_same_bits(tmp_path):
         assert subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode == -signal.SIGKILL
     assert len(read_document(path, "checkpoint")["members"]) == 4
     resumed, expected = tasks_of(4), tasks_of(4)
-    training = AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, patience=3))
+    training = AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, n_iter_no_change=3))
     points = Checkpoints(path, every=2, resume=True)
     histories = fit_side_by_side(replace(training, checkpoints=points), resumed)
     wanted = fit_side_by_side(training, expected)

@@ -212,7 +212,7 @@ def test_early_stopping_looks_at_the_validation_samples():
     streamed.validation = replace(
         other, network=streamed.network, samples=Pieces(*data(40, streamed.network, seed=9), [40])
     )
-    history = StreamedAdamTraining(0.3, 8, 60, early_stopping=EarlyStopping(patience=3)).fit(streamed)
+    history = StreamedAdamTraining(0.3, 8, 60, early_stopping=EarlyStopping(n_iter_no_change=3)).fit(streamed)
     scores = history.column("validation_score")
     assert history.status == "no improvement"
     assert float(streamed.validation.data_loss()) == pytest.approx(min(scores), rel=1e-12)
@@ -226,7 +226,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize("at", [1, 2, 5, 9, 13])
 def test_a_training_goes_on_from_any_window(at, tmp_path):
     """Five windows an epoch, a checkpoint after each; the process ends in the midst of window `at`."""
-    path, way = tmp_path / "run.ckpt", {"learning_rate": 0.02, "batch_size": 8, "max_epochs": 3, "window": 24}
+    path, way = tmp_path / "run.ckpt", {"lr": 0.02, "batch_size": 8, "max_epochs": 3, "window": 24}
     undisturbed, _ = problem()
     expected = StreamedAdamTraining(**way).fit(undisturbed)
     killed, _ = problem()

@@ -3,7 +3,7 @@
 from fracdnn.caputo.exponentials import ExponentialSum, compress_differences
 from fracdnn.caputo.mittag_leffler import mittag_leffler
 from fracdnn.caputo.mittag_leffler_matrix import mittag_leffler_matrix
-from fracdnn.caputo.samples import caputo_derivative, fractional_integral
+from fracdnn.caputo.sampled_function import caputo_derivative, fractional_integral
 from fracdnn.caputo.weights import (
     l1_differences,
     l1_step_factor,

@@ -9,7 +9,7 @@ hundred of them. In matrix form that is bᵀ e^(−S n) b, n = m − m_0, and a 
 directions of the snapshots e^(−S n/2) b / √h_m (each of unit length, so that every lag counts with its own
 *relative* error) reduces S to a small symmetric matrix. Its eigenvalues are the new rates and the squares of the
 projected b the new weights: positive again, and about half to a third as many terms as the trapezoidal rule
-needs for the same tolerance, because a projection of bᵀ f(S) b gains its error twice.
+needs for the same compress_tol, because a projection of bᵀ f(S) b gains its error twice.
 """
 
 import math
@@ -39,7 +39,7 @@ class ExponentialSum:
     weights: torch.Tensor
     min_lag: int
     max_lag: int
-    tolerance: float
+    compress_tol: float
     error: float
 
     @property
@@ -58,8 +58,10 @@ class ExponentialSum:
         return (self.weights * torch.exp(-self.rates * distance)).sum(-1)
 
 
-def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tolerance: float = 1e-10) -> ExponentialSum:
-    """The weights h_m of lags min_lag … max_lag as a sum of exponentials of relative error ≤ `tolerance`.
+def compress_differences(
+    order: Number, *, max_lag: int, min_lag: int = 32, compress_tol: float = 1e-10
+) -> ExponentialSum:
+    """The weights h_m of lags min_lag … max_lag as a sum of exponentials of relative error ≤ `compress_tol`.
 
     Terms used for lags 32 … 10⁶, give or take one with the machine's rounding (the trapezoidal rule that meets the same
     tolerance in brackets):
@@ -76,33 +78,33 @@ def compress_differences(order: Number, *, max_lag: int, min_lag: int = 32, tole
     order = check_one_order(order)
     min_lag = check_count(min_lag, "min_lag", minimum=2)
     max_lag = check_count(max_lag, "max_lag", minimum=min_lag)
-    tolerance = check_positive(tolerance, "tolerance")
-    if not _SMALLEST_TOLERANCE <= tolerance < 1:
+    compress_tol = check_positive(compress_tol, "compress_tol")
+    if not _SMALLEST_TOLERANCE <= compress_tol < 1:
         raise InvalidArgumentError(
-            f"tolerance must lie in [{_SMALLEST_TOLERANCE}, 1), got {tolerance}; "
+            f"compress_tol must lie in [{_SMALLEST_TOLERANCE}, 1), got {compress_tol}; "
             f"use the exact weights where more digits are needed"
         )
     if carries_derivative(order):
-        return _compress(order, min_lag, max_lag, tolerance)
-    cached = _compress_cached(float(order), min_lag, max_lag, tolerance)
+        return _compress(order, min_lag, max_lag, compress_tol)
+    cached = _compress_cached(float(order), min_lag, max_lag, compress_tol)
     return replace(
         cached, rates=cached.rates.to(order.device, copy=True), weights=cached.weights.to(order.device, copy=True)
     )
 
 
 @lru_cache(maxsize=64)
-def _compress_cached(order: float, min_lag: int, max_lag: int, tolerance: float) -> ExponentialSum:
-    return outside_of_modes(lambda: _compress(torch.tensor(order, dtype=torch.float64), min_lag, max_lag, tolerance))
+def _compress_cached(order: float, min_lag: int, max_lag: int, compress_tol: float) -> ExponentialSum:
+    return outside_of_modes(lambda: _compress(torch.tensor(order, dtype=torch.float64), min_lag, max_lag, compress_tol))
 
 
-def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float) -> ExponentialSum:
+def _compress(order: torch.Tensor, min_lag: int, max_lag: int, compress_tol: float) -> ExponentialSum:
     fixed, learned = order.detach().cpu(), carries_derivative(order)
     if float(fixed) == 1.0 and not learned:
         nothing = torch.zeros(0, dtype=torch.float64, device=order.device)
-        return ExponentialSum(nothing, nothing, min_lag, max_lag, tolerance, 0.0)
+        return ExponentialSum(nothing, nothing, min_lag, max_lag, compress_tol, 0.0)
     # At order 1 all weights are 0, but not their derivative: the same terms serve as just below.
     fixed = fixed.clamp(max=1.0 - torch.finfo(torch.float64).eps)
-    rates, spacing = _quadrature_rates(float(fixed), min_lag, max_lag, tolerance)
+    rates, spacing = _quadrature_rates(float(fixed), min_lag, max_lag, compress_tol)
     amplitudes = _amplitudes(fixed, rates, spacing, min_lag)
     directions = _dominant_directions(rates, amplitudes, max_lag - min_lag, with_derivative=learned)
     lags = torch.logspace(math.log10(min_lag), math.log10(max_lag), _CHECKED_LAGS, dtype=torch.float64)
@@ -122,7 +124,7 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float)
     # One by one: with too many directions rounding spoils the projection again, so this is no case for bisection.
     for n_terms in range(1, len(rates) + 1):
         new_rates, projection, error = reduced(n_terms)
-        if error <= tolerance:
+        if error <= compress_tol:
             break
     else:  # the quadrature itself is longer and safe
         new_rates, projection = rates, torch.eye(rates.numel(), dtype=torch.float64)
@@ -130,12 +132,12 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, tolerance: float)
     if learned:
         amplitudes = _amplitudes(order.cpu(), rates, spacing, min_lag)
     weights = (1.0 - order.cpu()) * (projection @ amplitudes) ** 2
-    return ExponentialSum(new_rates.to(order.device), weights.to(order.device), min_lag, max_lag, tolerance, error)
+    return ExponentialSum(new_rates.to(order.device), weights.to(order.device), min_lag, max_lag, compress_tol, error)
 
 
-def _quadrature_rates(order: float, min_lag: int, max_lag: int, tolerance: float) -> tuple[torch.Tensor, float]:
+def _quadrature_rates(order: float, min_lag: int, max_lag: int, compress_tol: float) -> tuple[torch.Tensor, float]:
     """Rates of a trapezoidal rule in log s, a hundredfold more exact than asked; and its spacing."""
-    digits = math.log(1.0 / tolerance) + 5.0
+    digits = math.log(1.0 / compress_tol) + 5.0
     lowest = -math.log(max_lag) - digits / (1.0 + order)
     highest = math.log((digits + 4.0) / (min_lag - 1))
     spacing = math.pi**2 / (digits + 12.0)

@@ -26,19 +26,19 @@ Scalar = Callable[[torch.Tensor], torch.Tensor]
 
 
 def mittag_leffler_matrix(
-    A: Any, alpha: float | torch.Tensor, beta: float | torch.Tensor = 1.0, *, scale: Any = 1.0
+    A: Any, order: float | torch.Tensor, beta: float | torch.Tensor = 1.0, *, scale: Any = 1.0
 ) -> torch.Tensor:
-    """E_{alpha,beta}(scale·A) for square matrices A [..., n, n], real or complex, and 0 < alpha ≤ 2, beta > 0.
+    """E_{order,beta}(scale·A) for square matrices A [..., n, n], real or complex, and 0 < order ≤ 2, beta > 0.
 
     `scale` holds real numbers of any shape S; the result is [..., *S, n, n]. One A with many scales is decomposed
-    once: e_{α,β}(t; A) = t^(β−1) E_{α,β}(t^α A) at all times t is `mittag_leffler_matrix(A, alpha, beta,
-    scale=t**alpha)` times t^(β−1). dtype and device as A's; computed in float64.
+    once: e_{α,β}(t; A) = t^(β−1) E_{α,β}(t^α A) at all times t is `mittag_leffler_matrix(A, order, beta,
+    scale=t**order)` times t^(β−1). dtype and device as A's; computed in float64.
 
     Error against mpmath, relative to the largest entry: 1e-14 for small matrices, normal, not normal or defective;
     1e-12 for eigenvalues from −10⁴ to −10⁻². Badly conditioned eigenvectors cost up to five digits, and more where
     they are given up for a chain of close eigenvalues that is longer than its distance from 0.
 
-    Differentiable once in A, scale, alpha and beta: `backward`, forward mode, `torch.func`. Cost for each scale: n
+    Differentiable once in A, scale, order and beta: `backward`, forward mode, `torch.func`. Cost for each scale: n
     scalar values (90 µs each), twice that again for the derivative; 64 to 200 values for a cluster of eigenvalues
     without eigenvectors, whose derivative takes a Schur form of [2n, 2n] for each scale.
     """
@@ -51,7 +51,10 @@ def mittag_leffler_matrix(
     factors = check_numbers(scale, "scale")
     if factors.is_complex():
         raise InvalidArgumentError("scale must hold real numbers, got complex ones; multiply A by them instead")
-    alpha, beta = check_one_order(alpha, "alpha", largest=2), check_positive_tensor(beta, "beta")
+    alpha, beta = (
+        check_one_order(order, largest=2, remedy="; choose a number above 0 and not above 2"),
+        check_positive_tensor(beta, "beta"),
+    )
     if beta.dim():
         raise InvalidArgumentError(f"beta must be one number here, got shape {tuple(beta.shape)}; call once for each")
     n, device = matrices.shape[-1], matrices.device

@@ -24,7 +24,7 @@ from fracdnn.training import (
 SEED, N_POINTS = 0, 10_000
 # The paper's Table 2, its fractional column for the level sets: settings, and the accuracies it reports, in percent.
 ORDER, N_LAYERS, STEP_SIZE, N_BATCHES, ITERATIONS = 0.1, 5, 0.2, 6, 30
-REGULARIZATION = Regularization(class_map=1e-1, operator=1e2, bias=1e-2)
+REGULARIZATION = Regularization(decay_output=1e-1, smooth=1e2, decay_bias=1e-2)
 PAPER = {"training": "99.82", "test": "99.79"}
 
 
@@ -53,7 +53,7 @@ def show_demo(out: Path) -> None:
         "test": accuracy(task.network, x_test, y_test),
     }
     with torch.no_grad():
-        flow = task.network.trajectory(x_test[:2000]).numpy()
+        flow = task.network(x_test[:2000], trajectory=True).numpy()
         wrong = (task.network(x_test).argmax(1) != y_test).numpy()
     figure = level_set_figure(X_test.numpy(), y_test.numpy(), wrong, flow, history.column("loss"))
     with written(out):

@@ -13,7 +13,7 @@ import typer
 
 from fracdnn.cli.messages import fail
 from fracdnn.cli.settings import KINDS, Names, Settings, parameters_of
-from fracdnn.cli.streamed import bytes_of
+from fracdnn.cli.streamed_table import bytes_of
 from fracdnn.columns.words import nearest
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.parameters import AUTO
@@ -23,7 +23,7 @@ TASKS = ("auto", "classification", "regression")
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
     "random_state": "0",
-    "checkpoint": "with --run model.ckpt in its folder, else none",
+    "checkpoint_path": "with --run model.ckpt in its folder, else none",
     "checkpoint_every": "with --run a twentieth of --max-iter, 50 at most, else 50",
 }
 _ESTIMATORS = (FractionalClassifier, FractionalRegressor)
@@ -50,8 +50,6 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
     if words and kind in (int, float):
         shown = "|".join(["INTEGER" if kind is int else "FLOAT", *words])
         return Annotated[Any, typer.Option(flag, parser=_number_or(kind, words), metavar=shown, **options)]
-    if tuple in constraints:
-        return Annotated[Any, typer.Option(flag, parser=_shape, metavar="ROWSxCOLUMNS", **options)]
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
@@ -90,15 +88,6 @@ def _number_or(kind: type, words: list[str]) -> Callable[[str], Any]:
     return parsed
 
 
-def _shape(text: str) -> Any:
-    if text.lower() == "none":
-        return "none"
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise typer.BadParameter(f"{text!r} is no pair of whole numbers such as 8x8")
-    return tuple(int(part) for part in parts)
-
-
 def settings_of(given: dict[str, Any], config: Path | None) -> Settings:
     """The options given to `fracdnn train`, and those of its TOML file that are not, checked."""
     settings = {} if config is None else _read_config(config, list(given))
@@ -125,8 +114,6 @@ def _read_config(path: Path, names: list[str]) -> dict[str, Any]:
             fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(key, names)}; see --help")
         if key not in KINDS:
             settings[key] = None if value == "none" else value
-            if key == "grid_shape" and isinstance(value, str):
-                settings[key] = _shape(value)
             continue
         kinds = _TOML.get(KINDS[key], (KINDS[key],))
         if kinds == (list,) and isinstance(value, str):

@@ -291,12 +291,10 @@ def info(path: Path, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(document))
         return
-    shape, learned, grid = estimator.network_.architecture, estimator.network_.options["learn_order"], ""
-    if shape.grid_shape is not None:
-        grid = f", {shape.stencil} stencils on a grid of {shape.grid_shape[0]} x {shape.grid_shape[1]}"
+    shape, learned = estimator.network_.architecture, estimator.network_.options["learn_order"]
     lines = {
         "model": f"{document['estimator']} for {model.target!r}",
-        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}{grid}",
+        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}",
         "members": str(len(estimator.members_)),
         "order": f"{estimator.order_:g}" + (" (learned)" if learned else ""),
         "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",

@@ -37,14 +37,14 @@ class Places:
 
     def check(self, source: str, checkpoint: Path | None) -> None:
         """Refuse places that are read, or are one another."""
-        outputs = [("--out", self.out), ("--run", self.run and self.run / MODEL), ("--checkpoint", checkpoint)]
+        outputs = [("--out", self.out), ("--run", self.run and self.run / MODEL), ("--checkpoint-path", checkpoint)]
         outputs += [("--run", self.run and self.run / HELD_OUT), ("--run", self.run and self.run / LOCK)]
         outputs += [(option, path and place_for(path, True)) for option, path in outputs[:2]]
         for option, path in outputs:
             if path is not None:
                 check_output(option, path, source, self.config)
         if checkpoint is not None and checkpoint.absolute() in [model.absolute() for model in self.models]:
-            fail(f"--checkpoint must be another file than the model, got {checkpoint} for both; pass another place")
+            fail(f"--checkpoint-path must be another file than the model, got {checkpoint} for both; pass another")
 
 
 def check_output(option: str, out: str | Path, *sources: str | Path | None) -> None:
@@ -95,10 +95,10 @@ def choose_checkpoint(parameters: dict[str, Any], places: Places) -> Path | None
     Returns its path if it is ours to remove.
     """
     requested = places.run is not None or "checkpoint_every" in parameters or parameters.get("resume")
-    if "checkpoint" in parameters or not requested:
+    if "checkpoint_path" in parameters or not requested:
         return None
     path = places.models[-1].with_suffix(".ckpt")  # that of the run, where there is one
-    parameters["checkpoint"] = str(path)
+    parameters["checkpoint_path"] = str(path)
     return path
 
 
@@ -125,10 +125,10 @@ def say_resumed(estimator: Any) -> None:
     """Whether there is something to go on from, and from where."""
     if not estimator.resume:
         return
-    path = estimator.checkpoint and Path(estimator.checkpoint)
+    path = estimator.checkpoint_path and Path(estimator.checkpoint_path)
     files = files_of(path) if path else []
     if not files:
-        why = f"there is no {path}" if path else "--checkpoint is none"
+        why = f"there is no {path}" if path else "--checkpoint-path is none"
         say(f"--resume finds nothing to go on from: {why}; training begins anew")
         return
     last = files[-1]

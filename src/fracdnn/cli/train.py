@@ -12,22 +12,22 @@ import numpy as np
 import torch
 import typer
 
-from fracdnn.cli import runs, streamed
+from fracdnn.cli import runs, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import new_scores
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
 from fracdnn.cli.results import tell, write_results
 from fracdnn.cli.runs import UNFINISHED, Places, files_of
-from fracdnn.cli.search import search
 from fracdnn.cli.settings import Settings
+from fracdnn.cli.settings_search import search
 from fracdnn.cli.termination import exit_code
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.recipe import settled
+from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import TableModel, check_target_name, split_target, target_column
@@ -69,7 +69,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     own = runs.choose_checkpoint(settings.parameters, places)
     settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
-    checkpoint = settings.parameters.get("checkpoint")
+    checkpoint = settings.parameters.get("checkpoint_path")
     with process_group(settings.timeout), ExitStack() as held:
         record, model = {}, None
         with together.joint("looking at the places"):
@@ -110,11 +110,11 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
 
 
 def _learn(source: str, settings: Settings, places: Places) -> Learned:
-    checkpoint, resumes = settings.parameters.get("checkpoint"), bool(settings.parameters.get("resume"))
+    checkpoint, resumes = settings.parameters.get("checkpoint_path"), bool(settings.parameters.get("resume"))
     with together.joint("looking at the table"):
         if together.is_first():
             runs.check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
-        is_too_large = streamed.is_too_large(source, settings.memory_limit)
+        is_too_large = streamed_table.is_too_large(source, settings.memory_limit)
         if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
         check_ranks(source)
@@ -140,8 +140,10 @@ def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dic
 
 
 def _then(estimator: Any) -> str:
-    is_there = estimator.checkpoint is not None and files_of(Path(estimator.checkpoint))
-    return f"--resume goes on from {estimator.checkpoint}" if is_there else "there is no checkpoint to --resume from"
+    is_there = estimator.checkpoint_path is not None and files_of(Path(estimator.checkpoint_path))
+    return (
+        f"--resume goes on from {estimator.checkpoint_path}" if is_there else "there is no checkpoint to --resume from"
+    )
 
 
 def _prepared(source: str, settings: Settings) -> _Prepared:
@@ -197,7 +199,7 @@ def _learned(source: str, settings: Settings) -> Learned:
 
 
 def _learned_streamed(source: str, settings: Settings) -> Learned:
-    table = streamed.examined(source, settings)
+    table = streamed_table.examined(source, settings)
     target = table.target
     _say_target(target, table.n_without_target, settings)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
@@ -207,13 +209,13 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
         say(note)
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
-        streamed.say_unused(settings.parameters)
-    _fit(estimator, lambda: streamed.fit(estimator, table), n_learned, table.encoding)
+        streamed_table.say_unused(settings.parameters)
+    _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
     model = TableModel(estimator, settings.target, {"left_out": table.left_out})
-    found = streamed.scores_of(model, table, "training", "validation")
-    tested = streamed.scores_of(model, table, "test") if n_test else None
+    found = streamed_table.scores_of(model, table, "training", "validation")
+    tested = streamed_table.scores_of(model, table, "test") if n_test else None
     with together.joint("reading the rows held out"):
-        held_out = streamed.held_out(table, streamed.MOST_HELD_OUT if together.is_first() else 0)
+        held_out = streamed_table.held_out(table, streamed_table.MOST_HELD_OUT if together.is_first() else 0)
     return Learned(model, _summary(model, found, tested), held_out)
 
 
@@ -269,7 +271,7 @@ def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> A
             fail(f"{name} must go with a {other}, got a {task}; leave it out")
     estimator = kind(**parameters, verbose=not is_quiet())
     if settings.spaces_checkpoints:
-        iterations = settled(estimator, n_rows, n_features).iterations
+        iterations = resolve_recipe(estimator, n_rows, n_features).max_iter
         estimator.checkpoint_every = min(MOST_BETWEEN, max(1, iterations // SHARE))
     return estimator
 

@@ -10,11 +10,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.documentation import documented
+from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.estimators.parameters import parameter, with_parameters
-from fracdnn.estimators.samples import class_weights, classes_of_all
+from fracdnn.estimators.sample_checks import class_weights, classes_of_all
 from fracdnn.training import together
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.networks import matrices_of, mean_of
+from fracdnn.estimators.networks import mean_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
@@ -65,7 +65,6 @@ class _Member(nn.Module):
     """A network written out."""
 
     history: torch.Tensor
-    matrices: torch.Tensor | None
 
     def __init__(self, network: FractionalNetwork) -> None:
         super().__init__()
@@ -73,19 +72,15 @@ class _Member(nn.Module):
         order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
         self.register_buffer("history", memory_matrix(order, network.architecture.n_layers))
         self._factor = float(l1_step_factor(order, step_size))
-        # Stencils written out: ONNX Runtime has no convolution in float64.
-        dense = network.architecture.operator == "dense"
-        self.register_buffer("matrices", None if dense else matrices_of(self.network))
         self.activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = ACTIVATIONS
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
         architecture, weights = self.network.architecture, self.network.weights()
-        if weights.opening_weight is not None:
-            activation = self.activations[architecture.opening_activation]
-            y = activation(affine(y, weights.opening_weight, weights.opening_bias))
+        if weights.input_weight is not None:
+            activation = self.activations[architecture.input_activation]
+            y = activation(affine(y, weights.input_weight, weights.input_bias))
         activation, states = self.activations[architecture.activation], y.unsqueeze(0)
-        operators = weights.operators if self.matrices is None else self.matrices
-        for j, K in enumerate(operators.unbind()):
+        for j, K in enumerate(weights.operators.unbind()):
             change = activation(affine(y, K, None if weights.b is None else weights.b[j]))
             y = torch.tensordot(self.history[j, : j + 1], states, dims=1) + self._factor * change
             states = torch.cat([states, y.unsqueeze(0)])

@@ -19,10 +19,10 @@ from sklearn.utils import check_random_state
 
 from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
-from fracdnn.estimators.networks import check_matrix_fits, mean_order, operator_of, plain_grid
+from fracdnn.estimators.networks import check_matrix_fits, mean_order
 from fracdnn.estimators.parameters import DTYPES, SharedParameters
-from fracdnn.estimators.recipe import Recipe, settled
-from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
+from fracdnn.estimators.recipe import Recipe, resolve_recipe
+from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
@@ -33,7 +33,6 @@ from fracdnn.training import (
     EarlyStopping,
     FullBatchTraining,
     History,
-    MiniBatchTraining,
     Objective,
     Regularization,
     Standardization,
@@ -45,7 +44,7 @@ from fracdnn.training import (
 from fracdnn.training.adam import adam_epoch, can_go_side_by_side, fit_side_by_side
 from fracdnn.training.digest import digest
 from fracdnn.training.epochs import Adam
-from fracdnn.training.history import record_of
+from fracdnn.training.records import record_of
 
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
@@ -91,7 +90,7 @@ class Fitting(Inputs, SharedParameters):
             tasks.append(replace(task, network=network.to(self._dtype()), generator=generator))
         for each, rows in zip(tasks, self._held_out(task, recipe, seed), strict=True):
             each.held_out = rows
-        self._train_tasks(tasks, partial(self._training, recipe), recipe.iterations)
+        self._train_tasks(tasks, partial(self._training, recipe), recipe.max_iter)
 
     def _held_out(self, task: Task, recipe: Recipe, seed: int) -> list[torch.Tensor | None]:
         """The rows that each member is not trained on: a part of its own, or of a single one a share."""
@@ -219,10 +218,10 @@ class Fitting(Inputs, SharedParameters):
         """
         # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
         given = [as_tensor(each) for each in (X, target, weight)]
-        identity = None if self.checkpoint is None else digest(given, places=None)
+        identity = None if self.checkpoint_path is None else digest(given, places=None)
         X, target, weight, rows = merge_repeated(X, self._scaled(target), weight)
         x, weights, generator = as_tensor(X), as_tensor(weight), torch.Generator().manual_seed(seed)
-        recipe = settled(self, rows.n, X.shape[1])
+        recipe = resolve_recipe(self, rows.n, X.shape[1])
         if new:
             self.standardization_ = Standardization.of(x, weights, shared=True)
             clip = None if self.clip is None else float(self.clip)
@@ -242,14 +241,7 @@ class Fitting(Inputs, SharedParameters):
 
     def _objective(self) -> Objective:
         alpha, self._smoothing = float(self.alpha), float(getattr(self, "label_smoothing", 0.0))
-        terms = Regularization(
-            class_map=alpha if self.alpha_output is None else float(self.alpha_output),
-            operator=float(self.alpha_smooth),
-            bias=float(self.alpha_bias),
-            decay=alpha,
-            laplacian=self.laplacian,
-        )
-        return Objective(self._loss, terms, self._smoothing)
+        return Objective(self._loss, Regularization(decay_output=alpha, decay=alpha), self._smoothing)
 
     def _seed(self) -> int:
         """The first process's: where `random_state` is None, others draw other ones."""
@@ -258,7 +250,7 @@ class Fitting(Inputs, SharedParameters):
 
     def _network_options(self) -> dict[str, Any]:
         """What of a network the parameters say."""
-        options: dict[str, Any] = {
+        return {
             "n_layers": int(self.n_layers),
             "order": float(self.order),
             "width": None if self.width is None else int(self.width),
@@ -267,29 +259,17 @@ class Fitting(Inputs, SharedParameters):
             "bias": self.bias,
             "learn_order": bool(self.learn_order),
         }
-        grid = None if self.grid_shape is None else plain_grid(self.grid_shape)
-        if self.operator != "dense":
-            return options | {"operator": "stencil", "stencil": self.operator, "grid_shape": grid}
-        if grid is not None:
-            raise ValueError(
-                f"grid_shape must be None with operator='dense', got {self.grid_shape}; a dense K knows no grid; "
-                f"leave it out, or use operator='five-point' or 'nine-point'"
-            )
-        return options | {"operator": "dense"}
 
     def _new_network(self, n_features: int, generator: torch.Generator) -> FractionalNetwork:
-        options = {"activate_opening": True, "generator": generator, **self._network_options()}
+        options = {"activate_input": True, "generator": generator, **self._network_options()}
         return FractionalNetwork(n_features, self._n_outputs, **options).to(self._device())
 
     def _goes_on(self) -> bool:
         """Whether a fit starts from the networks of the one before, which must be such as the parameters say."""
         if not self.warm_start or not hasattr(self, "members_"):
             return False
-        before, now = (
-            {**options, "operator": operator_of(options)}
-            for options in (self.network_.options, self._network_options())
-        )
-        for name, value in now.items():
+        before = self.network_.options
+        for name, value in self._network_options().items():
             if before[name] != value:
                 raise ValueError(
                     f"{name} must be {before[name]!r} as in the fit before with warm_start=True, "
@@ -307,8 +287,8 @@ class Fitting(Inputs, SharedParameters):
         # Plain numbers: a search may hand in NumPy's, which JSON does not know.
         stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
         checkpoints = None
-        if self.checkpoint is not None:
-            checkpoints = Checkpoints(os.fspath(self.checkpoint), int(self.checkpoint_every), self.resume)
+        if self.checkpoint_path is not None:
+            checkpoints = Checkpoints(os.fspath(self.checkpoint_path), int(self.checkpoint_every), self.resume)
             if member is not None and recipe.n_members > 1:
                 checkpoints = checkpoints.of_member(member)
         options: Any = {
@@ -319,8 +299,6 @@ class Fitting(Inputs, SharedParameters):
         }
         if self.solver == "adam":
             return AdamTraining(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
-        if self.solver == "paper":
-            return MiniBatchTraining(recipe.n_batches, recipe.max_iter, tolerance=float(self.tol), **options)
         return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
 
     @property

@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from fracdnn.columns.encoding import Encoded, Encoding, learn, row_from_0
 from fracdnn.columns.frames import as_table
-from fracdnn.estimators.samples import dense, heaviest
+from fracdnn.estimators.sample_checks import dense, heaviest
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork

@@ -6,33 +6,18 @@ model computed (`device`) and where its checkpoints lay are left out: they belon
 read the document; here is how its parts become plain values.
 """
 
-import os
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from fracdnn.container import read_document
-from fracdnn.estimators.networks import plain_grid
 from fracdnn.estimators.parameters import LOCAL_PARAMETERS
-from fracdnn.exceptions import FileContentError, InvalidTypeError
+from fracdnn.exceptions import InvalidTypeError
 
 _LABEL_KINDS = "biufUO"
 # Characters that a dtype of text may hold beyond the longest label: the dtype is the file's word, and memory is taken
 # for all of it.
 _SPARE_CHARACTERS = 1000
-
-
-def read_model(path: str | os.PathLike) -> dict[str, Any]:
-    """The document of a model file; one of an earlier version is refused."""
-    document = read_document(path, "model")
-    columns = document.get("encoding")
-    if columns is None or any("kind" not in each for each in columns if isinstance(each, dict)):
-        raise FileContentError(
-            f"{path} must hold a model of this fracdnn, got one of an earlier version, which made other features of "
-            f"columns; train it again"
-        )
-    return document
 
 
 def labels_document(labels: np.ndarray) -> dict[str, Any]:
@@ -74,8 +59,6 @@ def parameters_of(document: dict[str, Any]) -> dict[str, Any]:
     if isinstance(weights, dict):
         keys = labels_of(weights["keys"]).tolist()
         parameters["class_weight"] = dict(zip(keys, weights["weights"], strict=True))
-    if isinstance(parameters.get("grid_shape"), list):
-        parameters["grid_shape"] = tuple(parameters["grid_shape"])
     return parameters
 
 
@@ -86,6 +69,4 @@ def _plain(name: str, value: Any) -> Any:
         return {"keys": keys, "weights": [float(weight) for weight in value.values()]}
     if name == "random_state" and not isinstance(value, Integral):
         return None  # a generator has moved on since; the model itself does not need it
-    if name == "grid_shape" and value is not None:
-        return plain_grid(value)
     return value.item() if isinstance(value, np.generic) else value

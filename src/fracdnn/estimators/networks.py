@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.operators import STENCILS, stencil_map
 
 # What BFGS may take for its matrix, in bytes.
 MOST_FOR_MATRIX = 2 * 2**30
@@ -25,31 +23,13 @@ def check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
     """Refuse BFGS for a network of so many parameters that its matrix would fill the memory."""
     n = sum(parameter.numel() for parameter in network.parameters())
     needed = n * n * network.W.element_size()
-    if solver in ("bfgs", "paper") and needed > MOST_FOR_MATRIX:
+    if solver == "bfgs" and needed > MOST_FOR_MATRIX:
         dtype = str(network.W.dtype).removeprefix("torch.")
         raise InvalidArgumentError(
             f"solver={solver!r} must have at most {_gib(MOST_FOR_MATRIX)} for its matrix of n × n numbers, got "
             f"{_gib(needed)} for n = {n:,} parameters in {dtype}; use solver='lbfgs' or 'adam', a smaller width, fewer "
             f"n_layers or n_bins=0"
         )
-
-
-def operator_of(options: dict[str, Any]) -> str:
-    """An estimator's `operator` of a network's options."""
-    return options["stencil"] if options["operator"] == "stencil" else options["operator"]
-
-
-def matrices_of(network: FractionalNetwork) -> torch.Tensor:
-    """K(ψ) of each layer of stencils as a matrix, [n_layers, width, width]."""
-    a, operators = network.architecture, network.weights().operators
-    assert a.grid_shape is not None
-    units = torch.eye(a.width, dtype=operators.dtype, device=operators.device)
-    return torch.stack([stencil_map(units, psi, None, a.grid_shape, a.stencil).T for psi in operators.detach()])
-
-
-def plain_grid(shape: Iterable[Any]) -> list[Any]:
-    """As a file holds it, without NumPy's numbers; the network checks what is in it."""
-    return [int(n) if isinstance(n, Integral) else n for n in shape]
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -76,7 +56,7 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
     What a file says of sizes is not believed: nothing is built unless the tensors that came with it are as large.
     """
     options, state = document["options"], document["state"]
-    if not options["residual"]:
+    if not options["residual"] or options["operator"] != "dense":
         raise ValueError("a network that no estimator builds")
     told, held = _told_sizes(options), _held_sizes(options, state)
     if told != held:
@@ -100,9 +80,8 @@ def _told_sizes(options: dict[str, Any]) -> dict[str, Any]:
 
 def _held_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
     n_outputs, width = state["W"].shape
-    dense = options["operator"] == "dense"
-    n_layers, *layer = state["K" if dense else "psi"].shape
-    if layer != ([width, width] if dense else [len(STENCILS[options["stencil"]])]):
+    n_layers, *layer = state["K"].shape
+    if layer != [width, width]:
         raise ValueError(f"layers of shape {layer} with outputs from width {width}")
-    n_features = width if options["width"] is None else state["opening_weight"].shape[1]
+    n_features = width if options["width"] is None else state["input_weight"].shape[1]
     return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": n_layers, "width": width}

@@ -12,11 +12,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fracdnn.exceptions import InvalidTypeError
-from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS
-from fracdnn.training.regularization import LAPLACIANS
+from fracdnn.nn.operators import ACTIVATIONS
 
 # Parameters that say where and how to run, not what was learned.
-LOCAL_PARAMETERS = ("device", "checkpoint", "resume", "verbose")
+LOCAL_PARAMETERS = ("device", "checkpoint_path", "resume", "verbose")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 COUNT = Interval(Integral, 1, None, closed="left")
@@ -60,7 +59,7 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
 class SharedParameters(BaseEstimator):
     """What classifier and regressor can be told. How the defaults were found: docs/estimators.md."""
 
-    n_layers: int = parameter([COUNT], "Layers, behind an opening map.", default=3)
+    n_layers: int = parameter([COUNT], "Layers, behind an input projection.", default=3)
     order: float = parameter(
         [Interval(Real, 0, 1, closed="right")],
         "Order of the fractional derivative, in (0, 1]; 1 is a network without memory.",
@@ -69,21 +68,9 @@ class SharedParameters(BaseEstimator):
     width: int | None = parameter([None, COUNT], "Width of a layer; None is the number of features.", default=64)
     step_size: float = parameter([POSITIVE], "Time from a layer to the next.", default=0.5)
     activation: str = parameter(
-        [StrOptions(set(ACTIVATIONS))], "Nonlinearity of the opening map and the layers.", default="silu"
+        [StrOptions(set(ACTIVATIONS))], "Nonlinearity of the input projection and the layers.", default="silu"
     )
-    bias: str = parameter(
-        [StrOptions(set(BIASES))], "Bias of a layer: a number, a number for each unit, or none.", default="vector"
-    )
-    operator: str = parameter(
-        [StrOptions({"dense", *STENCILS})],
-        "What K of a layer is: any matrix, or a stencil of nine or five points on units that form a grid.",
-        default="dense",
-    )
-    grid_shape: tuple[int, int] | None = parameter(
-        [None, tuple, list],
-        "Rows and columns of that grid, whose product is the width; the units are its cells, row by row.",
-        default=None,
-    )
+    bias: bool = parameter(["boolean"], "Whether layers have a bias.", default=True)
     learn_order: bool = parameter(["boolean"], "Learn the order too, from `order` on.", default=False)
     n_members: int | str = parameter(
         [COUNT, AUTO],
@@ -103,34 +90,15 @@ class SharedParameters(BaseEstimator):
         default="auto",
     )
     alpha: float = parameter([NOT_NEGATIVE], "Decay of all matrices.", default=3e-4)
-    alpha_output: float | None = parameter(
-        [None, NOT_NEGATIVE], "That of the output map W (the paper's ξ_W); None is `alpha`.", default=None
-    )
-    alpha_smooth: float = parameter(
-        [NOT_NEGATIVE], "Weight of the squared Laplacian of K (the paper's ξ_K), the mean over the layers.", default=0.0
-    )
-    alpha_bias: float = parameter(
-        [NOT_NEGATIVE], "Decay of the layers' biases (the paper's ξ_b), the mean over the layers.", default=0.0
-    )
-    laplacian: str = parameter(
-        [StrOptions(set(LAPLACIANS))],
-        "What `alpha_smooth` smooths: the change of K from layer to layer, or over its rows and columns.",
-        default="time",
-    )
     solver: str = parameter(
-        [StrOptions({"lbfgs", "bfgs", "adam", "paper"})],
-        'Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs"; "paper" is its Alg. 3, '
-        "`max_iter` iterations of BFGS on each of `n_batches` random halves of the samples.",
+        [StrOptions({"lbfgs", "bfgs", "adam"})],
+        'Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs".',
         default="adam",
-    )
-    n_batches: int = parameter(
-        [COUNT], 'Halves of the samples that "paper" draws one after the other, its m1.', default=10
     )
     max_iter: int | str = parameter(
         [COUNT, AUTO],
         'Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
-        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs"; 15 for "paper", where it is '
-        "its m2, for each half.",
+        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
         default="auto",
     )
     max_time: float | None = parameter(
@@ -138,9 +106,7 @@ class SharedParameters(BaseEstimator):
         "Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
         default=None,
     )
-    tol: float = parameter(
-        [NOT_NEGATIVE], 'Norm of the gradient at which "lbfgs" and "bfgs" end, and "paper" leaves a half.', default=1e-5
-    )
+    tol: float = parameter([NOT_NEGATIVE], 'Norm of the gradient at which "lbfgs" and "bfgs" end.', default=1e-5)
     learning_rate_init: float = parameter(
         [POSITIVE], 'Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.', default=1e-2
     )
@@ -169,13 +135,13 @@ class SharedParameters(BaseEstimator):
     n_iter_no_change: int = parameter(
         [COUNT], "Epochs or iterations without improvement before `early_stopping` stops.", default=30
     )
-    checkpoint: str | os.PathLike | None = parameter(
+    checkpoint_path: str | os.PathLike | None = parameter(
         [None, str, os.PathLike], "File that the state of the training is written to.", default=None
     )
     checkpoint_every: int = parameter([COUNT], "Epochs or iterations from a checkpoint to the next.", default=50)
     resume: bool = parameter(
         ["boolean"],
-        "Go on from `checkpoint` if it exists; the fit ends at the same bits as one that was not cut.",
+        "Go on from `checkpoint_path` if it exists; the fit ends at the same bits as one that was not cut.",
         default=False,
     )
     verbose: bool = parameter(["verbose"], "Show a bar on standard error.", default=False)

@@ -12,7 +12,7 @@ MEMBERS = ((10, 1), (5_000, 8), (20_000, 5), (100_000, 2))
 FEWEST_TO_HOLD_OUT = 10
 # So many times the rows of a large table pass a member in all, but not fewer than LEAST_EPOCHS times each.
 MOST_EPOCHS, LEAST_EPOCHS, ROWS_PASSED = 100, 10, 1_000_000
-FULL_BATCH_ITERATIONS, ITERATIONS_ON_A_HALF = 60, 15
+FULL_BATCH_ITERATIONS = 60
 STEPS_AN_EPOCH, SMALLEST_BATCH, LARGEST_BATCH = 8, 32, 256
 LARGE_TABLE, BATCH_OF_LARGE = 65_536, 1024
 # Tables with more inputs get no bins: they would be nine times as wide. Nor do networks as wide as their features.
@@ -28,27 +28,20 @@ class Recipe:
     batch_size: int
     n_bins: int
     holds_out: bool
-    n_batches: int = 1
-
-    @property
-    def iterations(self) -> int:
-        """All that a member may take."""
-        return self.max_iter * self.n_batches
 
 
-def settled(estimator: Any, n: int, n_inputs: int) -> Recipe:
+def resolve_recipe(estimator: Any, n: int, n_inputs: int) -> Recipe:
     """The estimator's settings for `n` different rows of `n_inputs` numbers."""
     given = {name: getattr(estimator, name) for name in ("n_members", "max_iter", "batch_size", "n_bins")}
     by_rule = {
         "n_members": next((count for rows, count in MEMBERS if n < rows), 1),
-        "max_iter": {"adam": _epochs(n), "paper": ITERATIONS_ON_A_HALF}.get(estimator.solver, FULL_BATCH_ITERATIONS),
+        "max_iter": _epochs(n) if estimator.solver == "adam" else FULL_BATCH_ITERATIONS,
         "batch_size": _batch(n),
         "n_bins": BINS if n_inputs <= MOST_INPUTS_WITH_BINS and estimator.width is not None else 0,
     }
     chosen = {name: by_rule[name] if value == "auto" else int(value) for name, value in given.items()}
     holds_out = n >= FEWEST_TO_HOLD_OUT if estimator.early_stopping == "auto" else bool(estimator.early_stopping)
-    n_batches = int(estimator.n_batches) if estimator.solver == "paper" else 1
-    return Recipe(**chosen, holds_out=holds_out, n_batches=n_batches)
+    return Recipe(**chosen, holds_out=holds_out)
 
 
 def _epochs(n: int) -> int:

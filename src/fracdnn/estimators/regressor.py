@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
 
-from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.documentation import documented
+from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.parameters import POSITIVE, parameter, with_parameters
-from fracdnn.estimators.samples import as_tensor, merge_repeated, rows_of_all
+from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import quantiles
 from fracdnn.training import Standardization, together
 

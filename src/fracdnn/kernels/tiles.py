@@ -22,7 +22,7 @@ from fracdnn.kernels.threads import MAX_THREADS, on_threads
 
 ACTIVATIONS = {"tanh": codes.TANH, "relu": codes.RELU}
 LOSSES = {"cross_entropy": codes.CROSS_ENTROPY, "squared_error": codes.SQUARED_ERROR}
-BIASES = ("vector", "scalar", "none")
+BIASES = (True, "scalar", False)
 _NO_LABELS = np.empty(0, np.int64)
 
 # A pass with fewer multiplications, less than a millisecond, gains little or nothing from a second thread.
@@ -61,7 +61,7 @@ class Tiles:
     The dtype is one that has a kernel. `weights` is None at order 1, else a pair of [N, N] tensors: H of the forward
     history sum, and H_{N−k, N−n} in row n and column k for the adjoint one. `factors` are the N step factors.
     `activation` is one of `ACTIVATIONS`, and `bias` one of `BIASES`. The parameters come with each call: K [N, width,
-    width], and b [N, width] for a "vector" bias, [N] for a "scalar" bias, None for "none". All tensors are on the CPU
+    width], and b [N, width] for the bias True, [N] for "scalar", None for False. All tensors are on the CPU
     and of one dtype. They need not be contiguous.
 
     Several Python threads may use one object at the same time. `threads_used` says how many threads shared the latest
@@ -77,7 +77,7 @@ class Tiles:
         weights: tuple[torch.Tensor, torch.Tensor] | None,
         factors: Sequence[float],
         activation: str,
-        bias: str,
+        bias: bool | str,
     ) -> None:
         kernel: Any = loading.small_network(dtype)
         n_layers = len(factors)
@@ -85,7 +85,7 @@ class Tiles:
         self._none, self._factors = np.empty((0, width), self._kind), np.array(factors, np.float64).astype(self._kind)
         self._kernel, self._size = kernel.run(self._kind), kernel.rows.TILE_BYTES // dtype.itemsize
         self._shape, self._K_shape = (n, width), (n_layers, width, width)
-        self._b_shape = {"vector": (n_layers, width), "scalar": (n_layers,), "none": None}[bias]
+        self._b_shape = {True: (n_layers, width), "scalar": (n_layers,), False: None}[bias]
         self._n_K, self._n_b = math.prod(self._K_shape), math.prod(self._b_shape or (0,))
         # Gradients are summed within each group of tiles, then over the groups.
         self._n_groups = min(-(-n // self._size), MAX_THREADS)

@@ -6,26 +6,25 @@ backward pass, in `segments` where they are computed again.
 """
 
 from fracdnn.memory.chain import propagate
-from fracdnn.memory.choose import HISTORIES, choose_block, choose_history, choose_triton
+from fracdnn.memory.choose_sum import choose_block, choose_compression, choose_triton
 from fracdnn.memory.plan import (
     ExactPlan,
     MemorylessPlan,
     MemoryPlan,
-    default_tolerance,
+    default_compress_tol,
     equal_steps_plan,
     grid_plan,
     steps_plan,
 )
 
 __all__ = [
-    "HISTORIES",
     "ExactPlan",
     "MemoryPlan",
     "MemorylessPlan",
     "choose_block",
-    "choose_history",
+    "choose_compression",
     "choose_triton",
-    "default_tolerance",
+    "default_compress_tol",
     "equal_steps_plan",
     "grid_plan",
     "propagate",

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory.guard import check_finite, refuse_change
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
-from fracdnn.memory.segments import SegmentEnd, segments
+from fracdnn.memory.recomputation import SegmentEnd, segments
 from fracdnn.memory.sums import HistorySum, wide
 from fracdnn.tracing import (
     apply_outside_of_transforms,

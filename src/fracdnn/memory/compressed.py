@@ -61,9 +61,9 @@ class CompressedWeights:
         return CompressedWeights(*(tensor.to(like).contiguous() for tensor in tensors))
 
 
-def compressed_weights(order: torch.Tensor, n_layers: int, tolerance: float, *, block: int) -> CompressedWeights:
-    """The matrices for an order, far weights to the given relative tolerance."""
-    terms = compress_differences(order, min_lag=block + 1, max_lag=max(n_layers, block + 1), tolerance=tolerance)
+def compressed_weights(order: torch.Tensor, n_layers: int, compress_tol: float, *, block: int) -> CompressedWeights:
+    """The matrices for an order, far weights to the given relative compress_tol."""
+    terms = compress_differences(order, min_lag=block + 1, max_lag=max(n_layers, block + 1), compress_tol=compress_tol)
     index = torch.arange(block, device=order.device)
     differences = l1_differences(order, 2 * block - 1)
     lag = index.unsqueeze(-1) - index

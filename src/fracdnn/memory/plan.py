@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from fracdnn.caputo import memory_matrix, memory_weights_of_steps, memory_weights_on_grid
 from fracdnn.caputo.weights import quick_memory_matrix, step_factor
-from fracdnn.memory.choose import choose_triton
+from fracdnn.memory.choose_sum import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum, ExactWeights
 from fracdnn.memory.functional import FunctionalSum
@@ -31,8 +31,8 @@ _KEPT = 64
 class MemoryPlan(ABC):
     """Weights and factors of N layers; float64, attached to the graph of order and steps where these are learned."""
 
-    # What `history_` calls it.
-    history: ClassVar[str]
+    # What `compressed_` says of it.
+    compressed: ClassVar[bool] = False
 
     def __init__(self, factors: torch.Tensor, *weights: torch.Tensor) -> None:
         self.n_layers = factors.numel()
@@ -119,8 +119,6 @@ class MemoryPlan(ABC):
 class MemorylessPlan(MemoryPlan):
     """Order 1, Y_j = Y_{j−1} + τ_j f; without `skip`, Y_j = f."""
 
-    history = "none"
-
     def __init__(self, factors: torch.Tensor, *, skip: bool = True) -> None:
         super().__init__(factors)
         self._skip = skip
@@ -142,8 +140,6 @@ class MemorylessPlan(MemoryPlan):
 
 class ExactPlan(MemoryPlan):
     """All weights as a lower triangular matrix [N, N]."""
-
-    history = "exact"
 
     def __init__(self, factors: torch.Tensor, matrix: torch.Tensor) -> None:
         super().__init__(factors, matrix)
@@ -185,7 +181,7 @@ class ExactPlan(MemoryPlan):
 class CompressedPlan(MemoryPlan):
     """Near weights, and far ones as exponentials; `sums` says by which operations, see `choose_triton`."""
 
-    history = "compressed"
+    compressed = True
 
     def __init__(self, factors: torch.Tensor, weights: CompressedWeights, order: torch.Tensor, sums: str) -> None:
         super().__init__(factors, weights.own, weights.previous, weights.far, weights.oldest)
@@ -234,7 +230,7 @@ def _widened(state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) ->
     return WideSum(make(torch.empty_like(state, dtype=wide(state.dtype))), state.dtype)
 
 
-def default_tolerance(dtype: torch.dtype) -> float:
+def default_compress_tol(dtype: torch.dtype) -> float:
     """1e-10 for float64, 1e-6 for anything coarser."""
     return 1e-10 if dtype == torch.float64 else 1e-6
 
@@ -244,16 +240,16 @@ def equal_steps_plan(
     step_size: torch.Tensor,
     n_layers: int,
     *,
-    history: str,
-    tolerance: float,
+    compress: bool,
+    compress_tol: float,
     block: int,
     sums: str = "auto",
 ) -> MemoryPlan:
     """A plan for one step size and one order, or an order for each layer."""
     factors = step_factor(order, step_size).expand(n_layers).contiguous()  # a view would make torch.export.save warn
-    if history == "exact":
+    if not compress:
         return ExactPlan(factors, _matrix(order, n_layers))
-    weights = compressed_weights(order, n_layers, tolerance, block=block)
+    weights = compressed_weights(order, n_layers, compress_tol, block=block)
     return CompressedPlan(factors, weights, order, sums)
 
 

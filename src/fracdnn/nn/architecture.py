@@ -10,7 +10,7 @@ from fracdnn.nn.operators import ACTIVATIONS, affine, stencil_map
 
 class Weights(NamedTuple):
     """The parameters beside the memory's: all layers' K [N, width, width], or ψ [N, points] of stencils; all b,
-    [N, width], [N] or None; W [n_outputs, width]; and the opening map [width, n_features] with its bias [width].
+    [N, width], [N] or None; W [n_outputs, width]; and the input projection [width, n_features] with its bias [width].
 
     Also what has their shapes: the gradients.
     """
@@ -18,8 +18,8 @@ class Weights(NamedTuple):
     operators: torch.Tensor
     b: torch.Tensor | None
     W: torch.Tensor
-    opening_weight: torch.Tensor | None
-    opening_bias: torch.Tensor | None
+    input_weight: torch.Tensor | None
+    input_bias: torch.Tensor | None
 
     def layers(self) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
         """Operator and bias of each layer. All at once, so that their gradients go back in one operation."""
@@ -30,31 +30,30 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Architecture:
-    """x → opening map → N layers σ(K_j y + b_j) with memory → W."""
+    """x → input projection → N layers σ(K_j y + b_j) with memory → W."""
 
     n_features: int
     n_outputs: int
     n_layers: int
     width: int
-    has_opening: bool
-    opening_activation: str
+    has_input_projection: bool
+    input_activation: str
     activation: str
-    bias: str
+    bias: bool | str
     has_skip: bool
     operator: str
     grid_shape: tuple[int, int] | None
-    stencil: str
 
-    def opened(self, x: torch.Tensor, weights: Weights) -> torch.Tensor:
+    def project_input(self, x: torch.Tensor, weights: Weights) -> torch.Tensor:
         """Y_0."""
-        if weights.opening_weight is None:
+        if weights.input_weight is None:
             return x
-        opened = ACTIVATIONS[self.opening_activation](affine(x, weights.opening_weight, weights.opening_bias))
-        # Under autocast the opening map gives a coarser dtype: the states stay in that of the input.
-        return opened.to(x.dtype)
+        y0 = ACTIVATIONS[self.input_activation](affine(x, weights.input_weight, weights.input_bias))
+        # Under autocast the input projection gives a coarser dtype: the states stay in that of the input.
+        return y0.to(x.dtype)
 
     def layer(self, y: torch.Tensor, operator: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """σ(K y + b)."""
         if self.grid_shape is None:
             return ACTIVATIONS[self.activation](affine(y, operator, b))
-        return ACTIVATIONS[self.activation](stencil_map(y, operator, b, self.grid_shape, self.stencil))
+        return ACTIVATIONS[self.activation](stencil_map(y, operator, b, self.grid_shape, self.operator))

@@ -30,12 +30,17 @@ class LearnedOrder(nn.Module):
             raise InvalidArgumentError(
                 "order must lie in (0, 1) to be learned, got 1.0; start from 0.9, say, or set learn_order=False"
             )
-        self.by_layer = initial.dim() > 0
+        self.by_layer, self.initial = initial.dim() > 0, initial
         self.raw = single.parameter(torch.logit(initial).to(torch.get_default_dtype()))
         self.register_load_state_dict_pre_hook(single.take_without_axes)
 
     def extra_repr(self) -> str:
         return "one for each layer" if self.by_layer else "one for all layers"
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Back to the order it started from."""
+        self.raw.copy_(torch.logit(self.initial).reshape(self.raw.shape))
 
     def forward(self) -> torch.Tensor:
         # Not a view of the result: FSDP2 warns of views, which might be written into.
@@ -53,7 +58,13 @@ class LearnedSteps(nn.Module):
 
     def __init__(self, initial: torch.Tensor) -> None:
         super().__init__()
+        self.initial = initial
         self.raw = nn.Parameter(torch.log(initial).to(torch.get_default_dtype()))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Back to the steps it started from."""
+        self.raw.copy_(torch.log(self.initial))
 
     def forward(self) -> torch.Tensor:
         return torch.exp(self.raw.to(torch.float64))
@@ -78,8 +89,9 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Two groups for an optimizer: first all other parameters, then learned orders and steps, without weight decay.
 
-    The first has `lr` and `weight_decay`, the second `order_lr` (by default `lr`) and weight decay 0. What is left out
-    is for the optimizer to say: `AdamW(parameter_groups(model, order_lr=1e-2), lr=1e-3)`.
+    The first has `lr` and `weight_decay`, the second `order_lr` and weight decay 0. What is left out of `lr` and
+    `weight_decay` is for the optimizer to say: `AdamW(parameter_groups(model), lr=1e-3)`. `order_lr` is 10 `lr` unless
+    given, or 0.01 without `lr`: at the rate of the other parameters an order hardly moves.
 
     Decay draws a parameter to 0, and 0 is order 0.5 here, or step 1: 1,000 steps of AdamW with its default decay and a
     learning rate of 0.1 take an order of 0.9 to 0.69 where the gradient is 0. One step of Adam moves an order by
@@ -90,9 +102,8 @@ def parameter_groups(
     others = [parameter for parameter in module.parameters() if id(parameter) not in known]
     rates = {"lr": lr, "weight_decay": weight_decay, "order_lr": order_lr}
     given = {name: _checked_rate(rate, name) for name, rate in rates.items() if rate is not None}
-    order_rate = given.pop("order_lr", lr)
-    own = {} if order_rate is None else {"lr": order_rate}
-    return [{"params": others, **given}, {"params": memory, **own, "weight_decay": 0.0}]
+    order_rate = given.pop("order_lr", 1e-2 if lr is None else 10 * lr)
+    return [{"params": others, **given}, {"params": memory, "lr": order_rate, "weight_decay": 0.0}]
 
 
 def _checked_rate(rate: Any, name: str) -> Any:

@@ -11,19 +11,18 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import (
-    HISTORIES,
     MemorylessPlan,
     MemoryPlan,
     choose_block,
-    choose_history,
+    choose_compression,
     choose_triton,
-    default_tolerance,
+    default_compress_tol,
     equal_steps_plan,
     steps_plan,
 )
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
 from fracdnn.tracing import Watch, being_traced, outside_of_modes
-from fracdnn.validation import check_choice, check_flag, check_order, check_positive, check_step_size
+from fracdnn.validation import check_compress, check_flag, check_order, check_positive, check_step_size
 
 Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
 
@@ -37,10 +36,10 @@ class Memory(nn.Module):
     `learn_order=True` makes the order a parameter in (0, 1), `learn_order="layer"` one for each layer;
     `learn_steps=True` makes the steps parameters. Weight decay should leave them alone: see `parameter_groups`.
 
-    `history` is how the sum over earlier layers is computed: "exact" in blocks, O(N²) sums; "compressed" (one order,
-    equal steps) with far weights as exponentials of relative error `tolerance` (default 1e-10 in float64, else 1e-6),
-    O(N) work and, without gradients, O(1) states; "auto" chooses by depth and size. `history_` says what the last pass
-    ran: "exact", "compressed", or "none" at order 1; None before the first.
+    `compress` is how the sum over earlier layers is computed: False in blocks, O(N²) sums; True (one order, equal
+    steps) with far weights as exponentials of relative error `compress_tol` (default 1e-10 in float64, else 1e-6), O(N)
+    work and, without gradients, O(1) states; "auto" chooses by depth and size. `compressed_` says what the last pass
+    did: True or False; None before the first.
 
     Fixed orders and steps go with the state dict, so that one made with others is refused.
     """
@@ -53,10 +52,11 @@ class Memory(nn.Module):
         step_size: Numbers = 0.2,
         learn_order: bool | str = False,
         learn_steps: bool = False,
-        history: str = "auto",
-        tolerance: float | None = None,
+        compress: bool | str = "auto",
+        compress_tol: float | None = None,
     ) -> None:
         super().__init__()
+        self.n_layers = n_layers
         orders = check_order(_constant(order, "order"))
         steps = check_step_size(_constant(step_size, "step_size"))
         for name, value in (("order", orders), ("step_size", steps)):
@@ -77,16 +77,18 @@ class Memory(nn.Module):
         self._order, self._steps = orders, steps
         # Whether the layers have no memory.
         self.is_residual = not learn_order and bool((orders == 1).all())
-        self.history = check_choice(history, "history", HISTORIES)
-        if history == "compressed" and not self.is_compressible:
+        self.compress = check_compress(compress)
+        if compress is True and not self.is_compressible:
             raise InvalidArgumentError(
-                "history must be 'exact' or 'auto' for unequal steps or an order for each layer, got 'compressed'; "
-                "its exponentials need one order and equal steps"
+                "compress must be False or 'auto' for unequal steps or an order for each layer, got True; "
+                "exponentials need one order and equal steps"
             )
-        self.tolerance = None if tolerance is None else check_positive(tolerance, "tolerance")
-        if self.tolerance is not None and self.tolerance >= 1:
-            raise InvalidArgumentError(f"tolerance must lie below 1, got {tolerance}; it is a relative error, 1e-6 say")
-        self.history_: str | None = None
+        self.compress_tol = None if compress_tol is None else check_positive(compress_tol, "compress_tol")
+        if self.compress_tol is not None and self.compress_tol >= 1:
+            raise InvalidArgumentError(
+                f"compress_tol must lie below 1, got {compress_tol}; it is a relative error, 1e-6 say"
+            )
+        self.compressed_: bool | None = None
         self._plans: dict[tuple[Any, ...], MemoryPlan] = {}
         self._copies: dict[tuple[str, torch.device], torch.Tensor] = {}
 
@@ -100,6 +102,12 @@ class Memory(nn.Module):
         """The step, float64: a number, or one for each layer. A copy."""
         return self._steps.clone() if self.learned_steps is None else self.learned_steps()
 
+    def reset_parameters(self) -> None:
+        """Orders and steps that are learned start again where they started."""
+        for learned in (self.learned_order, self.learned_steps):
+            if learned is not None:
+                learned.reset_parameters()
+
     @property
     def is_fixed(self) -> bool:
         """Whether nothing of it is learned."""
@@ -112,45 +120,50 @@ class Memory(nn.Module):
     def part(self, index: slice) -> "Memory":
         """The memory of some of the layers: one for all is shared, values of single layers are copied."""
         part = separate_copy(self)
-        part._plans, part._copies, part.history_ = {}, {}, None
+        part.n_layers = len(range(self.n_layers)[index])
+        part._plans, part._copies, part.compressed_ = {}, {}, None
         part._order, part._steps = (
             _taken(value, index) if value.dim() else value for value in (self._order, self._steps)
         )
         for name, learned in (("learned_order", self.learned_order), ("learned_steps", self.learned_steps)):
             if learned is not None and learned.by_layer:
                 part._modules[name] = copied = copy.deepcopy(learned)
-                copied.raw = nn.Parameter(_taken(learned.raw.detach(), index))
+                copied.raw, copied.initial = (
+                    nn.Parameter(_taken(learned.raw.detach(), index)),
+                    _taken(learned.initial, index),
+                )
         return part
 
-    def step_sizes(self, n_layers: int) -> torch.Tensor:
-        """The step of each of so many layers."""
-        return self._for(n_layers, self.step_size, "step_size").expand(n_layers)
+    @property
+    def step_sizes(self) -> torch.Tensor:
+        """The step of each layer, float64, [N]."""
+        return self._for(self.n_layers, self.step_size, "step_size").expand(self.n_layers)
 
     def plan(
         self,
         state: torch.Tensor,
         n_layers: int,
         *,
-        history: str | None = None,
+        compress: bool | None = None,
         sums: str = "auto",
         watch: Watch | None = None,
     ) -> MemoryPlan:
         """The weights and factors for so many layers and states like this one; noted as what ran.
 
-        `history` and `sums` are what an engine needs where it can use only one, `watch` what a caller knows already.
+        `compress` and `sums` are what an engine needs where it can use only one, `watch` what a caller knows already.
         """
         watch = watch or Watch.now()
-        history = history or self._choice(state, n_layers, watch.transformed)
-        make = partial(self._new_plan, state, n_layers, history, sums)
+        compress = self._choice(state, n_layers, watch.transformed) if compress is None else compress
+        make = partial(self._new_plan, state, n_layers, compress, sums)
         if self.is_fixed and not watch.traced:
-            plan = self._kept_plan((n_layers, history, sums, self._tolerance(state), choose_block(state)), make)
+            plan = self._kept_plan((n_layers, compress, sums, self._compress_tol(state), choose_block(state)), make)
         elif self.is_fixed and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
             # Constants of the program, not operations in it.
             plan = outside_of_modes(make)
         else:
             plan = make()
         if not watch.traced or not torch.compiler.is_compiling():
-            self.history_ = plan.history
+            self.compressed_ = plan.compressed
         return plan
 
     def _kept_plan(self, key: tuple[Any, ...], make: Callable[[], MemoryPlan]) -> MemoryPlan:
@@ -161,9 +174,9 @@ class Memory(nn.Module):
     def sums_by_triton(self, state: torch.Tensor, n_layers: int) -> bool:
         """Whether "auto" sums over so many layers, with states like this one, by Triton's kernels."""
         by_triton = self.is_compressible and choose_triton("auto", state, choose_block(state))
-        return by_triton and self._choice(state, n_layers) == "compressed"
+        return by_triton and self._choice(state, n_layers)
 
-    def _new_plan(self, state: torch.Tensor, n_layers: int, history: str, sums: str) -> MemoryPlan:
+    def _new_plan(self, state: torch.Tensor, n_layers: int, compress: bool, sums: str) -> MemoryPlan:
         order = self.order if self.learned_order is None else self.learned_order.checked()
         steps = self.step_size if self.learned_steps is None else self.learned_steps.checked()
         order, steps = self._together(order, steps)
@@ -172,12 +185,12 @@ class Memory(nn.Module):
             return MemorylessPlan(steps.expand(n_layers).contiguous())
         if steps.dim():
             return steps_plan(order, steps)
-        tolerance, block = self._tolerance(state), choose_block(state)
-        return equal_steps_plan(order, steps, n_layers, history=history, tolerance=tolerance, block=block, sums=sums)
+        kind: Any = {"compress": compress, "compress_tol": self._compress_tol(state), "block": choose_block(state)}
+        return equal_steps_plan(order, steps, n_layers, **kind, sums=sums)
 
     def is_the_same_in_a_graph(self, state: torch.Tensor, n_layers: int) -> bool:
         """Whether a CUDA graph sums as other passes do: exponentials of a learned order cannot be in one."""
-        return self.is_fixed or self._choice(state, n_layers) == "exact"
+        return self.is_fixed or not self._choice(state, n_layers)
 
     def constants(self) -> list[torch.Tensor]:
         """Copies of what is fixed."""
@@ -207,17 +220,22 @@ class Memory(nn.Module):
         return values[:n_layers] if values.dim() else values
 
     @property
+    def is_by_layer(self) -> bool:
+        """Whether there are orders or steps of single layers."""
+        per_layer = self.learned_order is not None and self.learned_order.by_layer
+        return per_layer or self.learned_steps is not None or bool(self._steps.dim() or self._order.dim())
+
+    @property
     def is_compressible(self) -> bool:
         """Whether it has one order and equal steps."""
-        per_layer = self.learned_order is not None and self.learned_order.by_layer
-        return self.learned_steps is None and not self._steps.dim() and not self._order.dim() and not per_layer
+        return not self.is_by_layer
 
-    def _choice(self, state: torch.Tensor, n_layers: int, transformed: bool | None = None) -> str:
+    def _choice(self, state: torch.Tensor, n_layers: int, transformed: bool | None = None) -> bool:
         kind = {"equal_steps": self.is_compressible, "learned": self.learned_order is not None}
-        return choose_history(self.history, n_layers, state, **kind, transformed=transformed)
+        return choose_compression(self.compress, n_layers, state, **kind, transformed=transformed)
 
-    def _tolerance(self, state: torch.Tensor) -> float:
-        return default_tolerance(state.dtype) if self.tolerance is None else self.tolerance
+    def _compress_tol(self, state: torch.Tensor) -> float:
+        return default_compress_tol(state.dtype) if self.compress_tol is None else self.compress_tol
 
     def get_extra_state(self) -> torch.Tensor:
         """The fixed orders, then the fixed steps; NaN in place of what is learned, which is among the parameters."""
@@ -267,7 +285,7 @@ class Memory(nn.Module):
         order, steps = _shown(self.order), _shown(self.step_size)
         order += "" if self.learned_order is None else " (learned)"
         steps += "" if self.learned_steps is None else " (learned)"
-        return f"order={order}, step_size={steps}, history={self.history!r}"
+        return f"order={order}, step_size={steps}, compress={self.compress!r}"
 
 
 def separate_copy(module: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -13,19 +13,17 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines import operations
+from fracdnn.nn.engines import autograd
 from fracdnn.nn.engines.by_hand import run
-from fracdnn.nn.engines.choose import ENGINES, LAYERS, NEEDS, choose, fits_kernel, refuse_impossible
-from fracdnn.nn.engines.printed import READINGS
+from fracdnn.nn.engines.choose_engine import ENGINES, LAYERS, NEEDS, choose, fits_kernel, refuse_impossible
 from fracdnn.nn.memory import Memory
-from fracdnn.nn.operators import ACTIVATIONS, BIASES, STENCILS, DenseLayer, StencilLayer, uniform_bound
+from fracdnn.nn.operators import ACTIVATIONS, STENCILS, DenseLayer, StencilLayer, activation_name, uniform_bound
 from fracdnn.nn.signature import options_of, takes_options_of
 from fracdnn.nn.stack import FractionalStack
 from fracdnn.tracing import operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_flag, check_real_tensor
 
-OPERATORS = ("dense", "stencil")
-ADJOINTS = ("exact", *READINGS)
+OPERATORS = ("dense", *STENCILS)
 # Kinds of batches whose route is remembered.
 _ROUTES = 16
 
@@ -35,32 +33,30 @@ class FractionalNetwork(nn.Module):
 
     `order=1` is the residual network (the paper's "standard RNN"), `residual=False` the standard network without skip
     connections: the paper's three rivals are one switch apart. x [n, n_features] gives [n, n_outputs], the logits of a
-    softmax or the values of a regression; `trajectory(x)` gives the states Y_0 … Y_N, [n_layers + 1, n, width].
+    softmax or the values of a regression; `network(x, trajectory=True)` the states Y_0 … Y_N, [n_layers + 1, n, width].
 
     The parameters are whole tensors: `K` [n_layers, width, width] (for a stencil `psi` [n_layers, points]), `b`
-    [n_layers, width] or [n_layers], `W` [n_outputs, width], `opening_weight` [width, n_features] and `opening_bias`.
+    [n_layers, width] or [n_layers], `W` [n_outputs, width], `input_weight` [width, n_features] and `input_bias`.
     `as_modules()` gives the same network as modules, for hooks, freezing or tying of single layers.
 
-    `width=None` keeps the number of features, as the paper does; an integer adds a learned opening map to that width,
-    which `activate_opening` follows by the activation: without it the outputs hold a linear map of the features.
-    `bias` is a "vector" for each layer, a "scalar" (the paper's) or "none". `operator="stencil"` makes K a "nine-point"
-    or "five-point" `stencil` on features that form a grid of `grid_shape`. Initial values are drawn from `generator`
-    as in the paper: U[−a, a] with a = √(3/width) for tanh and 1/√width otherwise (for a stencil, its number of points
-    in place of the width), biases 0.
+    `width=None` keeps the number of features, as the paper does; an integer adds a learned input projection to that
+    width, which `activate_input` follows by the activation: without it the outputs hold a linear map of the features.
+    `bias=True` is a vector for each layer, "scalar" a number (the paper's), False none. `operator="nine-point"` or
+    "five-point" makes K a stencil on features that form a grid of `grid_shape`. Initial values are drawn from
+    `generator` as in the paper: U[−a, a] with a = √(3/width) for tanh and 1/√width otherwise (for a stencil, its
+    number of points in place of the width), biases 0.
 
-    `adjoint="continuous"` replaces the gradient by the one printed in the paper, which is not the gradient: see
-    `fracdnn.nn.engines.printed`. "continuous-transposed" leaves ∇_K transposed, as it is printed; "classical" and
-    "classical-transposed" are those of a residual network (order 1), without the sum over later layers. They are for
-    reproduction only (dense operator, tanh, fixed order and steps).
-
-    `engine` is what computes it, "auto" or one of those in `fracdnn.nn.engines.choose`, all to the same values up to
-    rounding; `engine_` says what the last pass ran on. The other options are those of `fracdnn.nn.Memory`, which
-    `network.memory` is. `options` holds all of them, for `FractionalNetwork(**network.options)`.
+    `engine` is what computes it, "auto" or one of those in `fracdnn.nn.engines.choose_engine`, all to the same values
+    up to rounding; `engine_` says what the last pass ran on. The other options are those of `fracdnn.nn.Memory`,
+    which `network.memory` is. `options` holds all of them, for `FractionalNetwork(**network.options)`.
     """
 
     K: nn.Parameter
     psi: nn.Parameter
     b: nn.Parameter | None
+    W: nn.Parameter
+    input_weight: nn.Parameter | None
+    input_bias: nn.Parameter | None
 
     @takes_options_of(Memory)
     def __init__(
@@ -70,27 +66,28 @@ class FractionalNetwork(nn.Module):
         *,
         n_layers: int,
         width: int | None = None,
-        activate_opening: bool = False,
-        activation: str = "tanh",
-        bias: str = "vector",
+        activate_input: bool = False,
+        activation: str | Callable[[torch.Tensor], torch.Tensor] = "tanh",
+        bias: bool | str = True,
         operator: str = "dense",
         grid_shape: tuple[int, int] | None = None,
-        stencil: str = "nine-point",
         residual: bool = True,
-        adjoint: str = "exact",
         engine: str = "auto",
         generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         **memory: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "generator", "memory")}
+        activation = activation_name(activation)
+        left_out = ("self", "generator", "device", "dtype", "memory")
+        given = {name: value for name, value in locals().items() if name not in (*left_out, "left_out")}
         super().__init__()
         # As given: what builds the same network again, its parameters apart.
         defaults = {name: each.default for name, each in options_of(Memory).items()}
         given = {name: value for name, value in (given | defaults | memory).items() if name != "__class__"}
         self.options = {name: _plain(value) for name, value in given.items()}
-        check_choice(activation, "activation", tuple(ACTIVATIONS))
         check_choice(operator, "operator", OPERATORS)
-        check_flag(activate_opening, "activate_opening")
+        check_flag(activate_input, "activate_input")
         check_flag(residual, "residual")
         n_features = check_count(n_features, "n_features", minimum=1)
         size = n_features if width is None else check_count(width, "width", minimum=1)
@@ -99,63 +96,70 @@ class FractionalNetwork(nn.Module):
             n_outputs=check_count(n_outputs, "n_outputs", minimum=1),
             n_layers=check_count(n_layers, "n_layers", minimum=1),
             width=size,
-            has_opening=width is not None,
-            opening_activation=activation if activate_opening else "identity",
+            has_input_projection=width is not None,
+            input_activation=activation if activate_input else "identity",
             activation=activation,
-            bias=check_choice(bias, "bias", BIASES),
+            bias=_checked_bias(bias),
             has_skip=residual,
             operator=operator,
             grid_shape=None if operator == "dense" else _checked_grid(grid_shape, size),
-            stencil=check_choice(stencil, "stencil", tuple(STENCILS)),
         )
         self.memory = Memory(n_layers, **memory)
-        self.adjoint = adjoint
         self.engine = engine
         self.engine_: str | None = None
         self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
         self._check_combination()
-        self._draw(generator)
+        self._make_parameters()
+        self.reset_parameters(generator)
+        self.to(device=device, dtype=dtype)
 
-    def _draw(self, generator: torch.Generator | None) -> None:
-        """Make the parameters."""
+    def _make_parameters(self) -> None:
         a = self.architecture
+        shapes: dict[str, tuple[int, ...] | None] = {
+            "input_weight": (a.width, a.n_features) if a.has_input_projection else None,
+            "input_bias": (a.width,) if a.has_input_projection else None,
+            **({"K": (a.n_layers, a.width, a.width)} if a.operator == "dense" else {}),
+            **({"psi": (a.n_layers, len(STENCILS[a.operator]))} if a.operator != "dense" else {}),
+            "b": {True: (a.n_layers, a.width), "scalar": (a.n_layers,), False: None}[a.bias],
+            "W": (a.n_outputs, a.width),
+        }
+        for name, shape in shapes.items():
+            self.register_parameter(name, None if shape is None else nn.Parameter(torch.empty(shape)))
 
-        def uniform(*shape: int, fan_in: int) -> nn.Parameter:
-            bound = uniform_bound(fan_in, a.activation)
-            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
-
-        has_opening = a.has_opening
-        self.opening_weight = uniform(a.width, a.n_features, fan_in=a.n_features) if has_opening else None
-        self.opening_bias = nn.Parameter(torch.zeros(a.width)) if has_opening else None
-        if a.operator == "dense":
-            self.K = uniform(a.n_layers, a.width, a.width, fan_in=a.width)
-        else:
-            points = len(STENCILS[a.stencil])
-            self.psi = uniform(a.n_layers, points, fan_in=points)
-        shape = {"vector": (a.n_layers, a.width), "scalar": (a.n_layers,), "none": None}[a.bias]
-        self.b = None if shape is None else nn.Parameter(torch.zeros(shape))
-        self.W = uniform(a.n_outputs, a.width, fan_in=a.width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw initial values anew; a learned order and learned steps start again where they started."""
         weights = self.weights()
-        engine, plan = self.route(x, weights)
-        if engine == "operations":
-            return operations.outputs(self.architecture, plan, x, weights)
-        layers = READINGS[self.adjoint] if engine == "printed" else LAYERS[engine]
-        return run(layers, self.architecture, plan, x, weights)
+        for weight in (weights.input_weight, weights.operators, weights.W):
+            if weight is not None:
+                bound = uniform_bound(weight.shape[-1], self.architecture.activation)
+                weight.uniform_(-bound, bound, generator=generator)
+        for bias in (weights.input_bias, weights.b):
+            if bias is not None:
+                bias.zero_()
+        self.memory.reset_parameters()
 
-    def trajectory(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, *, trajectory: bool = False) -> torch.Tensor:
+        weights = self.weights()
+        if check_flag(trajectory, "trajectory"):
+            return self._states(x, weights)
+        engine, plan = self.route(x, weights)
+        if engine == "autograd":
+            return autograd.outputs(self.architecture, plan, x, weights)
+        return run(LAYERS[engine], self.architecture, plan, x, weights)
+
+    def _states(self, x: torch.Tensor, weights: Weights) -> torch.Tensor:
         """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
         self._check_input(x)
         plan = self._plan(x)
         if not torch.compiler.is_compiling():
-            self.engine_, self.memory.history_ = "operations", plan.history
-        return operations.states(self.architecture, plan, x, self.weights(), trajectory=True)
+            self.engine_, self.memory.compressed_ = "autograd", plan.compressed
+        return autograd.states(self.architecture, plan, x, weights, trajectory=True)
 
     def weights(self) -> Weights:
         """All parameters but those of the memory."""
         operators = self.K if self.architecture.operator == "dense" else self.psi
-        return Weights(operators, self.b, self.W, self.opening_weight, self.opening_bias)
+        return Weights(operators, self.b, self.W, self.input_weight, self.input_bias)
 
     @property
     def order(self) -> torch.Tensor:
@@ -163,9 +167,14 @@ class FractionalNetwork(nn.Module):
         return self.memory.order
 
     @property
-    def history_(self) -> str | None:
-        """How the last pass summed over earlier layers; "none" at order 1 and without skip connections."""
-        return self.memory.history_
+    def step_sizes(self) -> torch.Tensor:
+        """The step of each layer, float64, [N]."""
+        return self.memory.step_sizes
+
+    @property
+    def compressed_(self) -> bool | None:
+        """Whether the last pass summed far layers through exponentials; None before the first."""
+        return self.memory.compressed_
 
     @property
     def engine(self) -> str:
@@ -178,35 +187,13 @@ class FractionalNetwork(nn.Module):
         self._engine = engine
         self.may_run_on_kernel = fits_kernel(engine, self.architecture, self.memory)
 
-    @property
-    def adjoint(self) -> str:
-        """What goes back: "exact", or a reading of the paper's."""
-        return self._adjoint
-
-    @adjoint.setter
-    def adjoint(self, adjoint: str) -> None:
-        check_choice(adjoint, "adjoint", ADJOINTS)
-        a, memory = self.architecture, self.memory
-        as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias != "none" and a.has_skip
-        if adjoint != "exact" and not (as_printed and memory.has_one_order_and_step):
-            raise InvalidArgumentError(
-                f"adjoint={adjoint!r} must go with operator='dense', activation='tanh', a bias, residual=True and one "
-                f"fixed order and step size, as in the paper; use adjoint='exact' otherwise"
-            )
-        if adjoint != "exact" and not READINGS[adjoint].reading.has_sum and not memory.is_residual:
-            raise InvalidArgumentError(
-                f"adjoint={adjoint!r} must go with order=1, got {float(memory.order):g}; below it the paper prints "
-                f"adjoint={adjoint.replace('classical', 'continuous')!r}"
-            )
-        self._adjoint = adjoint
-
     def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
         """What a pass of x takes: the engine, which `engine_` then names, and the memory's weights.
 
         Decided once for batches that are alike, where order and steps are fixed and nobody watches the operations.
         """
         self._check_input(x)
-        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.adjoint, self.memory.history)
+        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.memory.compress)
         key = (x.shape, x.dtype, x.device, *kinds)
         watched = operations_are_watched(x.device.type)
         found = None if watched else self._routes.get(key)
@@ -215,7 +202,7 @@ class FractionalNetwork(nn.Module):
             if self.memory.is_fixed and not watched:
                 self._routes = {**(self._routes if len(self._routes) < _ROUTES else {}), key: found}
         if not watched or not torch.compiler.is_compiling():
-            self.engine_, self.memory.history_ = found[0], found[1].history
+            self.engine_, self.memory.compressed_ = found[0], found[1].compressed
         return found
 
     def constants(self) -> list[Any]:
@@ -224,48 +211,36 @@ class FractionalNetwork(nn.Module):
         return [*plans, *(plan.constants() for plan in plans), self.memory.constants()]
 
     def _new_route(self, x: torch.Tensor, weights: Weights, *, watched: bool) -> tuple[str, MemoryPlan]:
-        if self.adjoint != "exact":
-            if x.dim() != 2:
-                raise InvalidArgumentError(
-                    f"x must be two-dimensional for adjoint={self.adjoint!r}, got shape {tuple(x.shape)}; "
-                    f"samples are rows"
-                )
-            return "printed", self._plan(x, "exact")
         engine = choose(self.engine, self.architecture, self.memory, x, weights, watched=watched)
         return engine, self._plan(x, **NEEDS.get(engine, {}))
 
-    def _plan(self, x: torch.Tensor, history: str | None = None, sums: str = "auto") -> MemoryPlan:
+    def _plan(self, x: torch.Tensor, compress: bool | None = None, sums: str = "auto") -> MemoryPlan:
         a = self.architecture
         if not a.has_skip:
             return MemorylessPlan(torch.ones(a.n_layers, dtype=torch.float64), skip=False)
-        like = x.new_empty(*x.shape[:-1], a.width) if a.has_opening else x
-        return self.memory.plan(like, a.n_layers, history=history, sums=sums)
+        like = x.new_empty(*x.shape[:-1], a.width) if a.has_input_projection else x
+        return self.memory.plan(like, a.n_layers, compress=compress, sums=sums)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the memory's weights, which are quickly made again."""
         return {**self.__dict__, "_routes": {}}
 
     def as_modules(self, *, linear: bool = False) -> nn.Sequential:
-        """The same network as modules with parameters of their own: "opening" (where there is one), "stack" and "W".
+        """The same network as modules with parameters of their own: "input_projection" (if there is one), "stack", "W".
 
         "stack" is a `FractionalStack` of one module a layer; without skip connections, an `nn.Sequential`. What is
         frozen and evaluation mode go along. With `linear=True` a layer is an `nn.Linear` and its activation, which
         tools for linear layers find, such as `quantize_dynamic`; a scalar bias is then one number for each feature.
         """
         a, weights = self.architecture, self.weights()
-        if self.adjoint != "exact":
-            raise InvalidArgumentError(
-                f"adjoint must be 'exact' for modules, got {self.adjoint!r}; modules have the true gradient, so set "
-                f"network.adjoint = 'exact' first"
-            )
         if check_flag(linear, "linear") and a.operator != "dense":
             raise InvalidArgumentError(
-                f"linear must be False for operator='stencil', got {linear}; a stencil is no nn.Linear"
+                f"linear must be False for operator={a.operator!r}, got {linear}; a stencil is no nn.Linear"
             )
         parts: OrderedDict[str, nn.Module] = OrderedDict()
-        if weights.opening_weight is not None:
-            parts["opening"] = _linear(weights.opening_weight, weights.opening_bias)
-            parts["activation"] = _Activation(a.opening_activation)
+        if weights.input_weight is not None:
+            parts["input_projection"] = _linear(weights.input_weight, weights.input_bias)
+            parts["activation"] = _Activation(a.input_activation)
         make = self._linear_layer if linear else self._layer
         layers: list[nn.Module] = [make(*layer) for layer in weights.layers()]
         parts["stack"] = self._stack(layers) if a.has_skip else nn.Sequential(*layers)
@@ -277,7 +252,7 @@ class FractionalNetwork(nn.Module):
         if a.grid_shape is None:
             layer: nn.Module = DenseLayer(*copies, a.activation)
         else:
-            layer = StencilLayer(*copies, a.activation, grid_shape=a.grid_shape, stencil=a.stencil)
+            layer = StencilLayer(*copies, a.activation, grid_shape=a.grid_shape, operator=a.operator)
         for parameter, original in zip(layer.parameters(), (operator, b), strict=False):
             parameter.requires_grad_(original is not None and original.requires_grad)
         return layer
@@ -356,6 +331,14 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
 
 def _copied(values: torch.Tensor) -> torch.Tensor:
     return values.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _checked_bias(bias: Any) -> bool | str:
+    if not isinstance(bias, bool) and bias != "scalar":
+        raise InvalidArgumentError(
+            f"bias must be True, False or 'scalar', got {bias!r}; 'scalar' is one number for all features of a layer"
+        )
+    return bias
 
 
 def _checked_grid(grid_shape: tuple[int, int] | None, width: int) -> tuple[int, int]:

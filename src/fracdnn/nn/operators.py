@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import single
 
 
@@ -22,6 +23,28 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": identity,
 }
+
+
+# Modules and functions that are the same.
+_SAME = {
+    **{getattr(nn, name): name.lower() for name in ("Tanh", "ReLU", "GELU", "SiLU", "Sigmoid", "Identity")},
+    **{getattr(nn.functional, name): name for name in ("tanh", "relu", "gelu", "silu", "sigmoid")},
+    **{function: name for name, function in ACTIVATIONS.items()},
+}
+
+
+def activation_name(activation: Any) -> str:
+    """The name of an activation that is given as one, as a module of torch or as its function."""
+    if isinstance(activation, str) and activation in ACTIVATIONS:
+        return activation
+    kind = type(activation) if isinstance(activation, nn.Module) else activation
+    exact = getattr(activation, "approximate", "none") == "none"
+    if not isinstance(activation, str) and callable(activation) and exact and kind in _SAME:
+        return _SAME[kind]
+    raise InvalidArgumentError(
+        f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, or torch's module or function of that name, "
+        f"got {activation!r}; for another one build a FractionalStack of your own layers"
+    )
 
 
 class Slope(NamedTuple):
@@ -40,7 +63,6 @@ SLOPES = {
     "sigmoid": Slope(_aten.sigmoid_backward, True),
     "identity": Slope(lambda cotangent, value: cotangent, True),
 }
-BIASES = ("vector", "scalar", "none")
 # Where the numbers of a stencil stand among the nine of a 3 × 3 one.
 STENCILS = {"five-point": (1, 3, 4, 5, 7), "nine-point": tuple(range(9))}
 
@@ -58,11 +80,11 @@ def affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Te
 
 
 def stencil_map(
-    y: torch.Tensor, psi: torch.Tensor, b: torch.Tensor | None, grid_shape: tuple[int, int], stencil: str
+    y: torch.Tensor, psi: torch.Tensor, b: torch.Tensor | None, grid_shape: tuple[int, int], operator: str
 ) -> torch.Tensor:
     """K(ψ) y + b, K(ψ) a 3 × 3 or five-point stencil ψ on features that form a grid, zero outside it."""
     if psi.numel() < 9:
-        nothing, numbers = psi.new_zeros(()), dict(zip(STENCILS[stencil], psi.unbind(), strict=True))
+        nothing, numbers = psi.new_zeros(()), dict(zip(STENCILS[operator], psi.unbind(), strict=True))
         psi = torch.stack([numbers.get(place, nothing) for place in range(9)])
     image = y.reshape(-1, 1, *grid_shape)
     mapped = nn.functional.conv2d(image, psi.view(1, 1, 3, 3), padding=1).reshape(y.shape)
@@ -80,7 +102,7 @@ class DenseLayer(nn.Module):
         self.activation = activation
 
     def extra_repr(self) -> str:
-        bias = "none" if self.b is None else "scalar" if self.b.shape != self.K.shape[:1] else "vector"
+        bias = self.b is not None and ("scalar" if self.b.shape != self.K.shape[:1] else True)
         return f"{self.K.shape[1]} → {self.K.shape[0]}, activation={self.activation!r}, bias={bias!r}"
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
@@ -97,13 +119,13 @@ class StencilLayer(nn.Module):
         activation: str,
         *,
         grid_shape: tuple[int, int],
-        stencil: str,
+        operator: str,
     ) -> None:
         super().__init__()
         self.psi = nn.Parameter(psi)
         self.b = None if b is None else single.parameter(b)
         self.register_load_state_dict_pre_hook(single.take_without_axes)
-        self.activation, self.grid_shape, self.stencil = activation, grid_shape, stencil
+        self.activation, self.grid_shape, self.operator = activation, grid_shape, operator
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return ACTIVATIONS[self.activation](stencil_map(y, self.psi, self.b, self.grid_shape, self.stencil))
+        return ACTIVATIONS[self.activation](stencil_map(y, self.psi, self.b, self.grid_shape, self.operator))

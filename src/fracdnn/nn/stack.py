@@ -27,10 +27,10 @@ class FractionalStack(nn.Module):
     state it is given (an error). The memory is the skip connection: a layer that adds its input to its result itself,
     as `nn.TransformerEncoderLayer` does, goes into `fracdnn.nn.WithoutSkip`.
 
-    Options (`order`, `step_size`, `learn_order`, `learn_steps`, `history`, `tolerance`) as in `fracdnn.nn.Memory`,
-    which `stack.memory` is; `order`, `step_sizes` and `history_` give the current values. `len(stack)`, `stack[j]` and
-    iteration give the layers; `stack[a:b]` is a stack of these layers, which it shares, with copies of what is learned
-    for single layers.
+    Options (`order`, `step_size`, `learn_order`, `learn_steps`, `compress`, `compress_tol`) as in `fracdnn.nn.Memory`,
+    which `stack.memory` is; `order`, `step_sizes` and `compressed_` give the current values. `len(stack)`, `stack[j]`
+    and iteration give the layers; `stack[a:b]` is a stack of these layers, which it shares, with copies of what is
+    learned for single layers.
 
     Shapes: x [...] as the layers take it; `stack(x)` gives Y_N, `stack(x, trajectory=True)` all Y_0 … Y_N,
     [N + 1, ...]. Further arguments go to every layer: `stack(x, src_mask=mask)`. Gradients are those of the exact
@@ -40,7 +40,7 @@ class FractionalStack(nn.Module):
     CPU only: on a GPU a look at them would wait for it.
 
     `checkpoint=True` computes parts of the forward pass again in the backward pass: memory like √N instead of N, with a
-    compressed history or at order 1; with an exact one, all states and what the layers of one part save. Layers and
+    compressed memory or at order 1; with an exact one, all states and what the layers of one part save. Layers and
     their hooks are called twice, with the same random numbers, and buffers such as running statistics change once; a
     layer that computes something else in its second call, by a plain attribute that it counts, is an error.
     What runs on plain operations runs without it.
@@ -61,12 +61,34 @@ class FractionalStack(nn.Module):
     @property
     def step_sizes(self) -> torch.Tensor:
         """The step of each layer, float64, [N]."""
-        return self.memory.step_sizes(len(self.layers))
+        self.memory.n_layers = len(self.layers)
+        return self.memory.step_sizes
 
     @property
-    def history_(self) -> str | None:
-        """How the last pass summed over earlier layers: "exact", "compressed", or "none" at order 1."""
-        return self.memory.history_
+    def compressed_(self) -> bool | None:
+        """Whether the last pass summed far layers through exponentials; None before the first."""
+        return self.memory.compressed_
+
+    def append(self, layer: nn.Module) -> "FractionalStack":
+        """Add a layer at the end; returns the stack. `extend` and `insert` likewise, as `nn.Sequential` has them."""
+        return self.extend([layer])
+
+    def extend(self, layers: Iterable[nn.Module]) -> "FractionalStack":
+        """Add layers at the end."""
+        for layer in _checked_layers(layers):
+            self.insert(len(self), layer)
+        return self
+
+    def insert(self, index: int, layer: nn.Module) -> "FractionalStack":
+        """Add a layer before that of an index. The memory must have one order and one step for all."""
+        if self.memory.is_by_layer:
+            raise InvalidArgumentError(
+                "a stack must have one order and one step size for all layers to get more of them, got values for "
+                "single layers; build it anew with as many numbers as layers"
+            )
+        self.layers.insert(index, *_checked_layers([layer]))
+        self.memory.n_layers = len(self.layers)
+        return self
 
     def __len__(self) -> int:
         return len(self.layers)

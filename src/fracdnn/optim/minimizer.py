@@ -96,9 +96,9 @@ class _Group(dict[str, Any]):
 class LineSearchOptimizer(torch.optim.Optimizer):
     """Common to all: iterate direction, search, update. Use BFGS, LBFGS or SteepestDescent.
 
-    A step stops after `max_iter` iterations, or when the norm of the gradient is at most `tolerance` (1e-6 as in the
-    paper). `line_search` holds Armijo's constants; `callback` is told of each iteration. There is no learning rate, so
-    torch's learning-rate schedulers are refused.
+    A step stops after `max_iter` iterations, or when the norm of the gradient is at most `tolerance_grad` (1e-6 as in
+    the paper). `line_search` holds Armijo's constants; `callback` is told of each iteration. There is no learning rate,
+    so torch's learning-rate schedulers are refused.
     """
 
     def __init__(
@@ -107,16 +107,18 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         direction: Direction,
         *,
         max_iter: int = 100,
-        tolerance: float = 1e-6,
+        tolerance_grad: float = 1e-6,
         line_search: Armijo = Armijo(),  # noqa: B008
         callback: Callable[[Iteration], None] | None = None,
     ) -> None:
         super().__init__(params, {})
         self._parameters = self._trained()
         self.max_iter = check_count(max_iter, "max_iter", minimum=1)
-        self.tolerance = float(tolerance)
-        if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
-            raise InvalidArgumentError(f"tolerance must be finite and not negative, got {tolerance}; 1e-6 is usual")
+        self.tolerance_grad = float(tolerance_grad)
+        if not (math.isfinite(self.tolerance_grad) and self.tolerance_grad >= 0):
+            raise InvalidArgumentError(
+                f"tolerance_grad must be finite and not negative, got {tolerance_grad}; 1e-6 is usual"
+            )
         self.line_search = line_search
         self.callback = callback
         self.result: Result | None = None
@@ -154,7 +156,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             if not (math.isfinite(point.loss) and point.is_smooth):
                 status = Status.NOT_FINITE
             while status is Status.ITERATION_LIMIT:
-                if point.gradient_norm <= self.tolerance:
+                if point.gradient_norm <= self.tolerance_grad:
                     status = Status.CONVERGED
                     break
                 if iterations == self.max_iter:
@@ -194,16 +196,18 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         self._length = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Direction and last length: enough to go on as if nothing had happened."""
+        """Direction and last length: enough to go on as if nothing had happened. In the form of torch's optimizers."""
         learned = self._direction.state.items()
         tensors = {name: torch.stack(value) if isinstance(value, list) else value for name, value in learned}
-        return {"direction": tensors, "length": self._length}
+        groups = [{"params": list(range(len(self.param_groups[0]["params"])))}]
+        return {"state": {"direction": tensors, "length": self._length}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` gave, of as many parameters of the same dtype; else nothing changes."""
-        like, length = self._position(), state_dict["length"]
+        state, like = state_dict["state"], self._position()
+        length = state["length"]
         length = None if length is None else check_positive(length, "length", remedy="load a state_dict of this class")
-        direction = dict(state_dict["direction"])
+        direction = dict(state["direction"])
         shapes = {name: tuple(value.shape) for name, value in direction.items()}
         dtypes = {value.dtype for value in direction.values()}
         if not self._direction.fits(shapes, like.numel()) or not dtypes <= {like.dtype}:
@@ -296,13 +300,13 @@ class BFGS(LineSearchOptimizer):
 
 
 class LBFGS(LineSearchOptimizer):
-    """Limited-memory BFGS with Armijo search: the curvature of the last `memory` steps; O(memory · n) work.
+    """Limited-memory BFGS with Armijo search: the curvature of the last `history_size` steps, O(history_size · n) work.
 
     Other options as in `LineSearchOptimizer`.
     """
 
-    def __init__(self, params: Iterable[Any], *, memory: int = 10, **options: Any) -> None:
-        super().__init__(params, LimitedMemory(check_count(memory, "memory", minimum=1)), **options)
+    def __init__(self, params: Iterable[Any], *, history_size: int = 10, **options: Any) -> None:
+        super().__init__(params, LimitedMemory(check_count(history_size, "history_size", minimum=1)), **options)
 
 
 class SteepestDescent(LineSearchOptimizer):

@@ -41,7 +41,7 @@ def flow_plot(subject: Subject) -> Plot:
     if subject.classifies:
         groups = [np.flatnonzero(subject.codes[shown] == k) for k in range(len(subject.labels))]
     order = np.concatenate(groups)
-    flow = subject.estimator.trajectory(subject.X[shown])[states][:, order].astype(np.float64)
+    flow = subject.estimator.states(subject.X[shown])[states][:, order].astype(np.float64)
     if not np.isfinite(flow).all():
         plot.note = "The states are not finite, so that there is nothing to draw."
         return plot

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.inputs import checked_table, inputs_of
 from fracdnn.estimators.reliability import Reliability
-from fracdnn.estimators.samples import as_numpy
+from fracdnn.estimators.sample_checks import as_numpy
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
 # Scatter plots show at most this many samples, always the same ones.

@@ -249,7 +249,8 @@ class _StepsTaken:
                 raise NotConvergedError(_too_coarse(float(search.begin), piece))
             reason = reason or (
                 "the solution may end there: pass earlier times only, or larger rtol and atol; where func jumps, pass "
-                "breakpoints=; where it changes much sooner than the first output, pass an earlier time in t as well"
+                "options={'breakpoints': …}; where it changes much sooner than the first output, pass an earlier time "
+                "in t as well"
             )
             raise NotConvergedError(
                 f"the step became shorter than {shortest:.2g} at t = {float(search.begin) + now:.6g} after "

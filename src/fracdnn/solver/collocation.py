@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.memory.segments import segment_length
+from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid

@@ -1,7 +1,7 @@
 """Solve until an event: find the time without a gradient, then attach it by the implicit function theorem.
 
-With G(T, θ) = event(T, u(T, θ)) the event's time obeys G = 0, so dT/dθ = −G_θ/G_T. One step of Newton's method from the
-time that was found, with G_T as a constant, has that derivative as its own.
+With G(T, θ) = event_fn(T, u(T, θ)) the event's time obeys G = 0, so dT/dθ = −G_θ/G_T. One step of Newton's method from
+the time that was found, with G_T as a constant, has that derivative as its own.
 """
 
 import math
@@ -30,27 +30,29 @@ def fdeint_event(
     y0: Any,
     t0: float | torch.Tensor,
     *,
-    event: Event,
+    event_fn: Event,
     until: float,
     order: Any,
     looks: int = 64,
     info: bool = False,
     **options: Any,
 ) -> tuple[torch.Tensor, Any]:
-    """The first time after t0, a float64 number, at which `event(t, y)` is zero, and the solution there.
+    """The first time after t0, a float64 number, at which `event_fn(t, y)` is zero, and the solution there.
 
-    `event` is given a time and a state like y0 and returns one number, which changes its sign at the event. It is
+    `event_fn` is given a time and a state like y0 and returns one number, which changes its sign at the event. It is
     looked at in `looks` times from t0 to `until`: an event that comes and goes between two of them is not seen. That a
     solution begins at an event, with the value 0, does not count.
 
     `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `until`; where the
     event comes before the first look, they begin anew up to the second. The gradient of time and state is exact for the
-    discrete solution, in y0, order, t0 and whatever func and event close over. Costs some six solves without a gradient
-    and, where one is asked for, three with it. `info=True` gives the time and, for the state, a `Solution`: its
+    discrete solution, in y0, order, t0 and whatever func and event_fn close over. Costs some six solves without a
+    gradient and, where one is needed, three with it. `info=True` gives the time and, for the state, a `Solution`: its
     `states` is the state at the event, its grid that of the last solve, and `n_evaluations` counts those of all solves.
     """
-    if not callable(event):
-        raise InvalidTypeError(f"event must be callable as event(t, y), got {type(event).__name__}; pass a function")
+    if not callable(event_fn):
+        raise InvalidTypeError(
+            f"event_fn must be callable as event_fn(t, y), got {type(event_fn).__name__}; pass a function"
+        )
     if being_traced():
         raise InvalidArgumentError(
             "func must not be traced in fdeint_event, got a call inside of torch.compile or torch.func; "
@@ -63,7 +65,7 @@ def fdeint_event(
         raise InvalidArgumentError(
             f"until must be later than t0 and finite, got {end:g} for t0 = {float(begin.detach()):g}; pass a later time"
         )
-    solve = _Solve(func, y0, begin, event, {"order": order, **options})
+    solve = _Solve(func, y0, begin, event_fn, {"order": order, **options})
     with torch.no_grad():
         bracket = solve.bracket(end, check_count(looks, "looks", minimum=4))
         time = solve.root(bracket)
@@ -90,8 +92,8 @@ class _Bracket:
 class _Solve:
     """Solves of one problem from one begin."""
 
-    def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event: Event, options: dict[str, Any]) -> None:
-        self._func, self._y0, self._begin, self._event, self._options = func, y0, begin, event, options
+    def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event_fn: Event, options: dict[str, Any]) -> None:
+        self._func, self._y0, self._begin, self._event_fn, self._options = func, y0, begin, event_fn, options
         self._n_evaluations = 0
         self._last: Solution | None = None
 
@@ -118,8 +120,8 @@ class _Solve:
                 return _Bracket(t[1], t[change - 1], t[change], t[-1], found[change - 1], found[change])
             end = float(t[2])  # look closer: the event is about in the middle then
         raise InvalidArgumentError(
-            f"event must not come at once, got a change of sign before t = {end:g} for t0 = {float(self._begin):g}; "
-            f"start later, or check the sign of event(t0, y0)"
+            f"event_fn must not come at once, got a change of sign before t = {end:g} for t0 = {float(self._begin):g}; "
+            f"start later, or check the sign of event_fn(t0, y0)"
         )
 
     def root(self, bracket: _Bracket) -> torch.Tensor:
@@ -148,7 +150,7 @@ class _Solve:
         (slope,) = torch.autograd.grad(value, leaf)
         if not bool(torch.isfinite(slope) & (slope != 0)):
             raise InvalidArgumentError(
-                f"event must cross zero with a slope, got {float(slope):g} at t = {float(time):.6g}; "
+                f"event_fn must cross zero with a slope, got {float(slope):g} at t = {float(time):.6g}; "
                 f"its time has no gradient there: solve under torch.no_grad()"
             )
         return slope
@@ -167,26 +169,26 @@ class _Solve:
         return list(states.unbind(0))
 
     def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
-        value = self._event(time, state)
+        value = self._event_fn(time, state)
         if not isinstance(value, torch.Tensor):
             raise InvalidArgumentError(
-                f"event must return a tensor of one number, got {type(value).__name__}; "
+                f"event_fn must return a tensor of one number, got {type(value).__name__}; "
                 f"return what it computes of t and y, say y[0] - 1, without .item() or float()"
             )
         if value.numel() != 1:
             raise InvalidArgumentError(
-                f"event must return a tensor of one number, got shape {tuple(value.shape)}; "
+                f"event_fn must return a tensor of one number, got shape {tuple(value.shape)}; "
                 f"combine several with a product or a minimum"
             )
         if not value.is_floating_point():
             raise InvalidArgumentError(
-                f"event must return a number that changes its sign, got dtype {value.dtype}; "
+                f"event_fn must return a number that changes its sign, got dtype {value.dtype}; "
                 f"return a difference such as y[0] - 1, not y[0] < 1"
             )
         if not bool(torch.isfinite(value)):
             raise InvalidArgumentError(
-                f"event must return finite numbers, got {float(value.detach())} at t = {float(time.detach()):.6g}; "
-                f"check event there"
+                f"event_fn must return finite numbers, got {float(value.detach())} at t = {float(time.detach()):.6g}; "
+                f"check event_fn there"
             )
         return value.reshape(())
 
@@ -196,13 +198,13 @@ def _no_change(values: list[float], begin: float, until: float) -> str:
     looks = len(values) - 1
     if values[0] != 0:
         return (
-            f"event must change its sign between t0 = {begin:g} and until = {until:g}, got {values[0]:.3g} and "
+            f"event_fn must change its sign between t0 = {begin:g} and until = {until:g}, got {values[0]:.3g} and "
             f"{values[-1]:.3g} there, and no change between {looks} looks; pass a later until, or more looks"
         )
     later = f"{values[-1]:.3g} at until = {until:g} with no change of sign" if any(values) else "0 at all looks"
     return (
-        f"event must change its sign after t0 = {begin:g}, got 0 at t0 itself, where a solution may begin without that "
-        f"counting as the event, and then {later} ({looks} looks); if that is the event, its time is t0; "
+        f"event_fn must change its sign after t0 = {begin:g}, got 0 at t0 itself, where a solution may begin without "
+        f"that counting as the event, and then {later} ({looks} looks); if that is the event, its time is t0; "
         f"else pass a later until, or more looks"
     )
 

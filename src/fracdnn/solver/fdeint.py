@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
-from fracdnn.memory import HISTORIES
 from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, anchors, make_grid
@@ -26,7 +25,7 @@ from fracdnn.solver.search import Piece
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.tracing import being_traced, being_transformed
-from fracdnn.validation import check_choice, check_count, check_flag, check_positive, check_times
+from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive, check_times
 
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-7}
@@ -36,6 +35,11 @@ MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
 SHORTEST_SPAN = 1e-100
 # Of states on a fixed grid, from which it is worth a warning.
 _FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
+# What `fdeint` takes as `options`, with its defaults.
+_OPTIONS: dict[str, Any] = {
+    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "linear", "max_evaluations")),
+    **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False},
+}
 # Methods that predict and correct.
 _CORRECTED = ("adams", "pece", "exponential")
 
@@ -62,60 +66,69 @@ def fdeint(
     t: Any,
     *,
     order: Any,
-    method: str = "auto",
-    grid: str | None = None,
-    step_size: float | None = None,
-    n_steps: int | None = None,
-    grading: float | None = None,
     rtol: Any = None,
     atol: Any = None,
-    max_step: float | None = None,
-    breakpoints: Any = None,
-    slope: Any = None,
-    corrections: int = 1,
-    linear: torch.Tensor | None = None,
-    history: str = "auto",
-    tolerance: float | None = None,
-    checkpoint: bool = False,
+    method: str = "auto",
+    options: dict[str, Any] | None = None,
+    grid: str | None = None,
+    n_steps: int | None = None,
     trajectory: bool = True,
     info: bool = False,
-    max_evaluations: int | None = None,
 ) -> Any:
     """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
 
     `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state like y0, and returns its
     like. `y0` is a tensor or a tuple of tensors; numbers, lists of them and NumPy arrays become float64 tensors.
-    `slope`, like y0 or one number, is that of y0, for orders above 1; below, it is not used. (A pair (value, slope) as
-    y0 does the same.) `t` are increasing times, from the initial one on.
+    For orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
     `order` lies in (0, 2]: one number; or a tensor that broadcasts against the state, an order for each component; or,
     for a tuple state, a sequence of one for each tensor.
     `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, else "adams", explicit and of
-    second order; docs/solver.md has them all. `corrections` is how often "adams", "pece" and "exponential" correct
-    their prediction. `linear` is a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u)
-    with a stiff A, which "exponential" integrates exactly, on a uniform grid.
-    `grid` says where the solver's own nodes lie. "adaptive", the default: steps, up to `max_step` long, such that the
-    error stays about `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each),
-    and that end at `breakpoints`, times at which func jumps: there it is asked for what it is just before (at t[0]:
-    after). "uniform", the default with `n_steps` or `step_size`, the longest step; "graded": finer toward the begin,
-    like (j/N)^`grading` (2/order below 1, unless given), for solutions like t^order. "given": `t` itself.
+    second order; docs/solver.md has them all.
+    `grid` says where the solver's own nodes lie. "adaptive", the default: steps such that the error stays about
+    `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each). "uniform", the
+    default with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
+    `trajectory=False` gives the solution at the last time alone, and `info=True` a `Solution`: the states, the grid
+    that was used, and counts.
 
-    `history="exact"` sums over all pairs of nodes; "auto" and "compressed" sum far nodes through modes, to the relative
-    `tolerance` (1e-12 in float64, else 1e-7), in O(N) time. `checkpoint=True` computes parts of the forward pass again
-    in the backward pass: memory like √N instead of N. `trajectory=False` gives the solution at the last time alone,
-    and `info=True` a `Solution`: the states, the grid that was used, and counts. A search for steps ends after
-    `max_evaluations` calls of func (100,000 and 1,000 for each breakpoint); see docs/solver.md.
+    `options` holds what is rarely needed, by name:
+
+    - "step_size": the longest step, in place of `n_steps`; "max_step": the longest of an adaptive grid; "grading": g of
+      a graded grid, (j/N)^g, 2/order below order 1 unless given.
+    - "breakpoints": times at which func jumps. An adaptive grid ends a step there, and func is evaluated as the left
+      limit (at t[0]: as the right one).
+    - "slope": that of y0 for orders above 1, like y0 or one number; unused below.
+    - "linear": a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u) with a stiff A,
+      which "exponential" integrates exactly, on a uniform grid.
+    - "corrections": how often "adams", "pece" and "exponential" correct their prediction, 1.
+    - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
+      "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time.
+    - "checkpoint": True computes parts of the forward pass again in the backward pass: memory like √N instead of N.
+    - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
     adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
     """
-    spacing = Spacing.asked_for(grid, step_size, n_steps, grading, rtol, atol, max_step, breakpoints)
-    request = _Request.asked_for(func, (y0, slope), t, order, spacing, trajectory)
-    options = Options(corrections=check_count(corrections, "corrections", minimum=1), linear=linear)
-    precision = _Precision.asked_for(history, tolerance, checkpoint, request.problem.value.dtype)
+    rare = _rare_options(options)
+    lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
+    spacing = Spacing.asked_for(grid, rare["step_size"], *lengths)
+    request = _Request.build(func, (y0, rare["slope"]), t, order, spacing, trajectory)
+    corrections = check_count(rare["corrections"], "corrections", minimum=1)
+    precision = _Precision.build(rare, request.problem.value.dtype)
     wants_info = check_flag(info, "info")
-    request.problem.max_evaluations = _most_evaluations(max_evaluations, spacing)
-    solution = _solved(method, request, precision, options)
+    request.problem.max_evaluations = _most_evaluations(rare["max_evaluations"], spacing)
+    solution = _solved(method, request, precision, Options(corrections=corrections, linear=rare["linear"]))
     return solution if wants_info else solution.states
+
+
+def _rare_options(given: Any) -> dict[str, Any]:
+    """All of `fdeint`'s options, those that were given among them."""
+    given = {} if given is None else given
+    unknown = [name for name in given if name not in _OPTIONS] if isinstance(given, dict) else [given]
+    if unknown:
+        raise InvalidArgumentError(
+            f"options must be a dict of {', '.join(_OPTIONS)}, got {unknown[0]!r}; correct its names"
+        )
+    return _OPTIONS | given
 
 
 def _most_evaluations(given: Any, spacing: Spacing) -> float:
@@ -137,18 +150,19 @@ def _noise_that_counts(spacing: Spacing, dtype: torch.dtype) -> tuple[float, str
 class _Precision:
     """How the history is summed and held."""
 
-    history: str
-    tolerance: float
+    compress: bool | str
+    compress_tol: float
     checkpoint: bool
 
     @classmethod
-    def asked_for(cls, history: Any, tolerance: Any, checkpoint: Any, dtype: torch.dtype) -> "_Precision":
+    def build(cls, rare: dict[str, Any], dtype: torch.dtype) -> "_Precision":
         """Checked."""
+        compress_tol = rare["compress_tol"]
         default = _TOLERANCES.get(dtype, 1e-7)
         return cls(
-            check_choice(history, "history", HISTORIES),
-            default if tolerance is None else check_positive(tolerance, "tolerance"),
-            check_flag(checkpoint, "checkpoint"),
+            check_compress(rare["compress"]),
+            default if compress_tol is None else check_positive(compress_tol, "compress_tol"),
+            check_flag(rare["checkpoint"], "checkpoint"),
         )
 
 
@@ -163,7 +177,7 @@ class _Request:
     trajectory: bool
 
     @classmethod
-    def asked_for(
+    def build(
         cls, func: Any, start: tuple[Any, Any], t: Any, order: Any, spacing: Spacing, trajectory: Any
     ) -> "_Request":
         """Checked."""
@@ -312,9 +326,7 @@ def _unbatched(method: str, kind: str) -> InvalidArgumentError:
 def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method | Exponential:
     method = METHODS[name]
     if spacing.kind != "uniform" and method.only_uniform:
-        raise InvalidArgumentError(
-            f"grid must be 'uniform' for method {name!r}, got {spacing.kind!r}; pass n_steps= or step_size="
-        )
+        raise InvalidArgumentError(f"grid must be 'uniform' for method {name!r}, got {spacing.kind!r}; pass n_steps=")
     if spacing.kind == "adaptive" and not method.adaptive:
         raise InvalidArgumentError(
             f"grid must be 'given', 'uniform' or 'graded' for method {name!r}, got 'adaptive'; "
@@ -343,7 +355,7 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     elif not being_transformed():
         request.problem.check_slope(request.clock[0].detach(), request.problem.value.detach())
     nodes = request.grid(found)
-    weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.tolerance))
+    weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.compress_tol))
     scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
     if found is not None:
         search.brief(scheme.solver)
@@ -352,10 +364,10 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
 
 
 def _by_matrices(method: Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
-    if precision.checkpoint or precision.history == "compressed":
+    if precision.checkpoint or precision.compress is True:
         raise InvalidArgumentError(
-            f"checkpoint must be False and history 'auto' or 'exact' for method 'exponential', got "
-            f"{precision.checkpoint} and {precision.history!r}; leave them out"
+            f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
+            f"{precision.checkpoint} and {precision.compress!r}; leave them out"
         )
     nodes = request.grid(None)
     states = method.states(nodes)
@@ -379,8 +391,8 @@ def _by_steps(method: Method | Exponential, request: _Request, precision: _Preci
         method,
         nodes,
         wanted,
-        exact=precision.history == "exact",
-        tolerance=precision.tolerance,
+        exact=precision.compress is False,
+        tolerance=precision.compress_tol,
         checkpoint=precision.checkpoint,
     )
     return states, nodes, rejected

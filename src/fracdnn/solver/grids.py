@@ -121,7 +121,7 @@ def _smallest(tolerance: Tolerance) -> float:
 
 
 _ONLY_ADAPTIVE = {
-    "breakpoints": "leave it out, or leave out n_steps=, step_size= and grid=: a jump takes nodes of its own",
+    "breakpoints": "leave it out, or leave out n_steps, step_size and grid: a jump takes nodes of its own",
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from fracdnn.memory.segments import segment_length
+from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.history import BLOCK
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods.base import Method

@@ -125,9 +125,9 @@ class MultiTerm:
                 f"initial must be a tuple of tensors, y(0) and its derivatives, got {type(initial).__name__}; "
                 f"pass (y0,) for one"
             )
-        if "slope" in options:
+        if "slope" in (options.get("options") or {}):
             raise InvalidArgumentError(
-                f"slope must not be given to MultiTerm.solve, got {options['slope']!r}; "
+                f"slope must not be given to MultiTerm.solve, got {options['options']['slope']!r}; "
                 f"pass slopes in initial=(y(0), y′(0), …)"
             )
         found = fdeint(self.func, self.start(*initial), t, order=self.order, **options)

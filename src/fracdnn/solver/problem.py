@@ -162,7 +162,7 @@ class Problem:
             warnings.warn(
                 f"func is noisy: its values scatter by about {part:.1g} of their size at t = {time}; {consequence}; "
                 f"compute func with more digits (in float64; on a GPU torch.set_float32_matmul_precision('highest')), "
-                f"or where it jumps in time, pass breakpoints=",
+                f"or where it jumps in time, pass options={{'breakpoints': …}}",
                 NoisyFunctionWarning,
                 stacklevel=4,
             )
@@ -246,14 +246,14 @@ def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any,
         if not _is_pair(y0):
             raise InvalidArgumentError(
                 f"y0 must be a pair (value, slope) for an order above 1, got {_kind(y0)}; "
-                f"pass (y0, torch.zeros_like(y0)) or slope=0.0 for a start at rest"
+                f"pass (y0, torch.zeros_like(y0)) or options={{'slope': 0.0}} for a start at rest"
             )
         (y0, slope), name = y0, "y0[1]"
         if isinstance(orders, list) and not isinstance(y0, tuple):
             raise InvalidArgumentError(
                 "y0 must be a pair of tuples, values and slopes, for several orders of which one is above 1, "
                 "got a pair of tensors; pass ((u, v), (slope of u, slope of v)), with zeros where an order is at most "
-                "1, or y0=(u, v) and slope="
+                "1, or y0=(u, v) and options={'slope': …}"
             )
     value = check_state(y0, "y0" if name == "slope" else "y0[0]")
     if slope is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory.segments import SegmentEnd
+from fracdnn.memory.recomputation import SegmentEnd
 from fracdnn.solver.coupled import CoupledSolver
 from fracdnn.tracing import has_tensor_hooks, operations_are_watched, sequence_number
 

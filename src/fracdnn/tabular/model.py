@@ -14,10 +14,9 @@ from fracdnn.columns.encoding import Encoded, Encoding
 from fracdnn.columns.frames import as_polars
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns, listed, nearest, quoted
-from fracdnn.container import checked, write_document
-from fracdnn.estimators.base import FractionalEstimator
+from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.model_file import read_model
+from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.exceptions import TableError
 from fracdnn.extras import require
@@ -81,7 +80,7 @@ class TableModel:
 
 def load(path: str | os.PathLike) -> Any:
     """What `save` wrote: an estimator, or a `TableModel` where the file was made from a table."""
-    document = read_model(path)
+    document = read_document(path, "model")
     with checked(path, "model"):
         estimator = ESTIMATORS[document["estimator"]]._from_document(document)
         if "table" not in document:

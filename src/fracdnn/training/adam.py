@@ -11,8 +11,8 @@ from fracdnn.optim import Status
 from fracdnn.training import together
 from fracdnn.training.captured import can_capture
 from fracdnn.training.epochs import Adam, Epochs, OneMember, Result
-from fracdnn.training.history import History, Record
 from fracdnn.training.loops import Training
+from fracdnn.training.records import History, Record
 from fracdnn.training.run import Member, Run, State
 from fracdnn.training.stacked import StackedMembers, can_stack
 from fracdnn.training.task import Task
@@ -29,12 +29,12 @@ class AdamTraining(Training):
     The learning rate falls linearly, from step to step, to 0 at the end of `max_epochs`.
     """
 
-    learning_rate: float = 1e-3
+    lr: float = 1e-3
     batch_size: int = 64
     max_epochs: int = 200
 
     def __post_init__(self) -> None:
-        check_positive(self.learning_rate, "learning_rate")
+        check_positive(self.lr, "lr")
         check_count(self.batch_size, "batch_size", minimum=1)
         check_count(self.max_epochs, "max_epochs", minimum=1)
 
@@ -47,7 +47,7 @@ def can_go_side_by_side(tasks: Sequence[Task], training: Any) -> bool:
     if len(tasks) < 2 or type(training) is not AdamTraining or not together.is_alone():
         return False
     terms = tasks[0].objective.regularization
-    plain = not terms.operator and not terms.bias
+    plain = not terms.smooth and not terms.decay_bias
     return plain and tasks[0].weight is not None and can_stack([task.network for task in tasks])
 
 
@@ -154,7 +154,7 @@ class AdamLoop:
 
     def _rates(self, epoch: int, n_batches: int, batches: range) -> list[float]:
         """Of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
-        rate, most = self._training.learning_rate, self._training.max_epochs
+        rate, most = self._training.lr, self._training.max_epochs
         return [rate * (1.0 - (epoch - 1 + k / n_batches) / most) for k in batches]
 
     def _pass_in_windows(self, epoch: int, length: int) -> list[Result]:

@@ -42,7 +42,6 @@ def can_capture(task: Task) -> bool:
         and together.is_alone()
         and all(parameter.device == task.x.device for parameter in parameters)
         and type(network) is FractionalNetwork
-        and network.adjoint == "exact"
         and network.memory.is_the_same_in_a_graph(task.x, network.architecture.n_layers)
         and is_plain(task.objective)
         and not any(map(has_module_hooks, network.modules()))

@@ -13,7 +13,7 @@ from torch.optim.adam import adam
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training.captured import Repeated
-from fracdnn.training.history import Record, record_of
+from fracdnn.training.records import Record, record_of
 from fracdnn.training.run import State
 from fracdnn.training.stacked import StackedMembers
 from fracdnn.training.task import Task

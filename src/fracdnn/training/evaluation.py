@@ -14,7 +14,7 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels.tiles import LOSSES, Loss
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
-from fracdnn.nn.engines import kernel, triton
+from fracdnn.nn.engines import numba_network, triton
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training.objective import Objective
 from fracdnn.training.regularization import Regularization
@@ -23,7 +23,7 @@ from fracdnn.training.samples import Chunk
 # The objective, on a GPU as a tensor, and the outputs.
 Evaluation = tuple[float | torch.Tensor, torch.Tensor]
 # Engines that have the loss inside.
-_INSIDE = {"kernel": kernel.loss_and_gradients, "triton": triton.loss_and_gradients}
+_INSIDE = {"numba": numba_network.loss_and_gradients, "triton": triton.loss_and_gradients}
 
 
 def backward(

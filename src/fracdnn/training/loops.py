@@ -14,8 +14,8 @@ from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
 from fracdnn.training import together
 from fracdnn.training.captured import CapturedEvaluation
-from fracdnn.training.history import History, record_of
 from fracdnn.training.normalization import normalize_batch
+from fracdnn.training.records import History, record_of
 from fracdnn.training.run import Checkpoints, EarlyStopping, EndedError, OutOfTimeError, Run, State
 from fracdnn.training.task import Task
 from fracdnn.validation import check_choice, check_count, check_positive
@@ -93,7 +93,7 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class FullBatchTraining(Training):
-    """One optimiser on all samples, until the norm of the gradient is below `tolerance` or `max_iter` is reached.
+    """One optimiser on all samples, until the norm of the gradient is below `tolerance_grad` or `max_iter` is reached.
 
     `optimizer` is one of `OPTIMIZERS`; "textbook-bfgs" is BFGS from H = I without scaling.
     """
@@ -102,7 +102,7 @@ class FullBatchTraining(Training):
 
     optimizer: str = "lbfgs"
     max_iter: int = 200
-    tolerance: float = 1e-6
+    tolerance_grad: float = 1e-6
 
     def __post_init__(self) -> None:
         check_choice(self.optimizer, "optimizer", tuple(OPTIMIZERS))
@@ -110,15 +110,15 @@ class FullBatchTraining(Training):
 
     def _train(self, run: Run) -> str:
         return _minimise(
-            run, run.members[0].task, self.optimizer, self.max_iter, self.tolerance, {}, CapturedEvaluation()
+            run, run.members[0].task, self.optimizer, self.max_iter, self.tolerance_grad, {}, CapturedEvaluation()
         )
 
 
 @dataclass(frozen=True)
 class MiniBatchTraining(Training):
-    """The paper's training: `n_batches` (m1) random mini-batches, `iterations` (m2) of the optimiser on each.
+    """The paper's training: `n_batches` (m1) random mini-batches, `max_iter` (m2) of the optimiser on each.
 
-    A mini-batch is a random `fraction` of the samples, drawn without replacement; with `by_class`, of each class.
+    A mini-batch is a random `batch_fraction` of the samples, drawn without replacement; with `by_class`, of each class.
     `normalization` is the paper's batch normalisation (see `normalize_batch`): by "feature", "global" over all numbers,
     or "none". The `optimizer` (see `FullBatchTraining`) starts anew with each: its curvature is that of another
     objective. (The paper's Alg. 3.)
@@ -127,10 +127,10 @@ class MiniBatchTraining(Training):
     _limit = "n_batches"
 
     n_batches: int = 10
-    iterations: int = 15
-    fraction: float = 0.5
+    max_iter: int = 15
+    batch_fraction: float = 0.5
     optimizer: str = "bfgs"
-    tolerance: float = 1e-6
+    tolerance_grad: float = 1e-6
     normalization: str = "none"
     by_class: bool = False
 
@@ -138,10 +138,10 @@ class MiniBatchTraining(Training):
         check_choice(self.optimizer, "optimizer", tuple(OPTIMIZERS))
         check_choice(self.normalization, "normalization", NORMALIZATIONS)
         check_count(self.n_batches, "n_batches", minimum=1)
-        check_count(self.iterations, "iterations", minimum=1)
-        if not 0 < self.fraction <= 1:
+        check_count(self.max_iter, "max_iter", minimum=1)
+        if not 0 < self.batch_fraction <= 1:
             raise InvalidArgumentError(
-                f"fraction must lie in (0, 1], got {self.fraction}; the paper takes half of the samples"
+                f"batch_fraction must lie in (0, 1], got {self.batch_fraction}; the paper takes half of the samples"
             )
 
     def _train(self, run: Run) -> str:
@@ -157,21 +157,27 @@ class MiniBatchTraining(Training):
             if self.normalization != "none":
                 by_feature = self.normalization == "feature"
                 batch.x = normalize_batch(batch.x, per_feature=by_feature, shared=True)
-            status = _minimise(run, batch, self.optimizer, self.iterations, self.tolerance, here, captured)
+            status = _minimise(run, batch, self.optimizer, self.max_iter, self.tolerance_grad, here, captured)
         return status
 
     def _drawn(self, task: Task) -> torch.Tensor:
         """The samples of a mini-batch, in random order."""
         order = torch.randperm(task.n, generator=task.generator)
         if not self.by_class:
-            return order[: max(1, round(self.fraction * len(order)))]
+            return order[: max(1, round(self.batch_fraction * len(order)))]
         labels = task.all_targets()[order]
         parts = [order[labels == label] for label in labels.unique()]
-        return torch.cat([part[: max(1, round(self.fraction * len(part)))] for part in parts])
+        return torch.cat([part[: max(1, round(self.batch_fraction * len(part)))] for part in parts])
 
 
 def _minimise(
-    run: Run, task: Task, optimizer: str, max_iter: int, tolerance: float, here: State, captured: CapturedEvaluation
+    run: Run,
+    task: Task,
+    optimizer: str,
+    max_iter: int,
+    tolerance_grad: float,
+    here: State,
+    captured: CapturedEvaluation,
 ) -> str:
     """Run a line-search optimiser on the task, noting each iteration; returns why it stopped.
 
@@ -194,7 +200,9 @@ def _minimise(
         run.note([(member, record)], lambda: [{**place, "optimizer": minimizer.state_dict()}])
 
     parameters = list(task.network.parameters())
-    minimizer: Any = OPTIMIZERS[optimizer](parameters, max_iter=max_iter - done, tolerance=tolerance, callback=note)
+    minimizer: Any = OPTIMIZERS[optimizer](
+        parameters, max_iter=max_iter - done, tolerance_grad=tolerance_grad, callback=note
+    )
     if resumed:
         with run.restoring():
             minimizer.load_state_dict(resumed["optimizer"])

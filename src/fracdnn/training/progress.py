@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fracdnn.extras import require
-from fracdnn.training.history import Record
+from fracdnn.training.records import Record
 
 # Characters of the bar, and of the time left below 100 hours.
 _BAR, _TIME_LEFT = 8, 8

@@ -19,7 +19,7 @@ LAPLACIANS = ("time", "matrix")
 
 @dataclass(frozen=True)
 class Regularization:
-    """ξ_W/2 ‖W‖² + ξ_K/(2N) ‖(−Δ)^s K‖² + ξ_b/(2N) ‖b‖² + ξ/2 ‖K, opening map‖².
+    """ξ_W/2 ‖W‖² + ξ_K/(2N) ‖(−Δ)^s K‖² + ξ_b/(2N) ‖b‖² + ξ/2 ‖K, input projection‖².
 
     The first three are the paper's. Its (−Δ)_h is not spelled out: `laplacian="time"` is the second difference over the
     layers, "matrix" that over rows and columns of each K; both with reflecting ends, so that a constant costs nothing.
@@ -27,9 +27,9 @@ class Regularization:
     the paper; a stencil ψ takes the place of K.
     """
 
-    class_map: float = 0.0
-    operator: float = 0.0
-    bias: float = 0.0
+    decay_output: float = 0.0
+    smooth: float = 0.0
+    decay_bias: float = 0.0
     decay: float = 0.0
     laplacian: str = "time"
     exponent: float = 1.0
@@ -64,17 +64,17 @@ class Regularization:
     def _terms(self, weights: Weights) -> list[tuple[float, str, Linear | None]]:
         """The terms ½ factor ‖A p‖², as the factor, the name of p and a symmetric A, None for the identity."""
         n_layers, laplacian = len(weights.operators), self._time if self.laplacian == "time" else self._matrix
-        if self.operator and self.laplacian == "matrix" and weights.operators.dim() < 3:
+        if self.smooth and self.laplacian == "matrix" and weights.operators.dim() < 3:
             raise InvalidArgumentError(
                 "laplacian must be 'time' for stencils, got 'matrix'; a stencil has no rows and columns, so pass "
                 "laplacian='time', which smooths it over the layers"
             )
         terms = (
-            (self.class_map, "W", None),
-            (self.operator / n_layers, "operators", laplacian),
+            (self.decay_output, "W", None),
+            (self.smooth / n_layers, "operators", laplacian),
             (self.decay, "operators", None),
-            (self.decay, "opening_weight", None),
-            (self.bias / n_layers, "b", None),
+            (self.decay, "input_weight", None),
+            (self.decay_bias / n_layers, "b", None),
         )
         return [term for term in terms if term[0] and getattr(weights, term[1]) is not None]
 

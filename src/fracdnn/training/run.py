@@ -14,7 +14,7 @@ import torch
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.training import together
-from fracdnn.training.history import History, Record
+from fracdnn.training.records import History, Record
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
 
@@ -24,16 +24,16 @@ NO_IMPROVEMENT = "no improvement"
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Hold out a random `fraction`; stop when its loss has not improved for `patience` records; keep the best."""
+    """Hold out a random share of the samples; stop after so many records without a better loss on it; keep the best."""
 
-    fraction: float = 0.1
-    patience: int = 10
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
 
     def __post_init__(self) -> None:
-        check_count(self.patience, "patience", minimum=1)
-        if not 0 < self.fraction < 1:
+        check_count(self.n_iter_no_change, "n_iter_no_change", minimum=1)
+        if not 0 < self.validation_fraction < 1:
             raise InvalidArgumentError(
-                f"fraction must lie in (0, 1), got {self.fraction}; 0.1 holds out a tenth of the samples"
+                f"validation_fraction must lie in (0, 1), got {self.validation_fraction}; 0.1 is a tenth"
             )
 
 
@@ -113,7 +113,7 @@ class Member:
 
     def check_patience(self) -> None:
         """End where the held-out part has not improved for long enough, also before a resumed run."""
-        if self._early_stopping is not None and self._waited >= self._early_stopping.patience:
+        if self._early_stopping is not None and self._waited >= self._early_stopping.n_iter_no_change:
             self.history.status = NO_IMPROVEMENT
 
     def keep_best(self) -> None:
@@ -162,7 +162,7 @@ class Member:
             return None
         if whole.held_out is not None:
             return whole.held_out
-        held_out = max(1, int(self._early_stopping.fraction * whole.n))
+        held_out = max(1, int(self._early_stopping.validation_fraction * whole.n))
         if held_out == whole.n:
             raise InvalidArgumentError(
                 f"early_stopping must leave samples to train on, got {held_out} in all; pass more samples or None"

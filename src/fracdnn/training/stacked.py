@@ -1,7 +1,7 @@
 """Several networks of one shape as one: their parameters stacked, so that a step of all costs little more than of one.
 
-`StackedNetworks` is what `FractionalNetwork` computes, for dense layers behind an opening map, with a leading axis for
-the networks; the networks' own parameters are views of it. `StackedMembers` are their samples, for `Epochs`.
+`StackedNetworks` is what `FractionalNetwork` computes, for dense layers behind an input projection, with a leading axis
+for the networks; the networks' own parameters are views of it. `StackedMembers` are their samples, for `Epochs`.
 """
 
 from bisect import bisect_right
@@ -15,13 +15,13 @@ from fracdnn.memory import MemorylessPlan
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.learned import orders_from
 from fracdnn.nn.operators import ACTIVATIONS
-from fracdnn.training.history import Record
 from fracdnn.training.objective import Objective
+from fracdnn.training.records import Record
 from fracdnn.training.run import State
 from fracdnn.training.task import Task
 
 _RAW_ORDER = "memory.learned_order.raw"
-_DECAYED = {"W": "class_map", "K": "decay", "opening_weight": "decay"}
+_DECAYED = {"W": "decay_output", "K": "decay", "input_weight": "decay"}
 
 
 def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
@@ -32,7 +32,7 @@ def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
         for each in networks
     )
     a, memory = first.architecture, first.memory
-    plain = a.has_opening and a.has_skip and a.operator == "dense" and a.bias == "vector" and first.adjoint == "exact"
+    plain = a.has_input_projection and a.has_skip and a.operator == "dense" and a.bias is True
     one_order = memory.learned_steps is None and not memory.order.dim() and not memory.step_size.dim()
     trained = all(parameter.requires_grad for each in networks for parameter in each.parameters())
     return alike and plain and one_order and first.engine == "auto" and trained
@@ -68,9 +68,9 @@ class StackedNetworks:
         """Outputs [n_networks, n, n_outputs] of samples [n_networks, n, n_features]."""
         of = dict(zip(self.names, self.parameters, strict=True))
         a = self.architecture
-        activation, opening = ACTIVATIONS[a.activation], ACTIVATIONS[a.opening_activation]
+        activation, at_input = ACTIVATIONS[a.activation], ACTIVATIONS[a.input_activation]
         weights, factor = self._fixed or self._learned_weights(of[_RAW_ORDER], x.dtype)
-        y = opening(torch.baddbmm(of["opening_bias"].unsqueeze(1), x, of["opening_weight"].transpose(1, 2)))
+        y = at_input(torch.baddbmm(of["input_bias"].unsqueeze(1), x, of["input_weight"].transpose(1, 2)))
         states, K, b = [y], of["K"], of["b"].unsqueeze(2)
         for j in range(a.n_layers):
             y = factor * activation(torch.baddbmm(b[:, j], y, K[:, j].transpose(1, 2)))
@@ -81,7 +81,7 @@ class StackedNetworks:
 
     def _fixed_weights(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The memory's own: of state k in layer j, [1, n_layers, n_layers], and the step factor."""
-        plan = self._memory.plan(like, self.architecture.n_layers, history="exact")
+        plan = self._memory.plan(like, self.architecture.n_layers, compress=False)
         without = isinstance(plan, MemorylessPlan)
         matrix = torch.eye(plan.n_layers) if without else plan.weight_tensors[0]
         return matrix.to(like.device, like.dtype).unsqueeze(0), plan.factors[0].to(like.device, like.dtype)

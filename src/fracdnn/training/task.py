@@ -11,9 +11,9 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import together
 from fracdnn.training.digest import digest
 from fracdnn.training.evaluation import backward, check_labels, evaluate
-from fracdnn.training.history import Record
 from fracdnn.training.objective import Objective, weighted_hits, whole_weight
-from fracdnn.training.rows import Rows
+from fracdnn.training.records import Record
+from fracdnn.training.row_numbers import Rows
 from fracdnn.training.samples import Chunk
 from fracdnn.training.summed import backward_together, data_loss_together
 

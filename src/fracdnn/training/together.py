@@ -18,7 +18,7 @@ from torch import distributed
 
 from fracdnn.exceptions import InvalidArgumentError, RankError
 from fracdnn.tracing import default_store
-from fracdnn.training.rows import Rows
+from fracdnn.training.row_numbers import Rows
 
 # Of an error's words, what the other ranks are told.
 _MOST_BYTES = 2000

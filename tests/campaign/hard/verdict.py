@@ -20,6 +20,7 @@ from fracdnn.solver import fdeint
 from tests.campaign.hard import linear, nonlinear, radau, rough, schemes  # noqa: F401  (they register their kinds)
 from tests.campaign.hard.case import KINDS, UnsureReferenceError
 from tests.campaign.trying import script
+from tests.solver.calls import grouped
 
 TOLERANCES, DERIVATIVE_TOLERANCES = 20.0, 100.0
 # Of noise: what a solver may add to it silently, and what it may add if it says so.
@@ -94,7 +95,7 @@ def solved(case, problem, func):
             options["n_steps"] = case.n_steps
     if "linear" in problem.options:
         options["linear"] = torch.tensor(problem.options["linear"] * case.span**-case.order, dtype=dtype)
-    return fdeint(func, y0, t.to(getattr(torch, case.times)), **options)
+    return fdeint(func, y0, t.to(getattr(torch, case.times)), **grouped(**options))
 
 
 def atol_of(case, problem):

@@ -1,4 +1,4 @@
-"""What both engines of a GPU have to do, there or in Triton's interpreter; `fused_cases` and `triton_cases` have more.
+"""What both engines of a GPU have to do, there or in Triton's interpreter; two more files have what each does alone.
 
 `test_gpu` runs these files in a process of their own, as `tests.memory.test_triton` does with its cases.
 """
@@ -16,7 +16,8 @@ from tests.nn.problems import batch, network
 
 LIMIT = {torch.float64: 1e-13, torch.float32: 3e-6}
 # Compressed, so that every engine has the same weights.
-OPTIONS = {"fused": {"history": "compressed"}, "triton": {}}
+WIDE = "triton-wide"
+OPTIONS = {"triton-wide": {"compress": True}, "triton": {}}
 both = pytest.mark.parametrize("engine", OPTIONS)
 
 
@@ -38,7 +39,7 @@ def found(net, x, engine=None):
 
 def check(net, x):
     mine, asked = found(net, x), net.engine
-    for one, other in zip(mine, found(net, x, "operations"), strict=True):
+    for one, other in zip(mine, found(net, x, "autograd"), strict=True):
         assert one.dtype == other.dtype
         assert relative(one, other) <= LIMIT[x.dtype]
     net.engine = asked
@@ -92,7 +93,8 @@ def test_views_of_any_kind(engine):
 
 
 @pytest.mark.parametrize(
-    ("engine", "activation"), [("fused", "tanh"), ("fused", "relu"), *(("triton", name) for name in ACTIVATIONS)]
+    ("engine", "activation"),
+    [*((WIDE, name) for name in ("tanh", "relu")), *(("triton", name) for name in ACTIVATIONS)],
 )
 def test_what_is_not_finite_is_not_hidden(engine, activation):
     net, x = made(engine, n_layers=5, activation=activation)
@@ -106,7 +108,7 @@ def test_what_is_not_finite_is_not_hidden(engine, activation):
 
 
 @needs_gpu
-@pytest.mark.parametrize(("engine", "dtype"), [("fused", torch.float32), ("fused", torch.bfloat16), ("triton", None)])
+@pytest.mark.parametrize(("engine", "dtype"), [(WIDE, torch.float32), (WIDE, torch.bfloat16), ("triton", None)])
 def test_a_cuda_graph_gives_the_same(engine, dtype):
     net, x = made(engine, 33, 16, 70, dtype or torch.float32, bias="scalar")
     assert_a_graph_gives_the_same(lambda: [each.detach() for each in found(net, x)])
@@ -121,18 +123,18 @@ def test_a_cuda_graph_gives_the_same(engine, dtype):
         ("triton", {"order": 1.0}),
         ("triton", {"n_features": 64, "n_layers": 192}),
         ("triton", {"n": 1000, "n_features": 64, "n_layers": 64}),
-        ("fused", {"n": 1000, "n_features": 64, "n_layers": 65}),
-        ("fused", {"n_layers": 193}),
-        ("fused", {"n_features": 65, "n_layers": 17}),
-        ("fused", {"n_features": 65, "history": "compressed"}),
-        ("fused", {"n_layers": 17, "dtype": torch.bfloat16}),
-        ("products", {"n_features": 65, "n_layers": 16}),
-        ("products", {"n_features": 65, "n_layers": 17, "history": "exact"}),
-        ("products", {"n_features": 65, "n_layers": 17, "order": 1.0}),
-        ("products", {"n_layers": 200, "learn_order": True}),
-        ("products", {"n_features": 65, "n_layers": 17, "activation": "gelu"}),
-        ("products", {"n_layers": 17, "residual": False}),
-        ("products", {"dtype": torch.bfloat16}),
+        ("triton-wide", {"n": 1000, "n_features": 64, "n_layers": 65}),
+        ("triton-wide", {"n_layers": 193}),
+        ("triton-wide", {"n_features": 65, "n_layers": 17}),
+        ("triton-wide", {"n_features": 65, "compress": True}),
+        ("triton-wide", {"n_layers": 17, "dtype": torch.bfloat16}),
+        ("matmul", {"n_features": 65, "n_layers": 16}),
+        ("matmul", {"n_features": 65, "n_layers": 17, "compress": False}),
+        ("matmul", {"n_features": 65, "n_layers": 17, "order": 1.0}),
+        ("matmul", {"n_layers": 200, "learn_order": True}),
+        ("matmul", {"n_features": 65, "n_layers": 17, "activation": "gelu"}),
+        ("matmul", {"n_layers": 17, "residual": False}),
+        ("matmul", {"dtype": torch.bfloat16}),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""The engine "triton" against "operations" and the objective's definition, on a GPU or in Triton's interpreter."""
+"""The engine "triton" against "autograd" and the objective's definition, on a GPU or in Triton's interpreter."""
 
 from functools import partial
 
@@ -25,9 +25,9 @@ made = partial(gpu_cases.made, ENGINE)
         pytest.param(*case, dtype, marks=pytest.mark.slow if dtype is slow else ())
         for *case, slow in (
             ((6, 3, 1), {}, None),
-            ((1, 1, 2), {"bias": "none"}, None),
+            ((1, 1, 2), {"bias": False}, None),
             ((33, 2, 10), {"activation": "relu", "bias": "scalar", "order": 0.9}, torch.float32),
-            ((17, 3, 9), {"width": 20, "activate_opening": True}, torch.float64),
+            ((17, 3, 9), {"width": 20, "activate_input": True}, torch.float64),
             ((5, 4, 3), {"order": 1.0}, None),
             ((5, 3, 4), {"width": 64, "order": [0.3, 0.5, 0.7, 0.9]}, None),
             ((5, 3, 4), {"step_size": [0.1, 0.2, 0.3, 0.4]}, None),
@@ -55,7 +55,7 @@ def test_samples_far_from_zero():
         net, x = made(n_layers=2, activation=activation, dtype=torch.float32)
         with torch.no_grad():
             x *= 1e4
-        for mine, theirs in zip(found(net, x), found(net, x, "operations"), strict=True):
+        for mine, theirs in zip(found(net, x), found(net, x, "autograd"), strict=True):
             assert mine.isfinite().all()
             assert (mine - theirs).norm() <= 1e-5 * theirs.norm().clamp(min=1e-3)
 
@@ -63,12 +63,12 @@ def test_samples_far_from_zero():
 OBJECTIVES = [
     Objective(),
     Objective(label_smoothing=0.1, regularization=Regularization(0.1, 0.2, 0.3, 0.4)),
-    Objective("squared_error", Regularization(operator=0.2, laplacian="matrix")),
+    Objective("squared_error", Regularization(smooth=0.2, laplacian="matrix")),
 ]
 
 
 def by_autograd(objective, net, x, target, weight):
-    net.engine = "operations"
+    net.engine = "autograd"
     net.zero_grad()
     value = objective(net, x, target, weight)
     value.backward()
@@ -94,7 +94,7 @@ def test_a_loss_and_its_gradients_in_one_pass(objective, weighted, dtype, monkey
     monkeypatch.setattr(
         triton.TritonLayers, "forward_with_loss", lambda *given: made_inside.append(given) or inside(*given)
     )
-    options = {"width": 5, "activate_opening": True, "activation": "gelu", "learn_order": True}
+    options = {"width": 5, "activate_input": True, "activation": "gelu", "learn_order": True}
     net, x = made(19, 3, 4, dtype, **(options if weighted else {}))
     x = x.detach()
     target, weight = data(objective, len(x), 2, dtype)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from fracdnn.nn import FractionalNetwork
 from fracdnn.training import FullBatchTraining, MiniBatchTraining, Objective, Regularization, Task
-from fracdnn.training.history import layer_gradient_norms
+from fracdnn.training.records import layer_gradient_norms
 from reproduction.fast_training import fit_all, fit_batches
+from reproduction.printed_adjoint import network_with
 
 KINDS = {
     "residual": {"order": 1.0},
@@ -20,10 +20,10 @@ KINDS = {
 }
 
 
-def problem(seed=0, **options):
+def problem(seed=0, adjoint="exact", **options):
     generator = torch.Generator().manual_seed(seed)
     settings = {"n_layers": 7, "step_size": 0.3, "bias": "scalar", "generator": generator, **options}
-    network = FractionalNetwork(3, 4, **settings).double()
+    network = network_with(adjoint, 3, 4, **settings).double()
     with torch.no_grad():
         network.b.normal_(0, 0.3, generator=generator)
     X = torch.randn(41, 3, dtype=torch.float64, generator=generator)
@@ -38,8 +38,8 @@ def parameters(network):
 @pytest.mark.parametrize("method", ["bfgs", "textbook-bfgs", "steepest"])
 def test_an_optimiser_on_all_samples_takes_the_librarys_steps(kind, method):
     (ours, X, y), (theirs, _, _) = problem(**KINDS[kind]), problem(**KINDS[kind])
-    objective = Objective(regularization=Regularization(class_map=1e-3, decay=1e-4))
-    history = FullBatchTraining(method, 12, tolerance=0.0).fit(Task(theirs, objective, X, y))
+    objective = Objective(regularization=Regularization(decay_output=1e-3, decay=1e-4))
+    history = FullBatchTraining(method, 12, tolerance_grad=0.0).fit(Task(theirs, objective, X, y))
     options = {"decay_class_map": 1e-3, "decay": 1e-4, "tolerance": 0.0, "with_norms": True}
     fit = fit_all(ours, X, y, max_iter=12, method=method, **options)
     assert fit.status == history.status
@@ -50,7 +50,7 @@ def test_an_optimiser_on_all_samples_takes_the_librarys_steps(kind, method):
 
 
 def test_vector_biases_and_squared_errors():
-    (ours, X, _), (theirs, _, _) = problem(order=0.3, bias="vector"), problem(order=0.3, bias="vector")
+    (ours, X, _), (theirs, _, _) = problem(order=0.3, bias=True), problem(order=0.3, bias=True)
     values = torch.cat([X.abs(), X[:, :1]], 1)
     history = FullBatchTraining("bfgs", 15).fit(Task(theirs, Objective("squared_error"), X, values))
     fit = fit_all(ours, X, values, max_iter=15)
@@ -62,7 +62,7 @@ def test_vector_biases_and_squared_errors():
 def test_mini_batches_are_those_of_alg_3(normalization):
     (ours, X, y), (theirs, _, _) = problem(order=0.9), problem(order=0.9)
     X = X * torch.tensor([1.0, 10.0, 100.0]) + 5
-    objective = Objective(regularization=Regularization(class_map=1e-3))
+    objective = Objective(regularization=Regularization(decay_output=1e-3))
     task = Task(theirs, objective, X, y, None, torch.Generator().manual_seed(3))
     history = MiniBatchTraining(4, 5, normalization=normalization).fit(task)
     generator = torch.Generator().manual_seed(3)

@@ -22,8 +22,8 @@ from reproduction.part import Claim, Table, percent
 from reproduction.parts import PARTS
 from reproduction.refinement import Refinement
 from reproduction.refinement import work as refined
+from reproduction.render.vanishing_gradient import imbalance
 from reproduction.running import PartRuns, read_numbers
-from reproduction.shown.vanishing_gradient import imbalance
 from reproduction.statistics import Difference, difference, ratio
 from reproduction.table import TableSettings
 from reproduction.table_choices import halves_of_classes

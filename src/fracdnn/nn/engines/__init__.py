@@ -1,7 +1,7 @@
 """What computes the outputs of a `FractionalNetwork` and their gradients: engines behind one interface.
 
-`operations` runs any network in torch operations under autograd; it is the definition the others answer to. `by_hand`
-goes through dense networks and back without a graph, by matrix products. Others bring their layers to it: `kernel` and
-`triton` compiled ones for small networks, on the CPU and on a GPU; `fused` products and little else for wide ones;
-`printed` the gradient that the paper prints. `choose` decides which of them runs.
+`autograd` runs any network in torch operations; it is the definition the others answer to. `by_hand` goes through dense
+networks and back without a graph, by matrix products: the engine "matmul". Others bring their layers to it:
+`numba_network` and `triton` compiled ones for small networks, on the CPU and on a GPU; `triton_wide` products and
+little else for wide ones. `choose` decides which of them runs.
 """

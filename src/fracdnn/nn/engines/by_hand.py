@@ -1,4 +1,4 @@
-"""A dense network forward and back by hand, as one operation of autograd; the engine "products".
+"""A dense network forward and back by hand, as one operation of autograd; the engine "matmul".
 
 Autograd needs about as long from one operation to the next as a table's network needs for the operation: batches of a
 few hundred rows, layers of some tens of features. A dense layer goes back by one slope and two products, and the memory
@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines import operations
+from fracdnn.nn.engines import autograd
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 from fracdnn.tracing import is_batch_of_cotangents
 
@@ -33,9 +32,7 @@ class LayerGradients(NamedTuple):
 
 
 class Layers(ABC):
-    """The layers between opening map and W: `forward` once, then `back` as often as is asked for."""
-
-    has_second_derivatives = True
+    """The layers between input projection and W: `forward` once, then `back` as often as is asked for."""
 
     @abstractmethod
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None: ...
@@ -49,7 +46,7 @@ class Layers(ABC):
         """All gradients, from that of Y_N."""
 
 
-class ProductLayers(Layers):
+class MatmulLayers(Layers):
     """Layers by matrix products: any width, any activation, also with a learned memory."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
@@ -100,13 +97,13 @@ class ProductLayers(Layers):
         return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, memory)
 
 
-class Opening:
-    """The opening map forward and back; the identity where there is none."""
+class InputProjection:
+    """The input projection forward and back; the identity where there is none."""
 
     def __init__(self, architecture: Architecture, weights: Weights) -> None:
-        name = architecture.opening_activation
+        name = architecture.input_activation
         self._activation, self._slope = ACTIVATIONS[name], SLOPES[name]
-        self._weight, self._bias = weights.opening_weight, weights.opening_bias
+        self._weight, self._bias = weights.input_weight, weights.input_bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0."""
@@ -128,23 +125,23 @@ class Opening:
 
 
 class Walk:
-    """Samples x on their way through a network: opening map, layers, W."""
+    """Samples x on their way through a network: input projection, layers, W."""
 
     def __init__(self, kind: type[Layers], architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
-        self._layers, self._opening = kind(architecture, plan, weights), Opening(architecture, weights)
+        self._layers, self._input = kind(architecture, plan, weights), InputProjection(architecture, weights)
         self._W = weights.W
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
         """W Y_N."""
-        self._last = self._layers.forward(self._opening.forward(x))
+        self._last = self._layers.forward(self._input.forward(x))
         return self._last @ self._W.T
 
     def back(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Gradients of x, of all weights, and of the memory's weights where they are learned."""
         W = cotangent.T @ self._last
         found = self._layers.back(cotangent @ self._W)
-        x, *opening = self._opening.back(found.start)
-        return (x, *Weights(found.K, found.b, W, *opening), *found.memory)
+        x, *projection = self._input.back(found.start)
+        return (x, *Weights(found.K, found.b, W, *projection), *found.memory)
 
 
 def run(
@@ -158,7 +155,7 @@ def run(
         result = Walk(kind, architecture, plan, weights).outputs(x)
     if result.is_cpu and not math.isfinite(result.detach().sum()):
         with torch.no_grad():
-            operations.outputs(architecture, plan, x, weights)  # raises, and names the layer, unless only the sum did
+            autograd.outputs(architecture, plan, x, weights)  # raises, and names the layer, unless only the sum did
     return result
 
 
@@ -196,16 +193,11 @@ def _differentiable_gradients(
     ctx: Any, inputs: Sequence[torch.Tensor | None], needed: Sequence[bool], cotangent: torch.Tensor
 ) -> list[torch.Tensor | None]:
     """The gradients in torch operations, for second derivatives and for many cotangents at once."""
-    if not ctx.kind.has_second_derivatives:
-        raise InvalidArgumentError(
-            "adjoint must be 'exact' for second derivatives and batches of cotangents, got a printed one; "
-            "that has neither, so set network.adjoint = 'exact'"
-        )
     with torch.enable_grad():
         # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
         aliases = [None if each is None else each.view_as(each) for each in inputs]
         x, *weights = aliases
-        result = operations.outputs(ctx.architecture, ctx.plan, x, Weights(*weights))  # type: ignore[arg-type]
+        result = autograd.outputs(ctx.architecture, ctx.plan, x, Weights(*weights))  # type: ignore[arg-type]
     sources = (*aliases, *(ctx.plan.weight_tensors if ctx.plan.learned else ()))
     wanted: Any = [each for each, need in zip(sources, needed, strict=True) if need]
     graph = torch.is_grad_enabled()

@@ -15,8 +15,8 @@ from fracdnn.kernels.tiles import LOSSES, Loss
 from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.memory.plan import kind_of
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
-from fracdnn.nn.engines.kernel import Evaluation
+from fracdnn.nn.engines.by_hand import InputProjection, LayerGradients, Layers
+from fracdnn.nn.engines.numba_network import Evaluation
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 
 # What a tile of 16 samples has registers for.
@@ -111,7 +111,7 @@ class TritonLayers(Layers):
 
     def _launch_forward(self, y0: torch.Tensor, kind: int, *loss: Any) -> None:
         a, b = self._architecture, self._b
-        down, along = {"vector": (a.width, 1), "scalar": (1, 0), "none": (0, 0)}[a.bias]
+        down, along = {True: (a.width, 1), "scalar": (1, 0), False: (0, 0)}[a.bias]
         if b is None:
             b = self._plan.kept(("no bias", *kind_of(y0)), lambda: y0.new_zeros(1))
         layers = (_readable(y0), self._K, _readable(b), self._factors, self._memory(y0), self._states, self._kept)
@@ -139,11 +139,11 @@ def loss_and_gradients(
     architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights, loss: Loss
 ) -> Evaluation:
     """A loss of the outputs with its gradients, all on the device: nobody waits. NaN where a label has no output."""
-    opening, layers = Opening(architecture, weights), TritonLayers(architecture, plan, weights)
-    found = layers.forward_with_loss(opening.forward(x), weights.W, loss)
+    projection, layers = InputProjection(architecture, weights), TritonLayers(architecture, plan, weights)
+    found = layers.forward_with_loss(projection.forward(x), weights.W, loss)
     gradients, W = layers.back_from_loss(found)
-    opened = opening.back(gradients.start)[1:]
-    of_weights = Weights(gradients.K, gradients.b, W, *opened)
+    projected = projection.back(gradients.start)[1:]
+    of_weights = Weights(gradients.K, gradients.b, W, *projected)
     return Evaluation(found.losses.sum(), found.outputs, of_weights, gradients.memory)
 
 

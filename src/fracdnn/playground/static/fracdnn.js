@@ -168,10 +168,10 @@ function sumOuter(gradient, at, left, from, right, at2, n, rows, columns, b, bAt
 
 /** Parameters of the paper's network, or anything of their shapes, as parts of one flat array. */
 export class Weights {
-  constructor({ nFeatures, nOutputs, nLayers, width, hasOpening, learnOrder }) {
+  constructor({ nFeatures, nOutputs, nLayers, width, hasInputProjection, learnOrder }) {
     const sizes = {
-      openingWeight: hasOpening ? width * nFeatures : 0,
-      openingBias: hasOpening ? width : 0,
+      inputWeight: hasInputProjection ? width * nFeatures : 0,
+      inputBias: hasInputProjection ? width : 0,
       K: nLayers * width * width,
       b: nLayers * width,
       W: nOutputs * width,
@@ -186,7 +186,7 @@ export class Weights {
   }
 }
 
-/** d_t^order Y = σ(K(t) Y + b(t)), then W. `width` null keeps the features; a number adds a learned opening map. */
+/** d_t^order Y = σ(K(t) Y + b(t)), then W. `width` null keeps the features; a number adds a learned input projection. */
 export class Network {
   constructor({ nFeatures = 2, nOutputs, nLayers, width = null, activation = "tanh", order = 0.5, stepSize = 0.2,
     learnOrder = false, residual = true }) {
@@ -195,7 +195,7 @@ export class Network {
     this.nOutputs = nOutputs | 0;
     this.nLayers = nLayers | 0;
     this.width = (width ?? nFeatures) | 0;
-    this.hasOpening = width !== null;
+    this.hasInputProjection = width !== null;
     this.activation = activation;
     this.stepSize = stepSize;
     this.learnOrder = learnOrder;
@@ -211,7 +211,7 @@ export class Network {
       const bound = Math.sqrt((this.activation === "tanh" ? 3 : 1) / fanIn);
       for (let i = 0; i < part.length; i++) part[i] = bound * (2 * uniform() - 1);
     };
-    fill(this.weights.openingWeight, this.nFeatures);
+    fill(this.weights.inputWeight, this.nFeatures);
     fill(this.weights.K, this.width);
     fill(this.weights.W, this.width);
   }
@@ -259,8 +259,8 @@ export class Pass {
     const { network, states, values, row } = this, { nLayers, width, nFeatures, weights, a, h } = network;
     const size = (n * width) | 0, c = network.factor.value;
     this.n = n | 0;
-    if (network.hasOpening) {
-      affine(states, 0, x, 0, n, weights.openingWeight, 0, width, nFeatures, weights.openingBias, 0);
+    if (network.hasInputProjection) {
+      affine(states, 0, x, 0, n, weights.inputWeight, 0, width, nFeatures, weights.inputBias, 0);
     } else {
       for (let i = 0; i < size; i++) states[i] = x[i];
     }
@@ -298,9 +298,9 @@ export class Pass {
 
   _close(gradient, x) {
     const { network, cotangents, n } = this;
-    if (!network.hasOpening) return;
-    sumOuter(gradient.openingWeight, 0, cotangents, 0, x, 0, n, network.width, network.nFeatures,
-      gradient.openingBias, 0);
+    if (!network.hasInputProjection) return;
+    sumOuter(gradient.inputWeight, 0, cotangents, 0, x, 0, n, network.width, network.nFeatures,
+      gradient.inputBias, 0);
   }
 
   /** The exact discrete adjoint: the transpose of the forward sums. `gradient` gets that of every parameter. */

@@ -1,4 +1,4 @@
-"""Wide layers on a GPU: products by torch, all the rest of a layer in the kernel of its row; the engine "fused".
+"""Wide layers on a GPU: products by torch, all the rest of a layer in the kernel of its row; the engine "triton-wide".
 
 A layer is two launches in each pass. Forward these are K y, and the kernel that makes σ(K y + b) and the next state of
 it; back they are the kernel that makes the cotangent of K y + b, and its product with K. The gradients of K and b are
@@ -22,7 +22,7 @@ from fracdnn.nn.engines.by_hand import LayerGradients, Layers
 from fracdnn.nn.operators import SLOPES
 
 
-class FusedLayers(Layers):
+class TritonWideLayers(Layers):
     """See the module. For a fixed memory that is summed by Triton's kernels, and activations that these know."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:

@@ -21,5 +21,5 @@ def states(
     def step(j: int, y: torch.Tensor) -> torch.Tensor:
         return architecture.layer(y, *layers[j])
 
-    y0 = architecture.opened(x, weights)
+    y0 = architecture.project_input(x, weights)
     return propagate(plan, step, y0, trajectory=trajectory, name="layer {}".format)

@@ -1,4 +1,4 @@
-"""The engine "fused" against "operations" and double precision, on a GPU or in Triton's interpreter."""
+"""The engine "triton-wide" against "autograd" and double precision, on a GPU or in Triton's interpreter."""
 
 import math
 from functools import partial
@@ -11,7 +11,7 @@ from tests.nn.engines import gpu_cases
 from tests.nn.engines.gpu_cases import check, found
 from tests.nn.problems import network
 
-ENGINE = "fused"
+ENGINE = "triton-wide"
 made = partial(gpu_cases.made, ENGINE)
 
 
@@ -19,9 +19,9 @@ made = partial(gpu_cases.made, ENGINE)
     ("n", "n_features", "n_layers", "options"),
     [
         (6, 3, 1, {}),
-        pytest.param(6, 3, 17, {"width": 5, "activate_opening": True}, marks=pytest.mark.slow),
+        pytest.param(6, 3, 17, {"width": 5, "activate_input": True}, marks=pytest.mark.slow),
         (5, 2, 24, {"activation": "relu", "bias": "scalar", "order": 0.9}),
-        pytest.param(6, 3, 33, {"bias": "none"}, marks=pytest.mark.slow),
+        pytest.param(6, 3, 33, {"bias": False}, marks=pytest.mark.slow),
         (74, 7, 9, {"activation": "relu"}),  # a tile and a rest, and no tile holds whole rows
     ],
 )
@@ -34,7 +34,7 @@ def test_coarser_numbers(dtype):
     """Against the same numbers in double precision."""
     net, x = made(dtype=dtype)
     mine = found(net, x)
-    theirs = found(net.double(), x.detach().double().requires_grad_(), "operations")
+    theirs = found(net.double(), x.detach().double().requires_grad_(), "autograd")
     for a, b in zip(mine, theirs, strict=True):
         assert a.dtype is dtype
         assert relative(a, b) <= (20 * UNIT_ROUNDOFF[dtype] if dtype in UNIT_ROUNDOFF else 2e-6)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,34 +15,34 @@ from fracdnn.kernels.tensors import NUMPY_TYPES
 from fracdnn.memory import triton_sum
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import triton
-from fracdnn.nn.engines.by_hand import Layers, ProductLayers
-from fracdnn.nn.engines.fused import FusedLayers
-from fracdnn.nn.engines.kernel import KernelLayers
+from fracdnn.nn.engines.by_hand import Layers, MatmulLayers
+from fracdnn.nn.engines.numba_network import NumbaLayers
 from fracdnn.nn.engines.triton import TritonLayers
+from fracdnn.nn.engines.triton_wide import TritonWideLayers
 from fracdnn.nn.memory import Memory
 from fracdnn.nn.operators import ACTIVATIONS
 
-ENGINES = ("auto", "operations", "products", "kernel", "triton", "fused")
-# What goes through the layers of a network by hand and has its gradient; those that have the paper's are `READINGS`.
+ENGINES = ("auto", "autograd", "matmul", "numba", "triton", "triton-wide")
+# What goes through the layers of a network by hand.
 LAYERS: dict[str, type[Layers]] = {
-    "products": ProductLayers,
-    "kernel": KernelLayers,
+    "matmul": MatmulLayers,
+    "numba": NumbaLayers,
     "triton": TritonLayers,
-    "fused": FusedLayers,
+    "triton-wide": TritonWideLayers,
 }
-# The history, and its sums, of engines that can use only one.
-NEEDS = {
-    "kernel": {"history": "exact"},
-    "triton": {"history": "exact"},
-    "fused": {"history": "compressed", "sums": "triton"},
+# How engines sum that can only do it in one way.
+NEEDS: dict[str, dict[str, Any]] = {
+    "numba": {"compress": False},
+    "triton": {"compress": False},
+    "triton-wide": {"compress": True, "sums": "triton"},
 }
 
 # At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 _KERNEL_WIDTH = 16
 # The kernel sums over all pairs of layers: deeper, these are too many.
 _KERNEL_LAYERS = 192
-# On a GPU too, and larger states than these (rows times width) leave its caches earlier: an H200 is as fast by "fused"
-# at 100 layers of 4,096 x 64 and at 192 of 512 x 64.
+# On a GPU too, and larger states than these (rows times width) leave its caches earlier: an H200 is as fast by
+# "triton-wide" at 100 layers of 4,096 x 64 and at 192 of 512 x 64.
 _TRITON_LAYERS, _TRITON_NUMBERS = 64, 2**15
 
 
@@ -51,23 +51,23 @@ def choose(
 ) -> str:
     """The name of the engine for a batch x; `watched` is whether anything observes every operation.
 
-    | engine     | serves                                                                     | "auto" takes it     |
-    | ---------- | -------------------------------------------------------------------------- | ------------------- |
-    | kernel     | what products serves, on the CPU, tanh or relu, float32 or float64,        | up to width 16 and  |
-    |            | fixed order and steps, skip connections, all pairs of layers; needs Numba  | 192 layers          |
-    | triton     | what products serves, on CUDA, float32 or float64, skip connections, up    | up to 64 layers, of |
-    |            | to width 64, all pairs of layers; needs Triton                             | small states to 192 |
-    | fused      | what products serves, on CUDA, tanh or relu, one fixed order below 1 and   | where Triton's sums |
-    |            | equal steps, skip connections, exponentials; needs Triton                  | run: past 16 layers |
-    | products   | dense operators, batches [n, n_features] of plain tensors in one dtype,    | where it can serve  |
-    |            | with nobody tracing, transforming or observing the operations              |                     |
-    | operations | everything                                                                 | everywhere else     |
+    | engine      | runs                                                                      | "auto" takes it     |
+    | ----------- | ------------------------------------------------------------------------- | ------------------- |
+    | numba       | what matmul runs, on the CPU, tanh or relu, float32 or float64, fixed     | up to width 16 and  |
+    |             | order and steps, skip connections, all pairs of layers; needs Numba       | 192 layers          |
+    | triton      | what matmul runs, on CUDA, float32 or float64, skip connections, up to    | up to 64 layers, of |
+    |             | width 64, all pairs of layers; needs Triton                               | small states to 192 |
+    | triton-wide | what matmul runs, on CUDA, tanh or relu, one fixed order below 1 and      | where Triton's sums |
+    |             | equal steps, skip connections, exponentials; needs Triton                 | run: past 16 layers |
+    | matmul      | dense operators, batches [n, n_features] of plain tensors in one dtype,   | wherever it can     |
+    |             | with nobody tracing, transforming or observing the operations             |                     |
+    | autograd    | everything                                                                | everywhere else     |
     """
-    if asked == "operations":
+    if asked == "autograd":
         return asked
-    if asked == "kernel":
+    if asked == "numba":
         require("numba")
-    obstacle = _obstacle_in("products", architecture, memory) or _obstacle_to_products(x, weights, watched=watched)
+    obstacle = _obstacle_in("matmul", architecture, memory) or _obstacle_to_products(x, weights, watched=watched)
     for name, kernel in _KERNELS.items():
         if asked == name or (asked == "auto" and obstacle is None and kernel.pays(architecture, memory, x)):
             obstacle_here = obstacle or _obstacle_in(name, architecture, memory) or kernel.obstacle_to(x)
@@ -75,14 +75,14 @@ def choose(
                 return name
             if asked == name:
                 _refuse(asked, obstacle_here)
-    if obstacle is not None and asked == "products":
+    if obstacle is not None and asked == "matmul":
         _refuse(asked, obstacle)
-    return "products" if obstacle is None else "operations"
+    return "matmul" if obstacle is None else "autograd"
 
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
     """Refuse an engine that could serve no batch of this network."""
-    obstacle = None if asked in ("auto", "operations") else _obstacle_in(asked, architecture, memory)
+    obstacle = None if asked in ("auto", "autograd") else _obstacle_in(asked, architecture, memory)
     if obstacle is not None:
         _refuse(asked, obstacle)
 
@@ -90,12 +90,12 @@ def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) ->
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
     """Whether some batch may run on a kernel of whole networks: it is asked for, or "auto" would take it on the CPU."""
     small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
-    by_auto = asked == "auto" and small and _obstacle_in("kernel", architecture, memory) is None
-    return by_auto or asked in ("kernel", "triton")
+    by_auto = asked == "auto" and small and _obstacle_in("numba", architecture, memory) is None
+    return by_auto or asked in ("numba", "triton")
 
 
 def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str | None:
-    """Why an engine other than "operations" can serve no batch of a network; None where it can."""
+    """Why an engine other than "autograd" can run no batch of a network; None where it can."""
     if architecture.operator != "dense":
         return "its operator is a stencil, no dense matrix"
     kernel = _KERNELS.get(name)
@@ -109,10 +109,10 @@ def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str |
         return "it has no skip connections"
     if kernel.is_fixed and not memory.is_fixed:
         return "its order or steps are learned"
-    way = {"exact": "over all pairs of layers", "compressed": "by exponentials"}[kernel.history]
-    if memory.history not in ("auto", kernel.history):
-        return f"it sums {way}, and history is {memory.history!r}"
-    if kernel.history == "compressed" and (memory.is_residual or not memory.is_compressible):
+    way = "by exponentials" if kernel.compress else "over all pairs of layers"
+    if memory.compress not in ("auto", kernel.compress):
+        return f"it sums {way}, and compress is {memory.compress}"
+    if kernel.compress and (memory.is_residual or not memory.is_compressible):
         return f"it sums {way}, which need one order below 1 and equal steps"
     return None
 
@@ -154,9 +154,9 @@ def _is_small_on_gpu(architecture: Architecture, memory: Memory, x: torch.Tensor
 
 
 class _Kernel(NamedTuple):
-    """An engine for some of what `products` serves: for which networks, why not a batch, and when "auto" takes it."""
+    """An engine for some of what `matmul` runs: for which networks, why not a batch, and when "auto" takes it."""
 
-    history: str
+    compress: bool
     is_fixed: bool  # whether order and steps have to be
     activations: Sequence[str]
     max_width: float
@@ -166,8 +166,8 @@ class _Kernel(NamedTuple):
 
 # In the order in which "auto" asks.
 _KERNELS = {
-    "kernel": _Kernel(
-        history="exact",
+    "numba": _Kernel(
+        compress=False,
         is_fixed=True,
         activations=("tanh", "relu"),
         max_width=math.inf,
@@ -175,15 +175,15 @@ _KERNELS = {
         pays=lambda a, memory, x: fits_kernel("auto", a, memory),
     ),
     "triton": _Kernel(
-        history="exact",
+        compress=False,
         is_fixed=False,
         activations=tuple(ACTIVATIONS),
         max_width=triton.MAX_WIDTH,
         obstacle_to=partial(_obstacle_to_triton, dtypes=triton.DTYPES),
         pays=_is_small_on_gpu,
     ),
-    "fused": _Kernel(
-        history="compressed",
+    "triton-wide": _Kernel(
+        compress=True,
         is_fixed=True,
         activations=triton_sum.ACTIVATIONS,
         max_width=math.inf,
@@ -194,4 +194,4 @@ _KERNELS = {
 
 
 def _refuse(asked: str, obstacle: str) -> None:
-    raise InvalidArgumentError(f"engine must be one that can serve, got {asked!r}, but {obstacle}; use engine='auto'")
+    raise InvalidArgumentError(f"engine={asked!r} cannot run this network: {obstacle}; use engine='auto'")

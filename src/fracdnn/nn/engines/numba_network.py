@@ -13,7 +13,7 @@ import torch
 from fracdnn.kernels.tiles import Loss, Tiles
 from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Opening
+from fracdnn.nn.engines.by_hand import InputProjection, LayerGradients, Layers
 
 
 class Evaluation(NamedTuple):
@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
     memory: tuple[torch.Tensor, ...] = ()
 
 
-class KernelLayers(Layers):
+class NumbaLayers(Layers):
     """See the module. Going back computes the states once more."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
@@ -45,14 +45,14 @@ def loss_and_gradients(
     architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights, loss: Loss
 ) -> Evaluation | None:
     """A loss of the outputs with its gradients; None where labels or values are out of range."""
-    opening = Opening(architecture, weights)
-    y0 = opening.forward(x)
+    projection = InputProjection(architecture, weights)
+    y0 = projection.forward(x)
     tiles, K, b, W = _tiles(architecture, plan, y0), weights.operators, weights.b, weights.W
-    found = tiles.loss(loss, y0, K, b, W, to_start=architecture.has_opening)
+    found = tiles.loss(loss, y0, K, b, W, to_start=architecture.has_input_projection)
     if found is None:
         return None
-    opened = opening.back(found.y)[1:] if found.y is not None else (None, None)
-    return Evaluation(found.value, found.outputs, Weights(found.K, found.b, found.W, *opened))
+    projected = projection.back(found.y)[1:] if found.y is not None else (None, None)
+    return Evaluation(found.value, found.outputs, Weights(found.K, found.b, found.W, *projected))
 
 
 def _tiles(architecture: Architecture, plan: MemoryPlan, y0: torch.Tensor) -> Tiles:

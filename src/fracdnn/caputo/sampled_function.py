@@ -31,7 +31,7 @@ _DIRECT_SAMPLES = 512
 
 
 def caputo_derivative(
-    samples: Samples,
+    values: Samples,
     *,
     order: float | torch.Tensor,
     step_size: float | torch.Tensor | None = None,
@@ -49,11 +49,11 @@ def caputo_derivative(
 
     Give `step_size` for equal steps (O(n log² n) time) or increasing times `t` (O(n²) time and memory).
     """
-    return _apply(_derivative, samples, order, step_size, t, side)
+    return _apply(_derivative, values, order, step_size, t, side)
 
 
 def fractional_integral(
-    samples: Samples,
+    values: Samples,
     *,
     order: float | torch.Tensor,
     step_size: float | torch.Tensor | None = None,
@@ -66,7 +66,7 @@ def fractional_integral(
     integrates from t to T. For an order above 1 apply it twice: integrals compose. Arguments as in
     `caputo_derivative`.
     """
-    return _apply(_integral, samples, order, step_size, t, side)
+    return _apply(_integral, values, order, step_size, t, side)
 
 
 def _apply(operator, samples, order, step_size, t, side):
@@ -139,14 +139,14 @@ def _as_tensor(samples: Any) -> torch.Tensor:
         values = torch.from_numpy(np.array(samples, dtype=np.float64 if samples.dtype.kind == "f" else None))
     else:
         raise InvalidTypeError(
-            f"samples must be a NumPy array or a torch tensor of floats, got {type(samples).__name__}"
+            f"values must be a NumPy array or a torch tensor of floats, got {type(samples).__name__}"
             f"{' of dtype ' + str(samples.dtype) if isinstance(samples, np.ndarray) else ''}; "
-            f"convert with np.asarray(samples, dtype=float)"
+            f"convert with np.asarray(values, dtype=float)"
         )
-    check_floating(values, "samples")
+    check_floating(values, "values")
     if values.dim() == 0 or values.shape[0] < 2:
         raise InvalidArgumentError(
-            f"samples must hold at least 2 values along the first axis, got shape {tuple(values.shape)}; "
+            f"values must hold at least 2 values along the first axis, got shape {tuple(values.shape)}; "
             f"time runs along the first axis"
         )
     return values
@@ -171,7 +171,7 @@ def _times_of(values: torch.Tensor, step_size: Any, t: Any) -> tuple[torch.Tenso
     if times.numel() != n:
         raise InvalidArgumentError(
             f"t must have one time per sample, got {times.numel()} times for {n} samples; "
-            f"time runs along the first axis of samples"
+            f"time runs along the first axis of values"
         )
     return times, False
 

@@ -56,7 +56,7 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     seed, score = estimator.random_state, "accuracy" if is_classifier(estimator) else "R2"
     settings = drawn_settings(estimator, fixed, seed)
     folds = _folds(estimator, X, y, seed)
-    candidate = clone(estimator).set_params(verbose=False, checkpoint=None, resume=False)
+    candidate = clone(estimator).set_params(verbose=False, checkpoint_path=None, resume=False)
     if candidate.n_members == "auto":  # one tells which setting is better; the chosen one has all members
         candidate.set_params(n_members=1)
     trials: list[Trial] = []
@@ -90,9 +90,8 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
 
 def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Setting]:
     """The estimator's own setting, then others of the space, each once."""
-    # A grid is of one width.
-    unused = {"learning_rate_init": estimator.solver != "adam", "width": estimator.operator != "dense"}
-    space = {name: values for name, values in SPACE.items() if name not in fixed and not unused.get(name)}
+    unused = {"learning_rate_init"} if estimator.solver != "adam" else set()
+    space = {name: values for name, values in SPACE.items() if name not in (*fixed, *unused)}
     if not space:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in SPACE)
         fail(f"--search must be left something to try, got all of {options}; leave one of them out")

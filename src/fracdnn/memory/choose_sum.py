@@ -9,8 +9,6 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import triton_sum
 from fracdnn.tracing import being_transformed, values_are_unknown
 
-HISTORIES = ("auto", "exact", "compressed")
-
 # Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
 _EXACT_LAYERS = 64
 # … but states that are small, with fewer numbers in all, stay in cache, and other devices count operations: there it
@@ -25,37 +23,37 @@ _BLOCK = 8
 _BLOCK_DEVICE = 32
 
 
-def choose_history(
-    asked: str,
+def choose_compression(
+    compress: bool | str,
     n_layers: int,
     state: torch.Tensor,
     *,
     equal_steps: bool,
     learned: bool = False,
     transformed: bool | None = None,
-) -> str:
-    """Either "exact" or "compressed", for so many layers and states like this one; `transformed` as in `propagate`."""
+) -> bool:
+    """Whether far weights are exponentials, for so many layers of such states; `transformed` as in `propagate`."""
     if being_transformed() if transformed is None else transformed:
-        return "exact"  # what is traced or transformed runs on plain operations, see `functional`
+        return False  # what is traced or transformed runs on plain operations, see `functional`
     if learned and values_are_unknown():  # and exponentials are made from the value of the order
-        if asked == "compressed":
+        if compress is True:
             raise InvalidArgumentError(
-                "history must be 'exact' or 'auto' for a learned order in a CUDA graph, got 'compressed'; its "
-                "exponentials are chosen by the value of the order, which a capture does not know"
+                "compress must be False or 'auto' for a learned order in a CUDA graph, got True; the exponentials are "
+                "chosen by the value of the order, which a capture does not know"
             )
-        return "exact"
-    if asked != "auto":
-        return asked
+        return False
+    if compress != "auto":
+        return bool(compress)
     if not equal_steps:
-        return "exact"
+        return False
     if not state.is_cpu:
         # The exponentials of a learned order are made on the host in each pass, which waits for their gradients.
         most = _EXACT_LAYERS_TRITON if _by_triton(state) and not learned else _EXACT_LAYERS_DEVICE
-        return "compressed" if n_layers > most else "exact"
+        return n_layers > most
     if n_layers <= _EXACT_LAYERS:
-        return "exact"
+        return False
     small = n_layers * state.numel() < _SMALL_NUMBERS
-    return "exact" if small and not learned and n_layers <= _EXACT_LAYERS_SMALL else "compressed"
+    return not (small and not learned and n_layers <= _EXACT_LAYERS_SMALL)
 
 
 def choose_block(state: torch.Tensor) -> int:

@@ -11,13 +11,12 @@ import numpy as np
 import torch
 
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.base import FractionalEstimator
 from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.recipe import settled
+from fracdnn.estimators.estimator import FractionalEstimator
+from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.estimators.regressor import FractionalRegressor
-from fracdnn.estimators.samples import class_weights
+from fracdnn.estimators.sample_checks import class_weights
 from fracdnn.estimators.shaping import Shaping
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import (
     AdamTraining,
     Standardization,
@@ -78,11 +77,6 @@ def _fit(
     weights: torch.Tensor | None,
     encoding: Encoding | None,
 ) -> None:
-    if estimator.solver == "paper":
-        raise InvalidArgumentError(
-            "solver must be one of 'adam', 'lbfgs', 'bfgs' for samples in pieces, got 'paper'; it draws halves of all "
-            "samples, so pass another, or samples that fit into memory"
-        )
     n_features, scales = len(standardization.mean), [standardization, getattr(estimator, "target_scale_", None)]
     numbers = [part.tolist() for scale in scales if scale for part in vars(scale).values()]
     together.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
@@ -95,7 +89,7 @@ def _fit(
     estimator.shaping_ = Shaping.none(None if estimator.clip is None else float(estimator.clip))
     network = estimator._new_network(n_features, generator).to(estimator._dtype())
     objective = estimator._objective()
-    recipe = settled(estimator, sum(samples.sizes), n_features)
+    recipe = resolve_recipe(estimator, sum(samples.sizes), n_features)
     recipe = replace(recipe, n_members=1, holds_out=validation is not None)
 
     def training(max_time: float | None, member: int = 0) -> Training:
@@ -108,7 +102,7 @@ def _fit(
     if validation is not None:
         held_out = _Scaled(validation, estimator, weights)
         task.validation = StreamedTask(network, objective.unsmoothed(), held_out, generator)
-    estimator._train_tasks([task], training, recipe.iterations)
+    estimator._train_tasks([task], training, recipe.max_iter)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import os
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,13 +11,13 @@ import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fracdnn.container import checked, write_document
+from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
 from fracdnn.estimators.fitting import Fitting
 from fracdnn.estimators.inputs import checked_table, inputs_of
-from fracdnn.estimators.model_file import parameters_document, parameters_of, read_model
+from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
-from fracdnn.estimators.samples import as_numpy, as_tensor, check_one_label_each, dense
+from fracdnn.estimators.sample_checks import as_numpy, as_tensor, check_one_label_each, dense
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import History, Objective, together
 from fracdnn.version import versions
@@ -53,10 +54,10 @@ class FractionalEstimator(Fitting):
         scores = self.validation_scores_
         return max(scores) if scores else None
 
-    def trajectory(self, X: Any) -> np.ndarray:
+    def states(self, X: Any) -> np.ndarray:
         """The flow of the samples through the layers of `network_`: Y_0 … Y_N, [n_layers + 1, n_samples, width]."""
         check_is_fitted(self)
-        return self._run(X, self.network_.trajectory, rows=1)
+        return self._run(X, partial(self.network_, trajectory=True), rows=1)
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write the fitted model to one file, whole or not at all; `fracdnn.load` reads it. See `model_file`."""
@@ -65,7 +66,7 @@ class FractionalEstimator(Fitting):
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """A model that `save` wrote, ready to predict; its predictions are the same to the last bit."""
-        document = read_model(path)
+        document = read_document(path, "model")
         with checked(path, "model"):
             name = document["estimator"]
             if name == cls.__name__:

@@ -15,7 +15,7 @@ from fracdnn.cli.ranks import processes_here
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.estimators import FractionalClassifier
-from fracdnn.estimators.streamed import fit_classifier, fit_regressor
+from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.tabular.examination import Division, ExaminedTable, examine

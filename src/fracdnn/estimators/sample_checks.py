@@ -10,7 +10,7 @@ from sklearn.utils import compute_class_weight
 
 from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.training import together
-from fracdnn.training.rows import Rows
+from fracdnn.training.row_numbers import Rows
 
 
 def as_numpy(values: Any) -> Any:

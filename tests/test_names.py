@@ -1,0 +1,166 @@
+"""One meaning for each parameter name in the public API."""
+
+import inspect
+from collections import defaultdict
+from enum import Enum
+from importlib import import_module
+
+import fracdnn
+
+ROOMS = [
+    "fracdnn",
+    *(f"fracdnn.{room}" for room in ("caputo", "datasets", "memory", "nn", "optim", "solver", "training")),
+]
+# What functions give back: their fields are no parameters.
+RESULTS = {"ExponentialSum", "History", "Iteration", "Perfume", "Record", "Result", "Solution"}
+
+NUMBER, NUMBERS, TENSOR = "float | torch.Tensor", "float | Sequence[float] | ndarray | torch.Tensor", "torch.Tensor"
+# Each name that several public functions or classes take: what it means everywhere, and the types it may have.
+MEANINGS = {
+    "activation": ("nonlinearity of a layer", {"str", "str | Callable[[torch.Tensor], torch.Tensor]"}),
+    "alpha": ("weight decay of all matrices, as in MLPClassifier", {"float"}),
+    "b": ("biases of a layer", {"torch.Tensor | None"}),
+    "batch_size": ("samples in a mini-batch", {"int", "int | str"}),
+    "beta": ("second parameter of the Mittag-Leffler function", {NUMBER}),
+    "bias": ("whether layers have biases, and which", {"bool", "bool | str"}),
+    "block": ("rows of a block of a compressed sum", {"int"}),
+    "calibrate": ("divide logits by a temperature", {"bool"}),
+    "checkpoint": ("recompute activations in the backward pass", {"bool"}),
+    "checkpoint_every": ("epochs or iterations between checkpoints", {"int"}),
+    "checkpoint_path": ("file of a training's state", {"str | PathLike | None"}),
+    "checkpoints": ("where and when a training writes its state", {"Checkpoints | None"}),
+    "clip": ("largest scaled feature", {"float | None"}),
+    "compress": ("whether far weights of the memory are exponentials", {"bool", "bool | str"}),
+    "compress_tol": ("relative error of these", {"float", "float | None"}),
+    "device": ("where to compute", {"str | torch.device", "torch.device | str | None"}),
+    "dtype": ("floating-point type of parameters and states", {"str", "torch.dtype", "torch.dtype | None"}),
+    "early_stopping": ("stop by the loss of held-out samples", {"bool | str", "EarlyStopping | None"}),
+    "factors": ("step factors of the layers", {TENSOR}),
+    "func": ("right-hand side of an equation", {"Callable[[torch.Tensor, Any], Any]"}),
+    "generator": ("source of random numbers", {"Generator", "Generator | None"}),
+    "grid_shape": ("rows and columns of the features of a stencil", {"tuple[int, int]", "tuple[int, int] | None"}),
+    "info": ("return a Solution", {"bool"}),
+    "initial": ("value that learning starts from", {TENSOR}),
+    "keep_interrupted": ("Ctrl-C ends a training and keeps its network", {"bool"}),
+    "label_smoothing": ("share of a label spread over all classes", {"float"}),
+    "learn_order": ("make the order a parameter", {"bool", "bool | str"}),
+    "learn_steps": ("make the step sizes parameters", {"bool"}),
+    "learning_rate_init": ("first rate of Adam, as in MLPClassifier", {"float"}),
+    "lr": ("learning rate, as in torch.optim", {"float", "float | torch.Tensor | None"}),
+    "max_epochs": ("most passes over the samples", {"int"}),
+    "max_iter": ("most iterations; in estimators epochs of Adam, as in MLPClassifier", {"int", "int | str"}),
+    "max_time": ("seconds after which a training ends", {"float | None"}),
+    "n": ("how many", {"int"}),
+    "n_bins": ("quantile bins of a number", {"int | str"}),
+    "n_iter_no_change": ("epochs or iterations without improvement before stopping", {"int"}),
+    "n_layers": ("number of layers", {"int"}),
+    "n_members": ("networks whose answers are averaged", {"int | str"}),
+    "network": ("network to train", {"FractionalNetwork"}),
+    "objective": ("loss with its regularization", {"Objective"}),
+    "operator": ("what K of a layer is", {"str"}),
+    "optimizer": ("name of a line-search optimizer", {"str"}),
+    "order": ("order of the fractional derivative", {"float", "Any", NUMBER, TENSOR, NUMBERS}),
+    "params": ("parameters to optimize, as in torch.optim", {"Iterable[Any]"}),
+    "path": ("file", {"str | PathLike", "str | PathLike[str] | None", "str | Path"}),
+    "random_state": ("seed, as in scikit-learn", {"int | RandomState | None", "int | Generator | None"}),
+    "resume": ("go on from a checkpoint", {"bool"}),
+    "side": ("from which end a derivative looks", {"str"}),
+    "solver": ("what trains, as in MLPClassifier", {"str"}),
+    "state": ("state like those of the layers", {TENSOR}),
+    "step_size": ("time from a layer or node to the next", {"float", f"{NUMBER} | None", NUMBER, TENSOR, NUMBERS}),
+    "steps": ("step of each layer", {TENSOR}),
+    "t": ("times", {"Any", TENSOR}),
+    "target": ("labels or values to learn", {TENSOR}),
+    "times": ("times of measured values", {"Any"}),
+    "tol": ("norm of the gradient at which training ends, as in scikit-learn", {"float"}),
+    "tolerance_grad": ("norm of the gradient at which optimization ends, as in torch.optim.LBFGS", {"float"}),
+    "trajectory": ("return all states", {"bool"}),
+    "transformed": ("whether operations are traced or transformed", {"bool | None"}),
+    "validation": ("held-out samples", {"StreamedTask | None", "Task | None"}),
+    "validation_fraction": ("share of samples held out", {"float"}),
+    "values": ("values of a function at times", {"Any", "Samples"}),
+    "verbose": ("show progress", {"bool"}),
+    "warm_start": ("go on from the networks of the fit before", {"bool"}),
+    "watch": ("called with each record", {"Callable[[Record], None] | None"}),
+    "weight": ("weights of samples", {"torch.Tensor | None"}),
+    "width": ("features of a layer", {"int | None"}),
+    "x": ("samples as rows", {TENSOR}),
+    "y0": ("state at the start", {"Any", TENSOR}),
+}
+
+
+def public_callables():
+    """By identity: what two rooms share counts once."""
+    found = {}
+    for room in map(import_module, ROOMS):
+        for name in room.__all__:
+            value = getattr(room, name)
+            is_kind = inspect.isclass(value) and issubclass(value, Enum)
+            if callable(value) and not is_kind and name not in RESULTS:
+                found[id(value)] = value
+    return list(found.values())
+
+
+def annotation(parameter):
+    """Its type without the modules that types live in."""
+    text = parameter.annotation
+    text = text if isinstance(text, str) else inspect.formatannotation(text)
+    for prefix in (
+        "collections.abc.",
+        "numpy.random.mtrand.",
+        "numpy.random._generator.",
+        "numpy.",
+        "pathlib.",
+        "os.",
+        "~",
+    ):
+        text = text.replace(prefix, "")
+    for prefix in (
+        "torch._C.",
+        "typing.",
+        "os.",
+        "~",
+        *(f"fracdnn.{part}." for part in ("nn.network", "training.objective")),
+    ):
+        text = text.replace(prefix, "")
+    return text.replace("fracdnn.training.run.", "").replace("fracdnn.training.records.", "")
+
+
+def uses():
+    """The types of each parameter name, by the callable that has it."""
+    found = defaultdict(dict)
+    for value in public_callables():
+        for parameter in inspect.signature(value).parameters.values():
+            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                found[parameter.name][value.__name__] = annotation(parameter)
+    return found
+
+
+def test_a_name_that_is_shared_has_one_meaning():
+    """A new use of a known name must be of a type that its meaning allows; a name that becomes shared needs one."""
+    shared = {name: owners for name, owners in uses().items() if len(owners) > 1}
+    assert not shared.keys() - MEANINGS.keys(), "say what these mean, or rename one"
+    assert not MEANINGS.keys() - shared.keys(), "no longer shared"
+    wrong = {
+        (name, owner): kind
+        for name, owners in shared.items()
+        for owner, kind in owners.items()
+        if kind not in MEANINGS[name][1]
+    }
+    assert wrong == {}
+
+
+def test_a_meaning_is_said_once():
+    meanings = [meaning for meaning, _ in MEANINGS.values()]
+    assert len(meanings) == len(set(meanings))
+
+
+def test_signatures_stay_short():
+    """`fdeint` was at 22 parameters once, the estimators at 38."""
+    limits = {fracdnn.fdeint: 12, fracdnn.FractionalClassifier: 31, fracdnn.FractionalRegressor: 30}
+    for each, most in limits.items():
+        assert len(inspect.signature(each).parameters) <= most
+
+
+def test_words_that_meant_two_things_are_gone():
+    assert not {"history", "tolerance", "adjoint", "event", "learning_rate", "iterations", "stencil"} & uses().keys()
