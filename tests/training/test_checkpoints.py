@@ -132,7 +132,7 @@ CHECKPOINT_FORGERIES = [
     (0, lambda d: d["identity"]["network"].update(n_layers=torch.zeros(2))),
     (0, lambda d: d.update(position={})),
     (0, lambda d: d["position"].update(iteration=-1)),
-    (0, lambda d: d["position"]["optimizer"].update(length=0.0)),
+    (0, lambda d: d["position"]["optimizer"]["state"].update(length=0.0)),
     (0, lambda d: d["position"]["optimizer"]["state"]["direction"].pop("steps")),
     (1, lambda d: d["position"]["optimizer"]["state"]["direction"].update(matrix=torch.eye(3, dtype=torch.float64))),
     (0, lambda d: d["network"].update(K=d["network"]["K"][:2])),
