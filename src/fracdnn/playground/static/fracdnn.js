@@ -186,7 +186,7 @@ export class Weights {
   }
 }
 
-/** d_t^order Y = σ(K(t) Y + b(t)), then W. `width` null keeps the features; a number adds a learned input projection. */
+/** d_t^order Y = σ(K(t) Y + b(t)), then W. `width` null keeps the features; a number adds a learned projection. */
 export class Network {
   constructor({ nFeatures = 2, nOutputs, nLayers, width = null, activation = "tanh", order = 0.5, stepSize = 0.2,
     learnOrder = false, residual = true }) {
