@@ -9,6 +9,7 @@ from fracdnn.solver.arrays import Array, library, norm
 # Of changes that do not become this much shorter within a window of iterations, func's noise is taken to be the cause,
 # if they are this small a part of the states; longer ones are an iteration that does not converge.
 _STUCK, _LONGER, _SMALL = 0.5, 4.0, 1e-2
+_GREW = 3.0  # from the first change to the last, with which an iteration diverges
 
 
 def sizes(values: Array) -> Array:
@@ -36,6 +37,11 @@ class Progress:
     def largest(self) -> float:
         """Of all components."""
         return norm(self.length) if self._lengths else math.inf
+
+    @property
+    def grew(self) -> bool:
+        """Whether changes have become longer, as in a stiff system, rather than stayed as they are."""
+        return len(self._lengths) > 1 and self.largest > _GREW * norm(self._lengths[0])
 
     def note(self, change: Array) -> Array:
         """The rate of each component, 1 for the first change."""

@@ -81,7 +81,7 @@ class CoupledSolver:
         self._inverse: Array | None = None  # of the last system's matrix, where there is one
         self._jacobian: Any = None  # at one point, where there are many components
         self._shifted: Any = None  # of the last system, the same
-        self._at_solution = self.is_stiff = False
+        self._at_solution = self.is_stiff = self._diverged = False
         self._dtype = problem.value.dtype
         self._epsilon = torch.finfo(self._dtype).eps
 
@@ -101,10 +101,11 @@ class CoupledSolver:
             if not small and not self.is_stiff:
                 try:
                     # A few iterations are quicker than a matrix, where one can be had.
-                    few = self._enough is not None and (by_shifts or unknowns <= DENSE)
+                    few = self._enough is not None and unknowns <= DENSE
                     found = self._iterated(system.detached(), guess, _FEW if few else self._max_iterations)
                 except NotConvergedError:
-                    if not by_shifts and unknowns > DENSE:
+                    # Changes that do not become longer are those of noise, about which a matrix knows nothing.
+                    if unknowns > DENSE and not (by_shifts and self._diverged):
                         raise
                     self.is_stiff, dense = True, not by_shifts
             if self.is_stiff and not dense:
@@ -276,6 +277,7 @@ class CoupledSolver:
                 self.moving = None if ends else _left(done, progress.length, states)
                 return image, slopes
             states = mixing.next(image, change)
+        self._diverged = not is_finite(change) or progress.grew
         raise self._not_converged(system, progress.largest)
 
     def _goal(self, system: System, states: Array) -> Array:

@@ -75,7 +75,7 @@ class Segment:
         if has_tensor_hooks(*leaves):
             raise InvalidArgumentError(
                 "hooks on parameters must be registered before a solve with checkpoint=True, got one after it; "
-                "register it earlier, or pass checkpoint=False"
+                "register it earlier, or leave out the option checkpoint"
             )
         again = torch.is_grad_enabled()
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
