@@ -27,6 +27,7 @@ from fracdnn.solver.step_search import StepSearch
 from fracdnn.tracing import being_traced, being_transformed
 from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive, check_times
 
+_LATE = 1e4  # spans from 0, from which on rounding of times may matter
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-7}
 # Calls of func that an adaptive solve may take, and more of them for a breakpoint.
@@ -278,9 +279,10 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
             raise _unbatched(method, spacing.kind) from error
         raise
     problem.max_evaluations = math.inf  # a backward pass takes what it takes
-    if spacing.kind == "adaptive":
+    if spacing.kind == "adaptive" and abs(float(request.clock[-1].detach())) > _LATE * request.span:
         problem.warn_of_late_times(request.clock, request.span, spacing.smallest_rtol)
-    problem.warn_of_noise(*_noise_that_counts(spacing, problem.value.dtype))
+    if problem.noise is not None:
+        problem.warn_of_noise(*_noise_that_counts(spacing, problem.value.dtype))
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -88,7 +87,7 @@ class Spacing:
             None if breakpoints is None else check_times(breakpoints, "breakpoints", minimum=0),
         )
 
-    @cached_property
+    @property
     def smallest_rtol(self) -> float:
         """Of all components."""
         return _smallest(self.rtol)

@@ -37,7 +37,7 @@ class Problem:
         self._func = func
         self.n_evaluations = 0
         self.max_evaluations = math.inf
-        self._noise: tuple[float, str] | None = None  # as a part of func's values, and when
+        self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         kind = self.value.device.type
         self._autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
@@ -152,13 +152,13 @@ class Problem:
 
     def note_noise(self, part: float, time: torch.Tensor) -> None:
         """Func's noise, as a part of its values or of the states, at a time: for a warning after the solve."""
-        if self._noise is None or part > self._noise[0]:
-            self._noise = (part, time_text(time))
+        if self.noise is None or part > self.noise[0]:
+            self.noise = (part, time_text(time))
 
     def warn_of_noise(self, least: float, consequence: str) -> None:
         """Once a solve, where it was noted and is not less than this."""
-        if self._noise is not None and self._noise[0] >= least:
-            part, time = self._noise
+        if self.noise is not None and self.noise[0] >= least:
+            part, time = self.noise
             warnings.warn(
                 f"func is noisy: its values scatter by about {part:.1g} of their size at t = {time}; {consequence}; "
                 f"compute func with more digits (in float64; on a GPU torch.set_float32_matmul_precision('highest')), "
