@@ -40,18 +40,23 @@ def slopes_with_jacobians(
             return slopes.detach(), states.new_zeros(count, n, n)
         # A slope depends on the state of its own point alone: one pass gives a row for all points.
         rows = torch.eye(n, dtype=slopes.dtype, device=slopes.device).view(n, groups, 1, d).expand(n, groups, count, d)
-        try:
-            whole = _pulled_back(slopes, at, rows)
-        except RuntimeError as error:
-            if "use_reentrant" not in str(error):
-                raise
-            raise InvalidArgumentError(
-                "func must not use torch.utils.checkpoint with use_reentrant=True in an implicit method, which needs "
-                "its derivatives, got that; pass use_reentrant=False to checkpoint, or method='adams' and n_steps="
-            ) from error
+        whole = pulled_back(slopes, at, rows)
     if whole is None:
         return slopes.detach(), states.new_zeros(count, n, n)
     return slopes.detach(), whole.permute(2, 0, 1, 3).reshape(count, n, n)
+
+
+def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
+    """Rows [K, *slopes.shape] times the Jacobian by `at`; None where slopes do not depend on it."""
+    try:
+        return _pulled_back(slopes, at, rows)
+    except RuntimeError as error:
+        if "use_reentrant" not in str(error):
+            raise
+        raise InvalidArgumentError(
+            "func must not use torch.utils.checkpoint with use_reentrant=True in an implicit method, which needs "
+            "its derivatives, got that; pass use_reentrant=False to checkpoint, or method='adams' and n_steps="
+        ) from error
 
 
 def _pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:

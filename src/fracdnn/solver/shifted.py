@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+import scipy.sparse.linalg
 import torch
 
-from fracdnn.solver.jacobians import unhooked
+from fracdnn.solver.jacobians import pulled_back, unhooked
 from fracdnn.solver.problem import Problem
 
 _DENSE = 300  # components up to which J is dense
@@ -80,7 +81,7 @@ def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> An
         slope = problem.packed_slope(time.detach().clone(), at)
         if not slope.requires_grad:
             return scipy.sparse.csr_array((n, n))
-        pulled = partial(_pulled_back, slope, at)
+        pulled = partial(_rows_times, slope, at)
         found = None if n <= _DENSE else sparse_matrix(pulled, n)
         if found is None or found.nnz > _FULL * n * n:
             eye = np.eye(n)
@@ -88,15 +89,9 @@ def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> An
     return found
 
 
-def _pulled_back(slope: torch.Tensor, at: torch.Tensor, rows: np.ndarray) -> np.ndarray:
+def _rows_times(slope: torch.Tensor, at: torch.Tensor, rows: np.ndarray) -> np.ndarray:
     """Rows [K, n] times J."""
-    cotangents = torch.from_numpy(rows).to(slope).unsqueeze(1)
-    back = partial(torch.autograd.grad, slope, at, retain_graph=True, allow_unused=True)
-    try:
-        found = back(cotangents, is_grads_batched=True)[0]
-    except RuntimeError:  # an operation of func's has no rule for batches
-        each = [back(row)[0] for row in cotangents]
-        found = None if each[0] is None else torch.stack(each)
+    found = pulled_back(slope, at, torch.from_numpy(rows).to(slope).unsqueeze(1))
     return np.zeros_like(rows) if found is None else found[:, 0].cpu().double().numpy()
 
 
