@@ -83,7 +83,7 @@ class CoupledSolver:
         self._shifted: Any = None  # of the last system, the same
         self._at_solution = self.is_stiff = self._diverged = False
         self._dtype = problem.value.dtype
-        self._epsilon = torch.finfo(self._dtype).eps
+        self._epsilon, self._tiny = torch.finfo(self._dtype).eps, torch.finfo(self._dtype).tiny
 
     def solve(self, system: System, guess: Array, *, close: bool = False) -> tuple[Array, Array]:
         """States and slopes [G, S, d], attached to the graph of what they depend on; from states that are guessed.
@@ -91,9 +91,10 @@ class CoupledSolver:
         A guess that is `close` is worth new Jacobians, the more so as the derivatives need them at the solution.
         """
         self.moving = self._inverse = None
-        wanted = torch.is_grad_enabled() or being_transformed()
+        transformed = being_transformed()
+        wanted = torch.is_grad_enabled() or transformed
         unknowns = math.prod(system.known.shape)
-        small = unknowns <= SMALL or being_transformed()
+        small = unknowns <= SMALL or transformed
         by_shifts = not small and len(system.weights) == 1
         dense = small or (self.is_stiff and not by_shifts)
         self._shifted = None
@@ -286,7 +287,7 @@ class CoupledSolver:
         if self.noise is not None:
             noise = as_kind(self.noise, states)[:, None]
             goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * noise)
-        return goal.clip(min=float(library(states).finfo(states.dtype).tiny))
+        return goal.clip(min=self._tiny)
 
     def _rounded(self, system: System, states: Array, slopes: Array, jacobians: Array) -> Array:
         """The sizes of all that is added up in an equation, inside of func by its derivatives; [G, S, d]."""

@@ -44,8 +44,8 @@ class Kernel:
 
     def at(self, times: Array) -> Array:
         """[G, …] for times [R, Q]."""
-        log, exp = library(times).log, library(times).exp
-        return exp((self.orders - 1.0) * log(times) - self.log_gamma)
+        of = library(times)
+        return of.exp((self.orders - 1.0) * of.log(times) - self.log_gamma)
 
     def numpy(self) -> "Kernel":
         """The same as arrays of NumPy's."""

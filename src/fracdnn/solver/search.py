@@ -65,10 +65,11 @@ class Tolerances:
 
     def scale(self, states: Array) -> Array:
         """The error allowed for states [G, S, d] of these sizes; [G, d], of their kind."""
-        numbers = isinstance(states, torch.Tensor)
-        atol, rtol = (self.atol, self.rtol) if numbers else (self.atol.numpy(), self.rtol.numpy())
-        # Not 0 where atol is: a component that is 0 has no error.
-        return (atol + rtol * library(states).amax(abs(states), 1)).clip(min=sys.float_info.min)
+        if isinstance(states, torch.Tensor):
+            allowed = self.atol + self.rtol * abs(states).amax(1)
+        else:
+            allowed = self.atol.numpy() + self.rtol.numpy() * abs(states).max(1)
+        return allowed.clip(min=sys.float_info.min)  # not 0 where atol is: a component that is 0 has no error
 
 
 class Search(ABC):
