@@ -1,8 +1,8 @@
-"""Equations with delays: d_t^order u = func(t, u(t), u(t − τ_1), …), solved in panels no longer than the shortest delay.
+"""Equations with delays: d_t^order u = func(t, u(t), u(t − τ_1), …), in panels no longer than the shortest delay.
 
-So a delayed state lies in a panel that is already solved, or before the start, where `past` gives it. A panel is no
-polynomial next to the start and to the times that follow from it, t_0 + sums of delays: panels end there.
-(Method of steps; source: Bellen, Zennaro, "Numerical Methods for Delay Differential Equations", 2003, chapters 2 and 4.)
+So a delayed state lies in a panel that is already solved, or before the start, where `past` gives it. The solution is
+not smooth at the start, nor at the breaking points that follow from it, t_0 + sums of delays: panels end there.
+(The method of steps; source: Bellen, Zennaro, "Numerical Methods for Delay Differential Equations", 2003.)
 """
 
 import inspect
@@ -63,7 +63,7 @@ def fdeint_delay(
     times, lags = check_times(t), _checked_delays(delays)
     _check_call(func, len(lags))
     rare = _checked_options(options)
-    span, shortest = float((times[-1] - times[0]).detach()), min(float(lag.detach()) for lag in lags)
+    span, shortest = float((times[-1] - times[0]).detach()), min(_number(lag) for lag in lags)
     if shortest < _SHORTEST * span:
         raise InvalidArgumentError(
             f"delays must be at least {_SHORTEST:g} of the span from t[0] to t[-1], got {shortest:g} for {span:g}, "
@@ -78,9 +78,7 @@ def fdeint_delay(
     if rare["max_evaluations"] is None:
         rare["max_evaluations"] = MAX_EVALUATIONS + math.ceil(_PER_PANEL * (span / shortest + len(points)))
     looked_up = DelayedFunction(func, _past_of(past, problem.states, problem.value), lags, times[0])
-    return fdeint(
-        looked_up, y0, t, order=order, rtol=rtol, atol=atol, options=rare, trajectory=trajectory, info=info
-    )
+    return fdeint(looked_up, y0, t, order=order, rtol=rtol, atol=atol, options=rare, trajectory=trajectory, info=info)
 
 
 class DelayedFunction(PanelFunction):
@@ -95,27 +93,38 @@ class DelayedFunction(PanelFunction):
     ) -> None:
         self._func, self._past, self._delays, self._begin = func, past, delays, begin
         self._panels: list[tuple[Collocation, Memory, Panel]] = []
+        self._begins: list[float] = []
         self._ends: list[float] = []
         self._ready: dict[float, tuple[State, ...]] = {}  # delayed states, by times of the panel being solved
 
     def begin_panel(self, scheme: Any, begin: Any, elapsed: torch.Tensor, clock: Sequence[torch.Tensor]) -> None:
         """Drop what another try has left from here on, and look up the delayed states of all points at once."""
-        count = bisect_left([float(panel.begin) for _, _, panel in self._panels], float(begin))
-        del self._panels[count:], self._ends[count:]
+        count = bisect_left(self._begins, _number(begin))
+        del self._panels[count:], self._begins[count:], self._ends[count:]
         beside = [scheme.problem.beside_jump(time) for time in clock]
-        moved = torch.stack([new.detach().double() - old.detach().double() for new, old in zip(beside, clock, strict=True)])
-        delayed = self._states(elapsed + moved, clock[0].dtype)
-        self._ready = {float(time.detach()): states for time, states in zip(beside, delayed, strict=True)}
+        moved = torch.stack(beside).detach().double() - torch.stack(tuple(clock)).detach().double()
+        self._ready.clear()
+        self._make_ready(beside, elapsed + moved)
+
+    def expect(self, times: Sequence[torch.Tensor]) -> None:
+        """Look up all of them at once, which takes hardly longer than one."""
+        missing = [time for time in times if _number(time) not in self._ready]
+        if missing:
+            self._make_ready(missing, torch.stack(missing).to(torch.float64) - self._begin)
+
+    def _make_ready(self, times: Sequence[torch.Tensor], elapsed: torch.Tensor) -> None:
+        found = [self._solution(elapsed - delay.to(elapsed.device), times[0].dtype) for delay in self._delays]
+        self._ready.update(zip(map(_number, times), zip(*found, strict=True), strict=True))
 
     def end_panel(self, scheme: Any, memory: Any, panel: Any) -> None:
         """Keep it."""
         self._panels.append((scheme, memory, panel))
-        self._ends.append(float(panel.begin) + float(panel.length))
+        self._begins.append(_number(panel.begin))
+        self._ends.append(_number(panel.begin + panel.length))
 
     def __call__(self, time: torch.Tensor, state: Any) -> Any:
-        delayed = self._ready.get(float(time.detach()))
-        if delayed is None:
-            (delayed,) = self._states((time.to(torch.float64) - self._begin).reshape(1), time.dtype)
+        self.expect([time])
+        delayed = self._ready[_number(time)]
         if not torch.is_grad_enabled():
             delayed = tuple(_mapped(each, torch.Tensor.detach) for each in delayed)
         if being_transformed():
@@ -130,13 +139,8 @@ class DelayedFunction(PanelFunction):
             )
         return slope
 
-    def _states(self, elapsed: torch.Tensor, dtype: torch.dtype) -> list[tuple[State, ...]]:
-        """The delayed states, for increasing times [R] from the start."""
-        found = [self._solution(elapsed - delay.to(elapsed.device), dtype) for delay in self._delays]
-        return list(zip(*found, strict=True))
-
     def _solution(self, elapsed: torch.Tensor, dtype: torch.dtype) -> list[State]:
-        """Before or after the start, at increasing times [R] from it."""
+        """At times [R] from the start, before or after it."""
         numbers = elapsed.detach().tolist()
         places = [min(bisect_left(self._ends, now), len(self._ends) - 1) if now > 0.0 else -1 for now in numbers]
         states: list[State] = []
@@ -165,14 +169,14 @@ def breaking_points(
     for _ in range(math.ceil(_SMOOTH / order) + 1):
         fresh = []
         for point in level:
-            number = float(point.detach())
+            number = _number(point)
             if number < end - apart and all(abs(number - other) > apart for other in found):
                 fresh.append(point)
                 if number > begin + apart:
                     found[number] = point
         if not fresh or len(found) > _MOST_POINTS:
             break
-        level = sorted((point + delay for point in fresh for delay in delays), key=lambda point: float(point.detach()))
+        level = sorted((point + delay for point in fresh for delay in delays), key=lambda point: _number(point))
     return [found[number] for number in sorted(found)]
 
 
@@ -256,3 +260,7 @@ def _checked_past(given: Any, states: States, value: torch.Tensor, name: str) ->
 
 def _mapped(state: State, change: Callable[[torch.Tensor], torch.Tensor]) -> State:
     return tuple(change(part) for part in state) if isinstance(state, tuple) else change(state)
+
+
+def _number(time: Any) -> float:
+    return float(time.detach()) if isinstance(time, torch.Tensor) else time

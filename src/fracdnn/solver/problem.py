@@ -36,6 +36,10 @@ class PanelFunction(ABC):
         """Before func is called at a panel's points, whose times count from the start in `elapsed`."""
 
     @abstractmethod
+    def expect(self, times: Sequence[torch.Tensor]) -> None:
+        """Before func is called at several times, a panel's points or others."""
+
+    @abstractmethod
     def end_panel(self, scheme: Any, memory: Any, panel: Any) -> None:
         """After a panel is taken; with the memory before it, `scheme.found` gives the solution inside."""
 
@@ -96,6 +100,8 @@ class Problem:
 
     def slopes(self, clock: Sequence[torch.Tensor], packed: torch.Tensor) -> torch.Tensor:
         """func(t, u) at several times, for states [groups, S, components]; of the same shape."""
+        if self.follower is not None:
+            self.follower.expect([self.beside_jump(time) for time in clock])
         if not self.states.is_plain:
             found = [self.packed_slope(time, state) for time, state in zip(clock, packed.unbind(1), strict=True)]
             return torch.stack(found, dim=1)
