@@ -21,7 +21,7 @@ def distributed_order(
     """The equation ∫ density(γ) D^γ y dγ = right_side(t, y) over orders `between` two of them, as a `MultiTerm`.
 
     The integral is Gauss's sum over `n_nodes` orders: for a smooth density its error falls exponentially with them.
-    `density` is a function of an order, such as `linear_input(orders, samples)` of samples, or a tensor [n_nodes] of its
+    `density` is a function of an order, such as `linear_input(orders, samples)`, or a tensor [n_nodes] of its
     values at the nodes of `gauss_orders(n_nodes, between)`, learned ones, say. Gradients go to the density.
     """
     n_nodes = check_count(n_nodes, "n_nodes", minimum=1)
