@@ -77,7 +77,9 @@ def fdeint_delay(
     rare["max_step"] = shortest if rare["max_step"] is None else min(rare["max_step"], shortest)
     if rare["max_evaluations"] is None:
         rare["max_evaluations"] = MAX_EVALUATIONS + math.ceil(_PER_PANEL * (span / shortest + len(points)))
-    looked_up = DelayedFunction(func, _past_of(past, problem.states, problem.value), lags, times[0])
+    looked_up = DelayedFunction(
+        func, _past_of(past, problem.states, problem.value), lags, times[0].to(problem.value.device)
+    )
     return fdeint(looked_up, y0, t, order=order, rtol=rtol, atol=atol, options=rare, trajectory=trajectory, info=info)
 
 
@@ -147,7 +149,7 @@ class DelayedFunction(PanelFunction):
         for place, group in groupby(places):
             mine = elapsed[len(states) :][: len(list(group))]
             if place < 0:
-                times = (self._begin.to(mine.device) + mine.clip(max=0.0)).to(dtype)
+                times = (self._begin + mine.clip(max=0.0)).to(dtype)
                 states.extend(self._past(time) for time in times.unbind(0))
                 continue
             scheme, memory, panel = self._panels[place]
@@ -166,27 +168,24 @@ def breaking_points(
     apart = max(_NARROWEST * (end - begin), 2.0 * ROUNDING * max(abs(begin), abs(end)))
     found: dict[float, torch.Tensor] = {}
     level = [times[0], *jumps.unbind(0)]
-    for _ in range(math.ceil(_SMOOTH / order) + 1):
-        fresh = []
+    for n_delays in range(math.ceil(_SMOOTH / order) + 1):
+        fresh: dict[float, torch.Tensor] = {}
         for point in level:
             number = _number(point)
-            if number < end - apart and all(abs(number - other) > apart for other in found):
-                fresh.append(point)
-                if number > begin + apart:
-                    found[number] = point
-        if not fresh or len(found) > _MOST_POINTS:
+            if number < end - apart and all(abs(number - other) > apart for other in (*found, *fresh)):
+                fresh[number] = point
+        if not fresh or (n_delays > 1 and len(found) + len(fresh) > _MOST_POINTS):
             break
-        level = sorted((point + delay for point in fresh for delay in delays), key=lambda point: _number(point))
+        found.update((number, point) for number, point in fresh.items() if number > begin + apart)
+        level = [point + delay for point in fresh.values() for delay in delays]
     return [found[number] for number in sorted(found)]
 
 
 def _checked_delays(delays: Any) -> list[torch.Tensor]:
     """Positive, float64, still attached to the caller's graph."""
-    if isinstance(delays, torch.Tensor):
-        delays = delays.reshape(1) if not delays.dim() else delays
-        listed = list(delays.unbind(0))
-    else:
-        listed = list(delays) if isinstance(delays, tuple | list) else [delays]
+    if isinstance(delays, torch.Tensor) and delays.dim():
+        delays = list(delays.unbind(0))
+    listed = delays if isinstance(delays, tuple | list) else [delays]
     if not listed:
         raise InvalidArgumentError("delays must hold at least one number, got none; without a delay use fdeint")
     checked = []
