@@ -158,6 +158,7 @@ def test_batches_and_float32():
         ({"mass": torch.full((2, 2), math.nan)}, "mass must be finite, got nan"),
         ({"y0": 1.0}, r"y0 must be one tensor \[..., d\] with a mass, got one number; stack its components"),
         ({"y0": (torch.ones(2), torch.ones(2))}, r"y0 must be one tensor \[..., d\] with a mass, got a tuple"),
+        ({"batched": True}, "batched must not be given to fdeint_mass, got True; give y0 a dimension for the batch"),
         ({"order": [0.5, 0.6]}, r"order must be one number with a mass, got \[0.5, 0.6\]; pass a float"),
         ({"func": lambda t, u: u[0]}, r"func must return a tensor of the state's shape \(2,\), got \(\) at t = 0"),
     ],

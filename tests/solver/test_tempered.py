@@ -73,6 +73,10 @@ def test_without_tempering_it_is_fdeint():
         ({"tempering": 300.0}, r"tempering must be one number, from 0 to 603 over the span, got 300.0"),
         ({"tempering": float("nan")}, r"tempering must be one number, from 0 to 603 over the span, got nan"),
         ({"tempering": torch.ones(2)}, r"tempering must be one number, .* got \[1.0, 1.0\]"),
+        (
+            {"batched": True},
+            "batched must not be given to fdeint_tempered, got True; give y0 a dimension for the batch",
+        ),
         ({"order": 1.5, "options": {"slope": 0.0}}, "order must be at most 1 with a tempering, got 1.5; use fdeint"),
     ],
 )

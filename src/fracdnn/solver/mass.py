@@ -17,10 +17,12 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.implicit import attached
 from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.problem import posed_problem, time_text
+from fracdnn.solver.rare_options import refuse_batched
+from fracdnn.solver.solution import Solution
 from fracdnn.tracing import being_transformed
 from fracdnn.validation import check_floating, check_times
 
@@ -49,6 +51,7 @@ def fdeint_mass(
     of func becomes some two or three, with Jacobians by the components that constraints determine. The gradient is
     exact for the discrete solution, in the mass among masses of the same rank.
     """
+    refuse_batched(options, "fdeint_mass")
     if isinstance(order, tuple | list) or (isinstance(order, torch.Tensor) and order.numel() != 1):
         raise InvalidArgumentError(f"order must be one number with a mass, got {order}; pass a float")
     split = _Split(func, y0, mass)

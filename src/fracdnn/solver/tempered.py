@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.problem import posed_problem
+from fracdnn.solver.rare_options import refuse_batched
+from fracdnn.solver.solution import Solution
 from fracdnn.solver.states import as_state
 from fracdnn.validation import check_times
 
@@ -26,6 +28,7 @@ def fdeint_tempered(
     Orders are at most 1; `options` are those of `fdeint`. The gradient is exact for the discrete solution, in the
     tempering, too. (Source: Sabzikar, Meerschaert, Chen, "Tempered fractional calculus", 2015.)
     """
+    refuse_batched(options, "fdeint_tempered")
     if isinstance(tempering, bool) or not isinstance(tempering, Real | torch.Tensor):
         raise InvalidTypeError(f"tempering must be a number, got {type(tempering).__name__}; pass a rate, 0 for none")
     times, start = check_times(t), as_state(y0, "y0")
