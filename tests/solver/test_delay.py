@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -249,6 +250,18 @@ def test_without_using_the_delayed_state_it_is_fdeint():
     )
     assert found.method == "collocation"
     assert float(found.grid.diff().max()) <= 0.4
+
+
+def test_delays_as_arrays_and_in_inference_mode():
+    t, func = torch.linspace(0, 2, 3, dtype=torch.float64), lambda t, y, a, b: -a - b
+    found = [
+        fdeint_delay(func, 1.0, t, order=0.6, delays=delays)
+        for delays in ([1, 0.5], np.array([1.0, 0.5]), tensor([1.0, 0.5]), (tensor(1.0), torch.tensor([0.5])))
+    ]
+    with torch.inference_mode():
+        found.append(fdeint_delay(func, 1.0, t, order=0.6, delays=(1.0, 0.5)))
+    for each in found[1:]:
+        torch.testing.assert_close(each, found[0], rtol=1e-6, atol=1e-8)
 
 
 def test_func_that_writes_into_a_delayed_state():

@@ -13,6 +13,7 @@ from itertools import groupby
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
@@ -20,7 +21,7 @@ from fracdnn.memory.guard import versions
 from fracdnn.solver.collocation import Collocation, Memory, Panel
 from fracdnn.solver.fdeint import MAX_EVALUATIONS, fdeint
 from fracdnn.solver.grids import ROUNDING
-from fracdnn.solver.problem import PanelFunction, posed_problem, time_text
+from fracdnn.solver.problem import PanelFunction, Problem, posed_problem, time_text
 from fracdnn.solver.states import State, States, as_state
 from fracdnn.tracing import being_transformed
 from fracdnn.validation import check_positive_tensor, check_times
@@ -60,7 +61,8 @@ def fdeint_delay(
 
     The gradient is exact for the discrete solution, in delays, y0, order, t and what func and past close over.
     """
-    times, lags = check_times(t), _checked_delays(delays)
+    times = check_times(t)
+    lags = [lag.to(times.device) for lag in _checked_delays(delays)]
     _check_call(func, len(lags))
     rare = _checked_options(options)
     span, shortest = float((times[-1] - times[0]).detach()), min(_number(lag) for lag in lags)
@@ -77,9 +79,7 @@ def fdeint_delay(
     rare["max_step"] = shortest if rare["max_step"] is None else min(rare["max_step"], shortest)
     if rare["max_evaluations"] is None:
         rare["max_evaluations"] = MAX_EVALUATIONS + math.ceil(_PER_PANEL * (span / shortest + len(points)))
-    looked_up = DelayedFunction(
-        func, _past_of(past, problem.states, problem.value), lags, times[0].to(problem.value.device)
-    )
+    looked_up = DelayedFunction(func, past, lags, times[0], problem)
     return fdeint(looked_up, y0, t, order=order, rtol=rtol, atol=atol, options=rare, trajectory=trajectory, info=info)
 
 
@@ -87,22 +87,19 @@ class DelayedFunction(PanelFunction):
     """func(t, y, *delayed) as a function of t and y, which looks up delayed states in the panels solved so far."""
 
     def __init__(
-        self,
-        func: Callable[..., Any],
-        past: Callable[[torch.Tensor], State],
-        delays: Sequence[torch.Tensor],
-        begin: torch.Tensor,
+        self, func: Callable[..., Any], past: Any, delays: Sequence[torch.Tensor], begin: torch.Tensor, problem: Problem
     ) -> None:
-        self._func, self._past, self._delays, self._begin = func, past, delays, begin
+        self._func, self._delays, self._layout = func, delays, problem.states
+        self._begin = begin.to(problem.value.device)
+        self._past = _past_of(past, problem.states, problem.value)
         self._panels: list[tuple[Collocation, Memory, Panel]] = []
         self._begins: list[float] = []
-        self._ends: list[float] = []
         self._ready: dict[float, tuple[State, ...]] = {}  # delayed states, by times of the panel being solved
 
     def begin_panel(self, scheme: Any, begin: Any, elapsed: torch.Tensor, clock: Sequence[torch.Tensor]) -> None:
         """Drop what another try has left from here on, and look up the delayed states of all points at once."""
         count = bisect_left(self._begins, _number(begin))
-        del self._panels[count:], self._begins[count:], self._ends[count:]
+        del self._panels[count:], self._begins[count:]
         beside = [scheme.problem.beside_jump(time) for time in clock]
         moved = torch.stack(beside).detach().double() - torch.stack(tuple(clock)).detach().double()
         self._ready.clear()
@@ -122,16 +119,15 @@ class DelayedFunction(PanelFunction):
         """Keep it."""
         self._panels.append((scheme, memory, panel))
         self._begins.append(_number(panel.begin))
-        self._ends.append(_number(panel.begin + panel.length))
 
     def __call__(self, time: torch.Tensor, state: Any) -> Any:
         self.expect([time])
         delayed = self._ready[_number(time)]
         if not torch.is_grad_enabled():
-            delayed = tuple(_mapped(each, torch.Tensor.detach) for each in delayed)
+            delayed = tuple(map(self._layout.detached, delayed))
         if being_transformed():
-            return self._func(time, state, *(_mapped(each, torch.Tensor.clone) for each in delayed))
-        parts = [part for each in delayed for part in (each if isinstance(each, tuple) else (each,))]
+            return self._func(time, state, *map(self._layout.copied, delayed))
+        parts = [part for each in delayed for part in self._layout.parts(each)]
         before = versions(parts)
         slope = self._func(time, state, *delayed)
         if versions(parts) != before:
@@ -143,8 +139,7 @@ class DelayedFunction(PanelFunction):
 
     def _solution(self, elapsed: torch.Tensor, dtype: torch.dtype) -> list[State]:
         """At times [R] from the start, before or after it."""
-        numbers = elapsed.detach().tolist()
-        places = [min(bisect_left(self._ends, now), len(self._ends) - 1) if now > 0.0 else -1 for now in numbers]
+        places = [bisect_left(self._begins, now) - 1 for now in elapsed.detach().tolist()]
         states: list[State] = []
         for place, group in groupby(places):
             mine = elapsed[len(states) :][: len(list(group))]
@@ -153,7 +148,7 @@ class DelayedFunction(PanelFunction):
                 states.extend(self._past(time) for time in times.unbind(0))
                 continue
             scheme, memory, panel = self._panels[place]
-            states.extend(map(scheme.problem.states.unpack, scheme.found(memory, panel, mine, to_end=False)))
+            states.extend(map(self._layout.unpack, scheme.found(memory, panel, mine, to_end=False)))
         return states
 
 
@@ -183,9 +178,8 @@ def breaking_points(
 
 def _checked_delays(delays: Any) -> list[torch.Tensor]:
     """Positive, float64, still attached to the caller's graph."""
-    if isinstance(delays, torch.Tensor) and delays.dim():
-        delays = list(delays.unbind(0))
-    listed = delays if isinstance(delays, tuple | list) else [delays]
+    several = isinstance(delays, tuple | list) or (isinstance(delays, torch.Tensor | np.ndarray) and delays.ndim)
+    listed = list(delays) if several else [delays]
     if not listed:
         raise InvalidArgumentError("delays must hold at least one number, got none; without a delay use fdeint")
     checked = []
@@ -255,10 +249,6 @@ def _checked_past(given: Any, states: States, value: torch.Tensor, name: str) ->
         if not being_transformed() and not bool(torch.isfinite(part.detach()).all()):
             raise InvalidArgumentError(f"{name} must be finite, got NaN or infinity; check past at that time")
     return state
-
-
-def _mapped(state: State, change: Callable[[torch.Tensor], torch.Tensor]) -> State:
-    return tuple(change(part) for part in state) if isinstance(state, tuple) else change(state)
 
 
 def _number(time: Any) -> float:
