@@ -311,3 +311,5 @@ def test_types_of_bad_input():
         refused(func=1)
     with pytest.raises(InvalidTypeError, match=r"delays\[0\] must be a positive number"):
         refused(delays="1")
+    with pytest.raises(InvalidTypeError, match=r"max_step must be a positive number, got"):
+        refused(options={"max_step": "1"})

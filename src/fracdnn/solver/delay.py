@@ -24,7 +24,7 @@ from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.problem import PanelFunction, Problem, posed_problem, time_text
 from fracdnn.solver.states import State, States, as_state
 from fracdnn.tracing import being_transformed
-from fracdnn.validation import check_positive_tensor, check_times
+from fracdnn.validation import check_positive, check_positive_tensor, check_times
 
 # With each delay the solution becomes smoother by the order. Up to this many derivatives panels end at breaking points,
 # and at no more of them than this; a search for panels finds the others, which are weak.
@@ -76,7 +76,8 @@ def fdeint_delay(
     jumps = times[:0] if jumps is None else check_times(jumps, "breakpoints", minimum=0).to(times.device)
     points = breaking_points(times, jumps, lags, float(problem.orders.detach().min()))
     rare["breakpoints"] = torch.stack(points) if points else None
-    rare["max_step"] = shortest if rare["max_step"] is None else min(rare["max_step"], shortest)
+    longest = math.inf if rare["max_step"] is None else check_positive(rare["max_step"], "max_step")
+    rare["max_step"] = min(longest, shortest)
     if rare["max_evaluations"] is None:
         rare["max_evaluations"] = MAX_EVALUATIONS + math.ceil(_PER_PANEL * (span / shortest + len(points)))
     looked_up = DelayedFunction(func, past, lags, times[0], problem)
