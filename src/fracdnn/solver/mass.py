@@ -18,7 +18,6 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver.fdeint import fdeint
-from fracdnn.solver.implicit import attached
 from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.problem import posed_problem, time_text
 from fracdnn.solver.rare_options import refuse_batched
@@ -33,13 +32,7 @@ _SLOW = 0.1  # what a good Jacobian leaves of a change, at most
 
 
 def fdeint_mass(
-    func: Callable[[torch.Tensor, Any], Any],
-    y0: Any,
-    t: Any,
-    *,
-    mass: torch.Tensor,
-    order: Any,
-    **options: Any,
+    func: Callable[[torch.Tensor, Any], Any], y0: Any, t: Any, *, mass: torch.Tensor, order: Any, **options: Any
 ) -> Any:
     """The solution of mass · d_t^order u = func(t, u) at every time in `t`; shape [len(t), *y0.shape].
 
@@ -48,19 +41,21 @@ def fdeint_mass(
     hold at t[0], too: of y0 counts mass · y0, and constraints, solved from y0 as a guess, give the rest.
 
     `order` is one number. `options` are those of `fdeint`, with every method; rtol and atol are for mass · u. Each call
-    of func becomes some two or three, with Jacobians by the components that constraints determine. The gradient is
-    exact for the discrete solution, in the mass among masses of the same rank.
+    of func becomes a few, up to ten where constraints are far from linear. The gradient is exact for the discrete
+    solution; in the mass, among masses of the same rank.
     """
     refuse_batched(options, "fdeint_mass")
     if isinstance(order, tuple | list) or (isinstance(order, torch.Tensor) and order.numel() != 1):
         raise InvalidArgumentError(f"order must be one number with a mass, got {order}; pass a float")
     split = _Split(func, y0, mass)
-    slope = (options.get("options") or {}).get("slope")
-    if slope is not None:
-        slope = torch.as_tensor(slope).to(split.guess).expand(split.shape) @ split.rows.mT
-        options["options"] = options["options"] | {"slope": slope}
+    rare, times = options.get("options") or {}, check_times(t).to(split.start.device)
+    if rare.get("slope") is not None:
+        slope = torch.as_tensor(rare["slope"]).to(split.guess).expand(split.shape) @ split.rows.mT
+        options["options"] = rare | {"slope": slope}
     found = fdeint(split.slope, split.start, t, order=order, **options)
-    times = check_times(t).to(split.start.device)
+    if rare.get("breakpoints") is not None:  # outputs there are left limits, too
+        jumps = check_times(rare["breakpoints"], "breakpoints", minimum=0).detach()
+        split.problem.jumps_at(jumps, float(times[0].detach()), torch.finfo(torch.float64).eps)
     packed = found.states if isinstance(found, Solution) else found
     if options.get("trajectory", True):
         split.forget()
@@ -74,8 +69,8 @@ class _Split:
     """Which rows and components have a derivative, and how the others follow from them."""
 
     def __init__(self, func: Any, y0: Any, mass: Any) -> None:
-        self._problem = posed_problem(func, y0, 1.0)
-        state = self._problem.states.unpack(self._problem.value)
+        self.problem = posed_problem(func, y0, 1.0)
+        state = self.problem.states.unpack(self.problem.value)
         if not isinstance(state, torch.Tensor) or not state.dim():
             kind = "a tuple" if isinstance(state, tuple) else "one number"
             raise InvalidArgumentError(f"y0 must be one tensor [..., d] with a mass, got {kind}; stack its components")
@@ -109,7 +104,7 @@ class _Split:
 
     def slope(self, time: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """Of w."""
-        return self._problem.slope(time, self.state(time, w))[..., self._rows[: self._rank]]
+        return self.problem.slope(time, self.state(time, w))[..., self._rows[: self._rank]]
 
     def state(self, time: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The whole u, in which constraints hold."""
@@ -123,7 +118,7 @@ class _Split:
         """What constraints determine, by Newton's method; attached to the graph."""
 
         def constraint(time: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
-            found = self._problem.slope(time, self._joined(w, rest))[..., self._rows]
+            found = self.problem.slope(time, self._joined(w, rest))[..., self._rows]
             return found[..., self._rank :] - found[..., : self._rank] @ self._repeats.mT
 
         def jacobian(rest: torch.Tensor) -> torch.Tensor:
@@ -136,7 +131,9 @@ class _Split:
             if not wanted:
                 return rest
             matrix = jacobian(rest)
-        return attached(lambda rest: _solution_of(matrix, constraint(time, rest)), rest)
+        for _ in range(2):  # Newton's steps at the solution: of the first come its derivatives, of both the second ones
+            rest = rest - _solution_of(matrix, constraint(time, rest))
+        return rest
 
     def _iterated(self, value: Any, jacobian: Any, time: torch.Tensor) -> torch.Tensor:
         """Newton's method to rounding, with a Jacobian for as many calls as it serves well."""

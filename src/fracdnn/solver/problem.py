@@ -43,10 +43,6 @@ class PanelFunction(ABC):
     def end_panel(self, scheme: Any, memory: Any, panel: Any) -> None:
         """After a panel is taken; with the memory before it, `scheme.found` gives the solution inside."""
 
-    @abstractmethod
-    def __call__(self, time: torch.Tensor, state: Any) -> Any:
-        """func(t, u)."""
-
 
 class Problem:
     """d_t^order u = func(t, u) with u and, for orders above 1, its slope at t_0; states are [groups, components]."""
