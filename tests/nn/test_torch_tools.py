@@ -238,7 +238,7 @@ def quantized_engine():
 def test_quantization_of_linear_layers(bias):
     x = batch(20).float()
     network = FractionalNetwork(4, 2, n_layers=6, width=16, bias=bias, generator=torch.Generator().manual_seed(0))
-    modules = network.as_modules(linear=True)
+    modules = network.as_modules(linear_layers=True)
     torch.testing.assert_close(modules(x), network(x))
     quantized = torch.ao.quantization.quantize_dynamic(modules, {nn.Linear})
     kinds = [type(module) for module in quantized.modules()]
@@ -249,10 +249,10 @@ def test_quantization_of_linear_layers(bias):
 
 def test_modules_of_linear_layers_are_for_dense_networks():
     stencil = FractionalNetwork(4, 2, n_layers=2, operator="nine-point", grid_shape=(2, 2))
-    with pytest.raises(FracdnnError, match="linear must be False for operator='nine-point', got True"):
-        stencil.as_modules(linear=True)
-    with pytest.raises(FracdnnError, match="linear must be True or False, got 'yes'"):
-        stencil.as_modules(linear="yes")
+    with pytest.raises(FracdnnError, match="linear_layers must be False for operator='nine-point', got True"):
+        stencil.as_modules(linear_layers=True)
+    with pytest.raises(FracdnnError, match="linear_layers must be True or False, got 'yes'"):
+        stencil.as_modules(linear_layers="yes")
 
 
 def test_single_numbers_have_an_axis_and_those_without_are_taken():

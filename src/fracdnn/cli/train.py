@@ -265,7 +265,7 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
 def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
-    for name in set(parameters) - set(kind._parameter_constraints):
+    for name in set(parameters) - set(kind._parameter_rules):
         if parameters.pop(name) is not None:
             other = "classification" if task == "regression" else "regression"
             fail(f"{name} must go with a {other}, got a {task}; leave it out")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
@@ -40,16 +40,16 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         default=30.0,
     )
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
+        self._check_parameters()
         self._train(*self._samples(X, y, sample_weight, new=not self._goes_on()))
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets, the
         categories and what fills in missing cells.
         """
+        self._check_parameters()
         self._train_on(*self._samples(X, y, sample_weight, new=not hasattr(self, "target_scale_")))
         return self
 

@@ -24,14 +24,16 @@ _REMEDY = (
 class LearnedOrder(nn.Module):
     """An order in (0, 1), the logistic function of a parameter: one for all layers, or one for each."""
 
-    def __init__(self, initial: torch.Tensor) -> None:
+    def __init__(
+        self, initial: torch.Tensor, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         if not bool((initial < 1).all()):
             raise InvalidArgumentError(
                 "order must lie in (0, 1) to be learned, got 1.0; start from 0.9, say, or set learn_order=False"
             )
         self.by_layer, self.initial = initial.dim() > 0, initial
-        self.raw = single.parameter(torch.logit(initial).to(torch.get_default_dtype()))
+        self.raw = single.parameter(torch.logit(initial).to(device, dtype or torch.get_default_dtype()))
         self.register_load_state_dict_pre_hook(single.take_without_axes)
 
     def extra_repr(self) -> str:
@@ -56,10 +58,12 @@ class LearnedSteps(nn.Module):
 
     by_layer = True
 
-    def __init__(self, initial: torch.Tensor) -> None:
+    def __init__(
+        self, initial: torch.Tensor, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         self.initial = initial
-        self.raw = nn.Parameter(torch.log(initial).to(torch.get_default_dtype()))
+        self.raw = nn.Parameter(torch.log(initial).to(device, dtype or torch.get_default_dtype()))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -41,7 +41,8 @@ class Memory(nn.Module):
     work and, without gradients, O(1) states; "auto" chooses by depth and size. `compressed_` says what the last pass
     did: True or False; None before the first.
 
-    Fixed orders and steps go with the state dict, so that one made with others is refused.
+    Fixed orders and steps go with the state dict, so that one made with others is refused. `device` and `dtype` are
+    those of learned ones.
     """
 
     def __init__(
@@ -54,9 +55,12 @@ class Memory(nn.Module):
         learn_steps: bool = False,
         compress: bool | str = "auto",
         compress_tol: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.n_layers = n_layers
+        place: Any = {"device": device, "dtype": dtype}
         orders = check_order(_constant(order, "order"))
         steps = check_step_size(_constant(step_size, "step_size"))
         for name, value in (("order", orders), ("step_size", steps)):
@@ -70,10 +74,9 @@ class Memory(nn.Module):
                 f"learn_order must be True, False or 'layer', got {learn_order!r}; 'layer' learns one for each layer"
             )
         check_flag(learn_steps, "learn_steps")
-        self.learned_order = (
-            LearnedOrder(orders.expand(n_layers) if learn_order == "layer" else orders) if learn_order else None
-        )
-        self.learned_steps = LearnedSteps(steps.expand(n_layers)) if learn_steps else None
+        initial = orders.expand(n_layers) if learn_order == "layer" else orders
+        self.learned_order = LearnedOrder(initial, **place) if learn_order else None
+        self.learned_steps = LearnedSteps(steps.expand(n_layers), **place) if learn_steps else None
         self._order, self._steps = orders, steps
         # Whether the layers have no memory.
         self.is_residual = not learn_order and bool((orders == 1).all())

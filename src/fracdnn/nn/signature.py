@@ -16,12 +16,12 @@ def options_of(owner: type) -> dict[str, inspect.Parameter]:
 
 def takes_options_of(owner: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """For an `__init__` that ends in `**options` of another class: `help()` lists them, unknown ones are refused."""
-    theirs = options_of(owner)
 
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(init)
         named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         names = {p.name for p in named}
+        theirs = {name: each for name, each in options_of(owner).items() if name not in names}
 
         @wraps(init)
         def checked(self: Any, *arguments: Any, **options: Any) -> None:

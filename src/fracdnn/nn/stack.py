@@ -28,7 +28,8 @@ class FractionalStack(nn.Module):
     as `nn.TransformerEncoderLayer` does, goes into `fracdnn.nn.WithoutSkip`.
 
     Options (`order`, `step_size`, `learn_order`, `learn_steps`, `compress`, `compress_tol`) as in `fracdnn.nn.Memory`,
-    which `stack.memory` is; `order`, `step_sizes` and `compressed_` give the current values. `len(stack)`, `stack[j]`
+    which `stack.memory` is; `order`, `step_sizes` and `compressed_` give the current values. `device` and `dtype` move
+    the layers too, as `stack.to` does. `len(stack)`, `stack[j]`
     and iteration give the layers; `stack[a:b]` is a stack of these layers, which it shares, with copies of what is
     learned for single layers.
 
@@ -47,11 +48,23 @@ class FractionalStack(nn.Module):
     """
 
     @takes_options_of(Memory)
-    def __init__(self, layers: Iterable[nn.Module], *, checkpoint: bool = False, **memory: Any) -> None:
+    def __init__(
+        self,
+        layers: Iterable[nn.Module],
+        *,
+        checkpoint: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **memory: Any,
+    ) -> None:
         super().__init__()
         self.checkpoint = check_flag(checkpoint, "checkpoint")
-        self.layers = nn.ModuleList(_checked_layers(layers))
-        self.memory = Memory(len(self.layers), **memory)
+        self.layers = nn.ModuleList(_checked_layers(layers)).to(device=device, dtype=dtype)
+        self.memory = Memory(len(self.layers), device=device, dtype=dtype, **memory)
+
+    def reset_parameters(self) -> None:
+        """Call `reset_parameters` of every module in the layers that has it; learned orders and steps start again."""
+        reset_modules(self)
 
     @property
     def order(self) -> torch.Tensor:
@@ -183,6 +196,14 @@ class WithoutSkip(nn.Module):
 
     def forward(self, y: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
         return self.layer(y, *arguments, **keywords) - y
+
+
+def reset_modules(module: nn.Module) -> None:
+    """Reset all modules within one that can be; those within others first, since attention resets more than its own."""
+    for part in reversed(list(module.modules())[1:]):
+        reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
+        if reset is not None:
+            reset()
 
 
 def _first_parameter(module: nn.Module) -> nn.Parameter | None:

@@ -20,7 +20,7 @@ from fracdnn.nn.engines.numba_network import NumbaLayers
 from fracdnn.nn.engines.triton import TritonLayers
 from fracdnn.nn.engines.triton_wide import TritonWideLayers
 from fracdnn.nn.memory import Memory
-from fracdnn.nn.operators import ACTIVATIONS
+from fracdnn.nn.operators import ACTIVATIONS, describe
 
 ENGINES = ("auto", "autograd", "matmul", "numba", "triton", "triton-wide")
 # What goes through the layers of a network by hand.
@@ -98,6 +98,8 @@ def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str |
     """Why an engine other than "autograd" can run no batch of a network; None where it can."""
     if architecture.operator != "dense":
         return "its operator is a stencil, no dense matrix"
+    if not isinstance(architecture.activation, str):
+        return f"its activation, {describe(architecture.activation)}, has no name whose derivative is known here"
     kernel = _KERNELS.get(name)
     if kernel is None:
         return None
