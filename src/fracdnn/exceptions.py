@@ -34,7 +34,7 @@ class FileContentError(FracdnnError, ValueError):
 
 
 class DownloadError(FracdnnError, OSError):
-    """A file could not be fetched, or what came is not what was asked for."""
+    """A file could not be fetched, or what came is not what was requested."""
 
 
 class TableError(FracdnnError, ValueError):
@@ -42,11 +42,11 @@ class TableError(FracdnnError, ValueError):
 
 
 class RankError(FracdnnError, RuntimeError):
-    """Another process of a training failed, ended or hangs; `told_by` is the rank that should say so to people."""
+    """Another process of a training failed, ended or hangs; `reporter` is the rank that should say so to people."""
 
-    def __init__(self, message: str, *, told_by: int = 0) -> None:
+    def __init__(self, message: str, *, reporter: int = 0) -> None:
         super().__init__(message)
-        self.told_by = told_by
+        self.reporter = reporter
 
 
 class MissingExtraError(FracdnnError, ImportError):

@@ -125,11 +125,11 @@ def _check(settings: Settings) -> None:
         raise typer.BadParameter("must go without --resume, got both; leave one out", param_hint="--start-over")
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    with _told_of("--memory-limit"):
+    with _as_errors_of("--memory-limit"):
         bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)
     device = str(settings.parameters.get("device", "auto"))
-    with _told_of("--device"):
+    with _as_errors_of("--device"):
         torch.empty(0, device="cpu" if device == "auto" else device)
     for kind in _ESTIMATORS:  # the task is not known yet
         known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
@@ -140,7 +140,7 @@ def _check(settings: Settings) -> None:
 
 
 @contextmanager
-def _told_of(option: str) -> Iterator[None]:
+def _as_errors_of(option: str) -> Iterator[None]:
     """What a check raises, as an error of the option."""
     try:
         yield
@@ -149,5 +149,5 @@ def _told_of(option: str) -> Iterator[None]:
 
 
 def check_encoding(name: str) -> None:
-    with _told_of("--encoding"):
+    with _as_errors_of("--encoding"):
         checked_encoding(name)

@@ -90,7 +90,7 @@ def place_for(path: Path, interrupted: bool) -> Path:
 
 
 def choose_checkpoint(parameters: dict[str, Any], places: Places) -> Path | None:
-    """Put one beside the model into the estimator's parameters: for a run always, else where it is asked for.
+    """Put one beside the model into the estimator's parameters: for a run always, else on request.
 
     Returns its path if it is ours to remove.
     """

@@ -137,8 +137,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         # A network trained on smoothed labels tells smoothed probabilities, (1 − ε) p + ε / n_classes. Where it told
         # less than the smoothing alone, a class is still not impossible.
         smoothing = self._smoothing
-        told = torch.softmax(output, dim=1)
-        probabilities = ((told - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
+        smoothed = torch.softmax(output, dim=1)
+        probabilities = ((smoothed - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
         return probabilities / probabilities.sum(1, keepdim=True)
 
     def _answer_document(self) -> dict[str, Any]:

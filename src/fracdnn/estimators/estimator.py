@@ -116,7 +116,7 @@ class FractionalEstimator(Fitting):
 
     @classmethod
     def _from_document(cls, document: dict[str, Any]) -> Self:
-        """The inverse of `_to_document`; an error of some kind where the document does not fit together."""
+        """The inverse of `_to_document`; an error of some kind where the document is inconsistent."""
         estimator = cls(**parameters_of(document["parameters"]))
         estimator._check_parameters()
         networks = [network_of(each) for each in (document["network"], *document["members"])]

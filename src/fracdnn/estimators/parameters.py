@@ -112,18 +112,18 @@ class SharedParameters(BaseEstimator):
     learn_order: bool = parameter([BOOLEAN], "Learn the order too, from `order` on.", default=False)
     n_members: int | str = parameter(
         [COUNT, AUTO],
-        "Networks whose answers are averaged, each trained without another part of the samples; "
+        "Networks whose answers are averaged, each holds out a different fold; "
         '"auto" is 8 below 5,000 rows, 5 below 20,000, 2 below 100,000, then 1.',
         default="auto",
     )
     clip: float | None = parameter(
         [None, POSITIVE],
-        "Scaled features are bent smoothly so that they stay below this; None leaves them as they are.",
+        "Scaled features are soft-clipped to plus or minus this; None leaves them as they are.",
         default=3.0,
     )
     n_bins: int | str = parameter(
         [Interval(Integral, 0), AUTO],
-        "Bins between quantiles in which the network sees each number a second time; "
+        "Quantile-bin features that are added for each number; "
         '"auto" is 8, or 0 for more than 128 features and for `width=None`.',
         default="auto",
     )
@@ -135,8 +135,8 @@ class SharedParameters(BaseEstimator):
     )
     max_iter: int | str = parameter(
         [COUNT, AUTO],
-        'Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
-        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
+        'Epochs of "adam", else most iterations, for each member; no warning when the limit is reached. "auto" is 100 '
+        'up to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
         default="auto",
     )
     max_time: float | None = parameter(
@@ -179,7 +179,7 @@ class SharedParameters(BaseEstimator):
     checkpoint_every: int = parameter([COUNT], "Epochs or iterations from a checkpoint to the next.", default=50)
     resume: bool = parameter(
         [BOOLEAN],
-        "Go on from `checkpoint_path` if it exists; the fit ends at the same bits as one that was not cut.",
+        "Go on from `checkpoint_path` if it exists; the fit is bit-identical to an uninterrupted one.",
         default=False,
     )
     verbose: bool = parameter([BOOLEAN, Interval(Integral, 0)], "Show a bar on standard error.", default=False)

@@ -36,7 +36,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     outlier_limit: float | None = parameter(
         [None, POSITIVE],
         "Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
-        "lay there, so that a few of them do not own the loss; None takes all as they are.",
+        "lay there, so that a few of them cannot dominate the loss; None takes all as they are.",
         default=30.0,
     )
 

@@ -58,7 +58,7 @@ def heaviest(weight: np.ndarray) -> float:
     found = float(together.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
     if not found > 0:
         raise ValueError(
-            "sample_weight and class_weight must leave a sample with a weight above 0, got zero for all; raise one of them"
+            "sample_weight and class_weight must leave a sample with a weight above 0, got zero for all; raise one"
         )
     return found
 

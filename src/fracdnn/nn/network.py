@@ -184,7 +184,7 @@ class FractionalNetwork(nn.Module):
 
     @property
     def engine(self) -> str:
-        """What was asked for: "auto" or the name of an engine."""
+        """The request: "auto" or the name of an engine."""
         return self._engine
 
     @engine.setter

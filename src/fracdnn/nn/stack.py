@@ -35,7 +35,7 @@ class FractionalStack(nn.Module):
 
     Shapes: x [...] as the layers take it; `stack(x)` gives Y_N, `stack(x, trajectory=True)` all Y_0 … Y_N,
     [N + 1, ...]. Further arguments go to every layer: `stack(x, src_mask=mask)`. Gradients are those of the exact
-    discrete adjoint; memory between the passes is one state a layer beside what the layers save. Second derivatives,
+    discrete adjoint; memory between the passes is one state per layer beside what the layers save. Second derivatives,
     `torch.compile`, `torch.export`, `torch.func` and forward-mode derivatives run on plain operations with the exact
     weights. Parameters and x must share their dtype unless autocast is on. Values are checked for NaN and inf on the
     CPU only: on a GPU a look at them would wait for it.

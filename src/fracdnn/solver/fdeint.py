@@ -111,7 +111,7 @@ def fdeint(
     """
     rare = _rare_options(options)
     lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
-    spacing = Spacing.asked_for(grid, rare["step_size"], *lengths)
+    spacing = Spacing.from_options(grid, rare["step_size"], *lengths)
     request = _Request.build(func, (y0, rare["slope"]), t, order, spacing, trajectory)
     corrections = check_count(rare["corrections"], "corrections", minimum=1)
     precision = _Precision.build(rare, request.problem.value.dtype)

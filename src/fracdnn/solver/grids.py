@@ -1,4 +1,4 @@
-"""Which grid a solve walks over: the given times, equal steps, steps graded toward the begin, or adaptive ones."""
+"""Which grid a solve walks over: the given times, equal steps, steps graded toward the start, or adaptive ones."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ RTOL, ATOL = 1e-5, 1e-8
 # Of steps that are taken for equal, in mean steps.
 _LARGEST_DEVIATION = 0.05
 _SAME_STEPS = 1e-6  # the same at late times
-# Finer at the begin than this, the first steps would be lost in rounding before they pay.
+# Finer at the start than this, the first steps would be lost in rounding before they pay.
 _LARGEST_GRADING = 8.0
 # Of times, relative to the latest.
 ROUNDING = 8.0 * torch.finfo(torch.float64).eps
@@ -32,7 +32,7 @@ Tolerance: TypeAlias = float | torch.Tensor | tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Spacing:
-    """What a user asked for."""
+    """The options of a grid."""
 
     kind: str
     step_size: float | None
@@ -44,7 +44,7 @@ class Spacing:
     breakpoints: torch.Tensor | None
 
     @classmethod
-    def asked_for(
+    def from_options(
         cls,
         grid: Any,
         step_size: Any,

@@ -246,7 +246,7 @@ class Run:
             raise EndedError
 
     def end(self, status: str) -> None:
-        """Say why those ended that went on until now; write where, if that is asked for and was not."""
+        """Say why those ended that went on until now; write where, if that is requested and was not."""
         for member in self.members:
             member.history.status = member.history.status or status
         if self._checkpoints is not None and self._checkpoints.at_end and self._unwritten is not None:

@@ -1,4 +1,4 @@
-"""Which engine runs: the one place that decides. What a user asks for by name runs or is refused with the reason."""
+"""Which engine runs: the one place that decides. What a user requests by name runs or is refused with the reason."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -81,14 +81,14 @@ def choose(
 
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
-    """Refuse an engine that could serve no batch of this network."""
+    """Refuse an engine that can run no batch of this network."""
     obstacle = None if asked in ("auto", "autograd") else _obstacle_in(asked, architecture, memory)
     if obstacle is not None:
         _refuse(asked, obstacle)
 
 
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
-    """Whether some batch may run on a kernel of whole networks: it is asked for, or "auto" would take it on the CPU."""
+    """Whether some batch may run on a kernel of whole networks: it is requested, or "auto" would take it on the CPU."""
     small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
     by_auto = asked == "auto" and small and _obstacle_in("numba", architecture, memory) is None
     return by_auto or asked in ("numba", "triton")
@@ -120,7 +120,7 @@ def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str |
 
 
 def _obstacle_to_products(x: torch.Tensor, weights: Weights, *, watched: bool) -> str | None:
-    """Why going back by hand cannot serve a batch."""
+    """Why going back by hand cannot run a batch."""
     if watched:
         return "operations are traced, transformed or observed here"
     if x.dim() != 2 or not len(x):
