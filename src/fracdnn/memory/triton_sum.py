@@ -2,8 +2,8 @@
 
 Blocks are of 8 rows, so that a thread has registers for all of them and the far states are read and written in one
 pass. At some dozen exponentials that moves about eleven states per layer, as many as larger blocks do that need levels
-of smaller ones inside, and takes a quarter of their memory. `fracdnn.kernels.triton_history` holds the kernels. States of
-16 bits stay what they are: only sums, far states and the rows under way are float32.
+of smaller ones inside, and takes a quarter of their memory. `fracdnn.kernels.triton_history` holds the kernels. States
+of 16 bits stay what they are: only sums, far states and the rows under way are float32.
 """
 
 from collections.abc import Callable
