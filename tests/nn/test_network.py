@@ -221,12 +221,6 @@ def test_what_a_network_says_of_itself():
     assert "order=0.7 (learned), step_size=0.2, compress='auto'" in shown
 
 
-def test_a_state_dict_of_the_old_layout_is_refused():
-    old = {"stack.layers.0.K": torch.zeros(2, 2), "W.weight": torch.zeros(3, 2)}
-    with pytest.raises(FracdnnError, match="must hold whole tensors K, b and W, got one with a module for each layer"):
-        network().load_state_dict(old)
-
-
 def test_a_state_dict_of_another_order_is_refused():
     with pytest.raises(
         FracdnnError, match=r"must be one of order 0.5 and step 0.2, got one of order 0.3 and step 0.2; build"

@@ -150,10 +150,7 @@ def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def finished(path: Path, record: dict[str, Any]) -> TableModel | None:
-    """The model of this training, if it came to its end; that of another one is refused.
-
-    A file of an earlier version has no record: it counts as this training's.
-    """
+    """The model of this training, if it came to its end; that of another one is refused."""
     try:
         model = load(path)
     except (FileNotFoundError, FileContentError):

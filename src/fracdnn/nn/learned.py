@@ -10,6 +10,7 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import single
+from fracdnn.nn.signature import Device, DType
 from fracdnn.tracing import values_are_unknown
 from fracdnn.validation import check_order, check_positive_tensor
 
@@ -24,9 +25,7 @@ _REMEDY = (
 class LearnedOrder(nn.Module):
     """An order in (0, 1), the logistic function of a parameter: one for all layers, or one for each."""
 
-    def __init__(
-        self, initial: torch.Tensor, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, initial: torch.Tensor, *, device: Device = None, dtype: DType = None) -> None:
         super().__init__()
         if not bool((initial < 1).all()):
             raise InvalidArgumentError(
@@ -34,7 +33,6 @@ class LearnedOrder(nn.Module):
             )
         self.by_layer, self.initial = initial.dim() > 0, initial
         self.raw = single.parameter(torch.logit(initial).to(device, dtype or torch.get_default_dtype()))
-        self.register_load_state_dict_pre_hook(single.take_without_axes)
 
     def extra_repr(self) -> str:
         return "one for each layer" if self.by_layer else "one for all layers"
@@ -58,9 +56,7 @@ class LearnedSteps(nn.Module):
 
     by_layer = True
 
-    def __init__(
-        self, initial: torch.Tensor, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, initial: torch.Tensor, *, device: Device = None, dtype: DType = None) -> None:
         super().__init__()
         self.initial = initial
         self.raw = nn.Parameter(torch.log(initial).to(device, dtype or torch.get_default_dtype()))

@@ -21,6 +21,7 @@ from fracdnn.memory import (
     steps_plan,
 )
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
+from fracdnn.nn.signature import Device, DType, reset_modules
 from fracdnn.tracing import Watch, being_traced, outside_of_modes
 from fracdnn.validation import check_compress, check_flag, check_order, check_positive, check_step_size
 
@@ -55,8 +56,8 @@ class Memory(nn.Module):
         learn_steps: bool = False,
         compress: bool | str = "auto",
         compress_tol: float | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: DType = None,
     ) -> None:
         super().__init__()
         self.n_layers = n_layers
@@ -107,18 +108,12 @@ class Memory(nn.Module):
 
     def reset_parameters(self) -> None:
         """Orders and steps that are learned start again where they started."""
-        for learned in (self.learned_order, self.learned_steps):
-            if learned is not None:
-                learned.reset_parameters()
+        reset_modules(self)
 
     @property
     def is_fixed(self) -> bool:
         """Whether nothing of it is learned."""
         return self.learned_order is None and self.learned_steps is None
-
-    @property
-    def has_one_order_and_step(self) -> bool:
-        return self.is_fixed and not self._order.dim() and not self._steps.dim()
 
     def part(self, index: slice) -> "Memory":
         """The memory of some of the layers: one for all is shared, values of single layers are copied."""
@@ -266,13 +261,6 @@ class Memory(nn.Module):
         """Refuse one of other orders or steps, for a module that is about to take its own parameters from it."""
         if f"{prefix}_extra_state" in state_dict:
             self.set_extra_state(state_dict[f"{prefix}_extra_state"])
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        missing: list[str] = rest[2]
-        key = f"{prefix}_extra_state"
-        if key in missing:
-            missing[missing.index(key)] = f"{key} (the order and steps it was made with; earlier versions had none)"
 
     def _described(self, values: torch.Tensor) -> str:
         parts = values.split([self._order.numel(), self._steps.numel()])

@@ -27,8 +27,8 @@ from fracdnn.nn.operators import (
     describe,
     draw,
 )
-from fracdnn.nn.signature import options_of, takes_options_of
-from fracdnn.nn.stack import FractionalStack, reset_modules
+from fracdnn.nn.signature import Device, DType, options_of, reset_modules, takes_options_of
+from fracdnn.nn.stack import FractionalStack
 from fracdnn.tracing import operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_flag, check_real_tensor
 
@@ -86,8 +86,8 @@ class FractionalNetwork(nn.Module):
         residual: bool = True,
         engine: str = "auto",
         generator: torch.Generator | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: DType = None,
         **memory: Any,
     ) -> None:
         activation = copy.deepcopy(checked_activation(activation))
@@ -257,11 +257,6 @@ class FractionalNetwork(nn.Module):
         return nn.Sequential(parts).train(self.training)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        if any(name.startswith((f"{prefix}stack.", f"{prefix}plain.")) for name in state_dict):
-            raise InvalidArgumentError(
-                "a state dict must hold whole tensors K, b and W, got one with a module for each layer, as "
-                "earlier versions wrote them; stack its K and b over the layers, or train the network anew"
-            )
         self.memory.check_state_dict(state_dict, f"{prefix}memory.")  # before any parameter is taken
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import single
+from fracdnn.nn.signature import Device, DType
 
 # A name, or any function of a tensor that keeps its shape, modules among them.
 Activation = str | Callable[[torch.Tensor], torch.Tensor]
@@ -93,10 +94,7 @@ STENCILS = {"five-point": (1, 3, 4, 5, 7), "nine-point": tuple(range(9))}
 
 @torch.no_grad()
 def draw(
-    weights: Iterable[torch.Tensor | None],
-    biases: Iterable[torch.Tensor | None],
-    activation: Activation,
-    generator: torch.Generator | None = None,
+    weights: Iterable[Any], biases: Iterable[Any], activation: Activation, generator: torch.Generator | None
 ) -> None:
     """Initial values: U[−a, a] with a = √(3/fan_in) for tanh, 1/√fan_in otherwise (paper, 6.1 (v)); biases 0."""
     for weight in weights:
@@ -130,11 +128,11 @@ def stencil_map(
 class _Layer(nn.Module):
     """An operator and a bias as parameters, and an activation."""
 
-    def _take(self, name: str, operator: torch.Tensor, b: torch.Tensor | None, activation: Any, place: Any) -> None:
+    def __init__(self, name: str, operator: Any, b: Any, activation: Any, device: Device, dtype: DType) -> None:
+        super().__init__()
         self._operator = name
-        setattr(self, name, nn.Parameter(operator.to(**place)))
-        self.b = None if b is None else single.parameter(b.to(**place))
-        self.register_load_state_dict_pre_hook(single.take_without_axes)
+        setattr(self, name, nn.Parameter(operator.to(device=device, dtype=dtype)))
+        self.b = None if b is None else single.parameter(b.to(device=device, dtype=dtype))
         self.activation = checked_activation(activation)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -148,16 +146,9 @@ class DenseLayer(_Layer):
     K: nn.Parameter
 
     def __init__(
-        self,
-        K: torch.Tensor,
-        b: torch.Tensor | None,
-        activation: Activation,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, K: Tensor, b: Tensor | None, activation: Activation, *, device: Device = None, dtype: DType = None
     ) -> None:
-        super().__init__()
-        self._take("K", K, b, activation, {"device": device, "dtype": dtype})
+        super().__init__("K", K, b, activation, device, dtype)
 
     def extra_repr(self) -> str:
         bias = self.b is not None and ("scalar" if self.b.shape != self.K.shape[:1] else True)
@@ -174,17 +165,16 @@ class StencilLayer(_Layer):
 
     def __init__(
         self,
-        psi: torch.Tensor,
-        b: torch.Tensor | None,
+        psi: Tensor,
+        b: Tensor | None,
         activation: Activation,
         *,
         grid_shape: tuple[int, int],
         operator: str,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: DType = None,
     ) -> None:
-        super().__init__()
-        self._take("psi", psi, b, activation, {"device": device, "dtype": dtype})
+        super().__init__("psi", psi, b, activation, device, dtype)
         self.grid_shape, self.operator = grid_shape, operator
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import torch
+from torch import nn
+
 from fracdnn.exceptions import InvalidTypeError
+
+# As in the constructors of torch's modules.
+Device = torch.device | str | None
+DType = torch.dtype | None
 
 
 def options_of(owner: type) -> dict[str, inspect.Parameter]:
@@ -36,3 +43,11 @@ def takes_options_of(owner: type) -> Callable[[Callable[..., None]], Callable[..
         return checked
 
     return decorate
+
+
+def reset_modules(module: nn.Module) -> None:
+    """Reset all modules within one that can be; those within others first, since attention resets more than its own."""
+    for part in reversed(list(module.modules())[1:]):
+        reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
+        if reset is not None:
+            reset()

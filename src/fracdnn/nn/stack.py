@@ -12,7 +12,7 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import MemoryPlan, propagate
 from fracdnn.nn.memory import Memory, separate_copy
 from fracdnn.nn.repeated import RepeatedCalls
-from fracdnn.nn.signature import takes_options_of
+from fracdnn.nn.signature import reset_modules, takes_options_of
 from fracdnn.tracing import Watch, has_module_hooks
 from fracdnn.validation import check_flag, check_real_tensor
 
@@ -48,19 +48,11 @@ class FractionalStack(nn.Module):
     """
 
     @takes_options_of(Memory)
-    def __init__(
-        self,
-        layers: Iterable[nn.Module],
-        *,
-        checkpoint: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **memory: Any,
-    ) -> None:
+    def __init__(self, layers: Iterable[nn.Module], *, checkpoint: bool = False, **memory: Any) -> None:
         super().__init__()
         self.checkpoint = check_flag(checkpoint, "checkpoint")
-        self.layers = nn.ModuleList(_checked_layers(layers)).to(device=device, dtype=dtype)
-        self.memory = Memory(len(self.layers), device=device, dtype=dtype, **memory)
+        self.layers = nn.ModuleList(_checked_layers(layers)).to(memory.get("device"), memory.get("dtype"))
+        self.memory = Memory(len(self.layers), **memory)
 
     def reset_parameters(self) -> None:
         """Call `reset_parameters` of every module in the layers that has it; learned orders and steps start again."""
@@ -196,14 +188,6 @@ class WithoutSkip(nn.Module):
 
     def forward(self, y: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
         return self.layer(y, *arguments, **keywords) - y
-
-
-def reset_modules(module: nn.Module) -> None:
-    """Reset all modules within one that can be; those within others first, since attention resets more than its own."""
-    for part in reversed(list(module.modules())[1:]):
-        reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
-        if reset is not None:
-            reset()
 
 
 def _first_parameter(module: nn.Module) -> nn.Parameter | None:
