@@ -138,9 +138,7 @@ def test_what_is_told_of_a_solve_to_an_event():
 
 def test_no_event_within_the_span():
     y0 = torch.ones((), dtype=torch.float64)
-    message = (
-        r"event_fn must change its sign between t0 = 0 and until = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
-    )
+    message = r"event_fn must change its sign between t0 = 0 and t1 = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
     with pytest.raises(InvalidArgumentError, match=message):
         fdeint_event(lambda t, y: -y, y0, 0.0, event_fn=half, t1=0.1, order=0.5)
 
@@ -188,19 +186,19 @@ def test_an_event_at_the_begin_alone(rate, message):
             InvalidArgumentError,
             "must return finite numbers, got nan at t = 0; check",
         ),
-        ({"until": "noon"}, InvalidTypeError, "until must be a number, got str; pass a float"),
-        ({"until": torch.ones(2)}, InvalidArgumentError, r"until must be one number, got shape \(2,\); pass one time"),
+        ({"t1": "noon"}, InvalidTypeError, "t1 must be a number, got str; pass a float"),
+        ({"t1": torch.ones(2)}, InvalidArgumentError, r"t1 must be one number, got shape \(2,\); pass one time"),
         ({"info": 1}, InvalidTypeError, "info must be True or False, got 1"),
-        ({"until": 0.0}, InvalidArgumentError, "until must be later than t0 and finite, got 0 for t0 = 0; pass"),
-        ({"until": math.inf}, InvalidArgumentError, "until must be later than t0 and finite, got inf for t0 = 0"),
-        ({"looks": 3}, InvalidArgumentError, "looks must be at least 4, got 3"),
+        ({"t1": 0.0}, InvalidArgumentError, "t1 must be later than t0 and finite, got 0 for t0 = 0; pass"),
+        ({"t1": math.inf}, InvalidArgumentError, "t1 must be later than t0 and finite, got inf for t0 = 0"),
+        ({"n_checks": 3}, InvalidArgumentError, "n_checks must be at least 4, got 3"),
         ({"trajectory": False}, InvalidArgumentError, "trajectory must not be given to fdeint_event, got False"),
         ({"grid": "given", "n_steps": None}, InvalidArgumentError, "grid must not be 'given' for fdeint_event"),
         ({"event_fn": lambda t, y: y - 1.0 + 0 * t, "order": 1.5}, InvalidArgumentError, "y0 must be a pair"),
     ],
 )
 def test_arguments_that_do_not_fit(options, error, message):
-    options = {"event_fn": at_one, "until": 2.0, "order": 0.5, "n_steps": 4, **options}
+    options = {"event_fn": at_one, "t1": 2.0, "order": 0.5, "n_steps": 4, **options}
     with pytest.raises(error, match=message):
         fdeint_event(ones, torch.zeros((), dtype=torch.float64), 0.0, **grouped(**options))
 
