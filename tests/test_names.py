@@ -172,7 +172,7 @@ def test_a_meaning_is_said_once():
 
 def test_signatures_stay_short():
     """`fdeint` was at 22 parameters once, the estimators at 38."""
-    limits = {fracdnn.fdeint: 12, fracdnn.FractionalClassifier: 31, fracdnn.FractionalRegressor: 30}
+    limits = {fracdnn.fdeint: 13, fracdnn.FractionalClassifier: 31, fracdnn.FractionalRegressor: 30}
     for each, most in limits.items():
         assert len(inspect.signature(each).parameters) <= most
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.solution import Solution
 from fracdnn.tracing import being_traced
 from fracdnn.validation import check_count, check_flag
 

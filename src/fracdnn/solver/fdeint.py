@@ -13,6 +13,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver.adaptive import SMALLEST, find_grid
+from fracdnn.solver.batched import solve_batched
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, anchors, make_grid
 from fracdnn.solver.march import Wanted, interpolated, march
@@ -21,7 +22,9 @@ from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
+from fracdnn.solver.rare_options import check_batched, rare_options
 from fracdnn.solver.search import Piece
+from fracdnn.solver.solution import Solution
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.tracing import being_traced, being_transformed
@@ -36,29 +39,8 @@ MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
 SHORTEST_SPAN = 1e-100
 # Of states on a fixed grid, from which it is worth a warning.
 _FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
-# What `fdeint` takes as `options`, with its defaults.
-_OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "linear", "max_evaluations")),
-    **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False},
-}
 # Methods that predict and correct.
 _CORRECTED = ("adams", "pece", "exponential")
-
-
-@dataclass(frozen=True)
-class Solution:
-    """What `fdeint(..., info=True)` gives: the states, and how they came about.
-
-    `grid` holds the times of the nodes, `n_rejected` counts the steps that an adaptive grid tried and gave up, and
-    `n_evaluations` the calls of func, those for finding the grid among them.
-    """
-
-    states: Any
-    method: str
-    grid: torch.Tensor
-    n_accepted: int
-    n_rejected: int
-    n_evaluations: int
 
 
 def fdeint(
@@ -75,21 +57,22 @@ def fdeint(
     n_steps: int | None = None,
     trajectory: bool = True,
     info: bool = False,
+    batched: bool = False,
 ) -> Any:
     """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
 
-    `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state like y0, and returns its
-    like. `y0` is a tensor or a tuple of tensors; numbers, lists of them and NumPy arrays become float64 tensors.
-    For orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
-    `order` lies in (0, 2]: one number; or a tensor that broadcasts against the state, an order for each component; or,
-    for a tuple state, a sequence of one for each tensor.
+    `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state, and returns a slope of the
+    same shape. `y0` is a tensor or a tuple of tensors; numbers, lists and NumPy arrays become float64 tensors. For
+    orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
+    `order` lies in (0, 2]: one number; a tensor that broadcasts against the state; or one for each tensor of a tuple.
     `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, else "adams", explicit and of
     second order; docs/solver.md has them all.
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps such that the error stays about
     `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each). "uniform", the
     default with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
-    `trajectory=False` gives the solution at the last time alone, and `info=True` a `Solution`: the states, the grid
-    that was used, and counts.
+    `trajectory=False` gives the solution at the last time alone, `info=True` a `Solution`: states, grid, counts.
+    `batched=True` solves the samples along y0's first dimension, each on a grid of its own: func gets times [B] and
+    states [B, …] and must treat samples apart; order, rtol, atol may be [B], and t [B, T].
 
     `options` holds what is rarely needed, by name:
 
@@ -97,39 +80,29 @@ def fdeint(
       a graded grid, (j/N)^g, 2/order below order 1 unless given.
     - "breakpoints": times at which func jumps. An adaptive grid ends a step there, and func is evaluated as the left
       limit (at t[0]: as the right one).
-    - "slope": that of y0 for orders above 1, like y0 or one number; unused below.
+    - "slope": that of y0 for orders above 1, like y0 or one number; unused below. "corrections": how often "adams",
+      "pece" and "exponential" correct their prediction, 1.
     - "linear": a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u) with a stiff A,
       which "exponential" integrates exactly, on a uniform grid.
-    - "corrections": how often "adams", "pece" and "exponential" correct their prediction, 1.
     - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
       "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time.
     - "checkpoint": True computes parts of the forward pass again in the backward pass: memory like √N instead of N.
-    - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint.
+    - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint;
+      "failures": "nan" gives NaN for the samples of a batch that cannot be solved, in place of an error.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
     adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
     """
-    rare = _rare_options(options)
+    rare = rare_options(options)
     lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
     spacing = Spacing.from_options(grid, rare["step_size"], *lengths)
-    request = _Request.build(func, (y0, rare["slope"]), t, order, spacing, trajectory)
-    corrections = check_count(rare["corrections"], "corrections", minimum=1)
-    precision = _Precision.build(rare, request.problem.value.dtype)
     wants_info = check_flag(info, "info")
-    request.problem.max_evaluations = _most_evaluations(rare["max_evaluations"], spacing)
-    solution = _solved(method, request, precision, Options(corrections=corrections, linear=rare["linear"]))
+    if check_flag(batched, "batched"):
+        check_batched(method, spacing, options)
+        solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
+    else:
+        solution = _solved(method, _Request.build(func, y0, t, order, spacing, rare, trajectory), rare)
     return solution if wants_info else solution.states
-
-
-def _rare_options(given: Any) -> dict[str, Any]:
-    """All of `fdeint`'s options, those that were given among them."""
-    given = {} if given is None else given
-    unknown = [name for name in given if name not in _OPTIONS] if isinstance(given, dict) else [given]
-    if unknown:
-        raise InvalidArgumentError(
-            f"options must be a dict of {', '.join(_OPTIONS)}, got {unknown[0]!r}; correct its names"
-        )
-    return _OPTIONS | given
 
 
 def _most_evaluations(given: Any, spacing: Spacing) -> float:
@@ -179,7 +152,7 @@ class _Request:
 
     @classmethod
     def build(
-        cls, func: Any, start: tuple[Any, Any], t: Any, order: Any, spacing: Spacing, trajectory: Any
+        cls, func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, rare: dict[str, Any], trajectory: Any
     ) -> "_Request":
         """Checked."""
         if not callable(func):
@@ -192,7 +165,8 @@ class _Request:
                     f"t must span between {SHORTEST_SPAN:g} and {1.0 / SHORTEST_SPAN:g}, got {span:g} from t[0] to "
                     f"t[{place}]; measure time in another unit, in which the span is about 1"
                 )
-        problem = posed_problem(func, start[0], order, start[1])
+        problem = posed_problem(func, y0, order, rare["slope"])
+        problem.max_evaluations = _most_evaluations(rare["max_evaluations"], spacing)
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:
@@ -244,7 +218,9 @@ class _Request:
         return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
 
 
-def _solved(method: str, request: _Request, precision: _Precision, options: Options) -> Solution:
+def _solved(method: str, request: _Request, rare: dict[str, Any]) -> Solution:
+    options = Options(check_count(rare["corrections"], "corrections", minimum=1), rare["linear"])
+    precision = _Precision.build(rare, request.problem.value.dtype)
     check_choice(method, "method", ("auto", "collocation", *METHODS))
     problem, spacing = request.problem, request.spacing
     if method == "auto":

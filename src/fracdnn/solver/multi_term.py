@@ -22,7 +22,8 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.solution import Solution
 from fracdnn.solver.states import as_state, check_state
 from fracdnn.tracing import carries_derivative
 
