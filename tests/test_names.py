@@ -6,9 +6,7 @@ from enum import Enum
 from importlib import import_module
 
 import fracdnn
-
-# The function of that name hides the module.
-fdeint_module = import_module("fracdnn.solver.fdeint")
+from fracdnn.solver.rare_options import OPTIONS
 
 ROOMS = [
     "fracdnn",
@@ -184,6 +182,6 @@ def test_words_that_meant_two_things_are_gone():
 
 def test_options_of_a_solve_mean_what_parameters_of_that_name_do():
     """Those that are shared: "linear" was also a way to open a network as modules."""
-    options = set(fdeint_module._OPTIONS)
+    options = OPTIONS.keys()
     assert options & uses().keys() == {"step_size", "grading", "compress", "compress_tol", "checkpoint"}
     assert options & method_parameters().keys() <= {"compress"}
