@@ -113,7 +113,7 @@ for i, (row, name) in enumerate(zip(panels, arms, strict=True)):
 
 # %%
 # What is left of the first state, and the orders that were learned
-# ----------------------------------------------------------------
+# -----------------------------------------------------------------
 # On the left the cosine between a state and the first one, over all channels and pixels, mean of 200 digits: it says
 # how much of the start a state still is. On the right the learned orders.
 

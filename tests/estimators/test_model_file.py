@@ -225,7 +225,7 @@ DOCUMENTS = ["[" * 100_000 + "]" * 100_000, '{"a": {"tensor at": []}}', '{"a": {
 @pytest.mark.parametrize("text", DOCUMENTS, ids=lambda text: text[:30])
 def test_a_document_that_is_none(text, model):
     save_file({}, model, metadata={"fracdnn": "model", "format": "3", "document": text, "sha256": _digest(text, {})})
-    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit") as refused:
+    with pytest.raises(FileContentError, match="must hold a whole model, got an inconsistent document") as refused:
         fracdnn.load(model)
     assert len(str(refused.value)) < 1000
     assert "\n" not in str(refused.value)
