@@ -1,7 +1,7 @@
 """An estimator's parameters, each declared once: its default, what is allowed, and what it means."""
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -200,8 +200,10 @@ class SharedParameters(BaseEstimator):
 
 
 def _meets(value: Any, rule: Any) -> bool:
-    if isinstance(rule, Interval | Words):
-        return isinstance(value, Hashable) and value in rule
+    if isinstance(rule, Words):
+        return isinstance(value, str) and value in rule
+    if isinstance(rule, Interval):
+        return value in rule
     return value is None if rule is None else isinstance(value, rule)
 
 

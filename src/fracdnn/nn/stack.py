@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.memory import MemoryPlan, propagate
+from fracdnn.memory import propagate
 from fracdnn.nn.memory import Memory, separate_copy
 from fracdnn.nn.repeated import RepeatedCalls
 from fracdnn.nn.signature import reset_modules, takes_options_of
@@ -139,10 +139,6 @@ class FractionalStack(nn.Module):
         plan = self.memory.plan(x, len(layers), watch=watch)
         run = partial(propagate, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
         return run(plan, step, x, transformed=watch.transformed)
-
-    def plan(self, x: torch.Tensor) -> MemoryPlan:
-        """The weights and factors for a state like x."""
-        return self.memory.plan(x, len(self.layers))
 
     def _name(self, j: int) -> str:
         return f"layer {j} ({type(self.layers[j]).__name__})"
