@@ -168,7 +168,8 @@ def test_declared_rules(name, value, rule):
 
 def test_rules_take_numbers_of_numpy():
     numbers = {"n_layers": np.int64(2), "order": np.float32(0.5), "bias": np.bool_(True), "random_state": np.int64(3)}
-    FractionalClassifier(**numbers, verbose=0)._check_parameters()
+    fitted = FractionalClassifier(**numbers, max_iter=np.int64(1), n_members=1, verbose=0).fit(*IRIS)
+    assert fitted.n_iter_ == 1
 
 
 @pytest.mark.parametrize("weight", [np.ones((150, 1)), np.ones(149), -np.ones(150), -1.0])
