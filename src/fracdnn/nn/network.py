@@ -90,7 +90,8 @@ class FractionalNetwork(nn.Module):
         dtype: DType = None,
         **memory: Any,
     ) -> None:
-        activation = copy.deepcopy(checked_activation(activation))
+        activation = checked_activation(activation)
+        activation = copy.deepcopy(activation) if isinstance(activation, nn.Module) else activation
         left_out = ("self", "generator", "device", "dtype", "memory", "left_out", "__class__")
         defaults = {name: each.default for name, each in options_of(Memory).items()}
         given = (locals() | defaults | memory).items()
@@ -238,7 +239,8 @@ class FractionalNetwork(nn.Module):
         frozen and evaluation mode go along. With `linear_layers=True` a layer is an `nn.Linear` and its activation,
         as `quantize_dynamic` and other tools look for them; a scalar bias is then one number for each feature.
         """
-        a, weights = copy.deepcopy(self.architecture), self.weights()
+        a, weights = self.architecture, self.weights()
+        a = copy.deepcopy(a) if isinstance(a.activation, nn.Module) else a
         if check_flag(linear_layers, "linear_layers") and a.operator != "dense":
             raise InvalidArgumentError(
                 f"linear_layers must be False for operator={a.operator!r}, got True; a stencil is no nn.Linear"
