@@ -56,8 +56,9 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
 def _help(name: str, constraints: list[Any]) -> str:
     estimator = next(each for each in _ESTIMATORS if name in each._parameter_meanings)
     # Of "auto" the meaning tells.
-    rules = (str(rule) for rule in constraints if isinstance(rule, Interval | Words) and rule != AUTO)
-    rule = next((f"{rule[0].upper()}{rule[1:]}; " for rule in rules), "")
+    rules = (rule for rule in constraints if isinstance(rule, Interval | Words) and rule != AUTO)
+    shown = (f"one of {', '.join(sorted(rule))}" if isinstance(rule, Words) else str(rule) for rule in rules)
+    rule = next((f"{text[0].upper()}{text[1:]}; " for text in shown), "")
     default = DEFAULTS.get(name) or str(getattr(estimator(), name))
     default = {"True": "yes", "False": "no", "None": "none"}.get(default, default)
     return f"{estimator._parameter_meanings[name].replace('`', '')} {rule}{default} by default."

@@ -38,14 +38,8 @@ class Interval:
         return low if self.high is None else f"{low}, {'at most' if ']' in self.closed else 'below'} {self.high}"
 
 
-class Words(frozenset[str]):
-    """One of these."""
-
-    def __str__(self) -> str:
-        return f"one of {', '.join(sorted(self))}"
-
-
-# Besides, a rule is None, or a type whose values are allowed.
+# A rule is one of these, words of which one is allowed, None, or a type whose values are.
+Words = frozenset
 COUNT, NOT_NEGATIVE, POSITIVE = Interval(Integral, 1), Interval(Real, 0), Interval(Real, 0, closed="")
 AUTO, BOOLEAN = Words({"auto"}), (bool, np.bool_)
 SEED = (type(None), int, np.integer, np.random.RandomState)

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.nn import single
 from fracdnn.nn.signature import Device, DType
 from fracdnn.tracing import values_are_unknown
 from fracdnn.validation import check_order, check_positive_tensor
@@ -32,7 +31,8 @@ class LearnedOrder(nn.Module):
                 "order must lie in (0, 1) to be learned, got 1.0; start from 0.9, say, or set learn_order=False"
             )
         self.by_layer, self.initial = initial.dim() > 0, initial
-        self.raw = single.parameter(torch.logit(initial).to(device, dtype or torch.get_default_dtype()))
+        raw = torch.logit(initial).to(device, dtype or torch.get_default_dtype())
+        self.raw = nn.Parameter(torch.atleast_1d(raw))  # since `fully_shard` takes none without axes
 
     def extra_repr(self) -> str:
         return "one for each layer" if self.by_layer else "one for all layers"

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.nn import single
 from fracdnn.nn.signature import Device, DType
 
 # A name, or any function of a tensor that keeps its shape, modules among them.
@@ -132,7 +131,7 @@ class _Layer(nn.Module):
         super().__init__()
         self._operator = name
         setattr(self, name, nn.Parameter(operator.to(device=device, dtype=dtype)))
-        self.b = None if b is None else single.parameter(b.to(device=device, dtype=dtype))
+        self.b = None if b is None else nn.Parameter(torch.atleast_1d(b.to(device=device, dtype=dtype)))
         self.activation = checked_activation(activation)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
