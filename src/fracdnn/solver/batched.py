@@ -73,7 +73,7 @@ def solve_batched(
     weights = Weights.of(problem.orders.detach(), count_for(spacing), modes)
     scheme = BatchedPanels(problem, weights, batch.times[:, 0].detach(), batch.clock_dtype)
     outputs = outputs_at(batch.elapsed.detach())
-    found = BatchedSearch(scheme, batch.tolerances, outputs, spacing.max_step, notes=not wanted).run()
+    found = BatchedSearch(scheme, batch.tolerances, outputs, spacing.max_step, notes=not wanted, sensitive=wanted).run()
     if wanted:
         weights = Weights.of(problem.orders, count_for(spacing), modes)
         outputs = outputs_at(batch.elapsed)

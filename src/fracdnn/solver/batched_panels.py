@@ -20,6 +20,7 @@ from fracdnn.solver.rules import advance, far_weights
 
 _MAX_ITERATIONS = 20
 _SLOW = 0.2  # rate of an iteration from which it needs new Jacobians
+_CACHED = 16384  # numbers that are best computed with at a time
 _LONGER = 1e3  # from the first change to a later one, with which an iteration diverges
 
 
@@ -166,7 +167,10 @@ class BatchedPanels:
         count = max(bisect_right(self._sorted_rates, FORGOTTEN / shortest), 1)
         rates, length = self.weights.rates[:count], memory.length
         coefficients = self.points.to_legendre.to(memory.slopes) @ memory.slopes
-        fresh = exponential_moments(rates * length[:, 0], self.points.count).to(coefficients) @ coefficients
+        # On a CPU in parts that its caches hold.
+        rows = max(_CACHED // count, 1) if coefficients.device.type == "cpu" else len(coefficients)
+        parts = zip((rates * length[:, 0]).split(rows), coefficients.split(rows), strict=True)
+        fresh = torch.cat([exponential_moments(x, self.points.count).to(own) @ own for x, own in parts])
         of_t = length.to(fresh) * (coefficients[:, :1] / 2.0 - coefficients[:, 1:2] / 6.0)
         fresh = length.to(fresh) * torch.cat([fresh, of_t], dim=1)
         far = fresh + advance(rates, resized(memory.far, count), length)

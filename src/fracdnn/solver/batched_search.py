@@ -15,6 +15,7 @@ from fracdnn.solver.batched_panels import BatchedMemory, BatchedPanels, Systems
 from fracdnn.solver.collocation import Panel
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import GROWING, MOST_MODES
+from fracdnn.solver.jacobians import slopes_along
 from fracdnn.solver.panel_search import (
     BROKEN_TOLERANCES,
     CONTINUITY,
@@ -22,10 +23,12 @@ from fracdnn.solver.panel_search import (
     FIRST,
     LONGEST_FIRST,
     MOST_BROKEN,
+    NEAR_START,
     OF_ROOT,
     OF_ROUNDING,
     OF_SLOPES,
     OF_STATES,
+    SAME_ROOT,
     SHORTEST_FIRST,
     STEEP_START,
     PanelSearch,
@@ -98,11 +101,18 @@ class BatchedSearch:
     """Each sample's panels, one try of all samples at a time."""
 
     def __init__(
-        self, scheme: BatchedPanels, tolerances: Tolerances, outputs: Outputs, longest: float, notes: bool
+        self,
+        scheme: BatchedPanels,
+        tolerances: Tolerances,
+        outputs: Outputs,
+        longest: float,
+        *,
+        notes: bool,
+        sensitive: bool,
     ) -> None:
         problem, elapsed = scheme.problem, outputs.elapsed.detach()
         self._scheme, self._tolerances, self._outputs, self._longest = scheme, tolerances, outputs, longest
-        self._notes, self._elapsed = notes, elapsed
+        self._notes, self._elapsed, self._sensitive = notes, elapsed, sensitive
         self._orders = problem.orders.detach()
         self._span = elapsed[:, -1]
         self._first_output = elapsed.gather(1, (elapsed <= 0.0).sum(1, keepdim=True))[:, 0]
@@ -240,9 +250,23 @@ class BatchedSearch:
         if bool((self._first & self._active).any()):
             error, left, largest = self._with_start(systems, panel, error, left, largest, wait, unstable, gap)
         self._left, self._allowed = left, self._tolerances.scale(largest[:, None])
+        if self._sensitive:
+            error = torch.maximum(error, factor * self._of_derivatives(systems, panel))
         allowed = MOST_BROKEN * sizes(states) + BROKEN_TOLERANCES * self._allowed
         errors = torch.maximum(error / self._allowed, broken / allowed).amax(1)
         return torch.where(solved & ~errors.isnan(), errors, math.inf)
+
+    def _of_derivatives(self, systems: Systems, panel: Panel) -> torch.Tensor:
+        """See `PanelSearch`."""
+        near = self._active & (panel.length[:, 0, 0] > NEAR_START * self._now)
+        if not bool(near.any()):
+            return torch.zeros_like(self._mass)
+        along = slopes_along(self._scheme.problem, systems.clock, panel.states, panel.states)
+        if along is None:
+            return torch.zeros_like(self._mass)
+        missed = self._mass * self._scheme.points.tail(along)
+        missed = torch.where(near[:, None] & missed.isfinite(), missed, 0.0).to(panel.states)
+        return OF_SLOPES * abs(systems.after(missed[:, None] + 0.0 * panel.states))[:, -1]
 
     def _with_start(
         self,
@@ -260,7 +284,8 @@ class BatchedSearch:
         self._reach = torch.where(first, torch.maximum(self._reach, largest), self._reach)
         close = (error / self._tolerances.scale(largest[:, None]) <= 1.0).all(1, keepdim=True) & first
         of_start, steep = self._of_start(systems, panel, wait)
-        of_start = torch.where(unstable[:, None], torch.maximum(of_start, OF_ROOT * gap), of_start)
+        other_root = unstable[:, None] & (gap > SAME_ROOT * self._reach)
+        of_start = torch.where(other_root, torch.maximum(of_start, OF_ROOT * gap), of_start)
         error = torch.where(close, torch.maximum(error, of_start), error)
         left = torch.where(close, torch.maximum(left, of_start), left)
         return error, left, torch.where(close & steep, self._reach, largest)

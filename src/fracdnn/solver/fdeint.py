@@ -191,6 +191,13 @@ class _Request:
         """From first to last time."""
         return float((self.times[-1] - self.times[0]).detach())
 
+    def wants_gradient(self) -> bool:
+        """Whether one can be wanted, by what is given and what func returns at the start."""
+        problem = self.problem
+        if any(each is not None and each.requires_grad for each in (problem.value, problem.velocity, problem.orders)):
+            return True
+        return bool(problem.packed_slope(self.clock[0].detach(), problem.value).requires_grad)
+
     def rounding_at(self, elapsed: float) -> float:
         """Of the times that func sees there."""
         t0 = float(self.times[0].detach())
@@ -324,7 +331,10 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
         outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
-        search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing, outputs)
+        sensitive = outputs is None and not being_transformed() and request.wants_gradient()
+        search = PanelSearch(
+            request.problem, count, request.times, request.clock, request.spacing, outputs, sensitive=sensitive
+        )
         found = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
         request.problem.max_evaluations = math.inf
         if outputs is not None:

@@ -69,6 +69,29 @@ def slopes_with_own_jacobians(
     return slopes.detach(), states.new_zeros(*states.shape, d) if whole is None else whole.permute(1, 2, 0, 3)
 
 
+def slopes_along(
+    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor, direction: torch.Tensor
+) -> torch.Tensor | None:
+    """Func's derivatives along a direction [G, S, d], of the same shape; None where it has none.
+
+    By two passes backward: what the first gives is linear in the cotangent, whose derivative is the product wanted.
+    """
+    with torch.enable_grad(), unhooked():
+        at = states.detach().requires_grad_()
+        slopes = problem.slopes(clock, at)
+        if not slopes.requires_grad:
+            return None
+        cotangent = torch.zeros_like(slopes, requires_grad=True)
+        try:
+            (back,) = torch.autograd.grad(slopes, at, cotangent, create_graph=True, allow_unused=True)
+            if back is None or not back.requires_grad:
+                return None
+            (along,) = torch.autograd.grad(back, cotangent, direction.to(back), allow_unused=True)
+        except RuntimeError:  # an operation of func's has no second derivatives, or is a checkpoint
+            return None
+    return along
+
+
 def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
     """Rows [K, *slopes.shape] times the Jacobian by `at`; None where slopes do not depend on it."""
     try:

@@ -17,6 +17,7 @@ from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import SMALL, CoupledSolver
 from fracdnn.solver.grids import Spacing
+from fracdnn.solver.jacobians import slopes_along
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
 from fracdnn.solver.search import JUMP_CAUTION, Fading, Search, Tolerances
@@ -34,9 +35,11 @@ OF_SLOPES, OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
 CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
 MOST_BROKEN, BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
-OF_ROOT = 0.1  # of it, that is error where the equations are unstable
+OF_ROOT, SAME_ROOT = 0.1, 1e-6  # of it, that is error where the equations are unstable, and of states, that is none
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
 OF_ROUNDING = 0.3  # of the largest state, that a tolerance has to be
+# Lengths of a panel, in times since the start, from which on derivatives may be less smooth there than the solution.
+NEAR_START = 0.2
 STEEP_START = 0.05  # power of 1/t from which func is said to grow toward a start
 
 
@@ -44,7 +47,7 @@ class PanelSearch(Search):
     """Panels of such lengths that the Legendre coefficients of the slopes on them have died out.
 
     `outputs` are times from the begin, increasing, at which the solution is noted on the way, for a solve without a
-    gradient; with one, the panels are walked over again.
+    gradient; with one, the panels are walked over again. With `sensitive`, derivatives are to be as good as states.
     """
 
     growth = 3.0
@@ -59,6 +62,8 @@ class PanelSearch(Search):
         clock: torch.Tensor,
         spacing: Spacing,
         outputs: torch.Tensor | None,
+        *,
+        sensitive: bool = False,
     ) -> None:
         span = float((times[-1] - times[0]).detach())
         super().__init__(problem, times[0].detach(), span, spacing)
@@ -74,7 +79,8 @@ class PanelSearch(Search):
         self._span, self._orders = span, orders.numpy() if self._scheme.in_numpy else orders
         self._growing = (self._orders - 1.0).clip(min=0.0)
         self._panel: Panel | None = None
-        self._end, self._restarted = 0.0, False
+        self._end, self._restarted, self._sensitive = 0.0, False, sensitive
+        self._origin = 0.0  # the last start or restart
         # Of a start: the largest states that were expected of it, and the power of time with which func grows to it.
         # The largest states so far, with those of the panel tried last, and the error allowed for the latter.
         self._largest = self._reached = self._allowed = sizes(self._memory.state[:, None])
@@ -146,16 +152,35 @@ class PanelSearch(Search):
                 of_start = self._of_start(self._panel, fading)
                 error, self._left = of.maximum(error, of_start), of.maximum(self._left, of_start)
                 if unstable:  # a state that is not the start's may be another root
-                    error = of.maximum(error, OF_ROOT * self._gap(self._panel))
+                    gap = self._gap(self._panel)
+                    error = of.maximum(error, of.where(gap > SAME_ROOT * self._reach, OF_ROOT * gap, 0.0))
                 if self._steepness > STEEP_START:  # from it the solution grows, or falls: the first output will tell
                     largest = self._reach
         self._allowed = scale = self.tolerances.scale(largest[:, None])
+        is_near = end - self.now > NEAR_START * (self.now - self._origin)
+        if self._sensitive and is_near and norm(error / scale) <= 1.0:
+            error = of.maximum(error, fading.factor * self._of_derivatives(self._panel))
         # What does not go on at all is no solution, however little of it will be left.
         allowed = MOST_BROKEN * sizes(self._panel.states) + BROKEN_TOLERANCES * scale
         self.errors = of.maximum(error / scale, broken / allowed)
         if self.goal is not None:
             self.errors = of.maximum(self.errors, self._left / self.goal)
         return norm(self.errors)
+
+    def _of_derivatives(self, panel: Panel) -> Array:
+        """What derivatives of the solution miss, by a parameter that scales func: func's own along the states.
+
+        Those go into the slopes of the solution's derivatives, and may be less smooth than the slopes: at a start.
+        """
+        scheme = self._scheme
+        elapsed = torch.as_tensor(panel.begin + panel.length * scheme.points.places)
+        clock = (self.begin + elapsed).to(scheme.clock_dtype).unbind(0)
+        states = scheme.tensor(panel.states)
+        along = slopes_along(self.problem, clock, states, states)
+        if along is None or not bool(along.isfinite().all()):
+            return 0.0 * self._mass
+        missed = scheme.points.tail(as_numpy(along) if scheme.in_numpy else along)
+        return OF_SLOPES * abs(scheme.solver.after((self._mass * missed)[:, None] + 0.0 * panel.states))[:, -1]
 
     def _of_start(self, panel: Panel, fading: Fading) -> Array:
         """What is left, at the first output, of what func does before the panel's first point."""
@@ -258,10 +283,11 @@ class PanelSearch(Search):
     def save(self) -> Callable[[], None]:
         """What brings back the state of now."""
         memory, counts, now = self._memory, (len(self.guesses), len(self.states)), self.now
-        restarted, largest, self._spent = self._restarted, self._largest, 0.0 * self._spent
+        restarted, origin, largest, self._spent = self._restarted, self._origin, self._largest, 0.0 * self._spent
 
         def restore() -> None:
             self._memory, self._restarted, self.now, self._panel = memory, restarted, now, None
+            self._origin = origin
             del self.guesses[counts[0] :], self.states[counts[1] :]
             self._spent, self._reach, self._largest = 0.0 * self._spent, 0.0 * self._reach, largest
 
@@ -286,7 +312,7 @@ class PanelSearch(Search):
         solver.is_stiff = self._scheme.solver.is_stiff
 
     def restart(self) -> None:
-        self._restarted = True
+        self._restarted, self._origin = True, self.now
 
     def _note(self, panel: Panel, outputs: torch.Tensor, numbers: list[float]) -> None:
         first, last = len(self.states), bisect_right(numbers, self._end)

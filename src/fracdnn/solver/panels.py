@@ -17,7 +17,7 @@ import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.caputo.weights import gamma
-from fracdnn.solver.arrays import Array, cast, library
+from fracdnn.solver.arrays import Array, cast, library, norm
 from fracdnn.tracing import outside_of_modes
 
 # Gauss's rule for the panel before: so many parts, each a quarter of the one before, with so many points.
@@ -199,13 +199,16 @@ def exponential_moments(x: Array, count: int) -> Array:
     slow = [of.where(x > 0.0, -of.expm1(-2.0 * z) / of.where(x > 0.0, 2.0 * z, 1.0), 1.0)]
     for n in range(1, count):
         slow.append(slow[-1] * ratios[-n])
+    slow = of.stack(slow, axis=-1)
+    if norm(x) <= 2.0 * _SLOW_RATE:
+        return slow
     z = (x / 2.0).clip(min=_SLOW_RATE)
     first = -of.expm1(-2.0 * z) / (2.0 * z)
     fast = [first, (1.0 + of.exp(-2.0 * z)) / (2.0 * z) - first / z]
     for n in range(1, count - 1):
         fast.append(fast[-2] - (2.0 * n + 1.0) / z * fast[-1])
     is_slow = (x <= 2.0 * _SLOW_RATE)[..., None]
-    return of.where(is_slow, of.stack(slow, axis=-1), of.stack(fast[:count], axis=-1))
+    return of.where(is_slow, slow, of.stack(fast[:count], axis=-1))
 
 
 def _made(count: int) -> Points:
