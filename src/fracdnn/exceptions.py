@@ -20,6 +20,8 @@ class NotFiniteError(FracdnnError, ArithmeticError):
 class NotConvergedError(FracdnnError, ArithmeticError):
     """An iteration or the choice of steps did not converge, or steps are too long to be stable."""
 
+    reached = 0.0  # the time since the start up to which a search for steps came
+
 
 class NoisyFunctionWarning(RuntimeWarning):
     """The values of a differential equation's func scatter more than the tolerances of a solve allow for."""

@@ -41,8 +41,10 @@ def find_grid(
     walk = _StepsTaken(search, outputs, longest)
     try:
         return _walked(walk, search, pieces)
-    except OutOfEvaluationsError:
-        raise NotConvergedError(walk.out_of_evaluations()) from None
+    except (OutOfEvaluationsError, NotConvergedError) as error:
+        failed = error if isinstance(error, NotConvergedError) else NotConvergedError(walk.out_of_evaluations())
+        failed.reached = walk.ends[-1]
+        raise failed from None
 
 
 def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> FoundGrid:

@@ -98,6 +98,19 @@ class Spacing:
         return _smallest(self.atol)
 
 
+def increasing_times(t: Any) -> torch.Tensor:
+    """Checked; times that decrease are refused with the reason."""
+    try:
+        return check_times(t)
+    except InvalidArgumentError as error:
+        if "must increase strictly" not in str(error) or float(t[0]) <= float(t[-1]):
+            raise
+        raise InvalidArgumentError(
+            f"t must increase, got times that decrease from {float(t[0]):.6g} to {float(t[-1]):.6g}: memory begins at "
+            f"t[0], so that a solution has a direction; solve for v(s) = u(t[0] - s) at increasing s"
+        ) from None
+
+
 def _tolerance(value: Any, name: str) -> Tolerance:
     """A number, or a tensor or sequence of such for each component; for atol 0 will do."""
     if isinstance(value, tuple | list):
