@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConver
 from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.batched import solve_batched
 from fracdnn.solver.collocation import Collocation, modes_for, walk
-from fracdnn.solver.grids import Spacing, anchors, make_grid
+from fracdnn.solver.grids import Spacing, anchors, increasing_times, make_grid
 from fracdnn.solver.march import Wanted, interpolated, march
 from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Exponential, Method, Options
@@ -24,11 +24,12 @@ from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
 from fracdnn.solver.rare_options import check_batched, rare_options
 from fracdnn.solver.search import Piece
-from fracdnn.solver.solution import Solution
+from fracdnn.solver.solution import DenseOutput, Solution, Steps
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
+from fracdnn.solver.unfinished import solution_of
 from fracdnn.tracing import being_traced, being_transformed
-from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive, check_times
+from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
 
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
@@ -95,13 +96,13 @@ def fdeint(
     """
     rare = rare_options(options)
     lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
-    spacing = Spacing.asked_for(grid, rare["step_size"], *lengths)
-    wants_info = check_flag(info, "info")
+    spacing, wants_info = Spacing.from_options(grid, rare["step_size"], *lengths), check_flag(info, "info")
     if check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
     else:
-        solution = _solved(method, _Request.build(func, y0, t, order, spacing, rare, trajectory), rare)
+        build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
+        solution = solution_of(build, lambda request: _solved(method, request, rare), t, trajectory, spacing, rare)
     return solution if wants_info else solution.states
 
 
@@ -152,12 +153,12 @@ class _Request:
 
     @classmethod
     def build(
-        cls, func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, rare: dict[str, Any], trajectory: Any
+        cls, func: Any, y0: Any, t: Any, *, order: Any, spacing: Spacing, rare: dict[str, Any], trajectory: Any
     ) -> "_Request":
         """Checked."""
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
-        times = check_times(t)
+        times = increasing_times(t)
         for place in () if being_traced() else (1, -1):
             span = float((times[place] - times[0]).detach())
             if not SHORTEST_SPAN <= span <= 1.0 / SHORTEST_SPAN:
@@ -182,7 +183,7 @@ class _Request:
 
     @property
     def elapsed(self) -> torch.Tensor:
-        """What is asked for, from the begin on."""
+        """What is requested, from the start on."""
         elapsed = self.times - self.times[0]
         return elapsed if self.trajectory else elapsed[-1:]
 
@@ -220,7 +221,7 @@ class _Request:
         return found
 
     def grid(self, found: FoundGrid | None) -> Grid:
-        """What was asked for, or the nodes that were found."""
+        """What was requested, or the nodes that were found."""
         return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
 
 
@@ -247,9 +248,9 @@ def _solved(method: str, request: _Request, rare: dict[str, Any]) -> Solution:
     try:
         with _without_autocast(problem.value.device.type):
             if method == "collocation":
-                packed, nodes, rejected = _by_panels(request, precision)
+                packed, steps = _by_panels(request, precision)
             else:
-                packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+                packed, steps = _by_steps(_method(method, spacing, problem, options), request, precision)
     except OutOfEvaluationsError:
         raise NotConvergedError(
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
@@ -266,7 +267,9 @@ def _solved(method: str, request: _Request, rare: dict[str, Any]) -> Solution:
     if problem.noise is not None:
         problem.warn_of_noise(*_noise_that_counts(spacing, problem.value.dtype))
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
-    return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
+    grid, count = steps.nodes.clock.detach(), steps.nodes.n_steps
+    again = DenseOutput(problem, request.times, request.clock.dtype, steps.again)
+    return Solution(states, method, grid, count, steps.n_rejected, problem.n_evaluations, _again=again)
 
 
 def _check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
@@ -325,7 +328,7 @@ def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> 
     return method(problem, options)
 
 
-def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
     found, count = None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
@@ -336,21 +339,24 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
         )
         found = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
         request.problem.max_evaluations = math.inf
-        if outputs is not None:
-            return torch.stack(search.states), request.grid(found), found.n_rejected
         guesses = search.guesses
     elif not being_transformed():
         request.problem.check_slope(request.clock[0].detach(), request.problem.value.detach())
     nodes = request.grid(found)
-    weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.compress_tol))
-    scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
-    if found is not None:
-        search.brief(scheme.solver)
-    states = walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint)
-    return states, nodes, found.n_rejected if found else 0
+
+    def again(elapsed: torch.Tensor) -> torch.Tensor:
+        weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.compress_tol))
+        scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
+        if found is not None:
+            search.brief(scheme.solver)
+        return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=precision.checkpoint)
+
+    noted = found is not None and not (torch.is_grad_enabled() or being_transformed())
+    states = torch.stack(search.states) if noted else again(request.elapsed)
+    return states, Steps(nodes, found.n_rejected if found else 0, again)
 
 
-def _by_matrices(method: Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+def _by_matrices(method: Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
     if precision.checkpoint or precision.compress is True:
         raise InvalidArgumentError(
             f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
@@ -359,10 +365,10 @@ def _by_matrices(method: Exponential, request: _Request, precision: _Precision) 
     nodes = request.grid(None)
     states = method.states(nodes)
     Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
-    return interpolated(states, nodes, request.elapsed), nodes, 0
+    return interpolated(states, nodes, request.elapsed), Steps(nodes, 0, partial(interpolated, states, nodes))
 
 
-def _by_steps(method: Method | Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+def _by_steps(method: Method | Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
     if isinstance(method, Exponential):
         return _by_matrices(method, request, precision)
     problem, spacing = request.problem, request.spacing
@@ -373,13 +379,15 @@ def _by_steps(method: Method | Exponential, request: _Request, precision: _Preci
         problem.max_evaluations = math.inf
     nodes, rejected = request.grid(found), found.n_rejected if found else 0
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
-    wanted = None if whole else Wanted.on(nodes, request.elapsed)
-    states = march(
-        method,
-        nodes,
-        wanted,
-        exact=precision.compress is False,
-        tolerance=precision.compress_tol,
-        checkpoint=precision.checkpoint,
-    )
-    return states, nodes, rejected
+
+    def again(elapsed: torch.Tensor | None) -> torch.Tensor:
+        return march(
+            method,
+            nodes,
+            None if elapsed is None else Wanted.on(nodes, elapsed),
+            exact=precision.compress is False,
+            tolerance=precision.compress_tol,
+            checkpoint=precision.checkpoint,
+        )
+
+    return again(None if whole else request.elapsed), Steps(nodes, rejected, again)
