@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
-from fracdnn.solver import fdeint, fdeint_delay
+from fracdnn.solver import Status, fdeint, fdeint_delay
 from fracdnn.solver.delay import breaking_points
 
 ONE = torch.ones((), dtype=torch.float64)
@@ -250,6 +250,33 @@ def test_without_using_the_delayed_state_it_is_fdeint():
     )
     assert found.method == "collocation"
     assert float(found.grid.diff().max()) <= 0.4
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_solution_at_other_times(grad):
+    delay = tensor(0.9, requires_grad=grad)
+    t, other = tensor([0.0, 1.5, 3.0]), tensor([2.2, 0.4])
+    found = fdeint_delay(lambda t, y, z: -z, 1.0, t, order=0.6, delays=[delay], rtol=1e-8, info=True)
+    torch.testing.assert_close(found.evaluate(other), by_steps(other, delay=0.9, order=0.6), rtol=1e-7, atol=1e-8)
+    slopes = -by_steps(other - 0.9, delay=0.9, order=0.6)
+    slopes[1] = -1.0  # the past
+    torch.testing.assert_close(found.derivative(other), slopes, rtol=1e-7, atol=1e-8)
+    if grad:
+        (mine,) = torch.autograd.grad(found.evaluate(other)[0] + found.states[-1], delay)
+        exact = by_steps(torch.stack([other[0], t[-1]]), delay=delay, order=0.6).sum()
+        assert abs(float(mine - torch.autograd.grad(exact, delay)[0])) < 1e-6
+
+
+@torch.no_grad()
+def test_a_solution_that_ends_gives_what_there_is():
+    """u′ = u² ends at t = 1, whatever it looks back at."""
+    t = torch.linspace(0, 2, 6, dtype=torch.float64)
+    found = fdeint_delay(
+        lambda t, y, z: y**2 + 0 * z, 1.0, t, order=1.0, delays=0.1, info=True, options={"failures": "nan"}
+    )
+    torch.testing.assert_close(found.states[:3], 1 / (1 - t[:3]), rtol=1e-4, atol=1e-4)
+    assert bool(found.states[3:].isnan().all())
+    assert found.status is Status.NOT_CONVERGED
 
 
 def test_delays_as_arrays_and_in_inference_mode():

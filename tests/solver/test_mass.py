@@ -45,8 +45,25 @@ def test_of_an_inconsistent_start_mass_times_it_counts():
     found = fdeint_mass(linear, [3.0, 0.0], T, mass=mass_of(tensor(0.5)), order=0.6, info=True)
     torch.testing.assert_close(found.states[0], tensor([1.0, 2.0]), rtol=1e-14, atol=1e-14)
     assert found.method == "collocation"
+    with pytest.raises(InvalidArgumentError, match="pass the times in t"):  # mass · u is what has been solved for
+        found.evaluate([1.0])
     end = fdeint_mass(linear, [3.0, 0.0], T, mass=mass_of(tensor(0.5)), order=0.6, trajectory=False)
     torch.testing.assert_close(end, found.states[-1], rtol=1e-6, atol=1e-8)
+
+
+@torch.no_grad()
+def test_a_solution_that_ends_gives_what_there_is():
+    """u′ = u v with v = u ends at t = 1."""
+    found = fdeint_mass(
+        lambda t, u: torch.stack([u[0] * u[1], u[0] - u[1]]),
+        [1.0, 1.0],
+        T,
+        mass=torch.diag(tensor([1.0, 0.0])),
+        order=1.0,
+        options={"failures": "nan"},
+    )
+    torch.testing.assert_close(found[:2], (1 / (1 - T[:2]))[:, None].expand(2, 2), rtol=1e-4, atol=1e-4)
+    assert bool(found[2:].isnan().all())
 
 
 def test_a_regular_mass_is_its_inverse_in_func():

@@ -59,6 +59,8 @@ def test_tuples_of_several_orders_and_the_last_state_alone():
     found = fdeint_tempered(lambda t, y: (-y[0], -y[1]), start, T, info=True, **options)
     torch.testing.assert_close(found.states[1], relaxed(T, 1.5, 0.9), rtol=1e-6, atol=1e-10)
     torch.testing.assert_close(found.states[1][-1], second, rtol=1e-6, atol=1e-10)
+    with pytest.raises(InvalidArgumentError, match="pass the times in t"):  # e^(λ t) u is what has been solved for
+        found.evaluate([1.0])
 
 
 def test_without_tempering_it_is_fdeint():

@@ -32,7 +32,7 @@ _SMOOTH, _MOST_POINTS = 8.0, 256
 _NARROWEST = 2e-9  # time between two of them, in spans
 _SHORTEST = 1e-5  # delay, in spans
 _PER_PANEL = 200  # calls of func that are allowed for each panel of the shortest delay
-_OPTIONS = ("max_step", "breakpoints", "slope", "compress", "compress_tol", "max_evaluations")
+_OPTIONS = ("max_step", "breakpoints", "slope", "compress", "compress_tol", "max_evaluations", "failures")
 
 
 def fdeint_delay(
@@ -56,8 +56,8 @@ def fdeint_delay(
     in another state than y0, where the solution starts.
 
     The rest is as in `fdeint` with its default method on an adaptive grid; `options` are max_step, breakpoints, slope,
-    compress, compress_tol and max_evaluations. Breakpoints before t[0] are times at which past jumps. Panels are no
-    longer than the shortest delay, so that the cost is at least proportional to (t[-1] − t[0]) / min(delays).
+    compress, compress_tol, max_evaluations and failures. Breakpoints before t[0] are times at which past jumps. Panels
+    are no longer than the shortest delay, so that the cost is at least proportional to (t[-1] − t[0]) / min(delays).
 
     The gradient is exact for the discrete solution, in delays, y0, order, t and what func and past close over.
     """

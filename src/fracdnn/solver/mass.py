@@ -62,7 +62,7 @@ def fdeint_mass(
         states = torch.stack([split.state(*each) for each in zip(times.unbind(0), packed.unbind(0), strict=True)])
     else:
         states = split.state(times[-1], packed)
-    return replace(found, states=states) if isinstance(found, Solution) else states
+    return replace(found, states=states, _again=None) if isinstance(found, Solution) else states
 
 
 class _Split:
@@ -125,6 +125,8 @@ class _Split:
             problem = posed_problem(constraint, rest, 1.0)
             return slopes_with_jacobians(problem, (time,), problem.value[:, None])[1][0]
 
+        if not bool(torch.isfinite(w.detach()).all()):  # a step that is too long, or a solve that gave up
+            return math.nan * self.guess
         wanted = torch.is_grad_enabled() or being_transformed()
         with torch.no_grad():
             self.guess = rest = self._iterated(lambda rest: constraint(time, rest), jacobian, time).detach()

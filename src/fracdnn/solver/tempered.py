@@ -54,4 +54,4 @@ def fdeint_tempered(
     found = fdeint(lambda time, v: grown(func(time, grown(v, time, -1.0)), time, 1.0), start, t, order=order, **options)
     states = found.states if isinstance(found, Solution) else found
     states = grown(states, times if options.get("trajectory", True) else times[-1], -1.0)
-    return replace(found, states=states) if isinstance(found, Solution) else states
+    return replace(found, states=states, _again=None) if isinstance(found, Solution) else states
