@@ -7,7 +7,7 @@ import torch
 
 from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver import Status
+from fracdnn.solver import MultiTerm, Status
 from tests.references import mittag_leffler
 
 F64 = torch.float64
@@ -79,6 +79,26 @@ def test_a_batch_has_no_other_times():
     solution = fdeint(decay, torch.ones(2, dtype=F64), TIMES, order=0.7, info=True, batched=True)
     with pytest.raises(InvalidArgumentError, match="evaluate must be called on a solution of fdeint without batched"):
         solution.evaluate([1.0])
+
+
+def test_an_equation_of_several_terms_has_none_either():
+    equation = MultiTerm([1.5, 0.0], [1.0, 1.0], lambda t, lower: 0.0 * t)
+    solution = equation.solve((1.0, 0.0), TIMES, info=True)
+    with pytest.raises(InvalidArgumentError, match="derivative must be called on a solution of fdeint without batched"):
+        solution.derivative([1.0])
+
+
+def test_a_func_that_solves_equations_itself():
+    """Its second derivatives are refused, so that nothing is known of its gradient's smoothness: the solve goes on."""
+    rate = torch.tensor(1.0, dtype=F64, requires_grad=True)
+
+    def func(t, u):
+        inner = fdeint(lambda t, v: -rate * v, u, [0.0, 0.5], order=0.9)
+        return -inner[-1]
+
+    states = fdeint(func, torch.ones((), dtype=F64), [0.0, 1.0], order=0.8, rtol=1e-3)
+    (gradient,) = torch.autograd.grad(states[-1], rate)
+    assert gradient > 0.0
 
 
 def blows_up(t, u):

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.exceptions import FracdnnError, InvalidArgumentError
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -87,7 +87,7 @@ def slopes_along(
             if back is None or not back.requires_grad:
                 return None
             (along,) = torch.autograd.grad(back, cotangent, direction.to(back), allow_unused=True)
-        except RuntimeError:  # an operation of func's has no second derivatives, or is a checkpoint
+        except (RuntimeError, FracdnnError):  # an operation of func's has no second derivatives, or is a checkpoint
             return None
     return along
 

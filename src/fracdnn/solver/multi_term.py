@@ -132,7 +132,7 @@ class MultiTerm:
                 f"pass slopes in initial=(y(0), y′(0), …)"
             )
         found = fdeint(self.func, self.start(*initial), t, order=self.order, **options)
-        return replace(found, states=found.states[0]) if isinstance(found, Solution) else found[0]
+        return replace(found, states=found.states[0], _again=None) if isinstance(found, Solution) else found[0]
 
 
 def _checked_orders(orders: Sequence[Any]) -> list[torch.Tensor]:

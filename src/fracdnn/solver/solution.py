@@ -113,6 +113,7 @@ class Solution:
     def _output(self, name: str) -> DenseOutput:
         if self._again is None:
             raise InvalidArgumentError(
-                f"{name} must be called on a solution of fdeint without batched, got another one; pass the times in t"
+                f"{name} must be called on a solution of fdeint without batched, or of fdeint_delay, got another one; "
+                f"pass the times in t"
             )
         return self._again
