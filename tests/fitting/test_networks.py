@@ -75,7 +75,7 @@ def test_a_ramp_through_an_inductor_is_a_step():
 
 @pytest.mark.parametrize("times", [np.linspace(0, 5, 41), 5 * np.linspace(0, 1, 41) ** 2])
 def test_sampled_currents_give_what_fdeint_gives(times):
-    """Equal steps share their lags, others do not; p(R1,CPE1-R2) has D^α v = ((I − i_1))/Q with i_1 = (v + R2 i_2)/R1."""
+    """Equal steps share their lags, others do not. In p(R1,CPE1-R2) Q D^α v = i with R1 (I − i) = v + R2 i."""
     current = np.sin(3 * times) + 0.2
     drive = linear_input(times, current)
     q, order, r1, r2 = 0.4, 0.6, 2.0, 0.5
@@ -200,7 +200,7 @@ def test_wrong_input_is_named():
         ZENER.creep([0.0], **ZENER_NUMBERS)
     with pytest.raises(InvalidArgumentError, match="parameters must hold R1, C1, got no C1; pass all"):
         Circuit("R1-C1").impedance([1.0], R1=1.0)
-    with pytest.raises(InvalidArgumentError, match="current must be a Signal or a pair .* got float; pass Signal"):
+    with pytest.raises(InvalidArgumentError, match=r"current must be a Signal or a pair .* got float; pass Signal"):
         Circuit("R1").voltage([1.0], 3.0, R1=1.0)
     with pytest.raises(InvalidArgumentError, match=r"values must be one real number for each of the 2 times.*\(3,\)"):
         Signal.steps([0.0, 1.0], [1.0, 2.0, 3.0])
@@ -212,6 +212,6 @@ def test_what_may_oscillate_is_refused_in_time_alone():
     assert circuit.impedance([1.0], **numbers).isfinite().all()
     with pytest.raises(InvalidArgumentError, match="current must not drive an inductor together with a capacitor"):
         circuit.voltage([1.0], STEP, **numbers)
-    with pytest.raises(InvalidArgumentError, match="voltage must not drive .* L1-C1 in L1-C1; solve its equations"):
+    with pytest.raises(InvalidArgumentError, match=r"voltage must not drive .* L1-C1 in L1-C1; solve its equations"):
         Circuit("L1-C1").current([1.0], STEP, **numbers)
     assert Circuit("L1-C1").voltage([1.0], STEP, **numbers).item() == pytest.approx(1.0)

@@ -102,7 +102,7 @@ class _Search:
         self._relative, self._has_sigma = relative, has_sigma
         self._weighs = not has_sigma and len(misfit.sets) > 1
         self.interrupted, self.converged, self.n_agree = False, False, 0
-        self.scale, self.found = 1.0, None
+        self.scale, self._cost, self.found = 1.0, np.inf, None
 
     def run(self) -> None:
         """From all starts; then with the noise that was found, where it matters."""
@@ -140,17 +140,18 @@ class _Search:
 
         if not np.isfinite(residual(parameters)).all():
             return np.inf
-        minimizer = Minimizer(residual, parameters, nan_policy="propagate", max_nfev=10 * self._settings.max_iter)
-        found = minimizer.least_squares(
-            jac=lambda given: self.misfit.jacobian(point(given)), x_scale="jac", loss=loss, f_scale=self.scale,
-            ftol=1e-12, xtol=1e-12, gtol=1e-12,
-        )  # fmt: skip
+        minimizer = Minimizer(residual, parameters, nan_policy="propagate", max_nfev=self._settings.max_iter)
+        options = {"x_scale": "jac", "loss": loss, "f_scale": self.scale, "ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}
+        with np.errstate(all="ignore"):  # lmfit's own errors, which are not used
+            found = minimizer.least_squares(jac=lambda given: self.misfit.jacobian(point(given)), **options)
         found.minimizer = minimizer
         if loss != "linear":
             self.misfit.best = (self.misfit.best[0], point(found.params))
-        if loss != "linear" or self.found is None or found.cost <= self.found.cost:
-            self.found, self.converged = found, bool(found.success)
-        return 2.0 * float(found.cost)
+        # lmfit tells no cost where it ran out of iterations.
+        cost = 2.0 * float(getattr(found, "cost", 0.5 * np.sum(found.residual**2)))
+        if loss != "linear" or self.found is None or cost <= self._cost:
+            self.found, self._cost, self.converged = found, cost, bool(found.success) and not found.aborted
+        return cost
 
     def _reweigh(self) -> float:
         """Divide each set's sigma by what its residuals say; the largest relative change."""
@@ -223,20 +224,21 @@ class _Search:
             n_evaluations=self.misfit.n_evaluations,
             seconds=seconds,
         )
-        found.warnings = verdict(found)
+        found.warnings = verdict(found, dict(zip(found.free, numbers.alone, strict=True)))
         found.lmfit, found.misfit = self.found, self.misfit
         return found
 
 
 @dataclass
 class _Numbers:
-    """At the minimum: (JᵀJ)⁻¹, the covariance, Δ of the profiles, standard deviations of predictions / sigma."""
+    """At the minimum: (JᵀJ)⁻¹, covariance, Δ of profiles, deviations of predictions, errors with all others held."""
 
     x: np.ndarray
     inverse: np.ndarray
     covariance: np.ndarray
     limit: float
     band: np.ndarray
+    alone: np.ndarray
 
     @classmethod
     def build(
@@ -251,7 +253,9 @@ class _Numbers:
             covariance = _sandwich(residual / scale, jacobian, loss) * scale**2 * len(residual) / freedom
         known = np.nan_to_num(covariance, posinf=0.0)
         band = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", jacobian, known, jacobian), 0.0))
-        return cls(x, inverse, covariance, max(limit, 1e-300), band)
+        with np.errstate(divide="ignore"):
+            alone = np.sqrt(variance) / np.linalg.norm(jacobian, axis=0)
+        return cls(x, inverse, covariance, max(limit, 1e-300), band, alone)
 
 
 def inverse_of(jacobian: np.ndarray) -> np.ndarray:

@@ -105,12 +105,13 @@ class Misfit:
         """dr/dx by forward derivatives, one pass for all parameters, or for each; else by reverse ones, row by row.
 
         There are always fewer parameters than numbers. The first kind that the model's operations support is used from
-        then on.
+        then on. Derivatives that are not finite, as at the edge of a domain, count as 0.
         """
         point = torch.tensor(x, dtype=torch.float64)
         while True:
             try:
-                return _KINDS[self._mode](self.weighted, point).detach().numpy()
+                found = _KINDS[self._mode](self.weighted, point).detach()
+                return torch.nan_to_num(found, 0.0, 0.0, 0.0).numpy()
             except (RuntimeError, NotImplementedError):
                 if self._mode == len(_KINDS) - 1:
                     raise

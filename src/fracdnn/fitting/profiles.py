@@ -16,7 +16,9 @@ from fracdnn.fitting.misfit import Misfit
 
 # Fits for one end of an interval; standard errors after which a profile counts as flat; precision of an end, in parts
 # of its distance.
-_MOST_FITS, _FAR, _CLOSE = 16, 100.0, 1e-3
+# An excess from which on a fit is tried from elsewhere, too.
+_DOUBTFUL = 10.0
+_MOST_FITS, _FAR, _CLOSE = 24, 100.0, 1e-3
 
 
 @dataclass
@@ -65,16 +67,18 @@ class Profiler:
         if not np.isfinite(unit) or unit == 0.0:
             return (float(bound), True) if np.isfinite(bound) else (sign * np.inf, False)
         inside, outside, distance = (0.0, 0.0), (0.0, 0.0), min(unit, room)
-        # Of the other parameters, by this one: linear at first, then through the last fit.
+        # Of the other parameters, by this one: linear at first, then through the last fit inside.
         slope = np.nan_to_num(np.delete(self._covariance[:, place], place) / self._covariance[place, place])
+        others = np.delete(self._x, place)
         for count in range(_MOST_FITS):
-            excess, slope = self._excess(place, sign * distance, slope)
+            excess, found = self._excess(place, sign * distance, slope, others)
             points.append((float(start + sign * distance), excess))
             root = float(np.sqrt(excess))
             if abs(root - 1.0) < _CLOSE:
-                return float(start + sign * distance), False
+                break
             if root < 1.0:
-                inside = (distance, root)
+                inside, others = (distance, root), found
+                slope = (others - np.delete(self._x, place)) / (sign * distance) if distance else slope
                 if distance >= room:
                     return float(bound), True
             else:
@@ -84,23 +88,41 @@ class Profiler:
                     return sign * np.inf, False
                 distance = min(room, distance * min(4.0, max(1.05, 1.0 / max(root, 0.25))))
             else:
-                share = (1.0 - inside[1]) / (outside[1] - inside[1]) if count < 8 else 0.5
-                share = min(0.95, max(0.05, share))
-                distance = inside[0] + share * (outside[0] - inside[0])
+                distance = abs(_between(start, sign, inside, outside, secant=count < 6) - start)
         return float(start + sign * distance), False
 
-    def _excess(self, place: int, change: float, slope: np.ndarray) -> tuple[float, np.ndarray]:
-        """(χ² − χ²_min)/Δ with the parameter held that far from its best value; and the slope of the other ones."""
+    def _excess(self, place: int, change: float, slope: np.ndarray, others: np.ndarray) -> tuple[float, np.ndarray]:
+        """(χ² − χ²_min)/Δ with the parameter held that far from its best value; and the other ones there.
+
+        The fit starts on a line through earlier ones, or where that seems to fail from the last one inside.
+        """
         free = np.arange(len(self._x)) != place
-        x = self._x.copy()
+        x, best = self._x.copy(), (np.inf, others)
         x[place] += change
-        if free.any():
-            x[free] = solved(self._misfit, x, free, self._x[free] + slope * change)
-        size = float(np.sum(self._misfit.residual(x) ** 2))
-        size = size if np.isfinite(size) else 1e300
-        if size < self._least - 1e-3 * self._limit:
-            raise BetterFitError(x)
-        return max(0.0, size - self._least) / self._limit, (x - self._x)[free] / change if change else slope
+        line = self._x[free] + slope * change
+        is_inside = bool(((line > self._misfit.lower[free]) & (line < self._misfit.upper[free])).all())
+        for guess in [line, others] if is_inside else [others]:
+            x[free] = solved(self._misfit, x, free, guess) if free.any() else guess
+            size = float(np.sum(self._misfit.residual(x) ** 2))
+            size = size if np.isfinite(size) else 1e300
+            if size < self._least - 1e-3 * self._limit:
+                raise BetterFitError(x)
+            excess = max(0.0, size - self._least) / self._limit
+            best = min(best, (excess, x[free]), key=lambda each: each[0])
+            if best[0] < _DOUBTFUL:
+                break
+        return best
+
+
+def _between(start: float, sign: float, inside: tuple, outside: tuple, *, secant: bool) -> float:
+    """A value between one inside and one outside of the interval: by a secant, else halfway, perhaps of logarithms."""
+    low, high = (start + sign * each[0] for each in (inside, outside))
+    if secant:
+        share = (1.0 - inside[1]) / (outside[1] - inside[1])
+        return low + min(0.95, max(0.05, share)) * (high - low)
+    if high == 0.0:
+        return low / 10.0
+    return low * np.sqrt(high / low) if low * high > 0 and not 0.25 < high / low < 4 else 0.5 * (low + high)
 
 
 def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray) -> np.ndarray:

@@ -13,23 +13,30 @@ _CORRELATED, _UNLIKELY, _FEWEST = 0.99, 1e-3, 10
 _AT, _AT_PART = 0.05, 1e-6
 
 
-def verdict(result: Any) -> list[str]:
-    """One sentence for each reason."""
+def verdict(result: Any, alone: dict[str, float]) -> list[str]:
+    """One sentence for each reason; `alone` are standard errors with all other parameters held."""
     found = []
     if result.interrupted:
         found.append("the fit was interrupted; this is the best so far")
     elif not result.converged:
         found.append("the fit did not converge; pass other start values, n_starts=10, or a larger max_iter")
-    return [*found, *_bounds(result), *_unknown(result), *_correlations(result), *_structure(result), *_size(result)]
+    return [
+        *found,
+        *_bounds(result, alone),
+        *_unknown(result),
+        *_correlations(result),
+        *_structure(result),
+        *_size(result),
+    ]
 
 
-def _bounds(result: Any) -> list[str]:
+def _bounds(result: Any, alone: dict[str, float]) -> list[str]:
     found = []
     for name in result.free:
-        value, error = result.values[name], result.errors[name]
+        value = result.values[name]
         for word, bound in zip(("lower", "upper"), result.bounds[name], strict=True):
-            near = max(_AT_PART * max(abs(bound), abs(value)), _AT * error if math.isfinite(error) else 0.0)
-            if math.isfinite(bound) and abs(value - bound) <= near:
+            near = max(_AT_PART * max(abs(bound), abs(value)), _AT * alone[name])
+            if math.isfinite(bound) and math.isfinite(near) and abs(value - bound) <= near:
                 found.append(
                     f"{name} is at its {word} bound, {bound:g}; its standard error means nothing there: widen the "
                     f"bound, or fix it"
