@@ -126,28 +126,31 @@ class FitResult:
         sizes = ((each.n_numbers, float(np.sum(np.abs(each.residuals) ** 2))) for each in self.sets)
         return sum(count * math.log(max(size, 1e-300) / count) for count, size in sizes)
 
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """The table of parameters as texts, its headings first."""
+        found = [("parameter", "value", "std. error", "95 % interval")]
+        for name, value in self.values.items():
+            error = f"{self.errors[name]:.2g}" if self.errors[name] else ""
+            words = "from others" if error else "fixed"
+            if name in self.free:
+                words = "{:.6g} … {:.6g}".format(*self.intervals[name])
+            found.append((name, f"{value:.6g}", error, words))
+        return found
+
+    def figures(self) -> str:
+        """The size of data and misfit, in one line."""
+        return (
+            f"{self.n_data} numbers, {len(self.free)} free parameters; chi2 {self.chi2:.5g}, "
+            f"reduced {self.reduced_chi2:.4g}; AIC {self.aic:.2f}, BIC {self.bic:.2f}"
+        )
+
     def summary(self) -> str:
         """A table of the parameters with errors and intervals, the size of the misfit, and the warnings."""
-        rows = [("parameter", "value", "std. error", "95 % interval")]
-        for name, value in self.values.items():
-            if name in self.free:
-                low, high = self.intervals[name]
-                rows.append((name, f"{value:.6g}", f"{self.errors[name]:.2g}", f"{low:.6g} … {high:.6g}"))
-            else:
-                error = self.errors[name]
-                rows.append(
-                    (name, f"{value:.6g}", f"{error:.2g}" if error else "", "from others" if error else "fixed")
-                )
+        rows = self.rows()
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        rows.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2], "-" * widths[3]))
         lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        lines += [
-            "",
-            f"{self.n_data} numbers, {len(self.free)} free parameters; chi2 {self.chi2:.5g}, "
-            f"reduced {self.reduced_chi2:.4g}; AIC {self.aic:.2f}, BIC {self.bic:.2f}",
-            *(f"warning: {text}" for text in self.warnings),
-        ]
-        return "\n".join(lines)
+        return "\n".join([*lines, "", self.figures(), *(f"warning: {text}" for text in self.warnings)])
 
     def plot(self) -> Any:
         """A Matplotlib figure: data, fit and 95 % band; residuals; profiles."""
