@@ -94,7 +94,9 @@ def measured(count: int, first: int) -> dict[str, Any]:
         }
         rows[name] = {"n_points": len(case.t), "noise": case.noise, "seconds": round(seconds, 3), "coverage": shares}
         for parameter, share in shares.items():
-            print(f"{name}, {parameter}: {100 * share['profile']:.1f} % (by errors {100 * share['standard_error']:.1f} %)")
+            print(
+                f"{name}, {parameter}: {100 * share['profile']:.1f} % (by errors {100 * share['standard_error']:.1f} %)"
+            )
     return rows
 
 

@@ -47,7 +47,7 @@ def _short(s: torch.Tensor, log_s: torch.Tensor, size: torch.Tensor, tau: torch.
 # Impedances.
 CIRCUIT = {
     "R": Kind(("",), lambda s, log_s, R: R + 0.0 * s),
-    "C": Kind(("",), lambda s, log_s, C: 1.0 / (C * s), "electric"),
+    "C": Kind(("",), lambda s, log_s, C: (C * s) ** -1, "electric"),
     "L": Kind(("",), lambda s, log_s, L: L * s, "magnetic"),
     "CPE": Kind(("_Q", "_order"), lambda s, log_s, Q, order: torch.exp(-order * log_s) / Q, "electric"),
     # σ(1 − j)/√ω, as in impedance.py

@@ -99,10 +99,10 @@ class Profiler:
         free = np.arange(len(self._x)) != place
         x, best = self._x.copy(), (np.inf, others)
         x[place] += change
-        line = self._x[free] + slope * change
+        line, ftol = self._x[free] + slope * change, max(1e-10, min(1e-4, 1e-4 * self._limit / (self._least + 1e-300)))
         is_inside = bool(((line > self._misfit.lower[free]) & (line < self._misfit.upper[free])).all())
         for guess in [line, others] if is_inside else [others]:
-            x[free] = solved(self._misfit, x, free, guess) if free.any() else guess
+            x[free] = solved(self._misfit, x, free, guess, ftol) if free.any() else guess
             size = float(np.sum(self._misfit.residual(x) ** 2))
             size = size if np.isfinite(size) else 1e300
             if size < self._least - 1e-3 * self._limit:
@@ -125,8 +125,8 @@ def _between(start: float, sign: float, inside: tuple, outside: tuple, *, secant
     return low * np.sqrt(high / low) if low * high > 0 and not 0.25 < high / low < 4 else 0.5 * (low + high)
 
 
-def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray) -> np.ndarray:
-    """The best values of some of the parameters, the others as in x."""
+def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray, ftol: float) -> np.ndarray:
+    """The best values of some of the parameters, the others as in x, to a relative precision of χ²."""
     lower, upper = misfit.lower[free], misfit.upper[free]
 
     def whole(part: np.ndarray) -> np.ndarray:
@@ -139,6 +139,6 @@ def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray) -
         inside = x[free]
     arguments: dict[str, Any] = {"jac": lambda part: misfit.jacobian(whole(part))[:, free]}
     residual: Callable[[np.ndarray], np.ndarray] = lambda part: misfit.residual(whole(part))  # noqa: E731
-    tolerances = {"ftol": 1e-7, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
+    tolerances = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
     found = least_squares(residual, inside, bounds=(lower, upper), x_scale="jac", **arguments, **tolerances)
     return found.x
