@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 
 from fracdnn.extras import require
-from fracdnn.fitting.fit_result import FitResult, SetResult
 
 _BLUE, _VERMILION, _GREY = "#0072B2", "#D55E00", "#7F7F7F"
 
 
-def figure_of(result: FitResult) -> Any:
+def figure_of(result: Any) -> Any:
     """One row for each data set (fit, residuals), then the profiles, four in a row."""
     require("matplotlib")
     from matplotlib.figure import Figure
@@ -33,7 +32,7 @@ def figure_of(result: FitResult) -> Any:
     return figure
 
 
-def _draw_data(area: Any, each: SetResult) -> None:
+def _draw_data(area: Any, each: Any) -> None:
     if np.iscomplexobj(each.data):
         order = np.argsort(each.t)
         area.plot(each.data.real, -each.data.imag, "o", color=_BLUE, ms=4, label="data")
@@ -52,7 +51,7 @@ def _draw_data(area: Any, each: SetResult) -> None:
     area.legend(frameon=False)
 
 
-def _draw_residuals(area: Any, each: SetResult) -> None:
+def _draw_residuals(area: Any, each: Any) -> None:
     residuals = each.residuals if each.sigma is None else each.residuals / each.sigma
     words = {"real": residuals.real, "imaginary": residuals.imag} if np.iscomplexobj(residuals) else {"": residuals}
     for (word, part), color in zip(words.items(), (_BLUE, _VERMILION), strict=False):
@@ -64,7 +63,7 @@ def _draw_residuals(area: Any, each: SetResult) -> None:
         area.legend(frameon=False)
 
 
-def _draw_profile(area: Any, result: FitResult, name: str) -> None:
+def _draw_profile(area: Any, result: Any, name: str) -> None:
     """√excess falls to 0 at the estimate and crosses 1 at the ends; a straight V is a parabola of χ²."""
     profile = result.profiles[name]
     root = np.sqrt(np.maximum(profile.excess, 0.0))

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,9 @@ class Misfit:
         point = torch.tensor(x, dtype=torch.float64)
         while True:
             try:
-                found = _KINDS[self._mode](self.weighted, point).detach()
+                with warnings.catch_warnings():  # torch's own, when it first loads its forward derivatives
+                    warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+                    found = _KINDS[self._mode](self.weighted, point).detach()
                 return torch.nan_to_num(found, 0.0, 0.0, 0.0).numpy()
             except (RuntimeError, NotImplementedError):
                 if self._mode == len(_KINDS) - 1:
