@@ -134,6 +134,22 @@ def test_expressions_and_fixed_parameters():
     assert "fixed" in result.summary()
 
 
+def test_defaults_of_a_model_may_be_fitted_or_not():
+    def model(t, rate, size=2.0):
+        return decay(t, rate, size)
+
+    assert fracdnn.fit(model, {"rate": 0.3}, T, DATA, intervals=False).free == ["rate"]
+    found = fracdnn.fit(model, START, T, DATA, intervals=False)
+    assert found.values == pytest.approx(fracdnn.fit(decay, START, T, DATA, intervals=False).values)
+
+
+def test_a_robust_fit_knows_what_data_do_not_say():
+    start = {"rate": 0.5, "idle": 1.0}
+    result = fracdnn.fit(lambda t, rate, **other: 2 * torch.exp(-rate * t), start, T, DATA, loss="huber")
+    assert result.errors["idle"] == math.inf
+    assert 0 < result.errors["rate"] < 0.05
+
+
 def test_data_sets_share_parameters_by_name():
     models = [lambda t, rate, first: decay(t, rate, first), lambda t, rate, second: decay(t, rate, second)]
     data = [DATA, 500 * np.exp(-0.7 * T) + 20 * NOISE[1]]

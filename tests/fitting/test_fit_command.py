@@ -89,7 +89,7 @@ def test_a_relaxation_and_a_body(tmp_path):
     [
         (lambda row: row.replace(row.split(",")[1], "nan"), ["--circuit", CIRCUIT],
          "s.csv must hold finite numbers only, got 'nan' in row 6 of column 2; correct or drop that row"),
-        (lambda row: "-" + row, ["--circuit", CIRCUIT], "the first column must hold positive frequencies or times, got -"),
+        (lambda row: "-" + row, ["--circuit", CIRCUIT], "the first column must hold positive frequencies or times"),
         (None, ["--circuit", "R0-Q1"], "description must consist of R (resistor)"),
         (None, ["--model", "decay"], "--model must be one of relaxation, dose, got 'decay'; for others call"),
         (None, ["--circuit", CIRCUIT, "--sigma", "noise"], "--sigma must be a number, 'modulus' or one of the columns"),

@@ -6,6 +6,7 @@ import torch
 from scipy import stats
 
 import fracdnn
+from fracdnn.fitting import Body
 from fracdnn.fitting.verdict import durbin_watson, runs_test
 
 T = np.linspace(0.1, 6, 40)
@@ -55,6 +56,16 @@ def test_parameters_that_cannot_be_told_apart():
     rate, size = result.intervals["rate"], result.intervals["size"]
     assert rate[0] == 1e-6
     assert rate[1] * size[0] == pytest.approx(0.2, rel=0.05)  # the same curve ends both
+
+
+def test_a_bound_at_which_there_is_no_model():
+    """A spring of modulus 0 in series: the compliance is infinite there, and the interval ends before or at it."""
+    body, t = Body("E1-S1"), np.linspace(0.01 / 40, 0.01, 40)
+    data = body.relaxation(t, E1=2.0, S1_V=2.0, S1_order=0.7).numpy() + NOISE
+    start = {"E1": (1.0, 0, None), "S1_V": (1.0, 0, None), "S1_order": (0.5, 0.02, 1.0)}
+    result = fracdnn.fit(body.relaxation, start, t, data)
+    assert said(result, "the profile of S1_order is flat")
+    assert 1.5 < result.intervals["E1"][0] < 2.0
 
 
 def test_a_parameter_without_effect():

@@ -285,7 +285,8 @@ def _sandwich(u: np.ndarray, jacobian: np.ndarray, loss: str) -> np.ndarray:
     }[loss]
     curvature = np.maximum(slope + 2 * second * z, 1e-6)
     half = inverse_of(np.sqrt(curvature)[:, None] * jacobian)
-    return half @ ((slope * u)[:, None] * jacobian).T @ ((slope * u)[:, None] * jacobian) @ half
+    known, scores = np.nan_to_num(half, posinf=0.0), (slope * u)[:, None] * jacobian
+    return np.where(np.isfinite(half), known @ scores.T @ scores @ known, half)
 
 
 def _ends(sets: list[DataSet]) -> np.ndarray:

@@ -16,11 +16,12 @@ from fracdnn.validation import check_numbers
 class DataSet:
     """One data set: `t` [n], `data` [n, ...] real or complex, and `sigma` like |data|, by which residuals are divided.
 
-    `takes` are the names that the model's signature lists, None where it takes any.
+    `takes` are the names that the model's signature lists, None where it takes any; `requires` those without a default.
     """
 
     model: Callable[..., torch.Tensor]
     takes: frozenset[str] | None
+    requires: frozenset[str]
     t: torch.Tensor
     data: torch.Tensor
     sigma: torch.Tensor
@@ -32,7 +33,7 @@ class DataSet:
 
     def predicted(self, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
         """The model's values, like data."""
-        taken = parameters if self.takes is None else {name: parameters[name] for name in self.takes}
+        taken = {name: value for name, value in parameters.items() if self.takes is None or name in self.takes}
         values = self.model(self.t, **taken)
         if not isinstance(values, torch.Tensor):
             raise InvalidTypeError(
@@ -95,7 +96,7 @@ def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str) -> DataSet:
             f"data{place} must have one row for each entry of t{place}, got shapes {tuple(values.shape)} and "
             f"{tuple(times.shape)}; measurements run along the first dimension"
         )
-    return DataSet(model, _takes(model), times, values, _sigma(sigma, values, place))
+    return DataSet(model, *_names(model), times, values, _sigma(sigma, values, place))
 
 
 def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
@@ -120,12 +121,12 @@ def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
     return numbers.expand(values.shape).clone()
 
 
-def _takes(model: Callable[..., Any]) -> frozenset[str] | None:
-    """Names of the parameters after the first, t."""
+def _names(model: Callable[..., Any]) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Of the parameters after the first, t: all, None where any may be passed, and those without a default."""
     try:
-        listed = list(inspect.signature(model).parameters.values())
+        _, *listed = inspect.signature(model).parameters.values()
     except (TypeError, ValueError):
-        return None
-    if any(each.kind is each.VAR_KEYWORD for each in listed):
-        return None
-    return frozenset(each.name for each in listed[1:] if each.default is each.empty)
+        return None, frozenset()
+    required = {each.name for each in listed if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in listed)
+    return None if takes_any else frozenset(each.name for each in listed), frozenset(required)

@@ -39,7 +39,7 @@ class Misfit:
                 f"parameters must have one that may vary, got {', '.join(self.start)}, all fixed; free one"
             )
         for place, each in enumerate(self.sets):
-            missing = sorted((each.takes or set()) - set(self.start))
+            missing = sorted(each.requires - set(self.start))
             if missing:
                 raise InvalidArgumentError(
                     f"parameters must hold all that model {place} takes, got no {missing[0]!r}; add its start value"

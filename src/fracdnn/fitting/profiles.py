@@ -136,7 +136,7 @@ def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray, f
 
     inside = np.clip(guess, lower, upper)
     if not np.isfinite(misfit.residual(whole(inside))).all():
-        inside = x[free]
+        return inside  # as at a bound where there is no model
     arguments: dict[str, Any] = {"jac": lambda part: misfit.jacobian(whole(part))[:, free]}
     residual: Callable[[np.ndarray], np.ndarray] = lambda part: misfit.residual(whole(part))  # noqa: E731
     tolerances = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
