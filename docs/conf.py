@@ -43,12 +43,12 @@ toc_object_entries_show_parents = "hide"
 # Types of others, and those inside the package that signatures mention and users do not import.
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|sklearn|collections|typing|pathlib|enum|os)\..*"),
-    ("py:class", r"fracdnn\.caputo\.samples\.Samples"),
+    ("py:class", r"fracdnn\.caputo\.sampled_function\.Samples"),
     ("py:class", r"fracdnn\.columns\.encoding\.(Encoded|Encoding)"),
-    ("py:class", r"fracdnn\.estimators\.(base\.FractionalEstimator|shaping\.Shaping)"),
+    ("py:class", r"fracdnn\.estimators\.(estimator\.FractionalEstimator|shaping\.Shaping)"),
     ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.Direction)"),
     ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),
-    ("py:class", r"fracdnn\.training\.rows\.Rows"),
+    ("py:class", r"fracdnn\.training\.row_numbers\.Rows"),
     ("py:class", r"fracdnn\.tracing\.Watch"),
 ]
 

@@ -20,8 +20,8 @@ def weights() -> Any:
     """What layer 12 takes of the layers before it."""
     figure = new_figure(9, 2.7)
     panels = figure.subplots(1, 4, sharey=True)
-    for axes, (order, colour) in zip(panels, ORDERS.items(), strict=True):
-        axes.bar(range(12), memory_weights(order, 12).numpy(), color=colour)
+    for axes, (order, color) in zip(panels, ORDERS.items(), strict=True):
+        axes.bar(range(12), memory_weights(order, 12).numpy(), color=color)
         axes.set(title=f"order {order:g}", xlabel="state $Y_k$", xticks=(0, 5, 11))
     panels[0].set_ylabel("weight in $Y_{12}$")
     return figure
@@ -50,9 +50,9 @@ def push() -> Any:
     axes.axvspan(0, stops, color=SKY, alpha=0.25, linewidth=0)
     axes.text(stops / 2, 0.06, "f = 1", ha="center")
     axes.text(3, 0.06, "f = 0", ha="center")
-    for order, colour in ORDERS.items():
+    for order, color in ORDERS.items():
         state = fdeint(lambda t, u: (t < stops) + 0 * u, 0.0, t, order=order, options={"breakpoints": [stops]})
-        axes.plot(t.numpy(), state.numpy(), color=colour, linewidth=2, label=f"order {order:g}")
+        axes.plot(t.numpy(), state.numpy(), color=color, linewidth=2, label=f"order {order:g}")
     axes.set(xlabel="time $t$ (depth)", ylabel="state", xlim=(0, 5), ylim=(0, 1.35))
     axes.legend(frameon=False, loc="upper center", ncols=4)
     return figure
@@ -63,11 +63,11 @@ def relaxation() -> Any:
     figure = new_figure(9, 3.2)
     left, right = figure.subplots(1, 2)
     near, far = torch.linspace(0, 5, 200, dtype=torch.float64), torch.logspace(-3, 2, 200, dtype=torch.float64)
-    for order, colour in ORDERS.items():
+    for order, color in ORDERS.items():
         for axes, times in ((left, near), (right, torch.cat([torch.zeros(1), far]))):
             state = fdeint(lambda t, u: -u, 1.0, times, order=order)
             shown = slice(None) if axes is left else slice(1, None)
-            axes.plot(times[shown].numpy(), state[shown].numpy(), color=colour, linewidth=2, label=f"order {order:g}")
+            axes.plot(times[shown].numpy(), state[shown].numpy(), color=color, linewidth=2, label=f"order {order:g}")
     left.set(xlabel="time $t$", ylabel="$u(t)$", ylim=(0, 1), title="fast at first, slow later")
     left.legend(frameon=False)
     right.set(xscale="log", yscale="log", ylim=(1e-3, 1.3), xlabel="time $t$", title="a power law, not an exponential")
@@ -108,8 +108,8 @@ def adjoint() -> Any:
             x = torch.randn(100, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
             torch.nn.functional.cross_entropy(network(x), (x[:, 0] > x[:, 1]).long()).backward()
             norms = network.K.grad.flatten(1).norm(dim=1)
-            colour = BLUE if kind == "exact" else VERMILION
-            axes.semilogy(range(20), norms.numpy(), style, color=colour, markersize=4, label=word)
+            color = BLUE if kind == "exact" else VERMILION
+            axes.semilogy(range(20), norms.numpy(), style, color=color, markersize=4, label=word)
         axes.set(title=f"order {order:g}", xlabel="layer", xticks=(0, 5, 10, 15, 19))
     panels[0].set_ylabel(r"norm of $\partial E / \partial K_j$")
     panels[2].legend(frameon=False, loc="lower right")

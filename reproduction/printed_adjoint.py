@@ -64,7 +64,7 @@ class PrintedNetwork(FractionalNetwork):
         if adjoint not in ("exact", *READINGS):
             raise InvalidArgumentError(f"adjoint must be one of {('exact', *READINGS)}, got {adjoint!r}")
         as_printed = (a.operator, a.activation) == ("dense", "tanh") and a.bias is not False and a.has_skip
-        if adjoint != "exact" and not (as_printed and memory.has_one_order_and_step):
+        if adjoint != "exact" and not (as_printed and memory.is_fixed and not memory.is_by_layer):
             raise InvalidArgumentError(
                 f"adjoint={adjoint!r} must go with operator='dense', activation='tanh', a bias, residual=True and one "
                 f"fixed order and step size, as in the paper; use adjoint='exact' otherwise"

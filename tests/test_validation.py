@@ -117,7 +117,7 @@ BAD_CALLS = [
     ),
     (
         lambda: fdeint(zero, Y0, [1.0, 0.0], order=0.5),
-        r"t must increase strictly.*sort the times and drop repeats",
+        r"t must increase, got times that decrease .*memory begins at t\[0\]",
     ),
     (lambda: fdeint(zero, Y0, [0.0], order=0.5), "t must hold at least 2 times, got 1"),
     (

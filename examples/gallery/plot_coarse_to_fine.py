@@ -104,9 +104,9 @@ found = {name: [trained(plan, seed) for seed in seeds] for name, plan in plans.i
 # over) this one shows it best, and one saved no more than a fifth of the work.
 
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-for (name, runs), colour in zip(found.items(), (BLUE, VERMILION), strict=True):
+for (name, runs), color in zip(found.items(), (BLUE, VERMILION), strict=True):
     for i, (_, (best, work, _), _) in enumerate(runs):
-        axes.semilogy(work, best, color=colour, alpha=0.8, label=name if i == 0 else None)
+        axes.semilogy(work, best, color=color, alpha=0.8, label=name if i == 0 else None)
 axes.set(
     xlabel=f"work, in evaluations of {depths[-1]} layers",
     ylabel="unexplained variance, best so far",
@@ -148,9 +148,9 @@ print(
 # round off their steps. In grey the network that was deep from the start, which went to another minimum.
 
 figure, panels = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained", sharey=True)
-colours = dict(zip(depths, plt.cm.viridis_r(np.linspace(0.15, 1, len(depths))), strict=True))
+colors = dict(zip(depths, plt.cm.viridis_r(np.linspace(0.15, 1, len(depths))), strict=True))
 for axes, (row, column) in zip(panels, ((0, 0), (1, 2), (3, 1), (4, 5)), strict=True):
-    for name, colour_of in (("deep from the start", lambda depth: GREY), ("coarse to fine", colours.get)):
+    for name, color_of in (("deep from the start", lambda depth: GREY), ("coarse to fine", colors.get)):
         for depth, network in found[name][0][0].items():
             values = network.K.detach()[:, row, column].numpy()
             label = f"{depth} layers" if name == "coarse to fine" else name
@@ -158,7 +158,7 @@ for axes, (row, column) in zip(panels, ((0, 0), (1, 2), (3, 1), (4, 5)), strict=
                 values,
                 np.linspace(0, final_time, depth + 1),
                 baseline=None,
-                color=colour_of(depth),
+                color=color_of(depth),
                 label=label,
                 linewidth=1.5,
             )

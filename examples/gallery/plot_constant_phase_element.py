@@ -131,8 +131,8 @@ axes["voltage"].plot(times, voltage(*capacitor), color=BLUE, label="capacitor")
 axes["voltage"].plot(times, voltage(*element), color=VERMILION, label="element")
 axes["voltage"].set(ylabel="voltage, mV", xticklabels=[])
 axes["voltage"].legend(frameon=False, ncols=3, fontsize="small")
-for name, colour in (("capacitor", BLUE), ("element", VERMILION)):
-    axes["left"].plot(times, left[name], color=colour, linewidth=1)
+for name, color in (("capacitor", BLUE), ("element", VERMILION)):
+    axes["left"].plot(times, left[name], color=color, linewidth=1)
 axes["left"].axhspan(-2 * noise, 2 * noise, color=ORANGE, alpha=0.2, linewidth=0)
 axes["left"].set(xlabel="time, s", ylabel="left over, mV")
 frequencies = torch.logspace(-5, 4, 400)  # Hz
@@ -143,15 +143,15 @@ def admittance(order, q):
     return q * (2j * torch.pi * frequencies) ** order
 
 
-for (order, series, beside, q), colour, style, label in (
+for (order, series, beside, q), color, style, label in (
     (truth, GREY, "-", "truth"),
     (capacitor, BLUE, "-", "capacitor"),
     (element, VERMILION, "--", "element"),
 ):
     z, width = series + 1 / (1 / beside + admittance(order, q)), 5 if label == "truth" else 2
-    axes["nyquist"].plot(z.real, -z.imag, style, color=colour, linewidth=width, label=label)
+    axes["nyquist"].plot(z.real, -z.imag, style, color=color, linewidth=width, label=label)
     axes["phase"].semilogx(
-        frequencies, -torch.angle(1 / admittance(order, q)).rad2deg(), style, color=colour, linewidth=width
+        frequencies, -torch.angle(1 / admittance(order, q)).rad2deg(), style, color=color, linewidth=width
     )
 axes["nyquist"].set(
     xlabel="Re Z, mΩ",

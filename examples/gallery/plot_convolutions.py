@@ -11,7 +11,7 @@ help, and which order does a network choose, layer by layer, when it may?
 # The network
 # -----------
 # A convolution opens 12 channels, the stack transforms them, and a linear map of their means and maxima names the
-# digit. Only the order differs: 1 is a residual network, 0.5 has memory, and "learnt" starts at 0.7 in each layer,
+# digit. Only the order differs: 1 is a residual network, 0.5 has memory, and "learned" starts at 0.7 in each layer,
 # with the step that makes a layer act as strongly as in the others.
 
 import os
@@ -58,7 +58,7 @@ class Convolutions(nn.Module):
 arms = {
     "order 1": (BLUE, {"order": 1.0, "step_size": step_for(1.0)}),
     "order 0.5": (VERMILION, {"order": 0.5, "step_size": step_for(0.5)}),
-    "learnt by layer": (GREEN, {"order": 0.7, "step_size": step_for(0.7), "learn_order": "layer"}),
+    "learned by layer": (GREEN, {"order": 0.7, "step_size": step_for(0.7), "learn_order": "layer"}),
 }
 
 
@@ -68,7 +68,7 @@ def trained(memory, seed):
     shuffled = torch.randperm(len(images))
     seen, unseen = shuffled[:n_train], shuffled[n_train:]
     network, rates = Convolutions(**memory), (2e-2, 5e-2)
-    groups = parameter_groups(network, weight_decay=0.0)  # learnt orders are the second
+    groups = parameter_groups(network, weight_decay=0.0)  # learned orders are the second
     optimizer = torch.optim.Adam([{**group, "lr": rate} for group, rate in zip(groups, rates, strict=True)])
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, list(rates), total_steps=epochs * n_train // batch_size)
     for _ in range(epochs):
@@ -85,7 +85,7 @@ found = {name: [trained(memory, seed) for seed in seeds] for name, (_, memory) i
 errors = {name: np.array([error for _, error in runs]) for name, runs in found.items()}
 for name in arms:
     print(f"{name:16} errors {errors[name].mean():.1%}, by seed {', '.join(f'{error:.1%}' for error in errors[name])}")
-for name in ("order 0.5", "learnt by layer"):
+for name in ("order 0.5", "learned by layer"):
     change = errors[name] - errors["order 1"]
     half = student.ppf(0.975, len(change) - 1) * change.std(ddof=1) / np.sqrt(len(change))
     print(f"{name} against order 1: {change.mean():+.1%} ± {half:.1%} (95 %, paired by seed)")
@@ -112,10 +112,10 @@ for i, (row, name) in enumerate(zip(panels, arms, strict=True)):
         axes.set(xticks=[], yticks=[], title="" if i else f"$Y_{j - 1}$" if j else "image")
 
 # %%
-# What is left of the first state, and the orders that were learnt
-# ----------------------------------------------------------------
+# What is left of the first state, and the orders that were learned
+# -----------------------------------------------------------------
 # On the left the cosine between a state and the first one, over all channels and pixels, mean of 200 digits: it says
-# how much of the start a state still is. On the right the learnt orders.
+# how much of the start a state still is. On the right the learned orders.
 
 
 @torch.no_grad()
@@ -125,27 +125,27 @@ def likeness(network):
 
 
 alike = {name: np.array([likeness(network) for network, _ in runs]) for name, runs in found.items()}
-learnt = np.array([network.stack.order.detach().numpy() for network, _ in found["learnt by layer"]])
+learned = np.array([network.stack.order.detach().numpy() for network, _ in found["learned by layer"]])
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-for name, (colour, _) in arms.items():
-    left.plot(range(depth + 1), alike[name].mean(0), color=colour, label=name)
-    left.plot(range(depth + 1), alike[name].T, "o", color=colour, markersize=3, alpha=0.5)
+for name, (color, _) in arms.items():
+    left.plot(range(depth + 1), alike[name].mean(0), color=color, label=name)
+    left.plot(range(depth + 1), alike[name].T, "o", color=color, markersize=3, alpha=0.5)
 left.set(xlabel="state $Y_j$ after layer $j$", ylabel="cosine with $Y_0$", title="Points are seeds, lines their mean")
 left.legend(frameon=False)
-right.plot(range(1, depth + 1), learnt.T, "o", color=GREEN, markersize=4, alpha=0.5)
-right.plot(range(1, depth + 1), learnt.mean(0), color=GREEN, label="learnt, mean of the seeds")
+right.plot(range(1, depth + 1), learned.T, "o", color=GREEN, markersize=4, alpha=0.5)
+right.plot(range(1, depth + 1), learned.mean(0), color=GREEN, label="learned, mean of the seeds")
 right.axhline(0.7, color=GREY, linestyle=":", label="start")
-right.set(xlabel="layer", ylabel="order", ylim=(0.4, 1), title="Learnt orders")
+right.set(xlabel="layer", ylabel="order", ylim=(0.4, 1), title="Learned orders")
 right.legend(frameon=False, loc="lower right")
 for axes in (left, right):
     axes.grid(alpha=0.25)
 plt.show()
-print("mean orders by layer:", ", ".join(f"{order:.2f}" for order in learnt.mean(0)))
+print("mean orders by layer:", ", ".join(f"{order:.2f}" for order in learned.mean(0)))
 print("cosine of the last state with the first:", ", ".join(f"{name} {c.mean(0)[-1]:.2f}" for name, c in alike.items()))
 
 # %%
 # Memory changes how these networks work, not how well. With order 0.5 the last state is more like the first one than
-# in the residual network, since every layer also looks back at it. The learnt orders rise along the depth: with them
+# in the residual network, since every layer also looks back at it. The learned orders rise along the depth: with them
 # the first layers keep their memory, and the last ones nearly give it up. But the errors of the three are the same
 # within what three seeds can tell: eight layers on small digits do not need help from a memory.
 #
@@ -156,4 +156,4 @@ if not small:
     change = errors["order 0.5"] - errors["order 1"]
     assert abs(change.mean()) < student.ppf(0.975, len(change) - 1) * change.std(ddof=1) / np.sqrt(len(change))
 assert alike["order 0.5"].mean(0)[-1] > alike["order 1"].mean(0)[-1]
-assert learnt.mean(0)[-1] > learnt.mean(0)[0] + 0.05
+assert learned.mean(0)[-1] > learned.mean(0)[0] + 0.05

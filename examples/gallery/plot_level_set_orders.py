@@ -87,8 +87,8 @@ for axes, order in zip(panels.flat, orders, strict=False):
 # %%
 # The slider, without training
 # ----------------------------
-# The networks that learnt at order 0.5 keep their weights while the slider moves. The border deforms smoothly, which
-# is why an order can be learnt along with the weights, but not gently: weights belong to the order that they were
+# The networks that learned at order 0.5 keep their weights while the slider moves. The border deforms smoothly, which
+# is why an order can be learned along with the weights, but not gently: weights belong to the order that they were
 # trained at, and a layer that starts from elsewhere does something else.
 
 
@@ -115,9 +115,9 @@ for axes, order in zip(panels, orders[::-2][::-1], strict=True):
 figure, axes = plt.subplots(figsize=(8, 3.8), layout="constrained")
 again = np.array([[accuracy(network) for network in networks[order]] for order in orders])
 slid = np.array([[accuracy(at_order(order, network)) for network in networks[0.5]] for order in orders])
-for found, colour, label in ((again, BLUE, "trained at each order"), (slid, VERMILION, "trained at 0.5, then moved")):
-    axes.fill_between(orders, found.min(1), found.max(1), color=colour, alpha=0.15, linewidth=0)
-    axes.plot(orders, found.mean(1), "o-", color=colour, label=label)
+for found, color, label in ((again, BLUE, "trained at each order"), (slid, VERMILION, "trained at 0.5, then moved")):
+    axes.fill_between(orders, found.min(1), found.max(1), color=color, alpha=0.15, linewidth=0)
+    axes.plot(orders, found.mean(1), "o-", color=color, label=label)
 axes.set(xlabel="order $\\gamma$", ylabel="accuracy on 2,000 other points")
 axes.yaxis.set_major_formatter("{x:.0%}")
 axes.legend(frameon=False)

@@ -9,7 +9,7 @@ trajectories:
 
 - a neural ODE of :math:`(x, v)`,
 - a neural ODE with a hidden third variable, which may serve it as a memory,
-- a neural FDE of :math:`(x, v)`, whose order is learnt from 0.9 on.
+- a neural FDE of :math:`(x, v)`, whose order is learned from 0.9 on.
 
 All have about the same number of parameters, and are judged twice: on new starts within the time they were trained on,
 and beyond it.
@@ -131,9 +131,9 @@ for name in kinds:
         paths[name] = torch.stack([model(new_starts, times) for model in models[name]])
     squares, size = (paths[name] - future).square(), future.square()
     errors[name] = np.array([[(s[w].mean() / size[w].mean()).sqrt() for w in (inside, ~inside)] for s in squares])
-    learnt = ", ".join(f"{model.order.item():.2f}" for model in models[name]) if "FDE" in name else "1"
+    learned = ", ".join(f"{model.order.item():.2f}" for model in models[name]) if "FDE" in name else "1"
     shown = "   ".join(f"{e.mean():5.1%} ({e.min():.1%}–{e.max():.1%})" for e in errors[name].T)
-    print(f"{name:24}{sizes[name]:10}  {learnt:16}  {fitted[name]:.3f}  {shown}")
+    print(f"{name:24}{sizes[name]:10}  {learned:16}  {fitted[name]:.3f}  {shown}")
 
 figure = plt.figure(figsize=(10, 6.4), layout="constrained")
 axes = figure.subplot_mosaic([["x", "x", "tail"], list(kinds)], height_ratios=(1, 1.15))
@@ -143,13 +143,13 @@ axes["x"].axvspan(0, trained_until, color=GREY, alpha=0.15, linewidth=0)
 axes["tail"].axvspan(4, trained_until, color=GREY, alpha=0.15, linewidth=0)
 axes["x"].plot(times, future[:, shown, 0], "k", linewidth=3, alpha=0.6, label="truth")
 axes["tail"].loglog(times[late], future[late, :, 0].square().mean(1).sqrt(), "k", linewidth=3, alpha=0.6)
-for name, (colour, _) in kinds.items():
-    axes["x"].plot(times, paths[name][0, :, shown, 0], color=colour, label=name)
+for name, (color, _) in kinds.items():
+    axes["x"].plot(times, paths[name][0, :, shown, 0], color=color, label=name)
     for path in paths[name]:
-        axes["tail"].loglog(times[late], path[late, :, 0].square().mean(1).sqrt(), color=colour, linewidth=1)
+        axes["tail"].loglog(times[late], path[late, :, 0].square().mean(1).sqrt(), color=color, linewidth=1)
     for start in (shown, 3, 4):
         axes[name].plot(*future[:, start].T, "k", linewidth=3, alpha=0.3)
-        axes[name].plot(*paths[name][0, :, start].T, color=colour)
+        axes[name].plot(*paths[name][0, :, start].T, color=color)
         axes[name].plot(*new_starts[start], "o", color="k", markersize=4)
     axes[name].set(title=f"{name}\n{errors[name][:, 1].mean():.0%} off beyond t = {trained_until:g}", xlabel="$x$")
 axes["x"].set(xlabel="time", ylabel="angle $x$", title="A new start; trained on the grey times only")

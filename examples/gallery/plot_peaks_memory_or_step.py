@@ -14,7 +14,7 @@ the step that suits it best.
 # Many steps
 # ----------
 # The function "peaks" has three hills and three hollows. Each seed draws 300 points of it and the first weights of a
-# network of width 8, for both orders alike; 1,000 other points test what was learnt, and 1,000 more choose the best
+# network of width 8, for both orders alike; 1,000 other points test what was learned, and 1,000 more choose the best
 # step.
 #
 # The same errors are drawn twice: over the factor :math:`c` of a layer, and over the horizon of all layers. If only
@@ -98,14 +98,14 @@ figure, panels = plt.subplots(
     len(iterations), 2, figsize=(10, 6.4), layout="constrained", sharey=True, sharex="col", squeeze=False
 )
 for row, solver in zip(panels, iterations, strict=True):
-    for order, colour in orders.items():
+    for order, color in orders.items():
         logs = np.array([log_errors(solver, order, step) for step in steps[order]])
         middle, low, high = np.exp([logs.mean(1), logs.min(1), logs.max(1)])
         for axes, scale in zip(row, (factor, horizon), strict=True):
             places = [scale(order, step) for step in steps[order]]
-            axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
-            axes.loglog(places, middle, "o-", color=colour, label=f"order {order:g}")
-            axes.plot(places[1], np.interp(tau, steps[order], middle), "o", color=colour, ms=13, fillstyle="none")
+            axes.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
+            axes.loglog(places, middle, "o-", color=color, label=f"order {order:g}")
+            axes.plot(places[1], np.interp(tau, steps[order], middle), "o", color=color, ms=13, fillstyle="none")
     row[0].set_ylabel(f"{solver}\nunexplained variance 1 − R²")
 panels[0, 1].legend(frameon=False)
 panels[-1, 0].set_xlabel(r"factor of a layer, $c = \tau^\gamma\,\Gamma(2-\gamma)$")
@@ -146,11 +146,11 @@ pairs = {
 }
 found = {}
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-for solver, offset, marker, colour in zip(iterations, (-0.1, 0.1), "os", (GREEN, PURPLE), strict=False):
+for solver, offset, marker, color in zip(iterations, (-0.1, 0.1), "os", (GREEN, PURPLE), strict=False):
     found[solver] = np.array([ratio(solver, *pair(solver)) for pair in pairs.values()])
     middle, low, high = found[solver].T
     places = np.arange(len(pairs)) + offset
-    axes.errorbar(places, middle, (middle - low, high - middle), fmt=marker, color=colour, capsize=4, label=solver)
+    axes.errorbar(places, middle, (middle - low, high - middle), fmt=marker, color=color, capsize=4, label=solver)
     for name, numbers in zip(pairs, found[solver], strict=True):
         print("{:7} {:21} {:5.2f}   [{:.2f}, {:.2f}]".format(solver, name.replace("\n", " "), *numbers))
 axes.axhline(1, color=GREY, linewidth=1)

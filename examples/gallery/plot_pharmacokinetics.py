@@ -238,7 +238,7 @@ profiles = {
 }
 figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
 intervals = {}
-for name, (model, data, kind, orders, colour) in profiles.items():
+for name, (model, data, kind, orders, color) in profiles.items():
     rates, best, squares = fits[name.split(",")[0]][kind]
     n = data[0].numel()
     if small:
@@ -250,10 +250,10 @@ for name, (model, data, kind, orders, colour) in profiles.items():
             warm, _, least = fit(model, data, warm, torch.tensor(order), iterations=4)
             profile[order] = deviance(least, n) - deviance(squares, n)
     x, y = np.array(sorted(profile.items())).T
-    axes.plot(x, y, "o", color=colour, markersize=4)
+    axes.plot(x, y, "o", color=color, markersize=4)
     fine = np.linspace(x[0], x[-1], 400)
     root = np.interp(fine, x, np.sign(x - best.item()) * np.sqrt(y.clip(0)))  # nearly straight
-    axes.plot(fine, root**2, color=colour, label=name)
+    axes.plot(fine, root**2, color=color, label=name)
     inside = fine[root**2 <= 3.84]
     intervals[name] = inside[0], inside[-1]
     least = "at most " if inside[0] == x[0] else ""

@@ -139,17 +139,17 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constraine
 left.loglog(frequency, modulus.real, "o", color=BLUE, markersize=4, label="storage $G'$")
 left.loglog(frequency, modulus.imag, "s", color=ORANGE, markersize=4, label="loss $G''$")
 fine = np.geomspace(frequency[0] / 3, frequency[-1] * 3, 200)
-for name, style, colour in (("two springpots", "-", VERMILION), ("Maxwell, 2 modes", ":", GREY)):
+for name, style, color in (("two springpots", "-", VERMILION), ("Maxwell, 2 modes", ":", GREY)):
     values = models[name][0](fine, *fits[name][0])
-    left.loglog(fine, values.real, style, color=colour, label=name)
-    left.loglog(fine, values.imag, style, color=colour)
+    left.loglog(fine, values.real, style, color=color, label=name)
+    left.loglog(fine, values.imag, style, color=color)
 left.set(
     xlabel="frequency, rad/s", ylabel="modulus, Pa", title=f"{title}: orders {alpha:.2f} and {beta:.2f}", ylim=(10, 1e6)
 )
 left.legend(frameon=False)
-for kind, colour, marker in ((maxwell, GREY, "o"), (liquid, PURPLE, "D"), (fractional, VERMILION, "s")):
+for kind, color, marker in ((maxwell, GREY, "o"), (liquid, PURPLE, "D"), (fractional, VERMILION, "s")):
     of_kind = [(len(start), fits[name][1]) for name, (model, start) in models.items() if model is kind]
-    right.semilogy(*zip(*of_kind, strict=True), marker + "-", color=colour)
+    right.semilogy(*zip(*of_kind, strict=True), marker + "-", color=color)
 right.annotate("sums of Maxwell modes", (4, fits["Maxwell, 2 modes"][1]), (4.6, 0.9), color=GREY)
 right.annotate("springpot and dashpot", (3, fits["springpot and dashpot"][1]), (0.3, 0.12), color=PURPLE)
 right.annotate("two springpots", (4, error), (4.5, error * 0.85), color=VERMILION)
@@ -185,10 +185,10 @@ relaxation = (
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 left.loglog(times, envelope, color=VERMILION, linewidth=2.5, label="predicted from oscillation")
 misses = []
-for (rate, (t, stress)), colour in zip(shear.items(), (BLUE, GREEN, ORANGE, PURPLE), strict=False):
+for (rate, (t, stress)), color in zip(shear.items(), (BLUE, GREEN, ORANGE, PURPLE), strict=False):
     keep = (t > times[0]) & (t < times[-1]) & (stress > 0)
     t, viscosity = t[keep], stress[keep] / rate
-    left.loglog(t, viscosity, "o", color=colour, markersize=3.5, label=f"measured at {rate:g} 1/s")
+    left.loglog(t, viscosity, "o", color=color, markersize=3.5, label=f"measured at {rate:g} 1/s")
     gentle = rate * t < 0.3
     misses.append(np.log(viscosity[gentle] / np.exp(np.interp(np.log(t[gentle]), np.log(times), np.log(envelope)))))
 left.set(xlabel="time since the start, s", ylabel="stress / rate, Pa s", title=f"Start of shear, {title}")

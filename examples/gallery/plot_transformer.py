@@ -3,7 +3,7 @@ A transformer encoder with memory
 =================================
 
 A transformer's residual stream passes on the last state only. ``FractionalStack`` replaces it by a memory of all
-states, each layer with an order of its own that is learnt. The layers are PyTorch's: ``WithoutSkip`` takes out their
+states, each layer with an order of its own that is learned. The layers are PyTorch's: ``WithoutSkip`` takes out their
 own skip connection, since the stack is one.
 """
 
@@ -57,7 +57,7 @@ def step_for(order):
 arms = {
     "residual stream": (BLUE, {"order": 1.0, "step_size": 1.0}),
     "order 0.5": (VERMILION, {"order": 0.5, "step_size": step_for(0.5)}),
-    "learnt by layer": (GREEN, {"order": start, "step_size": step_for(start), "learn_order": "layer"}),
+    "learned by layer": (GREEN, {"order": start, "step_size": step_for(start), "learn_order": "layer"}),
 }
 
 
@@ -67,7 +67,7 @@ def trained(memory, seed):
     shuffled = torch.randperm(len(rows))
     seen, unseen = shuffled[:n_train], shuffled[n_train:]
     network, rates = Encoder(**memory), (3e-3, 1e-1)
-    groups = parameter_groups(network, weight_decay=0.01)  # none of it for learnt orders, the second group
+    groups = parameter_groups(network, weight_decay=0.01)  # none of it for learned orders, the second group
     optimizer = torch.optim.AdamW([{**group, "lr": rate} for group, rate in zip(groups, rates, strict=True)])
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, list(rates), total_steps=epochs * n_train // batch_size)
     losses = []
@@ -92,29 +92,29 @@ for name, each in errors.items():
 # %%
 # Loss, orders, and what a layer remembers
 # ----------------------------------------
-# On the left the loss while training, in the middle the orders that were learnt, on the right what their means come
+# On the left the loss while training, in the middle the orders that were learned, on the right what their means come
 # to: the weight of each earlier state in the next one. A residual stream would have ones on the diagonal and
 # nothing else.
 
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.7), layout="constrained")
-for name, (colour, _) in arms.items():
+for name, (color, _) in arms.items():
     curve = np.array([run[1] for run in found[name]]).mean(0)
-    left.semilogy(np.convolve(curve, np.ones(8) / 8, "valid"), color=colour, label=name)
+    left.semilogy(np.convolve(curve, np.ones(8) / 8, "valid"), color=color, label=name)
 left.set(xlabel="training step", ylabel="loss, mean of the seeds and of 8 steps")
 left.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
 left.minorticks_off()
 left.legend(frameon=False)
-learnt = np.array([run[0] for run in found["learnt by layer"]])
-middle.plot(range(1, depth + 1), learnt.T, "o", color=GREEN, alpha=0.5)
-middle.plot(range(1, depth + 1), learnt.mean(0), color=GREEN, label="mean of the seeds")
+learned = np.array([run[0] for run in found["learned by layer"]])
+middle.plot(range(1, depth + 1), learned.T, "o", color=GREEN, alpha=0.5)
+middle.plot(range(1, depth + 1), learned.mean(0), color=GREEN, label="mean of the seeds")
 middle.axhline(start, color=GREY, linestyle=":", label="start")
-middle.set(xlabel="layer", ylabel="learnt order", ylim=(0.2, 1), title="Learnt orders, a point for each seed")
+middle.set(xlabel="layer", ylabel="learned order", ylim=(0.2, 1), title="Learned orders, a point for each seed")
 middle.legend(frameon=False, loc="lower right")
-weights = memory_matrix(torch.tensor(learnt.mean(0)), depth).numpy()
+weights = memory_matrix(torch.tensor(learned.mean(0)), depth).numpy()
 right.imshow(np.where(np.tri(depth) > 0, weights, np.nan), cmap="Blues", vmin=0, vmax=1.2)
 for j, k in zip(*np.tril_indices(depth), strict=True):
-    colour = "white" if weights[j, k] > 0.6 else "black"
-    right.annotate(f"{weights[j, k]:.2f}", (k, j), ha="center", va="center", fontsize=8, color=colour)
+    color = "white" if weights[j, k] > 0.6 else "black"
+    right.annotate(f"{weights[j, k]:.2f}", (k, j), ha="center", va="center", fontsize=8, color=color)
 right.set(
     xlabel="earlier state",
     ylabel="layer",
@@ -127,7 +127,7 @@ right.set(
 for axes in (left, middle):
     axes.grid(alpha=0.25)
 plt.show()
-print("mean orders by layer:", ", ".join(f"{order:.2f}" for order in learnt.mean(0)))
+print("mean orders by layer:", ", ".join(f"{order:.2f}" for order in learned.mean(0)))
 
 # %%
 # On a task this small nobody needs a memory: the losses run along each other, and the errors differ less between the
@@ -137,8 +137,8 @@ print("mean orders by layer:", ", ".join(f"{order:.2f}" for order in learnt.mean
 #
 # What this page claims, checked:
 
-assert ((learnt > 0) & (learnt < 1)).all()
-assert np.abs(learnt - start).max() > 0.05
+assert ((learned > 0) & (learned < 1)).all()
+assert np.abs(learned - start).max() > 0.05
 assert all(error.max() < (0.5 if small else 0.12) for error in errors.values())
 assert all(run[1][-8:].mean() < 0.5 * run[1][:8].mean() for runs in found.values() for run in runs)
 means = np.array([each.mean() for each in errors.values()])

@@ -43,7 +43,7 @@ def settings(found: Comparisons) -> str:
 
 
 def verdict(found: Comparisons) -> str:
-    """For each depth and measure, which streams are told apart from the residual one, and which way."""
+    """For each depth and measure, which streams differ from the residual one, and which way."""
     lines = []
     for each in found:
         for name, losses in _MEASURES.items():
@@ -55,7 +55,7 @@ def verdict(found: Comparisons) -> str:
             parts = [
                 _named("lower loss than the residual stream", gaps, -1),
                 _named("higher loss", gaps, 1),
-                _named("not told apart, since the interval holds 0", gaps, 0),
+                _named("no significant difference, since the interval holds 0", gaps, 0),
             ]
             diverged = [f"*{arm}*" for arm, gap in gaps.items() if gap is None]
             parts.append(f"diverged: {', '.join(diverged)}" if diverged else "")
@@ -196,7 +196,7 @@ def curves(found: Comparisons) -> str:
 
 
 def order_curves(found: Comparisons) -> str:
-    return "![Learnt orders over the depth](images/gpt-orders.png)"
+    return "![Learned orders over the depth](images/gpt-orders.png)"
 
 
 def _seeds(each: Comparison) -> str:

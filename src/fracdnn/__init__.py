@@ -40,7 +40,7 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        """Public names are imported when they are first asked for: torch takes seconds, scikit-learn one more."""
+        """Public names are imported when they are first used: torch takes seconds, scikit-learn one more."""
         from importlib import import_module
 
         if name not in __all__:

@@ -78,15 +78,14 @@ def read_document(path: str | os.PathLike, kind: str, content: bytes | None = No
 
 @contextmanager
 def checked(path: str | os.PathLike, kind: str) -> Iterator[None]:
-    """Whatever a document that does not fit together raises, as one kind of error."""
+    """Whatever an inconsistent document raises, as one kind of error."""
     try:
         yield
     except FileContentError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FileContentError(
-            f"{path} must hold a whole {kind}, got a document that does not fit together ({_line(error)}); "
-            f"save it again"
+            f"{path} must hold a whole {kind}, got an inconsistent document ({_line(error)}); save it again"
         ) from error
 
 

@@ -20,6 +20,8 @@ class NotFiniteError(FracdnnError, ArithmeticError):
 class NotConvergedError(FracdnnError, ArithmeticError):
     """An iteration or the choice of steps did not converge, or steps are too long to be stable."""
 
+    reached = 0.0  # the time since the start up to which a search for steps came
+
 
 class NoisyFunctionWarning(RuntimeWarning):
     """The values of a differential equation's func scatter more than the tolerances of a solve allow for."""
@@ -34,7 +36,7 @@ class FileContentError(FracdnnError, ValueError):
 
 
 class DownloadError(FracdnnError, OSError):
-    """A file could not be fetched, or what came is not what was asked for."""
+    """A file could not be fetched, or what came is not what was requested."""
 
 
 class TableError(FracdnnError, ValueError):
@@ -42,11 +44,11 @@ class TableError(FracdnnError, ValueError):
 
 
 class RankError(FracdnnError, RuntimeError):
-    """Another process of a training failed, ended or hangs; `told_by` is the rank that should say so to people."""
+    """Another process of a training failed, ended or hangs; `reporter` is the rank that should say so to people."""
 
-    def __init__(self, message: str, *, told_by: int = 0) -> None:
+    def __init__(self, message: str, *, reporter: int = 0) -> None:
         super().__init__(message)
-        self.told_by = told_by
+        self.reporter = reporter
 
 
 class MissingExtraError(FracdnnError, ImportError):

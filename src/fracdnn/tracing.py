@@ -86,7 +86,7 @@ def being_checkpointed_selectively() -> bool:
 
 
 def carries_derivative(tensor: torch.Tensor) -> bool:
-    """Whether a derivative by a tensor may be asked for: in reverse mode, in forward mode, or by `torch.func`."""
+    """Whether a derivative by a tensor may be needed: in reverse mode, in forward mode, or by `torch.func`."""
     if torch.compiler.is_compiling() or tensor.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return True
     forward_ad = torch.autograd.forward_ad

@@ -352,7 +352,7 @@ def test_options_are_those_of_the_estimator(tmp_path):
     assert "in the range" not in words
     bad = run("train", "iris.csv", "--target", "species", "--order", "1.5", "--out", "m", cwd=tmp_path)
     assert bad.returncode == 2
-    assert "The 'order' parameter must be a float in the range (0.0, 1.0]. Got 1.5 instead." in " ".join(
+    assert "order must be a number above 0, at most 1, got 1.5; the default is 0.5" in " ".join(
         bad.stderr.replace("│", " ").split()
     )
 

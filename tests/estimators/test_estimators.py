@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -142,13 +144,40 @@ def test_history_and_clone():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"order": 0.0}, {"order": 1.5}, {"n_layers": 0}, {"solver": "newton"}, {"step_size": -1.0}, {"width": 0}],
+    ("name", "value", "rule"),
+    [
+        ("order", 0.0, "a number above 0, at most 1"),
+        ("order", float("nan"), "a number above 0, at most 1"),
+        ("n_layers", True, "a whole number at least 1"),
+        ("n_layers", 2.0, "a whole number at least 1"),
+        ("solver", "newton", "'adam' or 'bfgs' or 'lbfgs'"),
+        ("solver", ["adam"], "'adam' or 'bfgs' or 'lbfgs'"),
+        ("width", 0, "None or a whole number at least 1"),
+        ("validation_fraction", 1, "a number above 0, below 1"),
+        ("random_state", "zero", "a whole number, a RandomState or None"),
+        ("bias", 1, "True or False"),
+        ("class_weight", "even", "None or a dict or 'balanced'"),
+    ],
 )
-def test_declared_constraints(options):
-    (name,) = options
-    with pytest.raises(ValueError, match=f"The '{name}' parameter of FractionalClassifier must be"):
-        FractionalClassifier(**options).fit(*IRIS)
+def test_declared_rules(name, value, rule):
+    message = f"{name} must be {rule}, got {value!r}; the default is {getattr(FractionalClassifier(), name)!r}"
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            getattr(FractionalClassifier(**{name: value}), method)(*IRIS)
+
+
+def test_rules_take_numbers_of_numpy():
+    numbers = {"n_layers": np.int64(2), "order": np.float32(0.5), "bias": np.bool_(True), "random_state": np.int64(3)}
+    fitted = FractionalClassifier(**numbers, max_iter=np.int64(1), n_members=1, verbose=0).fit(*IRIS)
+    assert fitted.n_iter_ == 1
+
+
+@pytest.mark.parametrize("weight", [np.ones((150, 1)), np.ones(149), -np.ones(150), -1.0])
+def test_bad_sample_weights(weight):
+    message = "sample_weight must hold a number for each of the 150 samples, none negative, got .*; pass an array"
+    with pytest.raises(ValueError, match=message):
+        small().fit(*IRIS, sample_weight=weight)
+    assert np.array_equal(*(small().fit(*IRIS, sample_weight=each).predict_proba(IRIS[0]) for each in (None, 2.0)))
 
 
 def test_they_are_at_the_front_door():

@@ -136,7 +136,7 @@ def test_bad_data_gets_the_usual_messages(kind):
         small(kind).fit(X[:0], y[:0])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         small(kind).fit(X, y[:-1])
-    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+    with pytest.raises(ValueError, match=r"sample_weight must hold .*, none negative, got -1.0"):
         small(kind).fit(X, y, sample_weight=-np.ones(150))
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         small(kind).predict(X)
@@ -262,11 +262,13 @@ def test_numbers_of_numpy_are_parameters(tmp_path):
 
 
 def test_partial_fit_says_what_it_needs():
-    with pytest.raises(ValueError, match="classes must be passed on the first call to partial_fit"):
+    with pytest.raises(ValueError, match="classes must be passed on the first call to partial_fit, got None; name all"):
         small().partial_fit(X, y)
     classifier = small().partial_fit(X[:100], y[:100], classes=[0, 1])
     with pytest.raises(ValueError, match=r"y must hold classes of the first call, got \[2\]; pass them in classes"):
         classifier.partial_fit(X, y)
+    with pytest.raises(ValueError, match=r"classes must be those of the first call, \[0, 1\], got \[0, 2\]; leave it"):
+        classifier.partial_fit(X, y, classes=[2, 0])
     with pytest.raises(ValueError, match="class_weight must be given by class for partial_fit, got 'balanced'"):
         small(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
     by_class = small(class_weight={1: 3.0}).partial_fit(X, y, classes=[0, 1, 2]).predict_proba(X)
@@ -418,7 +420,10 @@ def test_regressor_beats_the_mean_by_cross_validation():
             "class_weight must hold finite numbers not below 0, got nan for class 0; 0 leaves",
         ),
         ({0: -1.0, 1: 1.0}, "class_weight must hold finite numbers not below 0, got -1.0 for class 0"),
-        ({0: 0.0, 1: 0.0}, "sample_weight and class_weight must leave a sample with a weight above 0, got 0 for all"),
+        (
+            {0: 0.0, 1: 0.0},
+            "sample_weight and class_weight must leave a sample with a weight above 0, got zero for all",
+        ),
     ],
 )
 def test_class_weights_that_cannot_be_are_refused(class_weight, message):

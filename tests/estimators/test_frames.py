@@ -418,7 +418,7 @@ def test_an_encoding_that_lies_builds_nothing(forge, tmp_path):
     document = read_document(path, "model")
     forge(document["encoding"])
     write_document(path, "model", document)
-    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
+    with pytest.raises(FileContentError, match="must hold a whole model, got an inconsistent document"):
         fracdnn.load(path)
 
 

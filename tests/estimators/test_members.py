@@ -197,7 +197,7 @@ def test_members_that_lie_build_nothing(forge, document, tmp_path):
     found = read_document(path, "model")
     forge(found)
     write_document(path, "model", found)
-    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
+    with pytest.raises(FileContentError, match="must hold a whole model, got an inconsistent document"):
         fracdnn.load(path)
 
 

@@ -215,7 +215,7 @@ def test_a_document_that_lies_builds_nothing(forge, model):
     document = read_document(model, "model")
     forge(document)
     write_document(model, "model", document)
-    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
+    with pytest.raises(FileContentError, match="must hold a whole model, got an inconsistent document"):
         fracdnn.load(model)
 
 
@@ -225,7 +225,7 @@ DOCUMENTS = ["[" * 100_000 + "]" * 100_000, '{"a": {"tensor at": []}}', '{"a": {
 @pytest.mark.parametrize("text", DOCUMENTS, ids=lambda text: text[:30])
 def test_a_document_that_is_none(text, model):
     save_file({}, model, metadata={"fracdnn": "model", "format": "3", "document": text, "sha256": _digest(text, {})})
-    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit") as refused:
+    with pytest.raises(FileContentError, match="must hold a whole model, got an inconsistent document") as refused:
         fracdnn.load(model)
     assert len(str(refused.value)) < 1000
     assert "\n" not in str(refused.value)
@@ -255,7 +255,7 @@ def test_targets_that_lie_build_nothing(forge, tmp_path):
     document = read_document(regressor.save(tmp_path / "model.fracdnn"), "model")
     forge(document)
     write_document(tmp_path / "model.fracdnn", "model", document)
-    with pytest.raises(FileContentError, match="must hold a whole model, got a document that does not fit together"):
+    with pytest.raises(FileContentError, match="must hold a whole model, got an inconsistent document"):
         fracdnn.load(tmp_path / "model.fracdnn")
 
 
@@ -266,7 +266,7 @@ def test_only_known_classes_are_built(model):
     document = read_document(model, "model")
     document["estimator"] = "Foreign"
     write_document(model, "model", document)
-    with pytest.raises(FileContentError, match=r"got a document that does not fit together \('Foreign'\)"):
+    with pytest.raises(FileContentError, match=r"got an inconsistent document \('Foreign'\)"):
         fracdnn.load(model)
     assert type(Foreign.load(model)) is Foreign  # whoever names the class has it
 

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.parameters import LOCAL_PARAMETERS, SharedParameters, parameter, with_parameters
+from fracdnn.estimators.parameters import BOOLEAN, LOCAL_PARAMETERS, SharedParameters, parameter, with_parameters
 from fracdnn.exceptions import InvalidTypeError
 
 KINDS = [FractionalClassifier, FractionalRegressor]
@@ -17,7 +17,7 @@ KINDS = [FractionalClassifier, FractionalRegressor]
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_signature_shows_every_parameter(kind):
     shown = inspect.signature(kind).parameters
-    assert list(shown) == list(kind._parameter_constraints)
+    assert list(shown) == list(kind._parameter_rules)
     assert {each.kind for each in shown.values()} == {inspect.Parameter.KEYWORD_ONLY}
     assert {name: each.default for name, each in shown.items()} == kind().get_params()
     assert set(LOCAL_PARAMETERS) < shown.keys()
@@ -29,10 +29,10 @@ def test_the_signature_shows_every_parameter(kind):
 
 def test_a_classifier_has_two_more_parameters():
     assert FractionalClassifier().alpha == FractionalRegressor().alpha == 3e-4
-    more = FractionalClassifier._parameter_constraints.keys() - FractionalRegressor._parameter_constraints.keys()
+    more = FractionalClassifier._parameter_rules.keys() - FractionalRegressor._parameter_rules.keys()
     assert more == {"label_smoothing", "class_weight"}
     for kind in KINDS:
-        with pytest.raises(ValueError, match=f"The 'alpha' parameter of {kind.__name__} must be a float in the range"):
+        with pytest.raises(ValueError, match=r"alpha must be a number at least 0, got -1.0; the default is 0.0003"):
             kind(alpha=-1.0).fit([[0.0], [1.0]], [0, 1])
 
 
@@ -52,15 +52,15 @@ def test_a_subclass_declares_parameters_of_its_own():
     @with_parameters
     class Patient(FractionalRegressor):
         max_iter: int = 500
-        patience: float = parameter(["boolean"], "How long to wait.", default=1.0)
+        patience: float = parameter([BOOLEAN], "How long to wait.", default=1.0)
 
     assert list(inspect.signature(Patient).parameters)[-1] == "patience"
     assert (Patient().max_iter, FractionalRegressor().max_iter) == (500, "auto")
-    assert "patience" not in FractionalRegressor._parameter_constraints
-    with pytest.raises(ValueError, match="The 'patience' parameter of Patient must be"):
-        Patient(patience=0.5)._validate_params()
-    with pytest.raises(ValueError, match="The 'max_iter' parameter of Patient must be"):
-        Patient(max_iter=0)._validate_params()
+    assert "patience" not in FractionalRegressor._parameter_rules
+    with pytest.raises(ValueError, match=r"patience must be True or False, got 0.5; the default is 1.0"):
+        Patient(patience=0.5)._check_parameters()
+    with pytest.raises(ValueError, match="max_iter must be a whole number at least 1 or 'auto', got 0; the default"):
+        Patient(max_iter=0)._check_parameters()
 
 
 def test_a_parameter_says_what_is_allowed():

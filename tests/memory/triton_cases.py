@@ -305,7 +305,7 @@ def test_auto_takes_the_kernels_and_autocast_goes_with_them():
     layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(70)]
     stack = FractionalStack(layers, order=0.5).to(DEVICE)
     x = numbers(5, 8, dtype=torch.float32)
-    assert type(stack.plan(x).forward_sum(x)) is TritonCompressedSum
+    assert type(stack.memory.plan(x, len(stack)).forward_sum(x)) is TritonCompressedSum
     expected = stack(x)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         result = stack(x)

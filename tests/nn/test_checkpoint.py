@@ -284,7 +284,7 @@ class Drifting(nn.Module):
 
 
 OTHERWISE = (
-    r"layer \d+ \(\w+\)( to layer \d+ \(\w+\))? must compute the same when called again, as checkpoint=True does in "
+    r"layer \d+ \(\w+\)( to layer \d+ \(\w+\))? must compute the same when called again, as checkpointing does in "
     "the backward pass, got another state; keep what a layer changes from call to call in buffers, change parameters "
     "after the backward pass, or pass checkpoint=False"
 )

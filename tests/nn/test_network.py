@@ -1,3 +1,4 @@
+import copy
 import itertools
 import math
 
@@ -7,9 +8,19 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fracdnn.caputo import l1_step_factor, l1_weights
+import fracdnn
+from fracdnn.caputo import l1_step_factor, l1_weights, memory_matrix
 from fracdnn.exceptions import FracdnnError
-from fracdnn.nn import FractionalNetwork, FractionalStack
+from fracdnn.nn import (
+    DenseLayer,
+    FractionalNetwork,
+    FractionalStack,
+    LearnedOrder,
+    LearnedSteps,
+    Memory,
+    StencilLayer,
+    WithoutSkip,
+)
 
 
 def network(n_features=2, n_outputs=3, *, seed=0, **options):
@@ -210,12 +221,6 @@ def test_what_a_network_says_of_itself():
     assert "order=0.7 (learned), step_size=0.2, compress='auto'" in shown
 
 
-def test_a_state_dict_of_the_old_layout_is_refused():
-    old = {"stack.layers.0.K": torch.zeros(2, 2), "W.weight": torch.zeros(3, 2)}
-    with pytest.raises(FracdnnError, match="must hold whole tensors K, b and W, got one with a module for each layer"):
-        network().load_state_dict(old)
-
-
 def test_a_state_dict_of_another_order_is_refused():
     with pytest.raises(
         FracdnnError, match=r"must be one of order 0.5 and step 0.2, got one of order 0.3 and step 0.2; build"
@@ -298,7 +303,7 @@ def test_modules_keep_what_is_frozen_and_the_mode(linear):
     net = network(width=3).eval()
     net.K.requires_grad_(False)
     net.input_bias.requires_grad_(False)
-    modules = net.as_modules(linear=linear)
+    modules = net.as_modules(linear_layers=linear)
     assert not any(module.training for module in modules.modules())
     frozen = {name for name, each in modules.named_parameters() if not each.requires_grad}
     layers = {f"stack.layers.{j}.{'0.weight' if linear else 'K'}" for j in range(net.architecture.n_layers)}
@@ -375,10 +380,129 @@ def test_an_activation_is_a_name_a_module_or_a_function(activation, name):
     torch.testing.assert_close(given(batch()), named(batch()))
 
 
-@pytest.mark.parametrize("bad", ["swish", nn.GELU("tanh"), nn.PReLU(), torch.sin, 3, [], None])
-def test_other_activations_are_for_stacks(bad):
-    with pytest.raises(FracdnnError, match=r"activation must be one of .*; for another one build a FractionalStack"):
+@pytest.mark.parametrize("bad", ["swish", 3, [], None, nn.PReLU])
+def test_what_is_no_activation(bad):
+    message = r"activation must be one of .*, a module or a function of a tensor, got .*; pass for example"
+    with pytest.raises(FracdnnError, match=message):
         network(activation=bad)
+
+
+class Unhashable:
+    """A callable that cannot be a key."""
+
+    __hash__ = None
+
+    def __call__(self, y):
+        return torch.sin(y)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [nn.GELU("tanh"), nn.PReLU(init=0.1, dtype=torch.float64), torch.sin, Unhashable(), lambda y: y.clamp(-0.5, 0.5)],
+    ids=["gelu", "prelu", "sin", "unhashable", "lambda"],
+)
+@pytest.mark.parametrize(
+    "options", [{"width": 5, "activate_input": True}, {"operator": "nine-point", "grid_shape": (1, 2)}]
+)
+def test_any_function_of_a_tensor_is_an_activation(activation, options):
+    """Against the layers by hand, values and gradients, also of what the activation learns."""
+    net = network(activation=activation, n_layers=3, learn_order=True, **options).double()
+    opened, x = net.as_modules(), batch().double().requires_grad_()
+    outputs = net(x)
+    assert net.engine_ == "autograd"
+    y = activation(x @ net.input_weight.T + net.input_bias) if "width" in options else x
+    states, steps = [y], [layer.double() for layer in opened.stack]
+    for j in range(3):
+        argument = states[j] @ net.K[j].T + net.b[j] if "width" in options else None
+        change = steps[j](states[j]) if argument is None else activation(argument)
+        weights = memory_matrix(net.order.item(), 3)[j, : j + 1]
+        factor = float(l1_step_factor(net.order.item(), 0.2))
+        states.append(torch.tensordot(weights, torch.stack(states), 1) + factor * change)
+    torch.testing.assert_close(outputs, states[-1] @ net.W.T)
+    torch.testing.assert_close(opened(x), outputs)
+    again = FractionalNetwork(**net.options).double()
+    again.load_state_dict(net.state_dict())
+    torch.testing.assert_close(again(x), outputs)
+    assert torch.autograd.gradcheck(lambda x: net(x), x)
+    outputs.sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_layers_share_a_module_that_learns():
+    net = network(activation=nn.PReLU(init=0.1), width=5, learn_steps=True)
+    assert "activation.weight" in dict(net.named_parameters())
+    copied = copy.deepcopy(net)
+    with torch.no_grad():
+        copied.activation.weight.fill_(0.7)
+    assert (copied(batch()) - net(batch())).abs().max() > 1e-4
+    opened = copied.as_modules()
+    torch.testing.assert_close(opened(batch()), copied(batch()))
+    assert len([name for name, _ in opened.named_parameters() if "activation" in name]) == 1
+    copied.reset_parameters()
+    assert copied.activation.weight.item() == pytest.approx(0.1)
+    assert "activation='PReLU(num_parameters=1)'" in repr(net)
+
+
+def test_an_activation_must_keep_the_shape_and_engines_by_hand_refuse_it():
+    with pytest.raises(FracdnnError, match=r"return a tensor of the shape it is given, \(.*\), got \(\) from sum;"):
+        network(activation=torch.sum)(batch())
+    with pytest.raises(FracdnnError, match=r"got tuple from .*lambda"):
+        network(activation=lambda y: (y, y))(batch())
+    with pytest.raises(FracdnnError, match="engine='matmul' cannot run this network: its activation, sin, has no name"):
+        network(activation=torch.sin, engine="matmul")
+
+
+PUBLIC_MODULES = {
+    FractionalStack: lambda **place: FractionalStack([nn.Linear(4, 4)], learn_order=True, learn_steps=True, **place),
+    FractionalNetwork: lambda **place: FractionalNetwork(2, 3, n_layers=2, learn_order=True, **place),
+    Memory: lambda **place: Memory(3, learn_order="layer", learn_steps=True, **place),
+    LearnedOrder: lambda **place: LearnedOrder(torch.tensor(0.3), **place),
+    LearnedSteps: lambda **place: LearnedSteps(torch.tensor([0.3, 0.1]), **place),
+    DenseLayer: lambda **place: DenseLayer(torch.eye(4), torch.zeros(4), "tanh", **place),
+    StencilLayer: lambda **place: StencilLayer(
+        torch.ones(9), None, "tanh", grid_shape=(2, 2), operator="nine-point", **place
+    ),
+}
+
+
+def test_all_public_modules_are_listed():
+    """`WithoutSkip` has no parameters but those of the layer that it is given."""
+    public = {getattr(fracdnn.nn, name) for name in fracdnn.nn.__all__}
+    modules = {each for each in public if isinstance(each, type) and issubclass(each, nn.Module)}
+    assert modules == {*PUBLIC_MODULES, WithoutSkip}
+
+
+@pytest.mark.parametrize("kind", PUBLIC_MODULES, ids=lambda kind: kind.__name__)
+def test_modules_take_device_and_dtype_and_reset_as_those_of_torch_do(kind):
+    make = PUBLIC_MODULES[kind]
+    assert {each.dtype for each in make().parameters()} == {torch.get_default_dtype()}
+    module = make(device="meta", dtype=torch.float64)
+    assert {(each.device.type, each.dtype) for each in module.parameters()} == {("meta", torch.float64)}
+    module.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(torch.nan)
+    module.reset_parameters()
+    assert all(bool(parameter.isfinite().all()) for parameter in module.parameters())
+
+
+def test_learned_orders_are_as_exact_as_their_dtype():
+    stack = FractionalStack([nn.Linear(4, 4)], order=0.3, learn_order=True, dtype=torch.float64)
+    assert float(stack.order.detach()) == pytest.approx(0.3, rel=1e-15)
+    assert FractionalNetwork(2, 3, n_layers=1, order=0.3, learn_order=True, dtype=torch.float64).order.item() == (
+        pytest.approx(0.3, rel=1e-15)
+    )
+
+
+def test_a_stack_resets_attention_whole():
+    layer = nn.TransformerEncoderLayer(4, 2, 8)
+    stack = FractionalStack([WithoutSkip(layer)])
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(7.0)
+    stack.reset_parameters()
+    assert not any(bool((parameter == 7).any()) for parameter in layer.parameters())
+    assert not bool(layer.self_attn.out_proj.bias.any())
 
 
 def test_device_and_dtype_as_torch_has_them():

@@ -13,7 +13,7 @@ import fracdnn
 from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import reference
-from fracdnn.nn import FractionalStack, WithoutSkip, parameter_groups
+from fracdnn.nn import FractionalStack, Memory, WithoutSkip, parameter_groups
 from tests.nn.problems import Seen
 from tests.slow import slow_but
 
@@ -478,10 +478,7 @@ def test_a_state_dict_of_other_orders_or_steps_is_refused():
     with pytest.raises(FracdnnError, match=r"must hold 2 orders and steps for this memory, got \(12,\)"):
         stack.load_state_dict(FractionalStack(dense(), order=[0.9] * 6, step_size=[0.2] * 6).state_dict())
     without = {name: value for name, value in stack.state_dict().items() if "extra" not in name}
-    with pytest.raises(
-        RuntimeError,
-        match=r"Missing key.*_extra_state \(the order and steps it was made with; earlier versions had none",
-    ):
+    with pytest.raises(RuntimeError, match=r"Missing key.*memory._extra_state"):
         stack.load_state_dict(without)
     stack.load_state_dict(without, strict=False)
 
@@ -818,10 +815,10 @@ def test_threads_with_other_dtypes_share_a_stack():
 def test_steps_of_very_different_size():
     """The factor of a step is that of the step as it was given, and the weights those of the steps between."""
     stack = FractionalStack([nn.Tanh(), nn.Tanh(), nn.Tanh()], order=0.5, step_size=[1.0, 1e-12, 1e-12])
-    plan = stack.plan(batch(1, 4))
+    plan = stack.memory.plan(batch(1, 4), len(stack))
     expected = math.gamma(1.5) * 1e-6
     assert plan.factor_numbers[1] == pytest.approx(expected, rel=1e-14)
-    equal = FractionalStack([nn.Tanh(), nn.Tanh()], order=0.5, step_size=[1e-12, 1e-12]).plan(batch(1, 4))
+    equal = Memory(2, order=0.5, step_size=[1e-12, 1e-12]).plan(batch(1, 4), 2)
     torch.testing.assert_close(equal.forward_matrix(batch(1)), memory_matrix(0.5, 2), rtol=1e-13, atol=1e-15)
 
 

@@ -238,7 +238,7 @@ def quantized_engine():
 def test_quantization_of_linear_layers(bias):
     x = batch(20).float()
     network = FractionalNetwork(4, 2, n_layers=6, width=16, bias=bias, generator=torch.Generator().manual_seed(0))
-    modules = network.as_modules(linear=True)
+    modules = network.as_modules(linear_layers=True)
     torch.testing.assert_close(modules(x), network(x))
     quantized = torch.ao.quantization.quantize_dynamic(modules, {nn.Linear})
     kinds = [type(module) for module in quantized.modules()]
@@ -249,24 +249,17 @@ def test_quantization_of_linear_layers(bias):
 
 def test_modules_of_linear_layers_are_for_dense_networks():
     stencil = FractionalNetwork(4, 2, n_layers=2, operator="nine-point", grid_shape=(2, 2))
-    with pytest.raises(FracdnnError, match="linear must be False for operator='nine-point', got True"):
-        stencil.as_modules(linear=True)
-    with pytest.raises(FracdnnError, match="linear must be True or False, got 'yes'"):
-        stencil.as_modules(linear="yes")
+    with pytest.raises(FracdnnError, match="linear_layers must be False for operator='nine-point', got True"):
+        stencil.as_modules(linear_layers=True)
+    with pytest.raises(FracdnnError, match="linear_layers must be True or False, got 'yes'"):
+        stencil.as_modules(linear_layers="yes")
 
 
-def test_single_numbers_have_an_axis_and_those_without_are_taken():
-    learned = stack(learn_order=True, order=0.7)
-    assert all(parameter.dim() for parameter in learned.parameters())
-    earlier = {name: each.reshape(()) if "raw" in name else each for name, each in learned.state_dict().items()}
-    again = stack(learn_order=True, order=0.3)
-    again.load_state_dict(earlier)
-    assert again.order == learned.order
-    assert again.order.dim() == 0
-    layer, other = (DenseLayer(torch.eye(4), torch.tensor(number), "tanh") for number in (0.5, 0.0))
-    assert layer.b.shape == (1,)
-    other.load_state_dict({"K": torch.eye(4), "b": torch.tensor(0.5)})
-    assert torch.equal(layer(torch.ones(2, 4)), other(torch.ones(2, 4)))
+def test_single_numbers_have_an_axis():
+    """`fully_shard` takes none without."""
+    assert all(parameter.dim() for parameter in stack(learn_order=True, order=0.7).parameters())
+    assert stack(learn_order=True).order.dim() == 0
+    assert DenseLayer(torch.eye(4), torch.tensor(0.5), "tanh").b.shape == (1,)
 
 
 def test_distributed_and_sharded_training_give_the_gradient_of_the_whole_batch(tmp_path):

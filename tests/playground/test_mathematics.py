@@ -57,9 +57,9 @@ CASES = {
     "silu": Case(activation="silu", order=0.7),
     "sigmoid": Case(activation="sigmoid", order=0.7, n_outputs=5),
     "identity": Case(activation="identity", width=3, step_size=0.1),
-    "learnt order": Case(learn_order=True, n_layers=20, n_outputs=3),
-    "learnt order near 1": Case(learn_order=True, order=0.95, n_layers=35, width=None),
-    "learnt small order": Case(learn_order=True, order=0.05, activation="silu"),
+    "learned order": Case(learn_order=True, n_layers=20, n_outputs=3),
+    "learned order near 1": Case(learn_order=True, order=0.95, n_layers=35, width=None),
+    "learned small order": Case(learn_order=True, order=0.05, activation="silu"),
 }
 NAMES = {"inputWeight": "input_weight", "inputBias": "input_bias", "K": "K", "b": "b", "W": "W"}
 

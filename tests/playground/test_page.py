@@ -224,10 +224,10 @@ class TestControls:
         assert wrong == []
         page.close()
 
-    def test_a_learnt_order_moves(self, browser, served):
+    def test_a_learned_order_moves(self, browser, served):
         page, wrong = opened(browser, served, f"{SMALL}&order=1&speed=0&rate=0.1")
         page.check("#learn")
-        assert page.inner_text("#status") == "An order of 1 cannot be learnt from; it starts at 0.95."
+        assert page.inner_text("#status") == "An order of 1 cannot be learned from; it starts at 0.95."
         assert inside(page, "playground.arms[0].network.order") == pytest.approx(0.95)
         page.click("#play")
         until(page, "Number(document.getElementById('steps').textContent) >= 10")
@@ -436,7 +436,7 @@ class TestLook:
         assert wrong == []
         page.close()
 
-    def test_colours_follow_the_system_and_the_button(self, browser, served):
+    def test_colors_follow_the_system_and_the_button(self, browser, served):
         page, wrong = opened(browser, served, SMALL, color_scheme="dark")
         background = "getComputedStyle(document.body).backgroundColor"
         dark = picture(page, BOUNDARY)

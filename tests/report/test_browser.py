@@ -150,16 +150,16 @@ class TestBrowser:
 
     def test_theme_follows_the_system_and_the_button(self, browser, cases, tmp_path):
         page, wrong = opened(browser, cases["iris"][3], color_scheme="dark")
-        colour = "document.getElementById('training').layout.font.color"
-        assert page.evaluate(colour) == "#e4e9f0"
+        color = "document.getElementById('training').layout.font.color"
+        assert page.evaluate(color) == "#e4e9f0"
         dark = page.screenshot(path=tmp_path / "dark.png")
-        page.get_by_role("button", name="switch to light colours").click()
-        assert page.evaluate(colour) == "#1c2430"
+        page.get_by_role("button", name="switch to light colors").click()
+        assert page.evaluate(color) == "#1c2430"
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 245, 247)"
         assert page.screenshot(path=tmp_path / "light.png") != dark
         page.emulate_media(color_scheme="light")
-        page.get_by_role("button", name="switch to dark colours").click()
-        assert page.evaluate(colour) == "#e4e9f0"
+        page.get_by_role("button", name="switch to dark colors").click()
+        assert page.evaluate(color) == "#e4e9f0"
         assert wrong == []
         page.close()
 

@@ -33,10 +33,10 @@ def test_classes_without_a_mistake_are_not_listed():
 
 
 @pytest.mark.parametrize("scale", [_LIGHT_BLUES, _DARK_BLUES])
-def test_counts_can_be_read_on_every_colour(scale):
-    stops, colours = [stop for stop, _ in scale], np.array([channels(colour) for _, colour in scale])
+def test_counts_can_be_read_on_every_color(scale):
+    stops, colors = [stop for stop, _ in scale], np.array([channels(color) for _, color in scale])
     for value in np.linspace(0, 1, 41):
-        cell = luminance(np.array([np.interp(value, stops, channel) for channel in colours.T]))
+        cell = luminance(np.array([np.interp(value, stops, channel) for channel in colors.T]))
         ink = luminance(np.array(channels(_ink(value, scale))))
         low, high = sorted([cell, ink])
         assert (high + 0.05) / (low + 0.05) >= 4.5

@@ -276,10 +276,10 @@ class TestEdges:
 
 
 class TestParts:
-    def test_classes_differ_in_colour_or_shape(self):
+    def test_classes_differ_in_color_or_shape(self):
         styles = [tuple(class_style(k).values()) for k in range(100)]
         assert len(set(styles)) == 100
-        assert len({colour for colour, _ in styles[:24]}) == 24
+        assert len({color for color, _ in styles[:24]}) == 24
 
     def test_ends_are_always_picked(self):
         assert picked(5, 10).tolist() == [0, 1, 2, 3, 4]
@@ -302,12 +302,12 @@ class TestParts:
 @pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])
 def test_frames_with_categories_and_holes(kind, tmp_path):
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"colour": rng.choice(["red", "blue"], 80), "length": rng.normal(size=80)})
-    y = ((frame["colour"] == "red") ^ (frame["length"] > 0)).astype(int).to_numpy()
+    frame = pd.DataFrame({"color": rng.choice(["red", "blue"], 80), "length": rng.normal(size=80)})
+    y = ((frame["color"] == "red") ^ (frame["length"] > 0)).astype(int).to_numpy()
     frame.loc[::9, "length"] = np.nan
     estimator = quick(kind).fit(frame[:60], y[:60])
     subject = subject_of(estimator, frame[60:], y[60:])
-    assert subject.features == ["colour=blue", "colour=red", "length", "length is missing"]
+    assert subject.features == ["color=blue", "color=red", "length", "length is missing"]
     np.testing.assert_array_equal(subject.predicted.reshape(-1), estimator.predict(frame[60:]))
     page = page_of(write_report(tmp_path / "report.html", estimator, frame[60:], y[60:], title="Frames"))
     score = estimator.score(frame[60:], y[60:])

@@ -50,7 +50,7 @@ def test_gradient_of_the_first_layer_beside_the_last():
     assert gradient_ratio(History()) is None
 
 
-def test_one_large_gradient_does_not_flatten_the_colours():
+def test_one_large_gradient_does_not_flatten_the_colors():
     history = History([record(*[10.0 ** (-k / 100)] * 8) for k in range(100)])
     history.records[50] = record(*[1e30] * 8)
     heat = gradient_plot(history).data[0]

@@ -28,8 +28,8 @@ def test_the_outlier_is_found_told_and_listed():
     assert "off by less than 1, nine in ten by less than 2." in plot.caption
     (row,) = plot.table.rows
     assert (row[0], row[3], row[4]) == ("11", "100", f"{100 / 1.4826:.3g}")
-    colours = plot.data[1]["marker"]["color"]
-    assert colours[-1] not in colours[:-1]
+    colors = plot.data[1]["marker"]["color"]
+    assert colors[-1] not in colors[:-1]
 
 
 def test_without_outliers_none_is_listed():

@@ -157,7 +157,7 @@ def test_several_terms_events_and_kinks_take_breakpoints():
         0.0,
         0.0,
         event_fn=lambda t, u: u - 0.5,
-        until=3.0,
+        t1=3.0,
         order=0.6,
         options={"breakpoints": [1.0, 2.9]},
     )

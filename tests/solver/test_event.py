@@ -40,7 +40,7 @@ def test_a_constant_slope_reaches_one(order):
     """The solution is c t^γ / Γ(1+γ), so that T = (Γ(1+γ)/c)^(1/γ), and its derivatives by c and y0."""
     rate, y0 = number(1.0), number(0.0)
     time, state = fdeint_event(
-        lambda t, y: rate * ones(t, y), y0, 0.0, event_fn=at_one, until=2.0, order=order, n_steps=20
+        lambda t, y: rate * ones(t, y), y0, 0.0, event_fn=at_one, t1=2.0, order=order, n_steps=20
     )
     exact = math.gamma(1 + order) ** (1 / order)
     assert math.isclose(time.item(), exact, rel_tol=1e-11)
@@ -54,9 +54,7 @@ def test_the_half_life_of_a_decay(order):
     """T scales like rate^(−1/γ)."""
     rate = number(1.0)
     y0 = torch.ones((), dtype=torch.float64)
-    time, _ = fdeint_event(
-        lambda t, y: -rate * y, y0, 0.0, event_fn=half, until=3.0, order=order, rtol=1e-9, atol=1e-12
-    )
+    time, _ = fdeint_event(lambda t, y: -rate * y, y0, 0.0, event_fn=half, t1=3.0, order=order, rtol=1e-9, atol=1e-12)
     assert math.isclose(time.item(), HALF_LIVES[order], rel_tol=1e-8)
     assert math.isclose(float(torch.autograd.grad(time, rate)[0]), -HALF_LIVES[order] / order, rel_tol=1e-6)
 
@@ -73,9 +71,9 @@ def test_gradients_of_time_and_state_by_finite_differences(options):
             y0,
             begin,
             event_fn=lambda t, y: y[0] - threshold * torch.cos(0.1 * t),
-            until=4.0,
+            t1=4.0,
             order=order,
-            looks=8,
+            n_checks=8,
             **grouped(**options),
         )
         return torch.stack([time, state[0], state[1]])
@@ -99,7 +97,7 @@ def test_the_state_at_the_event_is_that_of_a_solve_up_to_it():
     def func(t, y):
         return -y[0], y[0] - y[1]
 
-    time, state = fdeint_event(func, y0, 0.0, event_fn=lambda t, y: y[0] - 0.6, until=2.0, order=(0.5, 0.9), rtol=1e-8)
+    time, state = fdeint_event(func, y0, 0.0, event_fn=lambda t, y: y[0] - 0.6, t1=2.0, order=(0.5, 0.9), rtol=1e-8)
     t = torch.stack([torch.zeros_like(time), time])
     expected = fdeint(func, y0, t, order=(0.5, 0.9), rtol=1e-8, trajectory=False)
     assert not time.requires_grad
@@ -111,7 +109,7 @@ def test_an_order_above_one_and_a_start_on_the_event():
     """A throw upward from the ground, order 2: it is back at t = 2 v / g, and the start does not count."""
     start = (torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
     time, state = fdeint_event(
-        lambda t, y: -2.0 * ones(t, y), start, 0.0, event_fn=lambda t, y: y, until=3.0, order=2.0, n_steps=16
+        lambda t, y: -2.0 * ones(t, y), start, 0.0, event_fn=lambda t, y: y, t1=3.0, order=2.0, n_steps=16
     )
     assert math.isclose(time.item(), 1.0, rel_tol=1e-12)
     assert abs(state.item()) < 1e-12
@@ -119,7 +117,7 @@ def test_an_order_above_one_and_a_start_on_the_event():
 
 def test_an_event_between_begin_and_first_look():
     y0 = torch.ones((), dtype=torch.float64)
-    time, _ = fdeint_event(lambda t, y: -y, y0, 5.0, event_fn=lambda t, y: y - 0.999, until=1005.0, order=1.0, looks=4)
+    time, _ = fdeint_event(lambda t, y: -y, y0, 5.0, event_fn=lambda t, y: y - 0.999, t1=1005.0, order=1.0, n_checks=4)
     assert math.isclose(time.item() - 5.0, -math.log(0.999), rel_tol=1e-4)
 
 
@@ -130,7 +128,7 @@ def test_what_is_told_of_a_solve_to_an_event():
         calls.append(t)
         return -y
 
-    time, told = fdeint_event(func, 1.0, 0.0, event_fn=half, until=3.0, order=0.6, info=True)
+    time, told = fdeint_event(func, 1.0, 0.0, event_fn=half, t1=3.0, order=0.6, info=True)
     assert told.method == "collocation"
     assert told.n_evaluations == len(calls)
     assert told.grid[-1] == 3.0
@@ -140,11 +138,9 @@ def test_what_is_told_of_a_solve_to_an_event():
 
 def test_no_event_within_the_span():
     y0 = torch.ones((), dtype=torch.float64)
-    message = (
-        r"event_fn must change its sign between t0 = 0 and until = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
-    )
+    message = r"event_fn must change its sign between t0 = 0 and t1 = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"
     with pytest.raises(InvalidArgumentError, match=message):
-        fdeint_event(lambda t, y: -y, y0, 0.0, event_fn=half, until=0.1, order=0.5)
+        fdeint_event(lambda t, y: -y, y0, 0.0, event_fn=half, t1=0.1, order=0.5)
 
 
 @pytest.mark.parametrize(
@@ -152,14 +148,14 @@ def test_no_event_within_the_span():
     [
         (
             1.0,
-            r"and then -0.664 at until = 2 with no change of sign \(64 looks\); if that is the event, its time is t0",
+            r"and then -0.664 at t1 = 2 with no change of sign \(64 checks\); if that is the event, its time is t0",
         ),
-        (0.0, r"and then 0 at all looks \(64 looks\); if that is the event, its time is t0; else pass a later until"),
+        (0.0, r"and then 0 at all checks \(64 checks\); if that is the event, its time is t0; else pass a later t1"),
     ],
 )
 def test_an_event_at_the_begin_alone(rate, message):
     with pytest.raises(InvalidArgumentError, match=rf"sign after t0 = 0, got 0 at t0 itself, where .*, {message}"):
-        fdeint_event(lambda t, y: -rate * y, 1.0, 0.0, event_fn=at_one, until=2.0, order=0.5)
+        fdeint_event(lambda t, y: -rate * y, 1.0, 0.0, event_fn=at_one, t1=2.0, order=0.5)
 
 
 @pytest.mark.parametrize(
@@ -190,19 +186,19 @@ def test_an_event_at_the_begin_alone(rate, message):
             InvalidArgumentError,
             "must return finite numbers, got nan at t = 0; check",
         ),
-        ({"until": "noon"}, InvalidTypeError, "until must be a number, got str; pass a float"),
-        ({"until": torch.ones(2)}, InvalidArgumentError, r"until must be one number, got shape \(2,\); pass one time"),
+        ({"t1": "noon"}, InvalidTypeError, "t1 must be a number, got str; pass a float"),
+        ({"t1": torch.ones(2)}, InvalidArgumentError, r"t1 must be one number, got shape \(2,\); pass one time"),
         ({"info": 1}, InvalidTypeError, "info must be True or False, got 1"),
-        ({"until": 0.0}, InvalidArgumentError, "until must be later than t0 and finite, got 0 for t0 = 0; pass"),
-        ({"until": math.inf}, InvalidArgumentError, "until must be later than t0 and finite, got inf for t0 = 0"),
-        ({"looks": 3}, InvalidArgumentError, "looks must be at least 4, got 3"),
+        ({"t1": 0.0}, InvalidArgumentError, "t1 must be later than t0 and finite, got 0 for t0 = 0; pass"),
+        ({"t1": math.inf}, InvalidArgumentError, "t1 must be later than t0 and finite, got inf for t0 = 0"),
+        ({"n_checks": 3}, InvalidArgumentError, "n_checks must be at least 4, got 3"),
         ({"trajectory": False}, InvalidArgumentError, "trajectory must not be given to fdeint_event, got False"),
         ({"grid": "given", "n_steps": None}, InvalidArgumentError, "grid must not be 'given' for fdeint_event"),
         ({"event_fn": lambda t, y: y - 1.0 + 0 * t, "order": 1.5}, InvalidArgumentError, "y0 must be a pair"),
     ],
 )
 def test_arguments_that_do_not_fit(options, error, message):
-    options = {"event_fn": at_one, "until": 2.0, "order": 0.5, "n_steps": 4, **options}
+    options = {"event_fn": at_one, "t1": 2.0, "order": 0.5, "n_steps": 4, **options}
     with pytest.raises(error, match=message):
         fdeint_event(ones, torch.zeros((), dtype=torch.float64), 0.0, **grouped(**options))
 
@@ -216,7 +212,7 @@ def test_an_event_without_a_slope_has_no_gradient():
             torch.zeros((), dtype=torch.float64),
             0.0,
             event_fn=lambda t, y: torch.where(y < 1.0, y * 0 - 1.0, y * 0 + 1.0),
-            until=2.0,
+            t1=2.0,
             order=0.5,
             n_steps=8,
         )

@@ -91,7 +91,7 @@ ARGUMENTS = [
     ),
     (lambda: solve(step_size=1e-12), "step_size must leave at most 1e9 steps from t[0] to t[-1], got 1e-12"),
     (lambda: solve(options={"grid": "given"}), "options must be a dict of step_size, max_step, "),
-    (lambda: solve(options={"grid": "given"}), "checkpoint, got 'grid'; correct its names"),
+    (lambda: solve(options={"grid": "given"}), "failures, got 'grid'; correct its names"),
     (lambda: solve(options=[1]), "got [1]; correct its names"),
     (lambda: solve(corrections=0), "corrections must be at least 1, got 0"),
     (

@@ -222,8 +222,8 @@ class Drifting:
 
 
 AGAIN = (
-    "^func must compute the same when called again, as checkpoint=True does in the backward pass, got another state; "
-    "make it a function of t, y and parameters that stay as they are, or pass checkpoint=False$"
+    "^func must compute the same when called again, as checkpointing does in the backward pass, got another state; "
+    "make it a function of t, y and parameters that stay as they are, or leave out the option checkpoint$"
 )
 
 

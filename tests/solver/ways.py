@@ -30,7 +30,7 @@ def by_definition(
     names = ("grid", "step_size", "n_steps", "grading", "rtol", "atol", "max_step", "breakpoints")
     asked = {**dict.fromkeys(names), **spacing}
     clock = t if isinstance(t, torch.Tensor) else times
-    grid = make_grid(Spacing.asked_for(**asked), t, times, clock, problem.orders, None)
+    grid = make_grid(Spacing.from_options(**asked), t, times, clock, problem.orders, None)
     scheme = METHODS[method](problem, Options(corrections=corrections))
     tolerance = 1e-12 if problem.value.dtype == torch.float64 else 1e-7
     history = History(scheme.rules(grid), grid.elapsed, grid.step, exact=False, tolerance=tolerance)

@@ -157,7 +157,7 @@ CHECKPOINT_FORGERIES = [
 
 @pytest.mark.parametrize(("which", "forge"), CHECKPOINT_FORGERIES)
 def test_a_checkpoint_that_lies_is_refused(which, forge, tmp_path):
-    """Whole by its checksum and of this training: what does not fit together is still the file's fault."""
+    """Whole by its checksum and of this training: what is inconsistent is still the file's fault."""
     path = tmp_path / "run.ckpt"
     limit = {name: 4 for name in ("max_iter", "max_epochs") if hasattr(TRAININGS[which], name)}
     training = replace(TRAININGS[which], **limit, checkpoints=Checkpoints(path, every=3, resume=True))
@@ -165,9 +165,7 @@ def test_a_checkpoint_that_lies_is_refused(which, forge, tmp_path):
     document = read_document(path, "checkpoint")
     forge(document)
     write_document(path, "checkpoint", document)
-    with pytest.raises(
-        FileContentError, match="must hold a whole checkpoint, got a document that does not fit together"
-    ):
+    with pytest.raises(FileContentError, match="must hold a whole checkpoint, got an inconsistent document"):
         training.fit(level_set_task())
 
 

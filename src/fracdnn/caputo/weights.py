@@ -169,7 +169,7 @@ class _QuickMatrix(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (order,), (n_layers, derivative) = ctx.saved_tensors, ctx.which
-        # A graph where one is asked for; else numbers, which all transforms of a backward pass can take.
+        # A graph where one is needed; else numbers, which all transforms of a backward pass can take.
         slope = _QuickMatrix.apply if torch.is_grad_enabled() else _quick_value
         return (cotangent * slope(order, n_layers, derivative + 1)).sum(), None, None
 

@@ -70,7 +70,7 @@ def _train(
 ) -> None:
     """Learn from a table: classification or regression, as the target column asks for.
 
-    Columns of numbers and categories are told apart, missing values filled in; part of the rows is held out to test.
+    Columns of numbers and of categories are recognized, missing values filled in; part of the rows is held out to test.
     Ctrl-C writes the best model so far, as NAME.interrupted.fracdnn where NAME.fracdnn is there already, which is kept.
 
     Examples:

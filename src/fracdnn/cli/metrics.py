@@ -52,7 +52,7 @@ class ClassScores:
         self.counts = together.total(torch.from_numpy(self.counts), _WHAT).numpy()
         self._reliability = self._reliability.over(_WHAT)
 
-    def found(self) -> dict[str, float | None]:
+    def results(self) -> dict[str, float | None]:
         columns = by_class(self.counts)
         known = columns["rows"] > 0
         return {
@@ -100,7 +100,7 @@ class ValueScores:
         parts = [Moments(*each.numpy()) for each in together.from_each(here, _WHAT)]
         self._values = reduce(Moments.merged, parts)
 
-    def found(self) -> dict[str, float | None]:
+    def results(self) -> dict[str, float | None]:
         (square, size), variance = (self._errors / self.rows).tolist(), float(self._values.deviation[0]) ** 2
         return {"R2": 1.0 - square / variance if variance else None, "RMSE": math.sqrt(square), "MAE": size}
 
@@ -119,8 +119,8 @@ def shown(value: float | None) -> str:
 
 def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:
     """Precision, recall and F1 of each class; 0 where there is nothing to divide by."""
-    hits, true, told = counts.diagonal(), counts.sum(1), counts.sum(0)
-    precision, recall = (np.divide(hits, n, out=np.zeros(len(hits)), where=n > 0) for n in (told, true))
+    hits, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
+    precision, recall = (np.divide(hits, n, out=np.zeros(len(hits)), where=n > 0) for n in (predicted, true))
     total = precision + recall
     f1 = np.divide(2 * precision * recall, total, out=np.zeros(len(hits)), where=total > 0)
     return {"precision": precision, "recall": recall, "F1": f1, "rows": true}

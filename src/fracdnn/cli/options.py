@@ -16,7 +16,7 @@ from fracdnn.cli.settings import KINDS, Names, Settings, parameters_of
 from fracdnn.cli.streamed_table import bytes_of
 from fracdnn.columns.words import nearest
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.parameters import AUTO
+from fracdnn.estimators.parameters import AUTO, BOOLEAN, SEED, Interval, Words
 from fracdnn.tabular.reading import checked_encoding
 
 TASKS = ("auto", "classification", "regression")
@@ -28,13 +28,13 @@ DEFAULTS = {
 }
 _ESTIMATORS = (FractionalClassifier, FractionalRegressor)
 # What the command line takes for a rule of theirs, and a TOML file for an option of a type.
-_KINDS: dict[Any, type] = {"boolean": bool, "random_state": int, Integral: int, Real: float}
+_KINDS: dict[Any, type] = {BOOLEAN: bool, SEED: int, Integral: int, Real: float}
 _TOML: dict[Any, tuple[type, ...]] = {float: (float, int), Names: (list,), str | None: (str, int, float)}
 
 
 def estimator_options() -> list[inspect.Parameter]:
     """A parameter of the command for each parameter of the estimators, None where it is not given."""
-    every = {name: rules for each in _ESTIMATORS for name, rules in each._parameter_constraints.items()}
+    every = {name: rules for each in _ESTIMATORS for name, rules in each._parameter_rules.items()}
     del every["verbose"]  # which --quiet is for
     return parameters_of({name: _annotation(name, constraints) for name, constraints in every.items()})
 
@@ -55,22 +55,13 @@ def _annotation(name: str, constraints: list[Any]) -> Any:
 
 def _help(name: str, constraints: list[Any]) -> str:
     estimator = next(each for each in _ESTIMATORS if name in each._parameter_meanings)
-    rule = next((f"{rule}; " for rule in map(_rule, constraints) if rule), "")
+    # Of "auto" the meaning tells.
+    rules = (rule for rule in constraints if isinstance(rule, Interval | Words) and rule != AUTO)
+    shown = (f"one of {', '.join(sorted(rule))}" if isinstance(rule, Words) else str(rule) for rule in rules)
+    rule = next((f"{text[0].upper()}{text[1:]}; " for text in shown), "")
     default = DEFAULTS.get(name) or str(getattr(estimator(), name))
     default = {"True": "yes", "False": "no", "None": "none"}.get(default, default)
     return f"{estimator._parameter_meanings[name].replace('`', '')} {rule}{default} by default."
-
-
-def _rule(constraint: Any) -> str:
-    from sklearn.utils._param_validation import Interval, StrOptions  # which may be missing, as the estimators say
-
-    if isinstance(constraint, StrOptions) and constraint != AUTO:  # of which the meaning tells
-        return f"One of {', '.join(sorted(constraint.options))}"
-    if not isinstance(constraint, Interval):
-        return ""
-    left, right, closed = constraint.left, constraint.right, constraint.closed
-    low = f"{'At least' if closed in ('left', 'both') else 'Above'} {left}"
-    return low if right is None else f"{low}, {'at most' if closed in ('right', 'both') else 'below'} {right}"
 
 
 def _number_or(kind: type, words: list[str]) -> Callable[[str], Any]:
@@ -135,22 +126,22 @@ def _check(settings: Settings) -> None:
         raise typer.BadParameter("must go without --resume, got both; leave one out", param_hint="--start-over")
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    with _told_of("--memory-limit"):
+    with _as_errors_of("--memory-limit"):
         bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)
     device = str(settings.parameters.get("device", "auto"))
-    with _told_of("--device"):
+    with _as_errors_of("--device"):
         torch.empty(0, device="cpu" if device == "auto" else device)
     for kind in _ESTIMATORS:  # the task is not known yet
-        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_constraints}
+        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
         try:
-            kind(**known)._validate_params()
+            kind(**known)._check_parameters()
         except ValueError as error:
-            raise typer.BadParameter(str(error).replace(f" of {kind.__name__}", "")) from None
+            raise typer.BadParameter(str(error)) from None
 
 
 @contextmanager
-def _told_of(option: str) -> Iterator[None]:
+def _as_errors_of(option: str) -> Iterator[None]:
     """What a check raises, as an error of the option."""
     try:
         yield
@@ -159,5 +150,5 @@ def _told_of(option: str) -> Iterator[None]:
 
 
 def check_encoding(name: str) -> None:
-    with _told_of("--encoding"):
+    with _as_errors_of("--encoding"):
         checked_encoding(name)

@@ -203,9 +203,9 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
         if isinstance(scores, ClassScores):
             _tell_classes(model, scores, as_json)
         elif as_json:
-            typer.echo(json.dumps({"rows": scores.rows, **scores.found()}))
+            typer.echo(json.dumps({"rows": scores.rows, **scores.results()}))
         else:
-            _tell({"rows": f"{scores.rows:,}"} | {name: shown(value) for name, value in scores.found().items()})
+            _tell({"rows": f"{scores.rows:,}"} | {name: shown(value) for name, value in scores.results().items()})
 
 
 def _tell(facts: dict[str, str]) -> None:
@@ -239,7 +239,7 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
 
 
 def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None:
-    found, columns, counts, classes = scores.found(), by_class(scores.counts), scores.counts, model.estimator.classes_
+    found, columns, counts, classes = scores.results(), by_class(scores.counts), scores.counts, model.estimator.classes_
     if as_json:
         shares = {name: column.tolist() for name, column in columns.items()}
         document = {"rows": scores.rows, **found, "classes": classes.tolist(), "by_class": shares}

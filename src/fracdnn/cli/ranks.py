@@ -48,7 +48,7 @@ def process_group(timeout: float) -> Iterator[None]:
     try:
         yield
     except RankError as error:
-        mute(rank != error.told_by)
+        mute(rank != error.reporter)
         raise
     finally:
         distributed.destroy_process_group()

@@ -90,7 +90,7 @@ def place_for(path: Path, interrupted: bool) -> Path:
 
 
 def choose_checkpoint(parameters: dict[str, Any], places: Places) -> Path | None:
-    """Put one beside the model into the estimator's parameters: for a run always, else where it is asked for.
+    """Put one beside the model into the estimator's parameters: for a run always, else on request.
 
     Returns its path if it is ours to remove.
     """
@@ -150,10 +150,7 @@ def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def finished(path: Path, record: dict[str, Any]) -> TableModel | None:
-    """The model of this training, if it came to its end; that of another one is refused.
-
-    A file of an earlier version has no record: it counts as this training's.
-    """
+    """The model of this training, if it came to its end; that of another one is refused."""
     try:
         model = load(path)
     except (FileNotFoundError, FileContentError):

@@ -114,7 +114,7 @@ def examined(source: str, settings: Any) -> ExaminedTable:
 
 
 def _holds_out(early_stopping: bool | str) -> bool:
-    """Only where it is asked for: "auto" trains on all rows of a streamed table."""
+    """Only on request: "auto" trains on all rows of a streamed table."""
     return early_stopping != "auto" and bool(early_stopping)
 
 

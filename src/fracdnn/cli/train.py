@@ -152,7 +152,7 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
     table, values, n_missing = split_target(whole, settings.target)
     reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
-    target = reader.summary(values, np.ones(len(values), dtype=bool)).found(settings.target, settings.task)
+    target = reader.summary(values, np.ones(len(values), dtype=bool)).target(settings.target, settings.task)
     _say_target(target, n_missing, settings)
     y, task = target.values(values), target.task
     features = with_categories(table.drop(settings.drop), settings.categorical)
@@ -224,8 +224,8 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
     return {
         "task": "classification" if model.is_classifier else "regression",
         "rows": {"training": found.rows, "test": tested.rows if tested else 0},
-        "training": found.found(),
-        "test": tested.found() if tested else None,
+        "training": found.results(),
+        "test": tested.results() if tested else None,
         "baseline": found.baseline(tested or found),
         "left_out": list(model.details["left_out"]),
     }
@@ -265,7 +265,7 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
 def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
-    for name in set(parameters) - set(kind._parameter_constraints):
+    for name in set(parameters) - set(kind._parameter_rules):
         if parameters.pop(name) is not None:
             other = "classification" if task == "regression" else "regression"
             fail(f"{name} must go with a {other}, got a {task}; leave it out")

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
-from fracdnn.estimators.parameters import parameter, with_parameters
+from fracdnn.estimators.parameters import Interval, Words, parameter, with_parameters
 from fracdnn.estimators.sample_checks import class_weights, classes_of_all
 from fracdnn.training import together
 
@@ -30,18 +29,18 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     _loss = "cross_entropy"
 
     label_smoothing: float = parameter(
-        [Interval(Real, 0, 1, closed="left")],
+        [Interval(Real, 0, 1, closed="[")],
         "Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
         default=0.05,
     )
     class_weight: dict | str | None = parameter(
-        [None, dict, StrOptions({"balanced"})],
+        [None, dict, Words({"balanced"})],
         'Weights by class (1 where one is missing); "balanced" divides by how frequent a class is.',
         default=None,
     )
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
+        self._check_parameters()
         new = not self._goes_on()
         table, y = self._validated(X, y, check_classification_targets, reset=new)
         classes = classes_of_all(y)
@@ -54,13 +53,13 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         self._train(*self._samples(table, y, sample_weight, new=new))
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "FractionalClassifier":
         """One epoch of Adam on these samples. `classes` must name all classes in the first call, whose samples also
         fix the scaling of the features, their categories and what fills in missing cells; `class_weight` must be given
         by class.
         """
-        first = _check_partial_fit_first_call(self, classes)
+        self._check_parameters()
+        first = self._take_classes(classes)
         table, y = self._validated(X, y, self._check_known, reset=first)
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
@@ -105,6 +104,21 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
             weight = weight * class_weights(self.class_weight, self.classes_, counts)[labels]
         return X, labels, weight
 
+    def _take_classes(self, classes: Any) -> bool:
+        """Whether this is the first call of `partial_fit`, which must name all classes; later ones may repeat them."""
+        first = getattr(self, "classes_", None) is None
+        if classes is None:
+            if first:
+                raise ValueError("classes must be passed on the first call to partial_fit, got None; name all of them")
+            return False
+        given = unique_labels(classes)
+        if not first and not np.array_equal(given, self.classes_):
+            raise ValueError(
+                f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}; leave it out"
+            )
+        self.classes_ = given
+        return first
+
     def _check_known(self, y: np.ndarray) -> None:
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
@@ -123,8 +137,8 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         # A network trained on smoothed labels tells smoothed probabilities, (1 − ε) p + ε / n_classes. Where it told
         # less than the smoothing alone, a class is still not impossible.
         smoothing = self._smoothing
-        told = torch.softmax(output, dim=1)
-        probabilities = ((told - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
+        smoothed = torch.softmax(output, dim=1)
+        probabilities = ((smoothed - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
         return probabilities / probabilities.sum(1, keepdim=True)
 
     def _answer_document(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from sklearn.utils._param_validation import StrOptions
+from fracdnn.estimators.parameters import Words
 
 Estimator = TypeVar("Estimator")
 
@@ -60,7 +60,7 @@ def _section(title: str, rows: dict[str, tuple[str, str]]) -> str:
 
 
 def _parameters(kind: Any) -> dict[str, tuple[str, str]]:
-    allowed, meanings = kind._parameter_constraints, kind._parameter_meanings
+    allowed, meanings = kind._parameter_rules, kind._parameter_meanings
     return {
         each.name: (f"{_type(each.type, allowed[each.name])}, default={each.default!r}", meanings[each.name])
         for each in fields(kind)
@@ -69,7 +69,7 @@ def _parameters(kind: Any) -> dict[str, tuple[str, str]]:
 
 def _type(annotation: Any, allowed: list[Any]) -> str:
     """A choice as the words it is among, anything else as it is annotated."""
-    words = [rule.options for rule in allowed if isinstance(rule, StrOptions)]
+    words = [rule for rule in allowed if isinstance(rule, Words)]
     if annotation is str and words:
         return "{" + ", ".join(repr(word) for word in sorted(words[0])) + "}"
     return inspect.formatannotation(annotation)

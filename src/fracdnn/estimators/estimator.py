@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
@@ -17,7 +17,7 @@ from fracdnn.estimators.fitting import Fitting
 from fracdnn.estimators.inputs import checked_table, inputs_of
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
-from fracdnn.estimators.sample_checks import as_numpy, as_tensor, check_one_label_each, dense
+from fracdnn.estimators.sample_checks import as_numpy, as_tensor, check_one_label_each, checked_weights, dense
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import History, Objective, together
 from fracdnn.version import versions
@@ -116,9 +116,9 @@ class FractionalEstimator(Fitting):
 
     @classmethod
     def _from_document(cls, document: dict[str, Any]) -> Self:
-        """The inverse of `_to_document`; an error of some kind where the document does not fit together."""
+        """The inverse of `_to_document`; an error of some kind where the document is inconsistent."""
         estimator = cls(**parameters_of(document["parameters"]))
-        estimator._validate_params()
+        estimator._check_parameters()
         networks = [network_of(each) for each in (document["network"], *document["members"])]
         if any(other.architecture != networks[0].architecture for other in networks):
             raise ValueError("members of other sizes than the first")
@@ -183,4 +183,4 @@ class FractionalEstimator(Fitting):
             n = X.shape[0]
             if not together.is_alone() and (not n or (given is not None and not np.any(given))):
                 return np.zeros(n)  # other processes may have samples, or some with a weight
-            return _check_sample_weight(given, np.empty((n, 0)), dtype=np.float64, ensure_non_negative=True)
+            return checked_weights(given, n)

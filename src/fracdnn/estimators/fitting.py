@@ -256,7 +256,7 @@ class Fitting(Inputs, SharedParameters):
             "width": None if self.width is None else int(self.width),
             "step_size": float(self.step_size),
             "activation": self.activation,
-            "bias": self.bias,
+            "bias": bool(self.bias),
             "learn_order": bool(self.learn_order),
         }
 

@@ -58,9 +58,9 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
     options, state = document["options"], document["state"]
     if not options["residual"] or options["operator"] != "dense":
         raise ValueError("a network that no estimator builds")
-    told, held = _told_sizes(options), _held_sizes(options, state)
-    if told != held:
-        raise ValueError(f"options of size {told} with tensors of size {held}")
+    stated, actual = _stated_sizes(options), _tensor_sizes(options, state)
+    if stated != actual:
+        raise ValueError(f"options of size {stated} with tensors of size {actual}")
     network = FractionalNetwork(**options).to(torch.float64)
     network.load_state_dict(state)
     for name, value in network.named_parameters():
@@ -73,12 +73,12 @@ def _gib(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.3g} GiB"
 
 
-def _told_sizes(options: dict[str, Any]) -> dict[str, Any]:
+def _stated_sizes(options: dict[str, Any]) -> dict[str, Any]:
     names = ("n_features", "n_outputs", "n_layers")
     return {**{name: options[name] for name in names}, "width": options["width"] or options["n_features"]}
 
 
-def _held_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
+def _tensor_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
     n_outputs, width = state["W"].shape
     n_layers, *layer = state["K"].shape
     if layer != [width, width]:

@@ -4,30 +4,51 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
 
-from fracdnn.exceptions import InvalidTypeError
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.nn.operators import ACTIVATIONS
 
 # Parameters that say where and how to run, not what was learned.
 LOCAL_PARAMETERS = ("device", "checkpoint_path", "resume", "verbose")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-COUNT = Interval(Integral, 1, None, closed="left")
-POSITIVE = Interval(Real, 0, None, closed="neither")
-AUTO = StrOptions({"auto"})
-NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers of a type from `low` on, up to `high` unless that is None; `closed` holds the ends that belong to it."""
+
+    type: Any
+    low: int
+    high: int | None = None
+    closed: str = "[]"
+
+    def __contains__(self, value: Any) -> bool:
+        if not isinstance(value, self.type) or isinstance(value, bool):
+            return False
+        above = value >= self.low if "[" in self.closed else value > self.low
+        return above and (self.high is None or (value <= self.high if "]" in self.closed else value < self.high))
+
+    def __str__(self) -> str:
+        low = f"{'at least' if '[' in self.closed else 'above'} {self.low}"
+        return low if self.high is None else f"{low}, {'at most' if ']' in self.closed else 'below'} {self.high}"
+
+
+# A rule is one of these, words of which one is allowed, None, or a type whose values are.
+Words = frozenset
+COUNT, NOT_NEGATIVE, POSITIVE = Interval(Integral, 1), Interval(Real, 0), Interval(Real, 0, closed="")
+AUTO, BOOLEAN = Words({"auto"}), (bool, np.bool_)
+SEED = (type(None), int, np.integer, np.random.RandomState)
 
 Estimator = TypeVar("Estimator")
 
 
 def parameter(allowed: Sequence[Any], meaning: str, *, default: Any) -> Any:
-    """A parameter with its constraints, any of which a value must meet, as scikit-learn declares them.
+    """A parameter with its rules, any of which a value must meet.
 
     `meaning` is its line in the class's docstring; see `documentation`.
     """
@@ -40,7 +61,7 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
 
     A subclass may give a parameter of its base another default, `alpha: float = 1e-3`; what is allowed and meant stays.
     """
-    allowed = dict(getattr(kind, "_parameter_constraints", {}))
+    allowed = dict(getattr(kind, "_parameter_rules", {}))
     meanings = dict(getattr(kind, "_parameter_meanings", {}))
     for each in fields(dataclass(kw_only=True, eq=False, repr=False)(kind)):  # type: ignore[arg-type]
         if each.metadata:
@@ -50,55 +71,66 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
                 f"{each.name} must be declared with what is allowed, got a default alone; "
                 f"write {each.name} = parameter([…], …, default=…)"
             )
-    kind._parameter_constraints = allowed  # type: ignore[attr-defined]
-    kind._parameter_meanings = meanings  # type: ignore[attr-defined]
+    kind._parameter_rules, kind._parameter_meanings = allowed, meanings  # type: ignore[attr-defined]
     return kind
 
 
 @with_parameters
 class SharedParameters(BaseEstimator):
-    """What classifier and regressor can be told. How the defaults were found: docs/estimators.md."""
+    """The parameters of classifier and regressor. How the defaults were found: docs/estimators.md."""
+
+    _parameter_rules: ClassVar[dict[str, list[Any]]]
+    _parameter_meanings: ClassVar[dict[str, str]]
+
+    def _check_parameters(self) -> None:
+        rules, defaults = self._parameter_rules, type(self)().get_params()
+        for name, value in self.get_params(deep=False).items():
+            if not any(_meets(value, rule) for rule in rules[name]):
+                allowed = " or ".join(filter(None, map(_described, rules[name])))
+                raise InvalidArgumentError(
+                    f"{name} must be {allowed}, got {value!r}; the default is {defaults[name]!r}"
+                )
 
     n_layers: int = parameter([COUNT], "Layers, behind an input projection.", default=3)
     order: float = parameter(
-        [Interval(Real, 0, 1, closed="right")],
+        [Interval(Real, 0, 1, closed="]")],
         "Order of the fractional derivative, in (0, 1]; 1 is a network without memory.",
         default=0.5,
     )
     width: int | None = parameter([None, COUNT], "Width of a layer; None is the number of features.", default=64)
     step_size: float = parameter([POSITIVE], "Time from a layer to the next.", default=0.5)
     activation: str = parameter(
-        [StrOptions(set(ACTIVATIONS))], "Nonlinearity of the input projection and the layers.", default="silu"
+        [Words(set(ACTIVATIONS))], "Nonlinearity of the input projection and the layers.", default="silu"
     )
-    bias: bool = parameter(["boolean"], "Whether layers have a bias.", default=True)
-    learn_order: bool = parameter(["boolean"], "Learn the order too, from `order` on.", default=False)
+    bias: bool = parameter([BOOLEAN], "Whether layers have a bias.", default=True)
+    learn_order: bool = parameter([BOOLEAN], "Learn the order too, from `order` on.", default=False)
     n_members: int | str = parameter(
         [COUNT, AUTO],
-        "Networks whose answers are averaged, each trained without another part of the samples; "
+        "Networks whose answers are averaged, each holds out a different fold; "
         '"auto" is 8 below 5,000 rows, 5 below 20,000, 2 below 100,000, then 1.',
         default="auto",
     )
     clip: float | None = parameter(
         [None, POSITIVE],
-        "Scaled features are bent smoothly so that they stay below this; None leaves them as they are.",
+        "Scaled features are soft-clipped to plus or minus this; None leaves them as they are.",
         default=3.0,
     )
     n_bins: int | str = parameter(
-        [Interval(Integral, 0, None, closed="left"), AUTO],
-        "Bins between quantiles in which the network sees each number a second time; "
+        [Interval(Integral, 0), AUTO],
+        "Quantile-bin features that are added for each number; "
         '"auto" is 8, or 0 for more than 128 features and for `width=None`.',
         default="auto",
     )
     alpha: float = parameter([NOT_NEGATIVE], "Decay of all matrices.", default=3e-4)
     solver: str = parameter(
-        [StrOptions({"lbfgs", "bfgs", "adam"})],
+        [Words({"lbfgs", "bfgs", "adam"})],
         'Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs".',
         default="adam",
     )
     max_iter: int | str = parameter(
         [COUNT, AUTO],
-        'Epochs of "adam", else most iterations, for each member; reaching it is no failure. "auto" is 100 up '
-        'to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
+        'Epochs of "adam", else most iterations, for each member; no warning when the limit is reached. "auto" is 100 '
+        'up to 10,000 rows, then 1,000,000 / rows, at least 10; 60 for "lbfgs" and "bfgs".',
         default="auto",
     )
     max_time: float | None = parameter(
@@ -117,18 +149,18 @@ class SharedParameters(BaseEstimator):
         default="auto",
     )
     early_stopping: bool | str = parameter(
-        ["boolean", AUTO],
+        [BOOLEAN, AUTO],
         "Stop when the loss of held-out samples no longer improves, and keep the best network; each of several "
         'members holds out a part of its own. "auto" does so from 10 rows on.',
         default="auto",
     )
     validation_fraction: float = parameter(
-        [Interval(Real, 0, 1, closed="neither")],
+        [Interval(Real, 0, 1, closed="")],
         "Share of the samples that `early_stopping` holds out where there is one member.",
         default=0.1,
     )
     calibrate: bool = parameter(
-        ["boolean"],
+        [BOOLEAN],
         "Divide a classifier's logits by a temperature that suits the samples `early_stopping` held out.",
         default=True,
     )
@@ -140,22 +172,38 @@ class SharedParameters(BaseEstimator):
     )
     checkpoint_every: int = parameter([COUNT], "Epochs or iterations from a checkpoint to the next.", default=50)
     resume: bool = parameter(
-        ["boolean"],
-        "Go on from `checkpoint_path` if it exists; the fit ends at the same bits as one that was not cut.",
+        [BOOLEAN],
+        "Go on from `checkpoint_path` if it exists; the fit is bit-identical to an uninterrupted one.",
         default=False,
     )
-    verbose: bool = parameter(["verbose"], "Show a bar on standard error.", default=False)
+    verbose: bool = parameter([BOOLEAN, Interval(Integral, 0)], "Show a bar on standard error.", default=False)
     warm_start: bool = parameter(
-        ["boolean"],
+        [BOOLEAN],
         "Let `fit` go on from the networks of the fit before; a larger `n_members` adds new ones.",
         default=False,
     )
     random_state: int | np.random.RandomState | None = parameter(
-        ["random_state"], "Seed of the first weights, of shuffling and of what is held out.", default=None
+        [SEED], "Seed of the first weights, of shuffling and of what is held out.", default=None
     )
     device: str | torch.device = parameter(
         [str, torch.device], 'Where to compute; "auto" is a GPU where there is one.', default="auto"
     )
     dtype: str = parameter(
-        [StrOptions(set(DTYPES))], "What training computes in; fitted networks are float64.", default="float32"
+        [Words(set(DTYPES))], "What training computes in; fitted networks are float64.", default="float32"
     )
+
+
+def _meets(value: Any, rule: Any) -> bool:
+    if isinstance(rule, Words):
+        return isinstance(value, str) and value in rule
+    if isinstance(rule, Interval):
+        return value in rule
+    return value is None if rule is None else isinstance(value, rule)
+
+
+def _described(rule: Any) -> str:
+    """A rule in words."""
+    if isinstance(rule, Interval):
+        return f"a {'whole ' if rule.type is Integral else ''}number {rule}"
+    known = {None: "None", BOOLEAN: "True or False", SEED: "a whole number, a RandomState or None"}
+    return " or ".join(map(repr, sorted(rule))) if isinstance(rule, Words) else known.get(rule) or f"a {rule.__name__}"

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import MultiOutputMixin, RegressorMixin, _fit_context
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
@@ -36,20 +36,20 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     outlier_limit: float | None = parameter(
         [None, POSITIVE],
         "Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
-        "lay there, so that a few of them do not own the loss; None takes all as they are.",
+        "lay there, so that a few of them cannot dominate the loss; None takes all as they are.",
         default=30.0,
     )
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
+        self._check_parameters()
         self._train(*self._samples(X, y, sample_weight, new=not self._goes_on()))
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         """One epoch of Adam on these samples; those of the first call fix the scaling of features and targets, the
         categories and what fills in missing cells.
         """
+        self._check_parameters()
         self._train_on(*self._samples(X, y, sample_weight, new=not hasattr(self, "target_scale_")))
         return self
 

@@ -1,12 +1,13 @@
 """Samples on their way into a network: arrays, tensors, weights."""
 
 import json
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sklearn.utils import compute_class_weight
+from sklearn.utils import check_array, compute_class_weight
 
 from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.training import together
@@ -38,12 +39,26 @@ def check_one_label_each(y: Any) -> None:
         )
 
 
+def checked_weights(given: Any, n: int) -> np.ndarray:
+    """A weight for each of n samples, float64, from one for each, one for all, or None, which is 1."""
+    if given is None or isinstance(given, Real):
+        given = np.full(n, 1.0 if given is None else given)
+    weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+    if weight.shape != (n,) or (weight < 0).any():
+        got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
+        raise ValueError(
+            f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
+            f"pass an array of shape ({n},)"
+        )
+    return weight
+
+
 def heaviest(weight: np.ndarray) -> float:
     """The largest weight of all processes, which must be above 0."""
     found = float(together.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
     if not found > 0:
         raise ValueError(
-            "sample_weight and class_weight must leave a sample with a weight above 0, got 0 for all; raise one of them"
+            "sample_weight and class_weight must leave a sample with a weight above 0, got zero for all; raise one"
         )
     return found
 

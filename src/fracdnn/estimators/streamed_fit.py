@@ -41,7 +41,7 @@ def fit_classifier(
 
     The `encoding` is what made features of a table's columns.
     """
-    estimator._validate_params()
+    estimator._check_parameters()
     estimator.classes_, weights = classes, None
     if estimator.class_weight is not None:
         found = class_weights(estimator.class_weight, classes, counts)
@@ -63,7 +63,7 @@ def fit_regressor(
     encoding: Encoding | None = None,
 ) -> None:
     """Fit to features [n, n_features] and values [n, 1], both in float64; see `fit_classifier`."""
-    estimator._validate_params()
+    estimator._check_parameters()
     estimator.target_scale_, estimator._flat = target_scale, True
     estimator.target_limits_ = np.array([[-np.inf], [np.inf]])
     _fit(estimator, samples, validation, standardization, None, encoding)

@@ -42,7 +42,7 @@ class Loss(NamedTuple):
 
 
 class LossGradients(NamedTuple):
-    """A loss, the outputs it was taken of, and its gradients: `y` is None unless asked for, `b` where there is no b.
+    """A loss, the outputs it was taken of, and its gradients: `y` is None unless requested, `b` where there is no b.
 
     The gradients of K, b and W are views of one row of memory.
     """

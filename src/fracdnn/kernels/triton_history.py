@@ -251,7 +251,7 @@ def start_block(
     x4, x5, x6 = _three(place + 4 * length, length, inside, kind)
     x7 = _newest(latest + at, place + 7 * length, inside, LATEST).to(kind)
     r0, r1, r2, r3, r4, r5, r6, r7 = _by_near(x0, x1, x2, x3, x4, x5, x6, x7, near_weights, TILE)
-    # Two far states are asked for before this one is stored: the compiler would not dare to.
+    # Two far states are loaded before this one is stored: the compiler would not dare to.
     i, place = 0, far + at
     z, after = _far_state(place, known & (n_far > 0)), _far_state(place + length, known & (n_far > 1))
     while i < n_far:

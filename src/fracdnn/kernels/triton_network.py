@@ -14,7 +14,7 @@ from fracdnn.kernels.codes import CROSS_ENTROPY, STATE
 from fracdnn.kernels.triton_activations import activated, through_slope, to_keep
 
 _STATE, _CROSS_ENTROPY = tl.constexpr(STATE), tl.constexpr(CROSS_ENTROPY)
-# States that are asked for at a time.
+# States that are loaded at a time.
 _AT_A_TIME = tl.constexpr(8)
 
 
@@ -123,7 +123,7 @@ def forward(
     tl.store(states + at, y, mask=inside)
     j, operator, bias = 0, _operator(K, 0, width, 1, width, WIDTH), _bias(b, 0, b_down, b_along, width, WIDTH)
     while j < n_layers:
-        # What the next layer needs is asked for before this one is computed, where there are registers for it.
+        # What the next layer needs is loaded before this one is computed, where there are registers for it.
         after = tl.minimum(j + 1, n_layers - 1)
         next_operator = operator
         if AHEAD:

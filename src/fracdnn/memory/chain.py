@@ -8,7 +8,7 @@ all earlier states the nodes share a `Tape` with the history. Going back, Y_j re
 the first two terms by autograd itself, and the last, what the later layers' memory holds it to account for, from the
 node of Y_{j+1}, which has Y_j as an input. So the cotangent of a state is whole wherever it is looked at, by hooks or
 `retain_grad`. The sum is a causal sum again, in reversed order and with the transposed weights: the same code. The
-graph has one node a layer, and what is held between the passes is one state a layer beside what the layers save.
+graph has one node per layer, and what is held between the passes is one state per layer beside what the layers save.
 
 With `checkpoint`, the layers run in segments, and torch computes each again when the backward pass comes to it. Between
 the passes the positions are held in which the segments found the history: the far states and a block of near ones where
@@ -42,7 +42,10 @@ from fracdnn.tracing import (
 Step = Callable[[int, torch.Tensor], torch.Tensor]
 Name = Callable[[int], str]
 
-_REMEDY = "keep what a layer changes from call to call in buffers, change parameters after the backward pass"
+_REMEDY = (
+    "keep what a layer changes from call to call in buffers, change parameters after the backward pass, or pass "
+    "checkpoint=False"
+)
 # Layers after which values are looked at.
 _CHECK_EVERY = 32
 

@@ -79,5 +79,5 @@ def choose_triton(asked: str, state: torch.Tensor, block: int) -> bool:
 
 
 def _by_triton(state: torch.Tensor) -> bool:
-    """Whether "auto" takes Triton's kernels; its interpreter, on the CPU, has to be asked for."""
+    """Whether "auto" takes Triton's kernels; its interpreter, on the CPU, has to be requested."""
     return state.is_cuda and not being_transformed() and triton_sum.can_take(state)

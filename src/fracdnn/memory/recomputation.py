@@ -43,8 +43,8 @@ class SegmentEnd:
             self._noted = end.detach().clone() if self._copy else end.detach()
         elif not (values_are_unknown() or in_dispatch_mode()) and not _alike(end.detach(), self._noted, begin.detach()):
             raise StateChangedError(
-                f"{self._name} must compute the same when called again, as checkpoint=True does in the backward pass, "
-                f"got another state; {self._remedy}, or pass checkpoint=False"
+                f"{self._name} must compute the same when called again, as checkpointing does in the backward pass, "
+                f"got another state; {self._remedy}"
             )
         end.square()  # saves the state: torch computes a segment again as far as it saved something, so up to here
 

@@ -1,9 +1,9 @@
 """The compressed history sum for states on a GPU, by Triton kernels: what `compressed` computes, one kernel a row.
 
 Blocks are of 8 rows, so that a thread has registers for all of them and the far states are read and written in one
-pass. At some dozen exponentials that moves about eleven states a layer, as many as larger blocks do that need levels of
-smaller ones inside, and takes a quarter of their memory. `fracdnn.kernels.triton_history` holds the kernels. States of
-16 bits stay what they are: only sums, far states and the rows under way are float32.
+pass. At some dozen exponentials that moves about eleven states per layer, as many as larger blocks do that need levels
+of smaller ones inside, and takes a quarter of their memory. `fracdnn.kernels.triton_history` holds the kernels. States
+of 16 bits stay what they are: only sums, far states and the rows under way are float32.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def _options(tile: int, warps: int, activation: str, width: int) -> dict[tuple[b
     """By whether there is a latest state, a change, and a scaled state to write."""
     names = ("LATEST", "CHANGE", "SCALED")
     rest = {"ACTIVATION": activation, "WIDTH": width, "TILE": tile, "num_warps": warps}
-    return {told: {**dict(zip(names, told, strict=True)), **rest} for told in product((False, True), repeat=3)}
+    return {flags: {**dict(zip(names, flags, strict=True)), **rest} for flags in product((False, True), repeat=3)}
 
 
 class TritonCompressedSum(HistorySum):

@@ -1,11 +1,11 @@
 """What a `FractionalNetwork` is apart from its numbers, and those numbers as whole tensors."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from fracdnn.nn.operators import ACTIVATIONS, affine, stencil_map
+from fracdnn.nn.operators import activate, affine, stencil_map
 
 
 class Weights(NamedTuple):
@@ -37,8 +37,9 @@ class Architecture:
     n_layers: int
     width: int
     has_input_projection: bool
-    input_activation: str
-    activation: str
+    # Names, or functions of a tensor, which only the engine "autograd" runs.
+    input_activation: Any
+    activation: Any
     bias: bool | str
     has_skip: bool
     operator: str
@@ -48,12 +49,12 @@ class Architecture:
         """Y_0."""
         if weights.input_weight is None:
             return x
-        y0 = ACTIVATIONS[self.input_activation](affine(x, weights.input_weight, weights.input_bias))
+        y0 = activate(self.input_activation, affine(x, weights.input_weight, weights.input_bias))
         # Under autocast the input projection gives a coarser dtype: the states stay in that of the input.
         return y0.to(x.dtype)
 
     def layer(self, y: torch.Tensor, operator: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """σ(K y + b)."""
         if self.grid_shape is None:
-            return ACTIVATIONS[self.activation](affine(y, operator, b))
-        return ACTIVATIONS[self.activation](stencil_map(y, operator, b, self.grid_shape, self.operator))
+            return activate(self.activation, affine(y, operator, b))
+        return activate(self.activation, stencil_map(y, operator, b, self.grid_shape, self.operator))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.nn import single
+from fracdnn.nn.signature import Device, DType
 from fracdnn.tracing import values_are_unknown
 from fracdnn.validation import check_order, check_positive_tensor
 
@@ -24,15 +24,15 @@ _REMEDY = (
 class LearnedOrder(nn.Module):
     """An order in (0, 1), the logistic function of a parameter: one for all layers, or one for each."""
 
-    def __init__(self, initial: torch.Tensor) -> None:
+    def __init__(self, initial: torch.Tensor, *, device: Device = None, dtype: DType = None) -> None:
         super().__init__()
         if not bool((initial < 1).all()):
             raise InvalidArgumentError(
                 "order must lie in (0, 1) to be learned, got 1.0; start from 0.9, say, or set learn_order=False"
             )
         self.by_layer, self.initial = initial.dim() > 0, initial
-        self.raw = single.parameter(torch.logit(initial).to(torch.get_default_dtype()))
-        self.register_load_state_dict_pre_hook(single.take_without_axes)
+        raw = torch.logit(initial).to(device, dtype or torch.get_default_dtype())
+        self.raw = nn.Parameter(torch.atleast_1d(raw))  # since `fully_shard` takes none without axes
 
     def extra_repr(self) -> str:
         return "one for each layer" if self.by_layer else "one for all layers"
@@ -56,10 +56,10 @@ class LearnedSteps(nn.Module):
 
     by_layer = True
 
-    def __init__(self, initial: torch.Tensor) -> None:
+    def __init__(self, initial: torch.Tensor, *, device: Device = None, dtype: DType = None) -> None:
         super().__init__()
         self.initial = initial
-        self.raw = nn.Parameter(torch.log(initial).to(torch.get_default_dtype()))
+        self.raw = nn.Parameter(torch.log(initial).to(device, dtype or torch.get_default_dtype()))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -21,6 +21,7 @@ from fracdnn.memory import (
     steps_plan,
 )
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
+from fracdnn.nn.signature import Device, DType, reset_modules
 from fracdnn.tracing import Watch, being_traced, outside_of_modes
 from fracdnn.validation import check_compress, check_flag, check_order, check_positive, check_step_size
 
@@ -41,7 +42,8 @@ class Memory(nn.Module):
     work and, without gradients, O(1) states; "auto" chooses by depth and size. `compressed_` says what the last pass
     did: True or False; None before the first.
 
-    Fixed orders and steps go with the state dict, so that one made with others is refused.
+    Fixed orders and steps go with the state dict, so that one made with others is refused. `device` and `dtype` are
+    those of learned ones.
     """
 
     def __init__(
@@ -54,9 +56,12 @@ class Memory(nn.Module):
         learn_steps: bool = False,
         compress: bool | str = "auto",
         compress_tol: float | None = None,
+        device: Device = None,
+        dtype: DType = None,
     ) -> None:
         super().__init__()
         self.n_layers = n_layers
+        place: Any = {"device": device, "dtype": dtype}
         orders = check_order(_constant(order, "order"))
         steps = check_step_size(_constant(step_size, "step_size"))
         for name, value in (("order", orders), ("step_size", steps)):
@@ -70,10 +75,9 @@ class Memory(nn.Module):
                 f"learn_order must be True, False or 'layer', got {learn_order!r}; 'layer' learns one for each layer"
             )
         check_flag(learn_steps, "learn_steps")
-        self.learned_order = (
-            LearnedOrder(orders.expand(n_layers) if learn_order == "layer" else orders) if learn_order else None
-        )
-        self.learned_steps = LearnedSteps(steps.expand(n_layers)) if learn_steps else None
+        initial = orders.expand(n_layers) if learn_order == "layer" else orders
+        self.learned_order = LearnedOrder(initial, **place) if learn_order else None
+        self.learned_steps = LearnedSteps(steps.expand(n_layers), **place) if learn_steps else None
         self._order, self._steps = orders, steps
         # Whether the layers have no memory.
         self.is_residual = not learn_order and bool((orders == 1).all())
@@ -104,18 +108,12 @@ class Memory(nn.Module):
 
     def reset_parameters(self) -> None:
         """Orders and steps that are learned start again where they started."""
-        for learned in (self.learned_order, self.learned_steps):
-            if learned is not None:
-                learned.reset_parameters()
+        reset_modules(self)
 
     @property
     def is_fixed(self) -> bool:
         """Whether nothing of it is learned."""
         return self.learned_order is None and self.learned_steps is None
-
-    @property
-    def has_one_order_and_step(self) -> bool:
-        return self.is_fixed and not self._order.dim() and not self._steps.dim()
 
     def part(self, index: slice) -> "Memory":
         """The memory of some of the layers: one for all is shared, values of single layers are copied."""
@@ -263,13 +261,6 @@ class Memory(nn.Module):
         """Refuse one of other orders or steps, for a module that is about to take its own parameters from it."""
         if f"{prefix}_extra_state" in state_dict:
             self.set_extra_state(state_dict[f"{prefix}_extra_state"])
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        missing: list[str] = rest[2]
-        key = f"{prefix}_extra_state"
-        if key in missing:
-            missing[missing.index(key)] = f"{key} (the order and steps it was made with; earlier versions had none)"
 
     def _described(self, values: torch.Tensor) -> str:
         parts = values.split([self._order.numel(), self._steps.numel()])

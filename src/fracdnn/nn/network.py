@@ -2,7 +2,7 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
@@ -17,8 +17,17 @@ from fracdnn.nn.engines import autograd
 from fracdnn.nn.engines.by_hand import run
 from fracdnn.nn.engines.choose_engine import ENGINES, LAYERS, NEEDS, choose, fits_kernel, refuse_impossible
 from fracdnn.nn.memory import Memory
-from fracdnn.nn.operators import ACTIVATIONS, STENCILS, DenseLayer, StencilLayer, activation_name, uniform_bound
-from fracdnn.nn.signature import options_of, takes_options_of
+from fracdnn.nn.operators import (
+    STENCILS,
+    Activation,
+    DenseLayer,
+    StencilLayer,
+    activate,
+    checked_activation,
+    describe,
+    draw,
+)
+from fracdnn.nn.signature import Device, DType, options_of, reset_modules, takes_options_of
 from fracdnn.nn.stack import FractionalStack
 from fracdnn.tracing import operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_flag, check_real_tensor
@@ -41,6 +50,9 @@ class FractionalNetwork(nn.Module):
 
     `width=None` keeps the number of features, as the paper does; an integer adds a learned input projection to that
     width, which `activate_input` follows by the activation: without it the outputs hold a linear map of the features.
+    `activation` is a name ("tanh", "relu", "gelu", "silu", "sigmoid", "identity"), a module, of which all
+    layers share one copy, or any function of a tensor that keeps its shape; both run on the engine "autograd" unless
+    they are torch's of such a name.
     `bias=True` is a vector for each layer, "scalar" a number (the paper's), False none. `operator="nine-point"` or
     "five-point" makes K a stencil on features that form a grid of `grid_shape`. Initial values are drawn from
     `generator` as in the paper: U[−a, a] with a = √(3/width) for tanh and 1/√width otherwise (for a stencil, its
@@ -67,25 +79,25 @@ class FractionalNetwork(nn.Module):
         n_layers: int,
         width: int | None = None,
         activate_input: bool = False,
-        activation: str | Callable[[torch.Tensor], torch.Tensor] = "tanh",
+        activation: Activation = "tanh",
         bias: bool | str = True,
         operator: str = "dense",
         grid_shape: tuple[int, int] | None = None,
         residual: bool = True,
         engine: str = "auto",
         generator: torch.Generator | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: DType = None,
         **memory: Any,
     ) -> None:
-        activation = activation_name(activation)
-        left_out = ("self", "generator", "device", "dtype", "memory")
-        given = {name: value for name, value in locals().items() if name not in (*left_out, "left_out")}
+        activation = checked_activation(activation)
+        activation = copy.deepcopy(activation) if isinstance(activation, nn.Module) else activation
+        left_out = ("self", "generator", "device", "dtype", "memory", "left_out", "__class__")
+        defaults = {name: each.default for name, each in options_of(Memory).items()}
+        given = (locals() | defaults | memory).items()
         super().__init__()
         # As given: what builds the same network again, its parameters apart.
-        defaults = {name: each.default for name, each in options_of(Memory).items()}
-        given = {name: value for name, value in (given | defaults | memory).items() if name != "__class__"}
-        self.options = {name: _plain(value) for name, value in given.items()}
+        self.options = {name: _plain(value) for name, value in given if name not in (*left_out, "defaults")}
         check_choice(operator, "operator", OPERATORS)
         check_flag(activate_input, "activate_input")
         check_flag(residual, "residual")
@@ -104,13 +116,15 @@ class FractionalNetwork(nn.Module):
             operator=operator,
             grid_shape=None if operator == "dense" else _checked_grid(grid_shape, size),
         )
-        self.memory = Memory(n_layers, **memory)
+        self.memory = Memory(n_layers, device=device, dtype=dtype, **memory)
         self.engine = engine
         self.engine_: str | None = None
         self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
         self._check_combination()
         self._make_parameters()
         self.reset_parameters(generator)
+        if isinstance(activation, nn.Module):
+            self.activation = activation
         self.to(device=device, dtype=dtype)
 
     def _make_parameters(self) -> None:
@@ -126,18 +140,11 @@ class FractionalNetwork(nn.Module):
         for name, shape in shapes.items():
             self.register_parameter(name, None if shape is None else nn.Parameter(torch.empty(shape)))
 
-    @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw initial values anew; a learned order and learned steps start again where they started."""
-        weights = self.weights()
-        for weight in (weights.input_weight, weights.operators, weights.W):
-            if weight is not None:
-                bound = uniform_bound(weight.shape[-1], self.architecture.activation)
-                weight.uniform_(-bound, bound, generator=generator)
-        for bias in (weights.input_bias, weights.b):
-            if bias is not None:
-                bias.zero_()
-        self.memory.reset_parameters()
+        _, b, W, input_weight, input_bias = weights = self.weights()
+        draw((input_weight, weights.operators, W), (input_bias, b), self.architecture.activation, generator)
+        reset_modules(self)
 
     def forward(self, x: torch.Tensor, *, trajectory: bool = False) -> torch.Tensor:
         weights = self.weights()
@@ -178,7 +185,7 @@ class FractionalNetwork(nn.Module):
 
     @property
     def engine(self) -> str:
-        """What was asked for: "auto" or the name of an engine."""
+        """The request: "auto" or the name of an engine."""
         return self._engine
 
     @engine.setter
@@ -225,61 +232,41 @@ class FractionalNetwork(nn.Module):
         """Without the memory's weights, which are quickly made again."""
         return {**self.__dict__, "_routes": {}}
 
-    def as_modules(self, *, linear: bool = False) -> nn.Sequential:
+    def as_modules(self, *, linear_layers: bool = False) -> nn.Sequential:
         """The same network as modules with parameters of their own: "input_projection" (if there is one), "stack", "W".
 
         "stack" is a `FractionalStack` of one module a layer; without skip connections, an `nn.Sequential`. What is
-        frozen and evaluation mode go along. With `linear=True` a layer is an `nn.Linear` and its activation, which
-        tools for linear layers find, such as `quantize_dynamic`; a scalar bias is then one number for each feature.
+        frozen and evaluation mode go along. With `linear_layers=True` a layer is an `nn.Linear` and its activation,
+        as `quantize_dynamic` and other tools look for them; a scalar bias is then one number for each feature.
         """
         a, weights = self.architecture, self.weights()
-        if check_flag(linear, "linear") and a.operator != "dense":
+        a = copy.deepcopy(a) if isinstance(a.activation, nn.Module) else a
+        if check_flag(linear_layers, "linear_layers") and a.operator != "dense":
             raise InvalidArgumentError(
-                f"linear must be False for operator={a.operator!r}, got {linear}; a stencil is no nn.Linear"
+                f"linear_layers must be False for operator={a.operator!r}, got True; a stencil is no nn.Linear"
             )
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         if weights.input_weight is not None:
             parts["input_projection"] = _linear(weights.input_weight, weights.input_bias)
             parts["activation"] = _Activation(a.input_activation)
-        make = self._linear_layer if linear else self._layer
-        layers: list[nn.Module] = [make(*layer) for layer in weights.layers()]
-        parts["stack"] = self._stack(layers) if a.has_skip else nn.Sequential(*layers)
+        make = _linear_layer if linear_layers else _layer
+        layers: list[nn.Module] = [make(a, *layer) for layer in weights.layers()]
+        parts["stack"] = nn.Sequential(*layers)
+        if a.has_skip:
+            parts["stack"] = FractionalStack(layers)
+            parts["stack"].memory = copy.deepcopy(self.memory)
         parts["W"] = _linear(weights.W, None)
         return nn.Sequential(parts).train(self.training)
 
-    def _layer(self, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
-        a, copies = self.architecture, (_copied(operator), None if b is None else _copied(b))
-        if a.grid_shape is None:
-            layer: nn.Module = DenseLayer(*copies, a.activation)
-        else:
-            layer = StencilLayer(*copies, a.activation, grid_shape=a.grid_shape, operator=a.operator)
-        for parameter, original in zip(layer.parameters(), (operator, b), strict=False):
-            parameter.requires_grad_(original is not None and original.requires_grad)
-        return layer
-
-    def _linear_layer(self, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
-        bias = b if b is None else b.expand(self.architecture.width)
-        return nn.Sequential(_linear(operator, bias), _Activation(self.architecture.activation))
-
-    def _stack(self, layers: list[nn.Module]) -> FractionalStack:
-        stack = FractionalStack(layers)
-        stack.memory = copy.deepcopy(self.memory)
-        return stack
-
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        if any(name.startswith((f"{prefix}stack.", f"{prefix}plain.")) for name in state_dict):
-            raise InvalidArgumentError(
-                "a state dict must hold whole tensors K, b and W, got one with a module for each layer, as "
-                "earlier versions wrote them; stack its K and b over the layers, or train the network anew"
-            )
         self.memory.check_state_dict(state_dict, f"{prefix}memory.")  # before any parameter is taken
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         a = self.architecture
-        described = [f"{a.n_features} → {a.n_outputs}, {a.n_layers} layers of width {a.width}"]
-        described += [f"{name}={getattr(a, name)!r}" for name in ("activation", "bias", "operator")]
-        return ", ".join([*described, f"engine={self.engine!r}"])
+        sizes = f"{a.n_features} → {a.n_outputs}, {a.n_layers} layers of width {a.width}"
+        kind = f"activation={describe(a.activation)!r}, bias={a.bias!r}, operator={a.operator!r}"
+        return f"{sizes}, {kind}, engine={self.engine!r}"
 
     def _check_input(self, x: torch.Tensor) -> None:
         check_real_tensor(x, "x")
@@ -309,15 +296,30 @@ class FractionalNetwork(nn.Module):
 
 
 class _Activation(nn.Module):
-    def __init__(self, name: str) -> None:
+    def __init__(self, activation: Activation) -> None:
         super().__init__()
-        self.name = name
+        self.activation = activation
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return ACTIVATIONS[self.name](y)
+        return activate(self.activation, y)
 
     def extra_repr(self) -> str:
-        return self.name
+        return describe(self.activation)
+
+
+def _layer(a: Architecture, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
+    copies = (_copied(operator), None if b is None else _copied(b))
+    if a.grid_shape is None:
+        layer: nn.Module = DenseLayer(*copies, a.activation)
+    else:
+        layer = StencilLayer(*copies, a.activation, grid_shape=a.grid_shape, operator=a.operator)
+    for parameter, original in zip(layer.parameters(recurse=False), (operator, b), strict=False):
+        parameter.requires_grad_(original is not None and original.requires_grad)
+    return layer
+
+
+def _linear_layer(a: Architecture, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
+    return nn.Sequential(_linear(operator, b if b is None else b.expand(a.width)), _Activation(a.activation))
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:

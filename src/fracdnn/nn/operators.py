@@ -1,14 +1,17 @@
 """What a layer of the paper's network computes, σ(K y + b), with K dense or a stencil on a grid."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.nn import single
+from fracdnn.nn.signature import Device, DType
+
+# A name, or any function of a tensor that keeps its shape, modules among them.
+Activation = str | Callable[[torch.Tensor], torch.Tensor]
 
 
 def identity(y: torch.Tensor) -> torch.Tensor:
@@ -33,18 +36,39 @@ _SAME = {
 }
 
 
-def activation_name(activation: Any) -> str:
-    """The name of an activation that is given as one, as a module of torch or as its function."""
+def checked_activation(activation: Any) -> Activation:
+    """The name of an activation that is given as one, as a module of torch or as its function; others as they are."""
     if isinstance(activation, str) and activation in ACTIVATIONS:
         return activation
     kind = type(activation) if isinstance(activation, nn.Module) else activation
     exact = getattr(activation, "approximate", "none") == "none"
-    if not isinstance(activation, str) and callable(activation) and exact and kind in _SAME:
-        return _SAME[kind]
-    raise InvalidArgumentError(
-        f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, or torch's module or function of that name, "
-        f"got {activation!r}; for another one build a FractionalStack of your own layers"
-    )
+    if not callable(activation) or (isinstance(activation, type) and activation not in _SAME):
+        raise InvalidArgumentError(
+            f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, a module or a function of a tensor, "
+            f"got {activation!r}; pass for example 'silu', nn.PReLU() or torch.sin"
+        )
+    return _SAME[kind] if exact and isinstance(kind, Hashable) and kind in _SAME else activation
+
+
+def activate(activation: Activation, y: torch.Tensor) -> torch.Tensor:
+    """Its values at y; one that is not known by name is held to the shape of y."""
+    if isinstance(activation, str):
+        return ACTIVATIONS[activation](y)
+    value = activation(y)
+    if not isinstance(value, torch.Tensor) or value.shape != y.shape:
+        got = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise InvalidArgumentError(
+            f"activation must return a tensor of the shape it is given, {tuple(y.shape)}, got {got} from "
+            f"{describe(activation)}; apply a function to each number"
+        )
+    return value
+
+
+def describe(activation: Activation) -> str:
+    """Its name; a module as it prints itself, a function as it is called where it was written."""
+    if isinstance(activation, str | nn.Module):
+        return str(activation)
+    return getattr(activation, "__name__", type(activation).__name__)
 
 
 class Slope(NamedTuple):
@@ -67,9 +91,18 @@ SLOPES = {
 STENCILS = {"five-point": (1, 3, 4, 5, 7), "nine-point": tuple(range(9))}
 
 
-def uniform_bound(fan_in: int, activation: str) -> float:
-    """A of the initial U[−a, a]: √(3/fan_in) for tanh, 1/√fan_in otherwise (paper, section 6.1 (v))."""
-    return math.sqrt((3.0 if activation == "tanh" else 1.0) / fan_in)
+@torch.no_grad()
+def draw(
+    weights: Iterable[Any], biases: Iterable[Any], activation: Activation, generator: torch.Generator | None
+) -> None:
+    """Initial values: U[−a, a] with a = √(3/fan_in) for tanh, 1/√fan_in otherwise (paper, 6.1 (v)); biases 0."""
+    for weight in weights:
+        if weight is not None:
+            bound = math.sqrt((3.0 if activation == "tanh" else 1.0) / weight.shape[-1])
+            weight.uniform_(-bound, bound, generator=generator)
+    for bias in biases:
+        if bias is not None:
+            bias.zero_()
 
 
 def affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
@@ -91,41 +124,57 @@ def stencil_map(
     return mapped if b is None else mapped + b
 
 
-class DenseLayer(nn.Module):
+class _Layer(nn.Module):
+    """An operator and a bias as parameters, and an activation."""
+
+    def __init__(self, name: str, operator: Any, b: Any, activation: Any, device: Device, dtype: DType) -> None:
+        super().__init__()
+        self._operator = name
+        setattr(self, name, nn.Parameter(operator.to(device=device, dtype=dtype)))
+        self.b = None if b is None else nn.Parameter(torch.atleast_1d(b.to(device=device, dtype=dtype)))
+        self.activation = checked_activation(activation)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw initial values as `FractionalNetwork` does."""
+        draw([getattr(self, self._operator)], [self.b], self.activation, generator)
+
+
+class DenseLayer(_Layer):
     """σ(y Kᵀ + b) for rows y; b is a number for each feature, one for the layer (the paper's), or None."""
 
-    def __init__(self, K: torch.Tensor, b: torch.Tensor | None, activation: str) -> None:
-        super().__init__()
-        self.K = nn.Parameter(K)
-        self.b = None if b is None else single.parameter(b)
-        self.register_load_state_dict_pre_hook(single.take_without_axes)
-        self.activation = activation
+    K: nn.Parameter
+
+    def __init__(
+        self, K: Tensor, b: Tensor | None, activation: Activation, *, device: Device = None, dtype: DType = None
+    ) -> None:
+        super().__init__("K", K, b, activation, device, dtype)
 
     def extra_repr(self) -> str:
         bias = self.b is not None and ("scalar" if self.b.shape != self.K.shape[:1] else True)
-        return f"{self.K.shape[1]} → {self.K.shape[0]}, activation={self.activation!r}, bias={bias!r}"
+        return f"{self.K.shape[1]} → {self.K.shape[0]}, activation={describe(self.activation)!r}, bias={bias!r}"
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return ACTIVATIONS[self.activation](affine(y, self.K, self.b))
+        return activate(self.activation, affine(y, self.K, self.b))
 
 
-class StencilLayer(nn.Module):
+class StencilLayer(_Layer):
     """σ(K(ψ) y + b), see `stencil_map`: the paper's Remark on parametric kernels."""
+
+    psi: nn.Parameter
 
     def __init__(
         self,
-        psi: torch.Tensor,
-        b: torch.Tensor | None,
-        activation: str,
+        psi: Tensor,
+        b: Tensor | None,
+        activation: Activation,
         *,
         grid_shape: tuple[int, int],
         operator: str,
+        device: Device = None,
+        dtype: DType = None,
     ) -> None:
-        super().__init__()
-        self.psi = nn.Parameter(psi)
-        self.b = None if b is None else single.parameter(b)
-        self.register_load_state_dict_pre_hook(single.take_without_axes)
-        self.activation, self.grid_shape, self.operator = activation, grid_shape, operator
+        super().__init__("psi", psi, b, activation, device, dtype)
+        self.grid_shape, self.operator = grid_shape, operator
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return ACTIVATIONS[self.activation](stencil_map(y, self.psi, self.b, self.grid_shape, self.operator))
+        return activate(self.activation, stencil_map(y, self.psi, self.b, self.grid_shape, self.operator))

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import torch
+from torch import nn
+
 from fracdnn.exceptions import InvalidTypeError
+
+# As in the constructors of torch's modules.
+Device = torch.device | str | None
+DType = torch.dtype | None
 
 
 def options_of(owner: type) -> dict[str, inspect.Parameter]:
@@ -16,12 +23,12 @@ def options_of(owner: type) -> dict[str, inspect.Parameter]:
 
 def takes_options_of(owner: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """For an `__init__` that ends in `**options` of another class: `help()` lists them, unknown ones are refused."""
-    theirs = options_of(owner)
 
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(init)
         named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         names = {p.name for p in named}
+        theirs = {name: each for name, each in options_of(owner).items() if name not in names}
 
         @wraps(init)
         def checked(self: Any, *arguments: Any, **options: Any) -> None:
@@ -36,3 +43,11 @@ def takes_options_of(owner: type) -> Callable[[Callable[..., None]], Callable[..
         return checked
 
     return decorate
+
+
+def reset_modules(module: nn.Module) -> None:
+    """Reset all modules within one that can be; those within others first, since attention resets more than its own."""
+    for part in reversed(list(module.modules())[1:]):
+        reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
+        if reset is not None:
+            reset()

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.memory import MemoryPlan, propagate
+from fracdnn.memory import propagate
 from fracdnn.nn.memory import Memory, separate_copy
 from fracdnn.nn.repeated import RepeatedCalls
-from fracdnn.nn.signature import takes_options_of
+from fracdnn.nn.signature import reset_modules, takes_options_of
 from fracdnn.tracing import Watch, has_module_hooks
 from fracdnn.validation import check_flag, check_real_tensor
 
@@ -28,13 +28,14 @@ class FractionalStack(nn.Module):
     as `nn.TransformerEncoderLayer` does, goes into `fracdnn.nn.WithoutSkip`.
 
     Options (`order`, `step_size`, `learn_order`, `learn_steps`, `compress`, `compress_tol`) as in `fracdnn.nn.Memory`,
-    which `stack.memory` is; `order`, `step_sizes` and `compressed_` give the current values. `len(stack)`, `stack[j]`
+    which `stack.memory` is; `order`, `step_sizes` and `compressed_` give the current values. `device` and `dtype` move
+    the layers too, as `stack.to` does. `len(stack)`, `stack[j]`
     and iteration give the layers; `stack[a:b]` is a stack of these layers, which it shares, with copies of what is
     learned for single layers.
 
     Shapes: x [...] as the layers take it; `stack(x)` gives Y_N, `stack(x, trajectory=True)` all Y_0 … Y_N,
     [N + 1, ...]. Further arguments go to every layer: `stack(x, src_mask=mask)`. Gradients are those of the exact
-    discrete adjoint; memory between the passes is one state a layer beside what the layers save. Second derivatives,
+    discrete adjoint; memory between the passes is one state per layer beside what the layers save. Second derivatives,
     `torch.compile`, `torch.export`, `torch.func` and forward-mode derivatives run on plain operations with the exact
     weights. Parameters and x must share their dtype unless autocast is on. Values are checked for NaN and inf on the
     CPU only: on a GPU a look at them would wait for it.
@@ -50,8 +51,12 @@ class FractionalStack(nn.Module):
     def __init__(self, layers: Iterable[nn.Module], *, checkpoint: bool = False, **memory: Any) -> None:
         super().__init__()
         self.checkpoint = check_flag(checkpoint, "checkpoint")
-        self.layers = nn.ModuleList(_checked_layers(layers))
+        self.layers = nn.ModuleList(_checked_layers(layers)).to(memory.get("device"), memory.get("dtype"))
         self.memory = Memory(len(self.layers), **memory)
+
+    def reset_parameters(self) -> None:
+        """Call `reset_parameters` of every module in the layers that has it; learned orders and steps start again."""
+        reset_modules(self)
 
     @property
     def order(self) -> torch.Tensor:
@@ -134,10 +139,6 @@ class FractionalStack(nn.Module):
         plan = self.memory.plan(x, len(layers), watch=watch)
         run = partial(propagate, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
         return run(plan, step, x, transformed=watch.transformed)
-
-    def plan(self, x: torch.Tensor) -> MemoryPlan:
-        """The weights and factors for a state like x."""
-        return self.memory.plan(x, len(self.layers))
 
     def _name(self, j: int) -> str:
         return f"layer {j} ({type(self.layers[j]).__name__})"

@@ -53,7 +53,7 @@ class InverseHessian(Direction):
 
     H ← (I − ρ s yᵀ) H (I − ρ y sᵀ) + ρ s sᵀ, ρ = 1/(yᵀs), from H = I. If `scaled`, the first step is of unit size at
     most, and before the first update H becomes sᵀs/sᵀy · I (Nocedal & Wright, eq. 6.17; the longer of the two usual
-    scales, since BFGS mends too large an H faster).
+    scales, since BFGS corrects too large an H faster).
     """
 
     def __init__(self, *, scaled: bool = True) -> None:
@@ -119,5 +119,5 @@ class LimitedMemory(Direction):
 
 
 def _quasi_newton_length(gradient: torch.Tensor, unit_size: bool) -> float:
-    """1, the Newton step; to be asked for without curvature yet: a step of unit size at most."""
+    """1, the Newton step; before any curvature is known, a step of unit size at most."""
     return min(1.0, 1.0 / max(float(gradient.abs().sum()), 1e-30)) if unit_size else 1.0

@@ -1,4 +1,4 @@
-"""How well classes are told apart: the confusion matrix, confidence against accuracy, ROC and precision–recall."""
+"""How well classes are separated: the confusion matrix, confidence against accuracy, ROC and precision–recall."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _SHARES = {"range": [0, 1.02], "tickformat": ".0%"}
 
 
 def confusion_plot(subject: Subject) -> Plot:
-    """Counts of true against predicted class; the colour is the share of the row."""
+    """Counts of true against predicted class; the color is the share of the row."""
     names = [label(name, 18) for name in subject.labels]
     size, counts = len(names), confusions(subject)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -69,9 +69,9 @@ def _texts(counts: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _ink(value: float, scale: list[list[Any]]) -> str:
-    """Black or white, whichever has more contrast to the colour of a value."""
-    stops, colours = [stop for stop, _ in scale], np.array([plots.channels(colour) for _, colour in scale])
-    light = luminance(np.array([np.interp(value, stops, channel) for channel in colours.T]))
+    """Black or white, whichever has more contrast to the color of a value."""
+    stops, colors = [stop for stop, _ in scale], np.array([plots.channels(color) for _, color in scale])
+    light = luminance(np.array([np.interp(value, stops, channel) for channel in colors.T]))
     return "#000000" if (light + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
 
 
@@ -91,8 +91,8 @@ def confusions(subject: Subject) -> np.ndarray:
 
 def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, str]:
     """Each class with a mistake and what it is taken for most, and a sentence on it; of many those of most misses."""
-    hits, true, told = counts.diagonal(), counts.sum(1), counts.sum(0)
-    mistaken = np.flatnonzero(true + told - 2 * hits)
+    hits, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
+    mistaken = np.flatnonzero(true + predicted - 2 * hits)
     if not len(mistaken):
         return None, " No class is taken for another."
     rows = []
@@ -100,18 +100,18 @@ def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, st
         others = [j for j in np.argsort(-counts[k], kind="stable") if j != k and counts[k, j]]
         taken = [f"{subject.labels[j]} ({counts[k, j]:,})" for j in others[:MOST_OTHERS]]
         taken += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
-        shares = [share(hits[k] / n[k]) if n[k] else "–" for n in (true, told)]
+        shares = [share(hits[k] / n[k]) if n[k] else "–" for n in (true, predicted)]
         rows.append([str(subject.labels[k]), f"{true[k]:,}", *shares, ", ".join(taken) or "–"])
     words = (
-        " “Found” is the share of a class that is told so (recall), “right when told” the share that is so of those "
-        "told (precision)."
+        " Recall is the share of a class that is predicted as such, precision the share that is right among the "
+        "samples predicted as it."
     )
     n_right = len(counts) - len(mistaken)
     if len(mistaken) > MOST_LISTED:
         words += f" Listed are the {MOST_LISTED} classes of which most samples are missed."
     elif n_right:
         words += f" The other {'one is' if n_right == 1 else f'{n_right} are'} never mistaken."
-    return Table(["class", "samples", "found", "right when told", "taken for"], rows), words
+    return Table(["class", "samples", "recall", "precision", "confused with"], rows), words
 
 
 def reliability_plot(subject: Subject) -> Plot:
@@ -208,15 +208,15 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     elif len(shown) < len(found):
         which = f"of the {len(shown)} classes of least area among {len(found)}, each against all others"
     roc.caption = (
-        f"The share {which} that is found, against the share of false alarms among the others, as the probability "
-        f"from which on it counts as found is lowered (ROC); after each name the area under its curve: 1 is perfect, "
-        f"the dashed line is chance."
+        f"The share {which} that is recognized (recall), against the share of false alarms among the others, as the "
+        f"threshold of its probability is lowered (ROC); after each name the area under its curve: 1 is perfect, the "
+        f"dashed line is chance."
     )
     precision.caption = (
-        f"The share of right ones among those told, against the share {which} that is found (precision and recall); "
-        f"after each name its average precision."
+        f"The share that is right among the samples predicted as a class (precision), against the share {which} that "
+        f"is recognized (recall); after each name its average precision."
     )
-    hovers = "false alarms %{x:.1%}<br>found %{y:.1%}", "found %{x:.1%}<br>of those told right %{y:.1%}"
+    hovers = "false alarms %{x:.1%}<br>recall %{y:.1%}", "recall %{x:.1%}<br>precision %{y:.1%}"
     roc.data = [plots.dashed([0, 1], [0, 1], showlegend=False)]
     if len(shown) == 1:
         rate = float(shown[0].hits.mean())
@@ -227,7 +227,7 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     precision.data += [
         _curve(subject, each, each.precision, precision_recall_curve, backward, hovers[1]) for each in shown
     ]
-    titles = ("false alarms", "found"), ("found", "right among those told")
+    titles = ("false alarms", "recall"), ("recall", "precision")
     for plot, (across, up) in zip((roc, precision), titles, strict=True):
         plot.layout = {"xaxis": axis(across, **_SHARES), "yaxis": axis(up, **_SHARES), "showlegend": True}
     return [roc, precision]
@@ -236,7 +236,7 @@ def ranking_plots(subject: Subject) -> list[Plot]:
 def _curve(subject: Subject, each: Ranked, area: float, curve: Callable, taken: slice, hover: str) -> dict[str, Any]:
     x, y = curve(each.hits, each.probability)[taken]
     kept = plots.picked(len(x), MOST_PLACES)
-    line = {"color": class_style(each.k)["colour"], "width": 2}
+    line = {"color": class_style(each.k)["color"], "width": 2}
     name = f"{label(subject.labels[each.k], 16)} {number(area, 3)}"
     hover = f"{hover}<extra>%{{fullData.name}}</extra>"
     return scatter("lines", x[kept], y[kept], 4, name=name, meta=each.k, line=line, hovertemplate=hover)

@@ -127,12 +127,12 @@ def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bands: b
         found = [scatter("lines", x, low, **edge), scatter("lines", x, high, **edge)]
         found[1] |= {"fill": "tonexty", "fillcolor": "rgba(0,114,178,0.18)"}
     for k in outputs:
-        colour, mean = BLUE if len(outputs) == 1 else class_style(k)["colour"], each.mean[:, k]
+        color, mean = BLUE if len(outputs) == 1 else class_style(k)["color"], each.mean[:, k]
         name = label(subject.labels[k]) if subject.classifies else "mean"
         trace = scatter("lines+markers", x, mean, text=texts, meta=k, name=name, hovertemplate=hover)
-        trace |= {"line": {"color": colour}, "marker": {"color": colour, "size": 6}}
+        trace |= {"line": {"color": color}, "marker": {"color": color, "size": 6}}
         if each.names is not None:
-            trace["line"] = {"color": colour, "width": 0.7, "dash": "dot"}
+            trace["line"] = {"color": color, "width": 0.7, "dash": "dot"}
         if each.names is not None and has_bands:
             below, above = np.maximum(mean - low, 0), np.maximum(high - mean, 0)
             ends = {"array": numbers(above), "arrayminus": numbers(below), "symmetric": False, "type": "data"}

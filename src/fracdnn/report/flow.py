@@ -63,12 +63,12 @@ def flow_plot(subject: Subject) -> Plot:
         "values": base64.b64encode(values.tobytes()).decode("ascii"),
     }
     thinned = "" if len(states) == subject.n_layers + 1 else f" The slider stops at {len(states)} states."
-    coloured = "class" if subject.classifies else "observed value"
+    colored = "class" if subject.classifies else "observed value"
     n_members = len(subject.estimator.members_)
     first = f" Shown is the first of {n_members} members." if n_members > 1 else ""
-    far = "" if subject.classifies else plots.colours_told(subject.y[shown, 0])
+    far = "" if subject.classifies else plots.describe_colors(subject.y[shown, 0])
     plot.caption = (
-        f"Where the held-out samples are after each layer, coloured by {coloured}: {seen}. "
+        f"Where the held-out samples are after each layer, colored by {colored}: {seen}. "
         f"Move the slider or press play.{first} {far}{shown_note(subject, shown)}{thinned}"
     )
     return plot
@@ -121,7 +121,7 @@ def _traces(subject: Subject, shown: np.ndarray, dimensions: int) -> list[dict[s
     if subject.classifies:
         options = {"type": kind, "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"}
         return [class_trace(subject, k, size) | options for k in range(len(subject.labels))]
-    low, high = plots.colour_ends(subject.y[shown, 0])
+    low, high = plots.color_ends(subject.y[shown, 0])
     marker = {"color": numbers(subject.y[shown, 0]), "colorscale": "Viridis", "cmin": low, "cmax": high}
     marker |= {"size": size, "line": OUTLINE, "colorbar": {"thickness": 12, "title": plots.bar("observed")["title"]}}
     return [{"type": kind, "mode": "markers", "marker": marker, "hovertemplate": f"{hover}<extra></extra>"}]

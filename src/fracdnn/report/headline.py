@@ -46,28 +46,28 @@ def _of_classes(subject: Subject) -> str:
     most = np.bincount(subject.codes).argmax()  # no constant answer is right more often
     baseline, name = float((subject.codes == most).mean()), f"“{subject.labels[most]}”"
     accuracy = float((subject.predicted == subject.y).mean())
-    told = f"Right for {share(accuracy)} of {count(subject.n, 'held-out sample')}"
+    text = f"Right for {share(accuracy)} of {count(subject.n, 'held-out sample')}"
     if baseline == 1:
-        return f"{told}, which are all of class {name}: there is nothing to compare with."
+        return f"{text}, which are all of class {name}: there is nothing to compare with."
     constant = f"always answering {name}, the most frequent class"
     if accuracy <= baseline:
-        return f"{told}, no better than {constant}: {share(baseline)}."
+        return f"{text}, no better than {constant}: {share(baseline)}."
     gone = (accuracy - baseline) / (1 - baseline)
     sure = "" if chance(subject) < CHANCE else _BY_CHANCE
-    return f"{told}; {constant}, is right for {share(baseline)}: {share(gone)} of those mistakes are gone.{sure}"
+    return f"{text}; {constant}, is right for {share(baseline)}: {share(gone)} of those mistakes are gone.{sure}"
 
 
 def _of_values(subject: Subject) -> str:
     error = _root_mean_square(subject.y - subject.predicted)
-    told = f"Off by {number(error, 3)} (root mean square) on {count(subject.n, 'held-out sample')}"
+    text = f"Off by {number(error, 3)} (root mean square) on {count(subject.n, 'held-out sample')}"
     if not np.ptp(subject.y, axis=0).all():
-        return f"{told}, whose values are all the same: there is nothing to compare with."
+        return f"{text}, whose values are all the same: there is nothing to compare with."
     r2, constant = r2_score(subject.y, subject.predicted), number(_root_mean_square(subject.y - subject.y.mean(0)), 3)
     if r2 <= 0:
-        return f"{told}, no better than always answering their mean: {constant}."
+        return f"{text}, no better than always answering their mean: {constant}."
     sure = "" if r2_interval(subject.y, subject.predicted)[0] > 0 else _BY_CHANCE
     explained = f"the model explains {share(r2)} of the variance"
-    return f"{told}; always answering their mean is off by {constant}: {explained}.{sure}"
+    return f"{text}; always answering their mean is off by {constant}: {explained}.{sure}"
 
 
 def _root_mean_square(errors: np.ndarray) -> float:

@@ -38,7 +38,7 @@ def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
     cells |= {"z": np.round(winner + 0.998 * sureness + 0.001, 3).reshape(CELLS, CELLS).tolist()}
     scale: list[list[Any]] = []
     for k in range(n_classes):  # from faint to full within each class, with a jump between classes
-        rgb = ",".join(map(str, plots.channels(class_style(k)["colour"])))
+        rgb = ",".join(map(str, plots.channels(class_style(k)["color"])))
         scale += [[k / n_classes, f"rgba({rgb},{FAINT})"], [(k + 1) / n_classes, f"rgba({rgb},{FULL})"]]
     cells |= {"zmin": 0, "zmax": n_classes, "colorscale": scale, "showscale": False}
     cells |= {"text": texts.reshape(CELLS, CELLS).tolist(), "hovertemplate": "%{text}<extra>region</extra>"}
@@ -50,15 +50,15 @@ def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
         samples = scatter("markers", *subject.X[mine].T, text=answers, hovertemplate="%{text}<extra></extra>")
         plot.data.append(class_trace(subject, k, 7) | samples)
     plot.caption = (
-        f"The class predicted at each place; the stronger the colour, the higher its probability. Marks are "
-        f"held-out samples in the colour of their true class. {shown_note(subject, shown)}"
+        f"The class predicted at each place; the stronger the color, the higher its probability. Marks are "
+        f"held-out samples in the color of their true class. {shown_note(subject, shown)}"
     )
     return plot
 
 
 def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[str, Any], grid: np.ndarray) -> Plot:
     values, observed = subject.outputs(grid)[:, 0], subject.y[shown, 0]
-    low, high = plots.colour_ends(np.append(values, observed))
+    low, high = plots.color_ends(np.append(values, observed))
     what = "value" if subject.y.shape[1] == 1 else "value of the first output"
     cells |= {"z": numbers(values.reshape(CELLS, CELLS), 4), "zsmooth": "best", "coloraxis": "coloraxis"}
     cells["hovertemplate"] = "predicted %{z:.4g}<extra></extra>"
@@ -68,8 +68,8 @@ def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
     plot.data = [cells, scatter("markers", *subject.X[shown].T, marker=marker, hovertemplate=hover)]
     plot.layout["coloraxis"] = {"colorscale": "Viridis", "cmin": low, "cmax": high, "colorbar": {"thickness": 12}}
     plot.caption = (
-        f"The predicted {what} at each place; dots are held-out samples in the colour of their observed value, "
-        f"so that a dot which stands out is badly predicted. {plots.colours_told(observed)}{shown_note(subject, shown)}"
+        f"The predicted {what} at each place; dots are held-out samples in the color of their observed value, "
+        f"one which stands out is badly predicted. {plots.describe_colors(observed)}{shown_note(subject, shown)}"
     )
     return plot
 
@@ -87,12 +87,12 @@ def _class_line(subject: Subject, shown: np.ndarray) -> Plot:
     x, axes = _line(subject)
     axes["yaxis"] = axis("probability", range=[-0.12, 1.05])
     caption = (
-        f"The probability of each class over the feature; the marks below are held-out samples in the colour of their "
+        f"The probability of each class over the feature; the marks below are held-out samples in the color of their "
         f"true class. {shown_note(subject, shown)}"
     )
     plot = Plot("regions", "Class probabilities", caption, layout=axes, key=plots.class_key(subject.labels))
     for k, probability in enumerate(subject.estimator.predict_proba(x[:, None]).T):
-        line = {"color": class_style(k)["colour"]}
+        line = {"color": class_style(k)["color"]}
         plot.data.append(scatter("lines", x, probability, line=line, name=label(subject.labels[k]), meta=k))
     for k in range(len(subject.labels)):
         mine = subject.X[shown, 0][subject.codes[shown] == k]
@@ -110,5 +110,5 @@ def _line(subject: Subject) -> tuple[np.ndarray, dict[str, Any]]:
 def class_trace(subject: Subject, k: int, size: float) -> dict[str, Any]:
     """The markers of class k, without places; `meta` lets the key switch them."""
     style = class_style(k)
-    marker = {"color": style["colour"], "symbol": style["symbol"], "size": size, "line": OUTLINE}
+    marker = {"color": style["color"], "symbol": style["symbol"], "size": size, "line": OUTLINE}
     return {"mode": "markers", "name": label(subject.labels[k]), "meta": k, "marker": marker}

@@ -120,16 +120,16 @@ def usual_ends(values: np.ndarray, reach: float = 1.0) -> tuple[float, float]:
     return max(float(values.min()), float(low - reach)), min(float(values.max()), float(high + reach))
 
 
-def colour_ends(values: np.ndarray) -> tuple[float, float]:
-    """Where a colour scale begins and ends: most values shall differ in colour."""
+def color_ends(values: np.ndarray) -> tuple[float, float]:
+    """Where a color scale begins and ends: most values shall differ in color."""
     low, high = usual_ends(values, reach=0.1)
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
-def colours_told(values: np.ndarray) -> str:
-    """How many values lie beyond the colour scale."""
-    n = int((~within(values, *colour_ends(values))).sum())
-    return f"{n:,} beyond the colour scale {'has' if n == 1 else 'have'} the colour of its end. " if n else ""
+def describe_colors(values: np.ndarray) -> str:
+    """How many values lie beyond the color scale."""
+    n = int((~within(values, *color_ends(values))).sum())
+    return f"{n:,} beyond the color scale {'has' if n == 1 else 'have'} the color of its end. " if n else ""
 
 
 def within(values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -137,21 +137,21 @@ def within(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def class_style(k: int) -> dict[str, str]:
-    """Colour and shape of class k: eight colours, then lighter and darker ones, each round with its own shape."""
+    """Color and shape of class k: eight colors, then lighter and darker ones, each round with its own shape."""
     turn, place = divmod(k, len(PALETTE))
     # As it is, half way to white, a third of the way to black.
     toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]
-    colour = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
-    return {"colour": colour, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
+    color = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
+    return {"color": color, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
 
 
 def class_key(labels: list[Any]) -> list[dict[str, str]]:
     return [{"name": str(name), "place": str(k), **class_style(k)} for k, name in enumerate(labels)]
 
 
-def channels(colour: str) -> list[int]:
-    """Red, green and blue of a colour such as "#0072B2", from 0 to 255."""
-    return list(bytes.fromhex(colour[1:]))
+def channels(color: str) -> list[int]:
+    """Red, green and blue of a color such as "#0072B2", from 0 to 255."""
+    return list(bytes.fromhex(color[1:]))
 
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:

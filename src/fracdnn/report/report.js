@@ -18,23 +18,23 @@
   // What a plot takes from the page's theme, as the paths that Plotly.relayout reads.
   function themed(layout) {
     const css = getComputedStyle(root);
-    const colour = (name) => css.getPropertyValue(name).trim();
+    const color = (name) => css.getPropertyValue(name).trim();
     const changes = {
-      paper_bgcolor: colour("--panel"),
+      paper_bgcolor: color("--panel"),
       plot_bgcolor: "rgba(0,0,0,0)",
-      "font.color": colour("--text"),
-      "hoverlabel.bgcolor": colour("--panel"),
-      "hoverlabel.bordercolor": colour("--muted"),
-      "hoverlabel.font.color": colour("--text"),
+      "font.color": color("--text"),
+      "hoverlabel.bgcolor": color("--panel"),
+      "hoverlabel.bordercolor": color("--muted"),
+      "hoverlabel.font.color": color("--text"),
       "modebar.bgcolor": "rgba(0,0,0,0)",
-      "modebar.color": colour("--muted"),
-      "modebar.activecolor": colour("--accent"),
+      "modebar.color": color("--muted"),
+      "modebar.activecolor": color("--accent"),
     };
     const axes = Object.keys(layout).filter((key) => /^[xy]axis/.test(key));
     if (layout.scene) axes.push("scene.xaxis", "scene.yaxis", "scene.zaxis");
     for (const axis of axes) {
-      changes[axis + ".gridcolor"] = colour("--grid");
-      changes[axis + ".linecolor"] = colour("--muted");
+      changes[axis + ".gridcolor"] = color("--grid");
+      changes[axis + ".linecolor"] = color("--muted");
       changes[axis + ".showline"] = true;
     }
     return changes;
@@ -43,7 +43,7 @@
   function nameButton() {
     const button = div("theme");
     button.textContent = theme() === "dark" ? "Light" : "Dark";
-    button.setAttribute("aria-label", "switch to " + button.textContent.toLowerCase() + " colours");
+    button.setAttribute("aria-label", "switch to " + button.textContent.toLowerCase() + " colors");
   }
 
   // Sets object.a.b for the path "a.b".
@@ -54,7 +54,7 @@
     object[last] = value;
   }
 
-  // Gives a plot the theme's colours before it is drawn, so that it is drawn once.
+  // Gives a plot the theme's colors before it is drawn, so that it is drawn once.
   function dress(plot, layout) {
     for (const [path, value] of Object.entries(themed(layout))) assign(layout, path, value);
     if (!plot.themes) return;

@@ -16,7 +16,7 @@ FAR, MOST_LISTED, _NORMAL = 3.5, 6, 1.4826
 
 
 def prediction_plot(subject: Subject) -> Plot:
-    """Observed against predicted values, one colour an output, and the diagonal."""
+    """Observed against predicted values, one color an output, and the diagonal."""
     ends = _ends(subject.y, subject.predicted)
     hover, diagonal = "observed %{x:.4g}<br>predicted %{y:.4g}", plots.dashed(padded(ends), padded(ends), name="equal")
     dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
@@ -35,7 +35,7 @@ def residual_plot(subject: Subject) -> Plot:
     half, most = np.quantile(np.abs(left), [0.5, 0.9])
     caption = (
         f"Half of the predictions are off by less than {number(half, 3)}, nine in ten by less than {number(most, 3)}. "
-        f"{_outliers_told(left, far)} {seen}"
+        f"{_describe_outliers(left, far)} {seen}"
     )
     axes = {
         "xaxis": axis("predicted", range=padded(across)),
@@ -62,14 +62,14 @@ def outliers(subject: Subject) -> np.ndarray:
 def _dots(
     subject: Subject, x: np.ndarray, y: np.ndarray, ends: tuple[Any, Any], hover: str, far: np.ndarray | None = None
 ) -> tuple[list[dict[str, Any]], str]:
-    """A trace for each output, where some are `far` each in its colour; and how many dots are not seen."""
+    """A trace for each output, where some are `far` each in its color; and how many dots are not seen."""
     shown, found = subject.shown(), []
     for k in range(y.shape[1]):
         style = class_style(k)
-        colours = style["colour"]
+        colors = style["color"]
         if far is not None and far[shown].any():
-            colours = np.where(far[shown, k], VERMILION, colours).tolist()
-        marker = {"color": colours, "symbol": style["symbol"], "size": 6, "opacity": 0.75, "line": OUTLINE}
+            colors = np.where(far[shown, k], VERMILION, colors).tolist()
+        marker = {"color": colors, "symbol": style["symbol"], "size": 6, "opacity": 0.75, "line": OUTLINE}
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
         found.append(scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover))
     n = y.size - int(np.logical_and(*(plots.within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
@@ -82,7 +82,7 @@ def _ends(*values: np.ndarray) -> np.ndarray:
     return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
 
 
-def _outliers_told(left: np.ndarray, far: np.ndarray) -> str:
+def _describe_outliers(left: np.ndarray, far: np.ndarray) -> str:
     n = int(far.sum())
     if not n:
         return f"None lies more than {FAR} robust deviations from the median."

@@ -6,7 +6,7 @@ import numpy as np
 
 from fracdnn.caputo import memory_weights
 from fracdnn.report.figures import BLUE, VERMILION
-from fracdnn.report.plots import MOST_POINTS, Plot, axis, bar, colour_ends, log_axis, numbers, picked, scatter, whole
+from fracdnn.report.plots import MOST_POINTS, Plot, axis, bar, color_ends, log_axis, numbers, picked, scatter, whole
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import count, number
 from fracdnn.training import History
@@ -14,7 +14,7 @@ from fracdnn.training import History
 # A heat map has no more columns and rows; of fewer layers, weights and gradients are told in words.
 MOST_COLUMNS, MOST_ROWS, LEAST_LAYERS = 400, 128, 8
 _ENDS = {
-    "converged": "the gradient was as small as asked for",
+    "converged": "the gradient reached `tol`",
     "no improvement": "the loss improved no more",
     "epoch limit": "it had gone through the data as often as it may",
     "iteration limit": "it had as many iterations as it may",
@@ -60,10 +60,10 @@ def _kept_states(subject: Subject) -> str:
 
 
 def why_ended(history: History) -> str:
-    told = count(len(history.records), "iteration")
+    text = count(len(history.records), "iteration")
     if history.status == "partial":
-        return f"{told} of partial_fit"
-    return f"{told}; {_ENDS[history.status]}" if history.status in _ENDS else told
+        return f"{text} of partial_fit"
+    return f"{text}; {_ENDS[history.status]}" if history.status in _ENDS else text
 
 
 def gradient_ratio(history: History) -> float | None:
@@ -132,7 +132,7 @@ def gradient_plot(history: History) -> Plot | None:
         return None
     columns, rows = picked(norms.shape[0], MOST_COLUMNS), picked(norms.shape[1], MOST_ROWS)
     logs = np.where(positive, np.log10(np.where(positive, norms, 1.0)), np.nan)[np.ix_(columns, rows)].T
-    low, high = colour_ends(logs[np.isfinite(logs)])
+    low, high = color_ends(logs[np.isfinite(logs)])
     iterations = [history.records[i].iteration for i in columns]
     heat: dict[str, Any] = {"type": "heatmap", "x": iterations, "y": (rows + 1).tolist(), "z": numbers(logs, 4)}
     heat |= {"colorscale": "Viridis", "zmin": low, "zmax": high, "colorbar": bar("log<sub>10</sub> norm")}

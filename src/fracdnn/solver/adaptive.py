@@ -18,12 +18,12 @@ from fracdnn.solver.mesh import FoundGrid
 from fracdnn.solver.problem import OutOfEvaluationsError
 from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, LONGER, MUCH_MORE, Fading, Piece, Search
 
-_SAFETY, _SHRINK = 0.9, 0.2
-_FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
+SAFETY, SHRINK = 0.9, 0.2
+FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
 # Tolerances that may be left of errors at the next output, by estimate, how much more may do, and how often to try.
-_MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
+MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
 _MOST_RELAXED = 12  # times that a goal is made ten times larger
 _ANOTHER = 3.0  # times a goal that could be kept: another one, to compare with
 _ALIKE = 0.7  # of estimates, from which steps with two goals are not told apart
@@ -41,8 +41,10 @@ def find_grid(
     walk = _StepsTaken(search, outputs, longest)
     try:
         return _walked(walk, search, pieces)
-    except OutOfEvaluationsError:
-        raise NotConvergedError(walk.out_of_evaluations()) from None
+    except (OutOfEvaluationsError, NotConvergedError) as error:
+        failed = error if isinstance(error, NotConvergedError) else NotConvergedError(walk.out_of_evaluations())
+        failed.reached = walk.ends[-1]
+        raise failed from None
 
 
 def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> FoundGrid:
@@ -88,7 +90,7 @@ class _Account:
         self.restore = search.save()
         search.goal = None
         self.is_settled = False
-        self._tries, self._relaxed, self._limit, self._each = 0, 0, _MOST_SPENT, math.inf
+        self._tries, self._relaxed, self._limit, self._each = 0, 0, MOST_SPENT, math.inf
         # State and estimate at the output, by the steps made before, and whether those made last were held against it.
         self._before: tuple[torch.Tensor, float] | None = None
         self._is_compared = False
@@ -105,10 +107,10 @@ class _Account:
         if spent <= self._limit or self._agrees(end, spent):
             self.is_settled = True
             return False
-        if self._limit > _MOST_SPENT and not self._is_compared:
+        if self._limit > MOST_SPENT and not self._is_compared:
             self._search.goal = _ANOTHER * self._search.goal  # type: ignore[operator]  # relaxing has made one
             return True
-        if self._tries == _TRIES or self._limit > _MOST_SPENT:
+        if self._tries == _TRIES or self._limit > MOST_SPENT:
             self.is_settled = True
             remedy = self._search.about_start() or "pass larger rtol and atol, or an earlier time in t as well"
             raise NotConvergedError(
@@ -137,7 +139,7 @@ class _Account:
             return False
         self._relaxed += 1
         self._search.goal = 10.0 * self._search.goal
-        self._limit = _RELAXED * _MOST_SPENT
+        self._limit = _RELAXED * MOST_SPENT
         return True
 
 
@@ -199,12 +201,12 @@ class _StepsTaken:
                 self._take(end)
                 if account.asks_for_more(end, len(self.ends)):
                     return False
-                step *= min(max(_factor(error, power), _SHRINK), growth)
+                step *= min(max(_factor(error, power), SHRINK), growth)
                 growth, first, tried_again = search.growth, False, False
             else:
                 self.n_rejected += 1
                 growth, tried_again = 1.0, True
-                step *= min(max(_factor(error, power), _FIRST_SHRINK if first else _SHRINK), 0.9)
+                step *= min(max(_factor(error, power), FIRST_SHRINK if first else SHRINK), 0.9)
         return True
 
     def _listens(self, step: float, error: float, piece: Piece) -> bool:
@@ -299,4 +301,4 @@ def _too_coarse(t0: float, piece: Piece) -> str:
 def _factor(error: float, power: float) -> float:
     if not math.isfinite(error):
         return 0.0
-    return _SAFETY * error ** (-1.0 / power) if error > 0 else math.inf
+    return SAFETY * error ** (-1.0 / power) if error > 0 else math.inf

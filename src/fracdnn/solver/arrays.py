@@ -1,6 +1,6 @@
 """One formula for two kinds of arrays: torch's tensors, and NumPy's, which take a fifth of the time for few numbers.
 
-The latter carry no derivatives: they serve where none is asked for, such as the search for a grid.
+The latter carry no derivatives: they serve where none is needed, such as the search for a grid.
 """
 
 from typing import Any

@@ -15,14 +15,14 @@ from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.panels import FASTEST, MORE_PARTS, Points, Weights, points
+from fracdnn.solver.panels import Weights, points
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.solver.segments import Repeatable
 
 _MAX_ITERATIONS = 40
-_STEEP = 0.1
-_FORGOTTEN = 40.0  # e^−40 of a mode
+STEEP = 0.1
+FORGOTTEN = 40.0  # e^−40 of a mode
 _FARTHEST = 4.0  # lengths of the panel before over which its slopes are continued
 
 
@@ -130,19 +130,12 @@ class Collocation:
         far = memory.far
         if memory.slopes is not None and memory.length is not None:
             # Faster modes have died out before anybody sees them, at the end of the panel.
-            count = bisect_right(self._sorted_rates, _FORGOTTEN / _number(panel.length))
+            count = bisect_right(self._sorted_rates, FORGOTTEN / _number(panel.length))
             rates = self.weights.rates[:count]
-            absorbed = self._points_for(count, _number(memory.length)).absorbed(rates, memory.length)
+            absorbed = self.points.absorbed(rates, memory.length)
             fresh = cast(absorbed, memory.slopes) @ memory.slopes
-            far = fresh if far is None else fresh + advance(rates, _resized(far, count), memory.length)
+            far = fresh if far is None else fresh + advance(rates, resized(far, count), memory.length)
         return Memory(panel.states[:, -1], far, panel.slopes, panel.length)
-
-    def _points_for(self, count: int, length: float) -> Points:
-        """With a quadrature that resolves the fastest of so many modes on a panel of this length."""
-        if not count or self._sorted_rates[count - 1] * length <= FASTEST:
-            return self.points
-        finer = points(self.points.count, MORE_PARTS)
-        return finer.numpy() if self.in_numpy else finer.to(self._begin.device)
 
     def _modes(self, count: int) -> tuple[Array, Array]:
         """So many rates [K], and the kernel's weights [G, K + 1] of them and of t."""
@@ -172,7 +165,7 @@ class Collocation:
         fading = (1.0 - places[:, None] / self.points.places).prod(-1)[:, None]  # 1 at the begin, 0 at the points
         through_states = cast(at_places, panel.states) @ panel.states + cast(fading, missed) * missed
         of_slopes, of_states = self.tails(panel)
-        steep = (of_states < _STEEP * mass[:, 0] * of_slopes)[:, None]
+        steep = (of_states < STEEP * mass[:, 0] * of_slopes)[:, None]
         return self.tensor(library(integral).where(steep, through_states, integral)).transpose(0, 1)
 
     def tails(self, panel: Panel) -> Array:
@@ -197,7 +190,7 @@ def _number(time: Array) -> float:
     return float(time.detach()) if isinstance(time, torch.Tensor) else time
 
 
-def _resized(far: Array, count: int) -> Array:
+def resized(far: Array, count: int) -> Array:
     """Modes [G, K + 1, d] for another number K, with 0 for those that were forgotten."""
     missing = count + 1 - far.shape[1]
     rest = [] if missing <= 0 else [library(far).stack([0.0 * far[:, 0]] * missing, axis=1)]

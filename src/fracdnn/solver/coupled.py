@@ -32,7 +32,7 @@ _NEWTON_WINDOW, _WINDOW = 4, 10
 _FEW = 16  # iterations after which a search makes a matrix instead
 _LONGER = 4  # for iterations without a matrix, to rounding
 # Components up to which modes are looked for, and how large they have to be to grow.
-_MOST_MODES, _GROWING = 64, 3.0
+MOST_MODES, GROWING = 64, 3.0
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
 _SLOW, _PATIENCE = 0.3, 6
@@ -137,7 +137,7 @@ class CoupledSolver:
         A mode of the eigenvalue λ grows where |arg λ| < order · π/2, soon where |λ| · duration^order is large.
         (Source: Matignon, "Stability results for fractional differential equations", 1996.)
         """
-        if self._inverse is None or self._jacobians is None or self._jacobians.shape[1] > _MOST_MODES:
+        if self._inverse is None or self._jacobians is None or self._jacobians.shape[1] > MOST_MODES:
             return False
         if isinstance(self._jacobians, torch.Tensor) and being_transformed():
             return False
@@ -148,7 +148,7 @@ class CoupledSolver:
         if not np.isfinite(ends).all():
             return False
         modes = np.linalg.eigvals(ends)
-        return bool(((abs(np.angle(modes)) < 0.5 * math.pi * orders.max()) & (abs(modes) > _GROWING)).any())
+        return bool(((abs(np.angle(modes)) < 0.5 * math.pi * orders.max()) & (abs(modes) > GROWING)).any())
 
     def note_noise(self, states: Array, time: torch.Tensor) -> None:
         """Tell the problem of states that func's noise kept moving; for the warning after a solve.

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.solution import Solution
 from fracdnn.tracing import being_traced
 from fracdnn.validation import check_count, check_flag
 
@@ -31,21 +32,21 @@ def fdeint_event(
     t0: float | torch.Tensor,
     *,
     event_fn: Event,
-    until: float,
+    t1: float,
     order: Any,
-    looks: int = 64,
+    n_checks: int = 64,
     info: bool = False,
     **options: Any,
 ) -> tuple[torch.Tensor, Any]:
     """The first time after t0, a float64 number, at which `event_fn(t, y)` is zero, and the solution there.
 
     `event_fn` is given a time and a state like y0 and returns one number, which changes its sign at the event. It is
-    looked at in `looks` times from t0 to `until`: an event that comes and goes between two of them is not seen. That a
-    solution begins at an event, with the value 0, does not count.
+    evaluated at `n_checks` times from t0 to `t1`: an event that comes and goes between two of them is not seen. A
+    solution that starts at an event, with the value 0, does not count.
 
-    `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `until`; where the
-    event comes before the first look, they begin anew up to the second. The gradient of time and state is exact for the
-    discrete solution, in y0, order, t0 and whatever func and event_fn close over. Costs some six solves without a
+    `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `t1`; where the event
+    comes before the first check, the solve starts anew up to the second. The gradient of time and state is exact for
+    the discrete solution, in y0, order, t0 and whatever func and event_fn close over. Costs some six solves without a
     gradient and, where one is needed, three with it. `info=True` gives the time and, for the state, a `Solution`: its
     `states` is the state at the event, its grid that of the last solve, and `n_evaluations` counts those of all solves.
     """
@@ -59,27 +60,27 @@ def fdeint_event(
             "find the event outside of it"
         )
     _check_options(options)
-    begin, end = _number(t0, "t0"), float(_number(until, "until").detach())
+    begin, end = _number(t0, "t0"), float(_number(t1, "t1").detach())
     check_flag(info, "info")
     if not float(begin.detach()) < end < math.inf:
         raise InvalidArgumentError(
-            f"until must be later than t0 and finite, got {end:g} for t0 = {float(begin.detach()):g}; pass a later time"
+            f"t1 must be later than t0 and finite, got {end:g} for t0 = {float(begin.detach()):g}; pass a later time"
         )
     solve = _Solve(func, y0, begin, event_fn, {"order": order, **options})
     with torch.no_grad():
-        bracket = solve.bracket(end, check_count(looks, "looks", minimum=4))
+        bracket = solve.bracket(end, check_count(n_checks, "n_checks", minimum=4))
         time = solve.root(bracket)
     (state,) = solve.at(time.reshape(1), bracket)
     (value,) = solve.values(time.reshape(1), [state])
     if value.requires_grad:
         time = time - value.to(torch.float64) / solve.slope(time, bracket)
         (state,) = solve.at(time.reshape(1), bracket)
-    return time, solve.told(state) if info else state
+    return time, solve.solution(state) if info else state
 
 
 @dataclass(frozen=True)
 class _Bracket:
-    """Two looks before and after the event, and what it is there; the first look and the last, which make the grid."""
+    """The checks before and after the event, with its values there; the first and the last, which make the grid."""
 
     first: torch.Tensor
     before: torch.Tensor
@@ -90,7 +91,7 @@ class _Bracket:
 
 
 class _Solve:
-    """Solves of one problem from one begin."""
+    """Solves of one problem from one start."""
 
     def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event_fn: Event, options: dict[str, Any]) -> None:
         self._func, self._y0, self._begin, self._event_fn, self._options = func, y0, begin, event_fn, options
@@ -107,15 +108,15 @@ class _Solve:
         """What the event is there."""
         return [self._value(time, state) for time, state in zip(times.unbind(0), states, strict=True)]
 
-    def bracket(self, until: float, looks: int) -> _Bracket:
-        """Around the first change of sign, and with a look between it and the begin."""
-        end = until
+    def bracket(self, t1: float, n_checks: int) -> _Bracket:
+        """Around the first change of sign, and with a check between it and the start."""
+        end = t1
         for _ in range(_MAX_ROUNDS):
-            t = torch.linspace(float(self._begin), end, looks + 1, dtype=torch.float64, device=self._begin.device)
+            t = torch.linspace(float(self._begin), end, n_checks + 1, dtype=torch.float64, device=self._begin.device)
             found = [float(value) for value in self.values(t, self._states(t))]
             change = _first_change(found)
             if change is None:
-                raise InvalidArgumentError(_no_change(found, float(self._begin), until))
+                raise InvalidArgumentError(_no_change(found, float(self._begin), t1))
             if change > 1:
                 return _Bracket(t[1], t[change - 1], t[change], t[-1], found[change - 1], found[change])
             end = float(t[2])  # look closer: the event is about in the middle then
@@ -155,7 +156,7 @@ class _Solve:
             )
         return slope
 
-    def told(self, state: Any) -> Solution:
+    def solution(self, state: Any) -> Solution:
         """How a state came about."""
         assert self._last is not None
         return replace(self._last, states=state, n_evaluations=self._n_evaluations)
@@ -193,19 +194,19 @@ class _Solve:
         return value.reshape(())
 
 
-def _no_change(values: list[float], begin: float, until: float) -> str:
-    """Why there is no event; one at the begin itself does not count."""
-    looks = len(values) - 1
+def _no_change(values: list[float], begin: float, t1: float) -> str:
+    """Why there is no event; one at the start itself does not count."""
+    n_checks = len(values) - 1
     if values[0] != 0:
         return (
-            f"event_fn must change its sign between t0 = {begin:g} and until = {until:g}, got {values[0]:.3g} and "
-            f"{values[-1]:.3g} there, and no change between {looks} looks; pass a later until, or more looks"
+            f"event_fn must change its sign between t0 = {begin:g} and t1 = {t1:g}, got {values[0]:.3g} and "
+            f"{values[-1]:.3g} there, and no change in {n_checks} checks; pass a later t1 or a larger n_checks"
         )
-    later = f"{values[-1]:.3g} at until = {until:g} with no change of sign" if any(values) else "0 at all looks"
+    later = f"{values[-1]:.3g} at t1 = {t1:g} with no change of sign" if any(values) else "0 at all checks"
     return (
-        f"event_fn must change its sign after t0 = {begin:g}, got 0 at t0 itself, where a solution may begin without "
-        f"that counting as the event, and then {later} ({looks} looks); if that is the event, its time is t0; "
-        f"else pass a later until, or more looks"
+        f"event_fn must change its sign after t0 = {begin:g}, got 0 at t0 itself, where a solution may start without "
+        f"that counting as the event, and then {later} ({n_checks} checks); if that is the event, its time is t0; "
+        f"else pass a later t1 or a larger n_checks"
     )
 
 

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,19 +13,23 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver.adaptive import SMALLEST, find_grid
+from fracdnn.solver.batched import solve_batched
 from fracdnn.solver.collocation import Collocation, modes_for, walk
-from fracdnn.solver.grids import Spacing, anchors, make_grid
+from fracdnn.solver.grids import Spacing, anchors, increasing_times, make_grid
 from fracdnn.solver.march import Wanted, interpolated, march
 from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
+from fracdnn.solver.rare_options import check_batched, rare_options
 from fracdnn.solver.search import Piece
+from fracdnn.solver.solution import DenseOutput, Solution, Steps
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
+from fracdnn.solver.unfinished import solution_of
 from fracdnn.tracing import being_traced, being_transformed
-from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive, check_times
+from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
 
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
@@ -36,29 +40,8 @@ MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
 SHORTEST_SPAN = 1e-100
 # Of states on a fixed grid, from which it is worth a warning.
 _FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
-# What `fdeint` takes as `options`, with its defaults.
-_OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "linear", "max_evaluations")),
-    **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False},
-}
 # Methods that predict and correct.
 _CORRECTED = ("adams", "pece", "exponential")
-
-
-@dataclass(frozen=True)
-class Solution:
-    """What `fdeint(..., info=True)` gives: the states, and how they came about.
-
-    `grid` holds the times of the nodes, `n_rejected` counts the steps that an adaptive grid tried and gave up, and
-    `n_evaluations` the calls of func, those for finding the grid among them.
-    """
-
-    states: Any
-    method: str
-    grid: torch.Tensor
-    n_accepted: int
-    n_rejected: int
-    n_evaluations: int
 
 
 def fdeint(
@@ -75,21 +58,22 @@ def fdeint(
     n_steps: int | None = None,
     trajectory: bool = True,
     info: bool = False,
+    batched: bool = False,
 ) -> Any:
     """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
 
-    `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state like y0, and returns its
-    like. `y0` is a tensor or a tuple of tensors; numbers, lists of them and NumPy arrays become float64 tensors.
-    For orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
-    `order` lies in (0, 2]: one number; or a tensor that broadcasts against the state, an order for each component; or,
-    for a tuple state, a sequence of one for each tensor.
+    `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state, and returns a slope of the
+    same shape. `y0` is a tensor or a tuple of tensors; numbers, lists and NumPy arrays become float64 tensors. For
+    orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
+    `order` lies in (0, 2]: one number; a tensor that broadcasts against the state; or one for each tensor of a tuple.
     `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, else "adams", explicit and of
     second order; docs/solver.md has them all.
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps such that the error stays about
     `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each). "uniform", the
     default with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
-    `trajectory=False` gives the solution at the last time alone, and `info=True` a `Solution`: the states, the grid
-    that was used, and counts.
+    `trajectory=False` gives the solution at the last time alone, `info=True` a `Solution`: states, grid, counts.
+    `batched=True` solves the samples along y0's first dimension, each on a grid of its own: func gets times [B] and
+    states [B, …] and must treat samples apart; order, rtol, atol may be [B], and t [B, T].
 
     `options` holds what is rarely needed, by name:
 
@@ -97,39 +81,29 @@ def fdeint(
       a graded grid, (j/N)^g, 2/order below order 1 unless given.
     - "breakpoints": times at which func jumps. An adaptive grid ends a step there, and func is evaluated as the left
       limit (at t[0]: as the right one).
-    - "slope": that of y0 for orders above 1, like y0 or one number; unused below.
+    - "slope": that of y0 for orders above 1, like y0 or one number; unused below. "corrections": how often "adams",
+      "pece" and "exponential" correct their prediction, 1.
     - "linear": a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u) with a stiff A,
       which "exponential" integrates exactly, on a uniform grid.
-    - "corrections": how often "adams", "pece" and "exponential" correct their prediction, 1.
     - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
       "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time.
     - "checkpoint": True computes parts of the forward pass again in the backward pass: memory like √N instead of N.
-    - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint.
+    - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint;
+      "failures": "nan" gives NaN for the samples of a batch that cannot be solved, in place of an error.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
     adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
     """
-    rare = _rare_options(options)
+    rare = rare_options(options)
     lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
-    spacing = Spacing.asked_for(grid, rare["step_size"], *lengths)
-    request = _Request.build(func, (y0, rare["slope"]), t, order, spacing, trajectory)
-    corrections = check_count(rare["corrections"], "corrections", minimum=1)
-    precision = _Precision.build(rare, request.problem.value.dtype)
-    wants_info = check_flag(info, "info")
-    request.problem.max_evaluations = _most_evaluations(rare["max_evaluations"], spacing)
-    solution = _solved(method, request, precision, Options(corrections=corrections, linear=rare["linear"]))
+    spacing, wants_info = Spacing.from_options(grid, rare["step_size"], *lengths), check_flag(info, "info")
+    if check_flag(batched, "batched"):
+        check_batched(method, spacing, options)
+        solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
+    else:
+        build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
+        solution = solution_of(build, lambda request: _solved(method, request, rare), t, trajectory, spacing, rare)
     return solution if wants_info else solution.states
-
-
-def _rare_options(given: Any) -> dict[str, Any]:
-    """All of `fdeint`'s options, those that were given among them."""
-    given = {} if given is None else given
-    unknown = [name for name in given if name not in _OPTIONS] if isinstance(given, dict) else [given]
-    if unknown:
-        raise InvalidArgumentError(
-            f"options must be a dict of {', '.join(_OPTIONS)}, got {unknown[0]!r}; correct its names"
-        )
-    return _OPTIONS | given
 
 
 def _most_evaluations(given: Any, spacing: Spacing) -> float:
@@ -179,12 +153,12 @@ class _Request:
 
     @classmethod
     def build(
-        cls, func: Any, start: tuple[Any, Any], t: Any, order: Any, spacing: Spacing, trajectory: Any
+        cls, func: Any, y0: Any, t: Any, *, order: Any, spacing: Spacing, rare: dict[str, Any], trajectory: Any
     ) -> "_Request":
         """Checked."""
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
-        times = check_times(t)
+        times = increasing_times(t)
         for place in () if being_traced() else (1, -1):
             span = float((times[place] - times[0]).detach())
             if not SHORTEST_SPAN <= span <= 1.0 / SHORTEST_SPAN:
@@ -192,7 +166,8 @@ class _Request:
                     f"t must span between {SHORTEST_SPAN:g} and {1.0 / SHORTEST_SPAN:g}, got {span:g} from t[0] to "
                     f"t[{place}]; measure time in another unit, in which the span is about 1"
                 )
-        problem = posed_problem(func, start[0], order, start[1])
+        problem = posed_problem(func, y0, order, rare["slope"])
+        problem.max_evaluations = _most_evaluations(rare["max_evaluations"], spacing)
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:
@@ -216,6 +191,13 @@ class _Request:
     def span(self) -> float:
         """From first to last time."""
         return float((self.times[-1] - self.times[0]).detach())
+
+    def wants_gradient(self) -> bool:
+        """Whether one can be wanted, by what is given and what func returns at the start."""
+        problem = self.problem
+        if any(each is not None and each.requires_grad for each in (problem.value, problem.velocity, problem.orders)):
+            return True
+        return bool(problem.packed_slope(self.clock[0].detach(), problem.value).requires_grad)
 
     def rounding_at(self, elapsed: float) -> float:
         """Of the times that func sees there."""
@@ -244,7 +226,9 @@ class _Request:
         return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
 
 
-def _solved(method: str, request: _Request, precision: _Precision, options: Options) -> Solution:
+def _solved(method: str, request: _Request, rare: dict[str, Any]) -> Solution:
+    options = Options(check_count(rare["corrections"], "corrections", minimum=1), rare["linear"])
+    precision = _Precision.build(rare, request.problem.value.dtype)
     check_choice(method, "method", ("auto", "collocation", *METHODS))
     problem, spacing = request.problem, request.spacing
     if method == "auto":
@@ -265,9 +249,9 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
     try:
         with _without_autocast(problem.value.device.type):
             if method == "collocation":
-                packed, nodes, rejected = _by_panels(request, precision)
+                packed, steps = _by_panels(request, precision)
             else:
-                packed, nodes, rejected = _by_steps(_method(method, spacing, problem, options), request, precision)
+                packed, steps = _by_steps(_method(method, spacing, problem, options), request, precision)
     except OutOfEvaluationsError:
         raise NotConvergedError(
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
@@ -284,7 +268,9 @@ def _solved(method: str, request: _Request, precision: _Precision, options: Opti
     if problem.noise is not None:
         problem.warn_of_noise(*_noise_that_counts(spacing, problem.value.dtype))
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
-    return Solution(states, method, nodes.clock.detach(), nodes.n_steps, rejected, problem.n_evaluations)
+    grid, count = steps.nodes.clock.detach(), steps.nodes.n_steps
+    again = DenseOutput(problem, request.times, request.clock.dtype, steps.again)
+    return Solution(states, method, grid, count, steps.n_rejected, problem.n_evaluations, _again=again)
 
 
 def _check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
@@ -343,29 +329,35 @@ def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> 
     return method(problem, options)
 
 
-def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
     found, count = None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
         outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
-        search = PanelSearch(request.problem, count, request.times, request.clock, request.spacing, outputs)
+        sensitive = outputs is None and not being_transformed() and request.wants_gradient()
+        search = PanelSearch(
+            request.problem, count, request.times, request.clock, request.spacing, outputs, sensitive=sensitive
+        )
         found = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
         request.problem.max_evaluations = math.inf
-        if outputs is not None:
-            return torch.stack(search.states), request.grid(found), found.n_rejected
         guesses = search.guesses
     elif not being_transformed():
         request.problem.check_slope(request.clock[0].detach(), request.problem.value.detach())
     nodes = request.grid(found)
-    weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.compress_tol))
-    scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
-    if found is not None:
-        search.brief(scheme.solver)
-    states = walk(scheme, nodes, request.elapsed, guesses=guesses, checkpoint=precision.checkpoint)
-    return states, nodes, found.n_rejected if found else 0
+
+    def again(elapsed: torch.Tensor) -> torch.Tensor:
+        weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.compress_tol))
+        scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
+        if found is not None:
+            search.brief(scheme.solver)
+        return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=precision.checkpoint)
+
+    noted = found is not None and not (torch.is_grad_enabled() or being_transformed())
+    states = torch.stack(search.states) if noted else again(request.elapsed)
+    return states, Steps(nodes, found.n_rejected if found else 0, again)
 
 
-def _by_matrices(method: Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+def _by_matrices(method: Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
     if precision.checkpoint or precision.compress is True:
         raise InvalidArgumentError(
             f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
@@ -374,10 +366,10 @@ def _by_matrices(method: Exponential, request: _Request, precision: _Precision) 
     nodes = request.grid(None)
     states = method.states(nodes)
     Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
-    return interpolated(states, nodes, request.elapsed), nodes, 0
+    return interpolated(states, nodes, request.elapsed), Steps(nodes, 0, partial(interpolated, states, nodes))
 
 
-def _by_steps(method: Method | Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Grid, int]:
+def _by_steps(method: Method | Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
     if isinstance(method, Exponential):
         return _by_matrices(method, request, precision)
     problem, spacing = request.problem, request.spacing
@@ -388,13 +380,15 @@ def _by_steps(method: Method | Exponential, request: _Request, precision: _Preci
         problem.max_evaluations = math.inf
     nodes, rejected = request.grid(found), found.n_rejected if found else 0
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
-    wanted = None if whole else Wanted.on(nodes, request.elapsed)
-    states = march(
-        method,
-        nodes,
-        wanted,
-        exact=precision.compress is False,
-        tolerance=precision.compress_tol,
-        checkpoint=precision.checkpoint,
-    )
-    return states, nodes, rejected
+
+    def again(elapsed: torch.Tensor | None) -> torch.Tensor:
+        return march(
+            method,
+            nodes,
+            None if elapsed is None else Wanted.on(nodes, elapsed),
+            exact=precision.compress is False,
+            tolerance=precision.compress_tol,
+            checkpoint=precision.checkpoint,
+        )
+
+    return again(None if whole else request.elapsed), Steps(nodes, rejected, again)

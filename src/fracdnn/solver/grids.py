@@ -1,4 +1,4 @@
-"""Which grid a solve walks over: the given times, equal steps, steps graded toward the begin, or adaptive ones."""
+"""Which grid a solve walks over: the given times, equal steps, steps graded toward the start, or adaptive ones."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ RTOL, ATOL = 1e-5, 1e-8
 # Of steps that are taken for equal, in mean steps.
 _LARGEST_DEVIATION = 0.05
 _SAME_STEPS = 1e-6  # the same at late times
-# Finer at the begin than this, the first steps would be lost in rounding before they pay.
+# Finer at the start than this, the first steps would be lost in rounding before they pay.
 _LARGEST_GRADING = 8.0
 # Of times, relative to the latest.
 ROUNDING = 8.0 * torch.finfo(torch.float64).eps
@@ -32,7 +32,7 @@ Tolerance: TypeAlias = float | torch.Tensor | tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Spacing:
-    """What a user asked for."""
+    """The options of a grid."""
 
     kind: str
     step_size: float | None
@@ -44,7 +44,7 @@ class Spacing:
     breakpoints: torch.Tensor | None
 
     @classmethod
-    def asked_for(
+    def from_options(
         cls,
         grid: Any,
         step_size: Any,
@@ -96,6 +96,19 @@ class Spacing:
     def smallest_atol(self) -> float:
         """Of all components."""
         return _smallest(self.atol)
+
+
+def increasing_times(t: Any) -> torch.Tensor:
+    """Checked; times that decrease are refused with the reason."""
+    try:
+        return check_times(t)
+    except InvalidArgumentError as error:
+        if "must increase strictly" not in str(error) or float(t[0]) <= float(t[-1]):
+            raise
+        raise InvalidArgumentError(
+            f"t must increase, got times that decrease from {float(t[0]):.6g} to {float(t[-1]):.6g}: memory begins at "
+            f"t[0], so that a solution has a direction; solve for v(s) = u(t[0] - s) at increasing s"
+        ) from None
 
 
 def _tolerance(value: Any, name: str) -> Tolerance:

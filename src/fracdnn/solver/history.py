@@ -113,7 +113,7 @@ class History:
     def open(self, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """What a block begins with.
 
-        [G, B, R, d]: what its rows have from all nodes up to its begin, and from `start`; and [G, B, R, B]: the weights
+        [G, B, R, d]: what its rows have from all nodes up to its start, and from `start`; and [G, B, R, B]: the weights
         of its nodes among themselves.
         """
         weights, inside = self._near(carry.begin, begin, end, carry.window.dtype)

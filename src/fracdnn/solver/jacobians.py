@@ -46,6 +46,52 @@ def slopes_with_jacobians(
     return slopes.detach(), whole.permute(2, 0, 1, 3).reshape(count, n, n)
 
 
+def slopes_with_own_jacobians(
+    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same where a group depends on itself alone, as samples do; the derivatives are [G, S, d, d]."""
+    groups, count, d = states.shape
+    if torch.is_inference_mode_enabled():
+        slopes, columns = problem.slopes(clock, states), []
+        for component, lengths in enumerate(_differences(states).unbind(-1)):
+            moved = states.clone()
+            moved[..., component] += lengths[:, None]
+            step = moved[..., component] - states[..., component]
+            columns.append((problem.slopes(clock, moved) - slopes) / step[..., None])
+        return slopes, torch.stack(columns, dim=-1)
+    with torch.enable_grad(), unhooked():
+        at = states.detach().requires_grad_()
+        slopes = problem.slopes(clock, at)
+        whole = None
+        if slopes.requires_grad:
+            rows = torch.eye(d, dtype=slopes.dtype, device=slopes.device).view(d, 1, 1, d)
+            whole = pulled_back(slopes, at, rows.expand(d, groups, count, d))
+    return slopes.detach(), states.new_zeros(*states.shape, d) if whole is None else whole.permute(1, 2, 0, 3)
+
+
+def slopes_along(
+    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor, direction: torch.Tensor
+) -> torch.Tensor | None:
+    """Func's derivatives along a direction [G, S, d], of the same shape; None where it has none.
+
+    By two passes backward: what the first gives is linear in the cotangent, whose derivative is the product wanted.
+    """
+    with torch.enable_grad(), unhooked():
+        at = states.detach().requires_grad_()
+        slopes = problem.slopes(clock, at)
+        if not slopes.requires_grad:
+            return None
+        cotangent = torch.zeros_like(slopes, requires_grad=True)
+        try:
+            (back,) = torch.autograd.grad(slopes, at, cotangent, create_graph=True, allow_unused=True)
+            if back is None or not back.requires_grad:
+                return None
+            (along,) = torch.autograd.grad(back, cotangent, direction.to(back), allow_unused=True)
+        except RuntimeError:  # an operation of func's has no second derivatives, or is a checkpoint
+            return None
+    return along
+
+
 def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
     """Rows [K, *slopes.shape] times the Jacobian by `at`; None where slopes do not depend on it."""
     try:
@@ -80,9 +126,7 @@ def _by_differences(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """For inference mode, which has no derivatives: good enough to converge; each component moves by its own size."""
     groups, count, d = states.shape
-    slopes = problem.slopes(clock, states)
-    lengths = states.abs().amax(1)
-    lengths = max(_DIFFERENCE, torch.finfo(states.dtype).eps ** 0.5) * torch.where(lengths > 0, lengths, 1.0)
+    slopes, lengths = problem.slopes(clock, states), _differences(states)
     columns = []
     for group in range(groups):
         for component in range(d):
@@ -94,3 +138,9 @@ def _by_differences(
     if not n:
         return slopes, states.new_zeros(count, n, n)
     return slopes, torch.stack(columns).permute(2, 1, 3, 0).reshape(count, n, n)
+
+
+def _differences(states: torch.Tensor) -> torch.Tensor:
+    """How far components [G, d] of states [G, S, d] move."""
+    lengths = states.abs().amax(1)
+    return max(_DIFFERENCE, torch.finfo(states.dtype).eps ** 0.5) * torch.where(lengths > 0, lengths, 1.0)

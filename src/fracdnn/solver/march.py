@@ -1,4 +1,4 @@
-"""Walk a method over a known grid and hand out the solution at the times that were asked for.
+"""Walk a method over a known grid and hand out the solution at the requested times.
 
 Between nodes the solution is what the method's own integral makes of the slopes, plus the difference from the nodes'
 states in a straight line: of the method's order, next to the singular begin, too. Where the history is one of states
@@ -27,7 +27,7 @@ _GRAPH_TO_CARRY = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """Times [M] at which the solution is asked for, increasing, from the grid's begin; None: at all nodes."""
+    """Times [M] at which the solution is requested, increasing, from the grid's start; None: at all nodes."""
 
     elapsed: torch.Tensor
     nodes: list[int]  # of each: the last node that is not later
@@ -43,7 +43,7 @@ class Wanted:
         nearest = torch.where(times - nodes[before] < nodes[nearest] - times, before, nearest)
         rounding = 8.0 * torch.finfo(torch.float64).eps * nodes[-1]
         close = (times - nodes[nearest]).abs() <= rounding
-        if carries_derivative(elapsed):  # a node does not move with the time that is asked for, but begin and end
+        if carries_derivative(elapsed):  # a node does not move with the requested time, but start and end
             close &= (nearest == 0) | (nearest == grid.n_steps)
         earlier = torch.searchsorted(nodes, times, right=True) - 1
         left = torch.where(close, nearest, earlier.clamp(0, grid.n_steps - 1))
@@ -71,7 +71,7 @@ def march(
 
 def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
     """The same, in a way that is given."""
-    walk, blocks = _OutputsFound(steps, wanted), steps.history.blocks()
+    walk, blocks = _OutputWalk(steps, wanted), steps.history.blocks()
     length = _segment_length(steps.grid.n_steps) if checkpoint else len(blocks)
     position, found = walk.start()
     if checkpoint:
@@ -89,7 +89,7 @@ def _segment_length(n_steps: int) -> int:
     return max(round(segment_length(n_steps, _GRAPH_TO_CARRY) / BLOCK), 1)
 
 
-class _OutputsFound:
+class _OutputWalk:
     """Goes over the blocks of a grid, with the wanted states that each makes known."""
 
     def __init__(self, steps: Steps, wanted: Wanted | None) -> None:
@@ -108,7 +108,7 @@ class _OutputsFound:
         return position, [position.last.state] * at_begin
 
     def over(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
-        """Some blocks on; with the states asked for on the way."""
+        """Some blocks on; with the requested states on the way."""
         found: list[torch.Tensor] = []
         for begin, end in blocks:
             nodes, closing = self.steps.over(begin, end, position)
@@ -118,7 +118,7 @@ class _OutputsFound:
             if not being_traced() and not bool(torch.isfinite(states[-1].detach()).all()):
                 packed = [state.detach().reshape(self._problem.value.shape) for state in states]
                 self._problem.check_finite(packed, self._grid.clock.unbind(0), begin)
-            found.extend(self._found(position, begin, end, states, lambda: self.steps.slopes(nodes, closing)))  # noqa: B023
+            found.extend(self._outputs(position, begin, end, states, lambda: self.steps.slopes(nodes, closing)))  # noqa: B023
             if end < self._grid.n_steps:
                 position = self.steps.close(begin, position, nodes, closing)
         return position, found
@@ -160,7 +160,7 @@ class _OutputsFound:
         part.end(position.last.state, found[-1] if is_last else after.last.state)
         return after, found
 
-    def _found(
+    def _outputs(
         self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: Callable[[], torch.Tensor]
     ) -> list[torch.Tensor]:
         """The wanted states after node begin, up to node end."""

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver.fdeint import Solution, fdeint
+from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.solution import Solution
 from fracdnn.solver.states import as_state, check_state
 from fracdnn.tracing import carries_derivative
 
@@ -42,7 +43,7 @@ class MultiTerm:
     that are learned must not become whole numbers or pass one another: another system holds there. A coefficient of 0
     makes a derivative known to right_side that is no linear term.
 
-    A term of fractional order makes slopes that behave like powers of t at the begin: grid="graded" and adaptive grids
+    A term of fractional order makes slopes that behave like powers of t at the start: grid="graded" and adaptive grids
     keep second order there, equal steps do not.
     """
 
@@ -80,7 +81,7 @@ class MultiTerm:
         return sum(value.is_integer() for value in self._chain)
 
     def start(self, *initial: Any) -> tuple[torch.Tensor, ...]:
-        """The state of the system at the begin, of y(0), y′(0), …, all of one shape."""
+        """The state of the system at the start, of y(0), y′(0), …, all of one shape."""
         if len(initial) != self.n_initial:
             names = ", ".join("y" + "′" * k + "(0)" for k in range(self.n_initial))
             raise InvalidArgumentError(

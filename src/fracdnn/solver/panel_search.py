@@ -17,34 +17,37 @@ from fracdnn.solver.collocation import Collocation, Panel
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import SMALL, CoupledSolver
 from fracdnn.solver.grids import Spacing
+from fracdnn.solver.jacobians import slopes_along
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
 from fracdnn.solver.search import JUMP_CAUTION, Fading, Search, Tolerances
-from fracdnn.solver.starts import STEEPEST, missed_integral
+from fracdnn.solver.starts import STEEPEST, missed_integral, times_before
 from fracdnn.tracing import being_transformed
 
 _POINTS = 8  # of a panel on a grid that was asked for
 _SHORTEST = 1e-13  # of panels that may be tried, in spans
 # Of the first panel: in times that its slope would take to undo the state, and in spans.
-_FIRST, _SHORTEST_FIRST, _LONGEST_FIRST = 0.45, 1e-3, 0.1
-_ENOUGH = 3e-3  # of the tolerance, for iterates
+FIRST, SHORTEST_FIRST, LONGEST_FIRST = 0.45, 1e-3, 0.1
+ENOUGH = 3e-3  # of the tolerance, for iterates
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
-_OF_SLOPES, _OF_STATES = 0.02, 4.0
+OF_SLOPES, OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
-_CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
-_MOST_BROKEN, _BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
-_OF_ROOT = 0.1  # of it, that is error where the equations are unstable
+CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
+MOST_BROKEN, BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
+OF_ROOT, SAME_ROOT = 0.1, 1e-6  # of it, that is error where the equations are unstable, and of states, that is none
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
-_OF_ROUNDING = 0.3  # of the largest state, that a tolerance has to be
-_STEEP = 0.05  # power of 1/t from which func is said to grow toward a start
+OF_ROUNDING = 0.3  # of the largest state, that a tolerance has to be
+# Lengths of a panel, in times since the start, from which on derivatives may be less smooth there than the solution.
+NEAR_START = 0.2
+STEEP_START = 0.05  # power of 1/t from which func is said to grow toward a start
 
 
 class PanelSearch(Search):
     """Panels of such lengths that the Legendre coefficients of the slopes on them have died out.
 
     `outputs` are times from the begin, increasing, at which the solution is noted on the way, for a solve without a
-    gradient; with one, the panels are walked over again.
+    gradient; with one, the panels are walked over again. With `sensitive`, derivatives are to be as good as states.
     """
 
     growth = 3.0
@@ -59,6 +62,8 @@ class PanelSearch(Search):
         clock: torch.Tensor,
         spacing: Spacing,
         outputs: torch.Tensor | None,
+        *,
+        sensitive: bool = False,
     ) -> None:
         span = float((times[-1] - times[0]).detach())
         super().__init__(problem, times[0].detach(), span, spacing)
@@ -74,7 +79,8 @@ class PanelSearch(Search):
         self._span, self._orders = span, orders.numpy() if self._scheme.in_numpy else orders
         self._growing = (self._orders - 1.0).clip(min=0.0)
         self._panel: Panel | None = None
-        self._end, self._restarted = 0.0, False
+        self._end, self._restarted, self._sensitive = 0.0, False, sensitive
+        self._origin = 0.0  # the last start or restart
         # Of a start: the largest states that were expected of it, and the power of time with which func grows to it.
         # The largest states so far, with those of the panel tried last, and the error allowed for the latter.
         self._largest = self._reached = self._allowed = sizes(self._memory.state[:, None])
@@ -99,10 +105,10 @@ class PanelSearch(Search):
         if bool(slope.isnan().any()):
             self.problem.check_slope(time, value)
         order = self.problem.orders.detach().unsqueeze(-1)
-        times = (_FIRST * gamma(order + 1.0) * value.abs() / slope.abs()) ** (1.0 / order)
+        times = (FIRST * gamma(order + 1.0) * value.abs() / slope.abs()) ** (1.0 / order)
         counts = (value != 0) & (slope != 0) & slope.isfinite()
         quickest = float(times[counts].min()) if bool(counts.any()) else math.inf
-        return min(max(quickest, _SHORTEST_FIRST * span), _LONGEST_FIRST * span)
+        return min(max(quickest, SHORTEST_FIRST * span), LONGEST_FIRST * span)
 
     def attempt(self, end: float, fading: Fading) -> float:
         with np.errstate(all="ignore"):  # what is not finite is no step
@@ -113,7 +119,7 @@ class PanelSearch(Search):
         guess, self._end = self._guess(length), end
         self._scheme.solver.noise, part = self.noise, (end - self.now) / self._span
         kept = max(fading.wait / self._span, part) ** (self._orders - 1.0)  # of an error of slopes, at the output
-        self._enough.goal = None if self.goal is None else _ENOUGH * self.goal * part ** (self._orders - 1.0) / kept
+        self._enough.goal = None if self.goal is None else ENOUGH * self.goal * part ** (self._orders - 1.0) / kept
         try:
             self._panel = self._scheme.solve(self._memory, begin, length, guess)
         except (NotConvergedError, NotFiniteError):
@@ -127,8 +133,8 @@ class PanelSearch(Search):
         grown = ((self._span - self.now) / (end - self.now)) ** self._growing  # where they grow, at the span's end
         of = library(states)
         error = of.minimum(
-            fading.part * _OF_SLOPES * self._mass * self.without_noise(slopes, sizes(self._panel.slopes)),
-            _OF_STATES * grown * states,
+            fading.part * OF_SLOPES * self._mass * self.without_noise(slopes, sizes(self._panel.slopes)),
+            OF_STATES * grown * states,
         )
         # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.
         local = 1.0 if fading.part == 1.0 else (JUMP_CAUTION * kept * part ** (1.0 - self._orders)).clip(max=1.0)
@@ -146,16 +152,35 @@ class PanelSearch(Search):
                 of_start = self._of_start(self._panel, fading)
                 error, self._left = of.maximum(error, of_start), of.maximum(self._left, of_start)
                 if unstable:  # a state that is not the start's may be another root
-                    error = of.maximum(error, _OF_ROOT * self._gap(self._panel))
-                if self._steepness > _STEEP:  # from it the solution grows, or falls: the first output will tell
+                    gap = self._gap(self._panel)
+                    error = of.maximum(error, of.where(gap > SAME_ROOT * self._reach, OF_ROOT * gap, 0.0))
+                if self._steepness > STEEP_START:  # from it the solution grows, or falls: the first output will tell
                     largest = self._reach
         self._allowed = scale = self.tolerances.scale(largest[:, None])
+        is_near = end - self.now > NEAR_START * (self.now - self._origin)
+        if self._sensitive and is_near and norm(error / scale) <= 1.0:
+            error = of.maximum(error, fading.factor * self._of_derivatives(self._panel))
         # What does not go on at all is no solution, however little of it will be left.
-        allowed = _MOST_BROKEN * sizes(self._panel.states) + _BROKEN_TOLERANCES * scale
+        allowed = MOST_BROKEN * sizes(self._panel.states) + BROKEN_TOLERANCES * scale
         self.errors = of.maximum(error / scale, broken / allowed)
         if self.goal is not None:
             self.errors = of.maximum(self.errors, self._left / self.goal)
         return norm(self.errors)
+
+    def _of_derivatives(self, panel: Panel) -> Array:
+        """What derivatives of the solution miss, by a parameter that scales func: func's own along the states.
+
+        Those go into the slopes of the solution's derivatives, and may be less smooth than the slopes: at a start.
+        """
+        scheme = self._scheme
+        elapsed = torch.as_tensor(panel.begin + panel.length * scheme.points.places)
+        clock = (self.begin + elapsed).to(scheme.clock_dtype).unbind(0)
+        states = scheme.tensor(panel.states)
+        along = slopes_along(self.problem, clock, states, states)
+        if along is None or not bool(along.isfinite().all()):
+            return 0.0 * self._mass
+        missed = scheme.points.tail(as_numpy(along) if scheme.in_numpy else along)
+        return OF_SLOPES * abs(scheme.solver.after((self._mass * missed)[:, None] + 0.0 * panel.states))[:, -1]
 
     def _of_start(self, panel: Panel, fading: Fading) -> Array:
         """What is left, at the first output, of what func does before the panel's first point."""
@@ -164,18 +189,16 @@ class PanelSearch(Search):
         base, first = self._memory.state[:, None], panel.states[:, :1]
         finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * abs(float(self.begin) + self.now)
 
-        def slopes_at(times: list[float]) -> Array:
+        missed, self._steepness = 0.0 * first[:, 0], 0.0
+        if times := times_before(interval, finest):
             # Between the begin and the first point the state goes like t^order.
-            shares = scheme.numbers(times)[:, None] / interval
+            elapsed = scheme.numbers(times)
+            shares = cast((elapsed[:, None] / interval) ** orders.clip(max=1.0)[:, None], base)
             clock = (self.begin + self.now + self.begin.new_tensor(times)).to(scheme.clock_dtype)
-            return scheme.solver.slopes(
-                clock.unbind(0), base + (first - base) * cast(shares ** orders.clip(max=1.0)[:, None], base)
-            )
-
-        def polynomial_at(times: list[float]) -> Array:
-            return cast(scheme.points.values_at(scheme.numbers(times) / length), panel.slopes) @ panel.slopes
-
-        missed, self._steepness = missed_integral(interval, finest, slopes_at, polynomial_at)
+            slopes = scheme.solver.slopes(clock.unbind(0), base + (first - base) * shares)
+            taken = cast(scheme.points.values_at(elapsed / length), panel.slopes) @ panel.slopes
+            missed, powers = missed_integral(cast(elapsed, slopes), slopes, taken)
+            self._steepness = norm(powers)
         # As it is seen from the points, then as the equations make it of that, which is less in a stiff system.
         distances = (scheme.points.places * length).clip(min=interval)[:, None] / length
         seen = missed[:, None] * cast(distances ** (orders - 1.0)[:, None], missed)
@@ -191,7 +214,7 @@ class PanelSearch(Search):
         if self.noise is not None:
             gap = library(gap).where(gap <= _CONTINUED * self.noise, 0.0, gap)
         return library(gap).maximum(
-            local * self._mass_of(length * float(self._scheme.points.places[0])) * gap, _CONTINUITY * broken
+            local * self._mass_of(length * float(self._scheme.points.places[0])) * gap, CONTINUITY * broken
         )
 
     def _gap(self, panel: Panel) -> Array:
@@ -237,7 +260,7 @@ class PanelSearch(Search):
                 self._note(self._panel, *self._outputs)
             self._memory = self._scheme.close(self._memory, self._panel)
             self._largest, lasting = self._reached, sys.float_info.epsilon * self._reached
-            if bool((self._allowed < _OF_ROUNDING * lasting).any()):
+            if bool((self._allowed < OF_ROUNDING * lasting).any()):
                 raise self._below_rounding(norm(lasting))
         self._restarted = False
         self._reach = 0.0 * self._reach
@@ -260,10 +283,11 @@ class PanelSearch(Search):
     def save(self) -> Callable[[], None]:
         """What brings back the state of now."""
         memory, counts, now = self._memory, (len(self.guesses), len(self.states)), self.now
-        restarted, largest, self._spent = self._restarted, self._largest, 0.0 * self._spent
+        restarted, origin, largest, self._spent = self._restarted, self._origin, self._largest, 0.0 * self._spent
 
         def restore() -> None:
             self._memory, self._restarted, self.now, self._panel = memory, restarted, now, None
+            self._origin = origin
             del self.guesses[counts[0] :], self.states[counts[1] :]
             self._spent, self._reach, self._largest = 0.0 * self._spent, 0.0 * self._reach, largest
 
@@ -273,7 +297,7 @@ class PanelSearch(Search):
         return self.about_start() if self._memory.slopes is None or self._restarted else ""
 
     def about_start(self) -> str:
-        if self._steepness <= _STEEP:
+        if self._steepness <= STEEP_START:
             return ""
         if self._steepness >= STEEPEST:
             return "func grows at the start like 1/t or faster, so that no solution exists: check func, or start later"
@@ -288,7 +312,7 @@ class PanelSearch(Search):
         solver.is_stiff = self._scheme.solver.is_stiff
 
     def restart(self) -> None:
-        self._restarted = True
+        self._restarted, self._origin = True, self.now
 
     def _note(self, panel: Panel, outputs: torch.Tensor, numbers: list[float]) -> None:
         first, last = len(self.states), bisect_right(numbers, self._end)
@@ -306,7 +330,7 @@ class _Enough:
     goal: Array | None = None
 
     def __call__(self, states: Array) -> Array:
-        allowed = _ENOUGH * self.tolerances.scale(states)
+        allowed = ENOUGH * self.tolerances.scale(states)
         if self.goal is not None:
             mixed = isinstance(self.goal, torch.Tensor) and not isinstance(states, torch.Tensor)
             allowed = library(states).minimum(allowed, as_numpy(self.goal) if mixed else self.goal)

@@ -17,13 +17,13 @@ import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.caputo.weights import gamma
-from fracdnn.solver.arrays import Array, cast, library
+from fracdnn.solver.arrays import Array, cast, library, norm
 from fracdnn.tracing import outside_of_modes
 
 # Gauss's rule for the panel before: so many parts, each a quarter of the one before, with so many points.
-# More parts serve modes that are faster than so many times a panel's length can resolve.
-PARTS, MORE_PARTS, _PART_POINTS = 8, 24, 12
-FASTEST = 3e5
+_PARTS, _PART_POINTS = 8, 12
+# Rates, in half lengths of a panel, up to which moments of modes come by a recurrence downward, and its further terms.
+_SLOW_RATE, _MORE_TERMS = 15.0, 14
 MODES_TOLERANCE = 1e-12
 _NEAR = 1e-3  # distances after a panel, in its lengths, for which that rule is not fine enough
 _TINY = float(np.finfo(np.float64).tiny)
@@ -85,15 +85,15 @@ class Points:
         return library(x).stack(found[:count], axis=-1) @ self.to_legendre
 
     def later_weights(self, kernel: Kernel, distance: Array) -> Array:
-        """[G, R, m]: the same over the whole panel of length 1, seen from distances [R] > 0 after its end."""
-        gap = distance[:, None] + (1.0 - self.fine)
+        """[G, R, m]: the same over the whole panel of length 1, seen from distances [R] or [G, R] > 0 after its end."""
+        gap = distance[..., None] + (1.0 - self.fine)
         weights = (kernel.at(gap) * self.fine_weights) @ self.at_fine
         near = distance < _NEAR
         if not bool(near.any()):
             return weights
         of = library(distance)
         close = self._close_weights(kernel, of.where(near, distance, _NEAR))
-        return of.where(near[:, None], close, weights)
+        return of.where(near[..., None], close, weights)
 
     def _close_weights(self, kernel: Kernel, distance: Array) -> Array:
         """The same for short distances, which no quadrature resolves: in closed form, the polynomial being continued.
@@ -109,19 +109,18 @@ class Points:
         orders = kernel.orders.reshape(-1)
         whole = self.own_weights(orders, 1.0 + distance)
         at_end = self.own_weights(orders, self.places[-1:])  # [G, 1, m]
-        places = 1.0 + distance[:, None] * self.places
-        continued = self.values_at(places.reshape(-1)).reshape(*places.shape, -1)  # [R, m, m]
-        rest = torch.einsum("gm,rmk->grk", at_end[:, 0], continued)
-        return whole - distance[:, None] ** kernel.orders * rest
+        continued = self.values_at(1.0 + distance[..., None] * self.places)  # [R, m, m]
+        rest = (at_end[:, None] @ continued).squeeze(-2)
+        return whole - distance[..., None] ** kernel.orders * rest
 
     def _arrays(self) -> list[Array]:
         return [getattr(self, name) for name in self.__dataclass_fields__]
 
     def absorbed(self, rates: Array, length: Array) -> Array:
         """[K + 1, m]: what a panel adds to the modes at its end."""
-        rest = length * (1.0 - self.fine)
-        seen = library(rest).exp(-rates[:, None] * rest)
-        return (library(rest).concatenate([seen, rest[None]]) * (length * self.fine_weights)) @ self.at_fine
+        of_modes = exponential_moments(rates * length, self.count)
+        of_t = of_modes[:1] / 2.0 - library(rates).roll(of_modes[:1], 1) / 6.0  # the first rate is 0
+        return length * (library(rates).concatenate([of_modes, length * of_t]) @ self.to_legendre)
 
     def tail(self, values: Array) -> Array:
         """What their polynomial misses, by the last Legendre coefficients and how they decay; [G, d] for [G, m, d].
@@ -179,12 +178,40 @@ def constant_weights(orders: tuple[float, ...], count: int, shortest: float, lon
 
 
 @lru_cache(maxsize=32)
-def points(count: int, parts: int = PARTS) -> Points:
-    """Radau's points, with a quadrature of so many parts."""
-    return outside_of_modes(lambda: _made(count, parts))
+def points(count: int) -> Points:
+    """Radau's points."""
+    return outside_of_modes(lambda: _made(count))
 
 
-def _made(count: int, parts: int) -> Points:
+def exponential_moments(x: Array, count: int) -> Array:
+    """[…, count]: ∫_0^1 e^(−x(1−s)) P_n(2s − 1) ds for x ≥ 0, Legendre's polynomials and n = 0, …, count − 1.
+
+    That is e^(−z) i_n(z) with z = x/2 and the modified spherical Bessel functions: by ratios of neighbors, which a
+    recurrence downward finds however wrong it begins, or for large z by the recurrence upward.
+    """
+    of = library(x)
+    z = (x / 2.0).clip(max=_SLOW_RATE)
+    last = count + _MORE_TERMS
+    ratio, ratios = z / (last + ((last + 1.0) ** 2 + z * z) ** 0.5), []
+    for n in range(last - 1, 0, -1):
+        ratio = z / (2.0 * n + 1.0 + z * ratio)
+        ratios.append(ratio)
+    slow = [of.where(x > 0.0, -of.expm1(-2.0 * z) / of.where(x > 0.0, 2.0 * z, 1.0), 1.0)]
+    for n in range(1, count):
+        slow.append(slow[-1] * ratios[-n])
+    slow = of.stack(slow, axis=-1)
+    if norm(x) <= 2.0 * _SLOW_RATE:
+        return slow
+    z = (x / 2.0).clip(min=_SLOW_RATE)
+    first = -of.expm1(-2.0 * z) / (2.0 * z)
+    fast = [first, (1.0 + of.exp(-2.0 * z)) / (2.0 * z) - first / z]
+    for n in range(1, count - 1):
+        fast.append(fast[-2] - (2.0 * n + 1.0) / z * fast[-1])
+    is_slow = (x <= 2.0 * _SLOW_RATE)[..., None]
+    return of.where(is_slow, slow, of.stack(fast[:count], axis=-1))
+
+
+def _made(count: int) -> Points:
     from scipy.special import roots_jacobi  # takes long to import
 
     legendre = np.polynomial.legendre
@@ -193,7 +220,7 @@ def _made(count: int, parts: int) -> Points:
     places = np.append(inner, 1.0)
     to_legendre = np.linalg.inv(legendre.legvander(places, count - 1))
     base, weights = legendre.leggauss(_PART_POINTS)
-    ends = np.concatenate([[0.0], 1.0 - 0.25 ** np.arange(1, parts), [1.0]])
+    ends = np.concatenate([[0.0], 1.0 - 0.25 ** np.arange(1, _PARTS), [1.0]])
     half = np.diff(ends) / 2.0
     fine = (ends[:-1, None] + half[:, None] * (1.0 + base)).ravel()
     at_fine = legendre.legvander(2.0 * fine - 1.0, count - 1) @ to_legendre

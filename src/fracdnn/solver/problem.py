@@ -87,9 +87,9 @@ class Problem:
         return torch.stack(found).reshape(packed.shape)
 
     def jumps_at(self, times: torch.Tensor, begin: float, epsilon: float) -> None:
-        """Func jumps at these times: there, up to rounding, it is asked for what it is just before.
+        """Func jumps at these times: there, up to rounding, it is evaluated as the left limit.
 
-        At the begin, for what it is just after. Times have this relative precision.
+        At the start, as the right limit. Times have this relative precision.
         """
         self._jumps, self._begin, self._rounding = times.tolist(), begin, TIME_ROUNDING * epsilon
 

@@ -47,18 +47,21 @@ class Rule(ABC):
 
 
 def far_weights(rates: Array, weights: Array, distance: Array) -> Array:
-    """[G, R, K + 1]: the kernel's weights [G, K + 1] for modes that were brought to a time so long before."""
-    weights, distance = weights[:, None], distance[:, None]
+    """[G, R, K + 1]: the kernel's weights [G, K + 1] for modes that were brought to a time so long before.
+
+    Distances are [R], or [G, R].
+    """
+    weights, distance = weights[:, None], distance[..., None]
     decay = library(rates).exp(-rates * distance)
     # The mode t at a later time is itself and the distance times the constant mode.
     constant = weights[..., :1] + weights[..., -1:] * distance
     of_t = weights[..., -1:] + 0.0 * constant
-    return library(rates).concatenate([constant, weights[..., 1:-1] * decay[:, 1:], of_t], axis=-1)
+    return library(rates).concatenate([constant, weights[..., 1:-1] * decay[..., 1:], of_t], axis=-1)
 
 
 def advance(rates: Array, far: Array, duration: Array) -> Array:
-    """Modes Z [G, K + 1, d] at a later time."""
-    decay = cast(library(rates).exp(-rates * duration), far)[:, None]
+    """Modes Z [G, K + 1, d] at a later time; the duration is one number, or [G, 1, 1]."""
+    decay = cast(library(rates).exp(-rates[:, None] * duration), far)
     of_t = far[:, -1:] + cast(duration, far) * far[:, :1]
     return library(far).concatenate([far[:, :-1] * decay, of_t], axis=1)
 

@@ -73,7 +73,7 @@ class Tolerances:
 
 
 class Search(ABC):
-    """Steps one after the other, each tried before it is taken; times count from the begin."""
+    """Steps one after the other, each tried before it is taken; times count from the start."""
 
     growth: ClassVar[float]  # of a step, at most
     # Whether a node's slope counts on both sides of it, so that a jump takes two nodes.

@@ -3,7 +3,7 @@
 `torch.utils.checkpoint` frees what the nodes of a graph save, but not the nodes: of a solve in small steps, most of the
 memory. Here the graph of a segment is dropped as a whole, once it has told which leaves it came from, such as the
 parameters of func. In the backward pass it is made again, from copies of what came in. That serves where gradients lead
-to such leaves and to what came in alone; where `segment` cannot serve it returns None, and torch's own way has to.
+to such leaves and to what came in alone; where `segment` cannot run it returns None, and torch's own way has to.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,8 @@ class Repeatable:
 
     def forget(self) -> None:
         """As if it had not been called yet."""
-        self._end = SegmentEnd("func", "make it a function of t, y and parameters that stay as they are")
+        remedy = "make it a function of t, y and parameters that stay as they are, or leave out the option checkpoint"
+        self._end = SegmentEnd("func", remedy)
 
     def begin(self) -> None:
         """Before the first step of a call."""
@@ -74,7 +75,7 @@ class Segment:
         inputs, leaves = saved[: self.n_inputs], saved[self.n_inputs :]
         if has_tensor_hooks(*leaves):
             raise InvalidArgumentError(
-                "hooks on parameters must be registered before a solve with checkpoint=True, got one after it; "
+                "hooks on parameters must be registered before a solve with the option checkpoint, got one after it; "
                 "register it earlier, or leave out the option checkpoint"
             )
         again = torch.is_grad_enabled()

@@ -265,7 +265,7 @@ def _numbers(weights: torch.Tensor) -> Sequence[Any]:
 
 
 def steps_for(method: Method, grid: Grid, *, exact: bool, tolerance: float) -> Steps:
-    """The quickest way that can serve."""
+    """The fastest way that can run."""
     rules, explicit = method.rules(grid), method.explicit
     if explicit is None or torch.compiler.is_compiling():
         return PlainSteps(method, grid, History(rules, grid.elapsed, grid.step, exact=exact, tolerance=tolerance))

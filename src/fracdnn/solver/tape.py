@@ -100,7 +100,7 @@ class Tape:
         self._passes: dict[int, BackwardPass] = {}
 
     def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> tuple[BackwardPass, Sequence[torch.Tensor]]:
-        """The pass under way, or a new one; and what a node saved, where it is needed: it can be asked for once."""
+        """The pass under way, or a new one; and what a node saved, where it is needed: it can be had once."""
         task = backward_task()
         saved: Sequence[torch.Tensor] = ctx.saved_tensors if self.learned or task not in self._passes else ()
         if task not in self._passes:

@@ -137,7 +137,7 @@ def examine(
     summary, counts = _read(stream, _Reader(nothing, features, target, may_be_ids), division)
     sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
     _check_rows(stream, sizes, n_rows, target)
-    found = summary.target.found(target, task)
+    found = summary.target.target(target, task)
     numberings = dict(zip(may_be_ids, summary.numberings, strict=True))
     encoding = summary.table.encoding(features, lambda cell: _place(stream, n_rows, cell))
     encoding = with_inputs(without_ids(encoding, numberings))
@@ -230,7 +230,7 @@ def _place(stream: TableStream, n_rows: np.ndarray, cell: Cell) -> str:
 
 
 def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:
-    """Every file must hold rows, and there must be some of each kind that was asked for."""
+    """Every file must hold rows, and there must be some of each requested kind."""
     with_rows = {piece.file.path for piece in stream.pieces if n_rows[piece.number]}
     for file in stream.files:
         if file.path not in with_rows:

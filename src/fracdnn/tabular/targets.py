@@ -75,7 +75,7 @@ class TargetSummary:
             labels = _few(pl.concat([self.labels, other.labels], how="vertical_relaxed"))
         return TargetSummary(numbers, labels)
 
-    def found(self, name: str, task: str) -> Target:
+    def target(self, name: str, task: str) -> Target:
         """The target of that name, whose whole column this is the summary of."""
         if task == "auto" and self.labels is None:
             task = "regression" if self.numbers is not None else "classification"

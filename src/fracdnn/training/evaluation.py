@@ -70,7 +70,7 @@ def _number(value: torch.Tensor) -> float | torch.Tensor:
 
 
 def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weights: Weights) -> Evaluation | None:
-    """The same with the loss inside a kernel; None where that cannot serve, or where autograd has to say what is
+    """The same with the loss inside a kernel; None where that cannot run, or where autograd has to say what is
     wrong.
     """
     x, target, weight = chunk

@@ -90,7 +90,7 @@ class Regularization:
         return vectors @ modes @ vectors.T
 
 
-# Constants stay where they were first asked for: a CUDA graph goes on reading them.
+# Constants stay where they were first needed: a CUDA graph goes on reading them.
 
 
 @cache

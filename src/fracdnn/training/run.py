@@ -13,6 +13,7 @@ import torch
 
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
+from fracdnn.nn.operators import describe
 from fracdnn.training import together
 from fracdnn.training.records import History, Record
 from fracdnn.training.task import Task
@@ -245,7 +246,7 @@ class Run:
             raise EndedError
 
     def end(self, status: str) -> None:
-        """Say why those ended that went on until now; write where, if that is asked for and was not."""
+        """Say why those ended that went on until now; write where, if that is requested and was not."""
         for member in self.members:
             member.history.status = member.history.status or status
         if self._checkpoints is not None and self._checkpoints.at_end and self._unwritten is not None:
@@ -309,8 +310,13 @@ class Run:
 
 def _identity(task: Task, settings: State) -> State:
     """What must be the same to go on; as JSON gives it back."""
-    network = {name: list(v) if isinstance(v, tuple) else v for name, v in task.network.options.items()}
+    network = {name: list(v) if isinstance(v, tuple) else v for name, v in _described(task).items()}
     return {"data": task.digest(), "network": network, "objective": asdict(task.objective), "settings": settings}
+
+
+def _described(task: Task) -> State:
+    """The options of a network in words and numbers."""
+    return {**task.network.options, "activation": describe(task.network.architecture.activation)}
 
 
 def _check_ranks(task: Task, training: Any) -> None:
@@ -320,7 +326,7 @@ def _check_ranks(task: Task, training: Any) -> None:
     together.check_same(
         training=repr(replace(training, checkpoints=None, keep_interrupted=False)),
         checkpoints=repr(points and (points.every, points.resume)),
-        network=repr(task.network.options),
+        network=repr(_described(task)),
         objective=repr(task.objective),
         parameters=b"".join(state),
         generator=task.generator.get_state().numpy().tobytes(),

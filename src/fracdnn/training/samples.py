@@ -63,7 +63,7 @@ def windows(
 
 
 def _within(begins: np.ndarray, ends: np.ndarray, begin: int, end: int) -> np.ndarray:
-    """The numbers from begin to end that lie in one of these ranges, counted from begin."""
+    """The numbers from `begin` to `end` that lie in one of these ranges, counted from `begin`."""
     some = slice(np.searchsorted(ends, begin, side="right"), np.searchsorted(begins, end))
     ranges = zip(np.maximum(begins[some], begin), np.minimum(ends[some], end), strict=True)
     return np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(*each) for each in ranges)]) - begin

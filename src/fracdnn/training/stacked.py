@@ -33,6 +33,7 @@ def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
     )
     a, memory = first.architecture, first.memory
     plain = a.has_input_projection and a.has_skip and a.operator == "dense" and a.bias is True
+    plain = plain and isinstance(a.activation, str)
     one_order = memory.learned_steps is None and not memory.order.dim() and not memory.step_size.dim()
     trained = all(parameter.requires_grad for each in networks for parameter in each.parameters())
     return alike and plain and one_order and first.engine == "auto" and trained

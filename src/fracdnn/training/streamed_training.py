@@ -50,7 +50,7 @@ class StreamedTask:
         if not is_plain(self.objective):
             raise InvalidArgumentError(
                 f"objective must be an Objective with a Regularization for samples in pieces, got "
-                f"{type(self.objective).__name__}; what a subclass computes cannot be told apart into sums"
+                f"{type(self.objective).__name__}; what a subclass computes cannot be split into sums"
             )
         if not sum(self.samples.sizes):
             raise InvalidArgumentError(

@@ -106,9 +106,9 @@ def check_same(**values: bytes | str) -> None:
     if is_alone():
         return
     digests = [hashlib.sha256(v if isinstance(v, bytes) else v.encode()).hexdigest() for v in values.values()]
-    told = [text.split() for text in texts(" ".join(digests), "settings")]
+    given = [text.split() for text in texts(" ".join(digests), "settings")]
     for place, name in enumerate(values):
-        others = [other for other in range(count()) if told[other][place] != told[0][place]]
+        others = [other for other in range(count()) if given[other][place] != given[0][place]]
         if others:
             raise InvalidArgumentError(
                 f"{name} must be the same on all {count()} ranks, got other on rank {others[0]} than on rank 0; "
@@ -217,7 +217,7 @@ def _wait(what: str, collective: Callable[[], object]) -> None:
             f"all {count()} ranks must take part in {what}, got nothing from rank {' and '.join(lost) or '?'} "
             f"in {waited:.1f} s ({' '.join(str(error).split())[:120]}); see whether its process ended or hangs, "
             f"or give it a longer timeout",
-            told_by=min(present),
+            reporter=min(present),
         ) from error
 
 

@@ -313,7 +313,7 @@ def test_our_estimators_take_the_settings_that_are_drawn(of_classes):
         for _ in range(5):
             built = tuning.model.build(of_classes, 0, [], **tuning.draw(rng))
             estimator = built[-1] if isinstance(built, Pipeline) else built
-            estimator._validate_params()
+            estimator._check_parameters()
             assert estimator.learn_order == ("learnt" in name)
             assert (estimator.order == 1) == ("order 1" in name)
 

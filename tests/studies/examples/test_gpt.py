@@ -444,7 +444,7 @@ def test_the_page_claims_what_intervals_show_and_nothing_else(made_runs):
     text = filled(PLACES, made_runs)
     assert (
         "- **12 blocks, equal tokens:** lower loss than the residual stream: *order 0.5* (-0.0990); "
-        "higher loss: *order 0.9* (+0.1010); not told apart, since the interval holds 0: *DenseFormer*; "
+        "higher loss: *order 0.9* (+0.1010); no significant difference, since the interval holds 0: *DenseFormer*; "
         "diverged: *attention residuals*." in text
     )
     # Twice as slow, it is half way when the fastest has finished.

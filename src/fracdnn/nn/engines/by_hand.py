@@ -32,7 +32,7 @@ class LayerGradients(NamedTuple):
 
 
 class Layers(ABC):
-    """The layers between input projection and W: `forward` once, then `back` as often as is asked for."""
+    """The layers between input projection and W: `forward` once, then `back` as often as needed."""
 
     @abstractmethod
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None: ...
@@ -147,7 +147,7 @@ class Walk:
 def run(
     kind: type[Layers], architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights
 ) -> torch.Tensor:
-    """The outputs, by layers that can serve this network and batch."""
+    """The outputs, by layers that can run this network and batch."""
     if torch.is_grad_enabled():
         memory = plan.weight_tensors if plan.learned else ()
         result = _Function.apply(kind, architecture, plan, x, *weights, *memory)

@@ -1,4 +1,4 @@
-"""Which engine runs: the one place that decides. What a user asks for by name runs or is refused with the reason."""
+"""Which engine runs: the one place that decides. What a user requests by name runs or is refused with the reason."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from fracdnn.nn.engines.numba_network import NumbaLayers
 from fracdnn.nn.engines.triton import TritonLayers
 from fracdnn.nn.engines.triton_wide import TritonWideLayers
 from fracdnn.nn.memory import Memory
-from fracdnn.nn.operators import ACTIVATIONS
+from fracdnn.nn.operators import ACTIVATIONS, describe
 
 ENGINES = ("auto", "autograd", "matmul", "numba", "triton", "triton-wide")
 # What goes through the layers of a network by hand.
@@ -81,14 +81,14 @@ def choose(
 
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:
-    """Refuse an engine that could serve no batch of this network."""
+    """Refuse an engine that can run no batch of this network."""
     obstacle = None if asked in ("auto", "autograd") else _obstacle_in(asked, architecture, memory)
     if obstacle is not None:
         _refuse(asked, obstacle)
 
 
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
-    """Whether some batch may run on a kernel of whole networks: it is asked for, or "auto" would take it on the CPU."""
+    """Whether some batch may run on a kernel of whole networks: it is requested, or "auto" would take it on the CPU."""
     small = architecture.width <= _KERNEL_WIDTH and architecture.n_layers <= _KERNEL_LAYERS
     by_auto = asked == "auto" and small and _obstacle_in("numba", architecture, memory) is None
     return by_auto or asked in ("numba", "triton")
@@ -98,6 +98,8 @@ def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str |
     """Why an engine other than "autograd" can run no batch of a network; None where it can."""
     if architecture.operator != "dense":
         return "its operator is a stencil, no dense matrix"
+    if not isinstance(architecture.activation, str):
+        return f"its activation, {describe(architecture.activation)}, has no name whose derivative is known here"
     kernel = _KERNELS.get(name)
     if kernel is None:
         return None
@@ -118,7 +120,7 @@ def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str |
 
 
 def _obstacle_to_products(x: torch.Tensor, weights: Weights, *, watched: bool) -> str | None:
-    """Why going back by hand cannot serve a batch."""
+    """Why going back by hand cannot run a batch."""
     if watched:
         return "operations are traced, transformed or observed here"
     if x.dim() != 2 or not len(x):

@@ -54,8 +54,8 @@ class TritonLayers(Layers):
             shares = loss.weight / loss.weight.sum()
         smoothing = loss.label_smoothing
         smoothing = self._plan.kept(("number", smoothing, *kind_of(y0)), lambda: y0.new_full((1,), smoothing))
-        told = (_readable(W), _readable(loss.target), _readable(shares), *found, smoothing, n_outputs)
-        self._launch_forward(y0, LOSSES[loss.kind], *told)
+        arguments = (_readable(W), _readable(loss.target), _readable(shares), *found, smoothing, n_outputs)
+        self._launch_forward(y0, LOSSES[loss.kind], *arguments)
         return found
 
     def back(self, cotangent: torch.Tensor) -> LayerGradients:

@@ -1,28 +1,28 @@
-/* Drawing on canvases: sharp on every screen, in the colours of the page. */
+/* Drawing on canvases: sharp on every screen, in the colors of the page. */
 
-let colours = null;
+let colors = null;
 const stamps = new Map();
 
-/** The page's colours by name: --text is `text`. */
+/** The page's colors by name: --text is `text`. */
 export function palette() {
-  if (colours) return colours;
+  if (colors) return colors;
   const style = getComputedStyle(document.documentElement), get = (name) => style.getPropertyValue(`--${name}`).trim();
   const names = ["panel", "text", "muted", "grid", "first", "second", "printed", "edge"];
-  colours = Object.fromEntries(names.map((name) => [name, get(name)]));
-  colours.classes = [1, 2, 3, 4, 5].map((c) => get(`class-${c}`));
-  colours.arms = [colours.first, colours.second];
-  return colours;
+  colors = Object.fromEntries(names.map((name) => [name, get(name)]));
+  colors.classes = [1, 2, 3, 4, 5].map((c) => get(`class-${c}`));
+  colors.arms = [colors.first, colors.second];
+  return colors;
 }
 
-/** The colours have changed. */
+/** The colors have changed. */
 export function forgetPalette() {
-  colours = null;
+  colors = null;
   stamps.clear();
 }
 
 /** Red, green and blue of #rrggbb. */
-export function channels(colour) {
-  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+export function channels(color) {
+  return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
 }
 
 /** A canvas's context, cleared, in CSS pixels; null while it is not shown. */
@@ -40,7 +40,7 @@ export function cleared(canvas) {
   return { context, width, height, ratio };
 }
 
-/** Add a mark of class `c` to the path: every class has a shape of its own, beside its colour. */
+/** Add a mark of class `c` to the path: every class has a shape of its own, beside its color. */
 export function mark(context, c, x, y, r) {
   if (c === 0) {
     context.moveTo(x + r, y);
@@ -134,7 +134,7 @@ export function frame({ context, width, height }, { x, y, log = false, xTicks, y
 }
 
 /** A line through points given by pixels; breaks where one is not finite. */
-export function line(context, points, colour, { dash = [], width = 2 } = {}) {
+export function line(context, points, color, { dash = [], width = 2 } = {}) {
   context.beginPath();
   let begun = false;
   for (const [x, y] of points) {
@@ -143,7 +143,7 @@ export function line(context, points, colour, { dash = [], width = 2 } = {}) {
     else context.moveTo(x, y);
     begun = Number.isFinite(y);
   }
-  context.strokeStyle = colour;
+  context.strokeStyle = color;
   context.lineWidth = width;
   context.lineJoin = "round";
   context.setLineDash(dash);
@@ -157,10 +157,10 @@ export function key({ context, width }, entries) {
   context.textAlign = "left";
   context.textBaseline = "middle";
   let [x, y] = [4, 8];
-  for (const { name, colour, dash } of entries) {
+  for (const { name, color, dash } of entries) {
     const wide = 26 + context.measureText(name).width;
     if (x > 4 && x + wide > width) [x, y] = [4, y + 15];
-    line(context, [[x, y], [x + 20, y]], colour, { dash });
+    line(context, [[x, y], [x + 20, y]], color, { dash });
     context.fillStyle = palette().text;
     context.fillText(name, x + 26, y);
     x += wide + 14;

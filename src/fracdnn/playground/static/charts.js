@@ -63,23 +63,23 @@ export function memorySentence({ network }, layer) {
 export function drawGradients(canvas, arms, printed, layer) {
   const drawing = cleared(canvas);
   if (!drawing) return;
-  const colours = palette(), count = arms[0].network.nLayers;
+  const colors = palette(), count = arms[0].network.nLayers;
   const lines = arms.map((arm, i) => {
     const name = i ? `exact, ${arm.name}` : "exact";
-    return { name, values: arm.norms, colour: colours.arms[i], dash: [] };
+    return { name, values: arm.norms, color: colors.arms[i], dash: [] };
   });
-  if (printed) lines.splice(1, 0, { name: "as printed", values: printed.norms, colour: colours.printed, dash: [6, 4] });
+  if (printed) lines.splice(1, 0, { name: "as printed", values: printed.norms, color: colors.printed, dash: [6, 4] });
   const all = lines.flatMap(({ values }) => [...values]).filter(isPlotted);
   const most = Math.max(...all, 1e-12), least = Math.max(Math.min(...all, most / 10), most * 1e-9);
   const x = count === 1 ? [0.5, 1.5] : [1, count], y = [least / 1.3, most * 1.3];
   const xTicks = count === 1 ? [1] : ticks(1, count, Math.min(6, count - 1)).filter(Number.isInteger);
   const axes = { x, y, log: true, xTicks, yTicks: logTicks(...y), xTitle: "layer", top: key(drawing, lines) };
   const { toX, toY, box } = frame(drawing, axes), { context } = drawing;
-  if (layer >= 1) line(context, [[toX(layer), box.top], [toX(layer), box.bottom]], colours.grid, { width: 3 });
-  for (const { values, colour, dash } of lines) {
+  if (layer >= 1) line(context, [[toX(layer), box.top], [toX(layer), box.bottom]], colors.grid, { width: 3 });
+  for (const { values, color, dash } of lines) {
     const places = Array.from(values, (value, j) => [toX(j + 1), value > 0 ? toY(Math.max(value, y[0])) : NaN]);
-    line(context, places, colour, { dash });
-    if (count === 1) line(context, [[toX(1) - 8, places[0][1]], [toX(1) + 8, places[0][1]]], colour, { dash });
+    line(context, places, color, { dash });
+    if (count === 1) line(context, [[toX(1) - 8, places[0][1]], [toX(1) + 8, places[0][1]]], color, { dash });
   }
 }
 
@@ -94,20 +94,20 @@ export function gradientsSentence(arm, printed) {
 export function drawLosses(canvas, arms) {
   const drawing = cleared(canvas);
   if (!drawing) return;
-  const colours = palette(), lines = [];
+  const colors = palette(), lines = [];
   arms.forEach((arm, i) => {
     const name = arms.length > 1 ? `, ${arm.name}` : "";
-    lines.push({ name: `training${name}`, field: "loss", arm, colour: colours.arms[i], dash: [] });
-    lines.push({ name: `held out${name}`, field: "testLoss", arm, colour: colours.arms[i], dash: [3, 3] });
+    lines.push({ name: `training${name}`, field: "loss", arm, color: colors.arms[i], dash: [] });
+    lines.push({ name: `held out${name}`, field: "testLoss", arm, color: colors.arms[i], dash: [3, 3] });
   });
   const all = lines.flatMap(({ arm, field }) => arm.records.map((record) => record[field])).filter(isPlotted);
   const most = Math.max(...all, 1e-8), least = Math.max(Math.min(...all, most / 3), 1e-8);
   const y = [least / 1.2, most * 1.2], steps = Math.max(arms[0].steps, 10), x = [0, steps];
   const ends = { xTicks: ticks(0, steps, 5), yTicks: logTicks(...y), xTitle: "steps" };
   const { toX, toY } = frame(drawing, { x, y, log: true, ...ends, top: key(drawing, lines) });
-  for (const { arm, field, colour, dash } of lines) {
+  for (const { arm, field, color, dash } of lines) {
     const places = arm.records.map((record) => [toX(record.step), toY(Math.max(record[field], y[0]))]);
-    line(drawing.context, places, colour, { dash });
+    line(drawing.context, places, color, { dash });
   }
 }
 

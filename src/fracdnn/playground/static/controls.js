@@ -92,7 +92,7 @@ export class Controls {
       : "The paper prints it for tanh and a fixed order.";
   }
 
-  /** The order as it is now, where it is learnt. */
+  /** The order as it is now, where it is learned. */
   showOrder(start, now) {
     document.querySelector('output[for="order"]').textContent = `${start.toFixed(2)} → ${now.toFixed(3)}`;
   }

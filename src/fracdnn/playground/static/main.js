@@ -63,7 +63,7 @@ class Playground {
     this.apply(settled({ ...before, [name]: value }), name);
     const { order } = this.settings;
     if (name !== "learn" || before.order === order) return;
-    this.tell(`An order of 1 cannot be learnt from; it starts at ${order}.`);
+    this.tell(`An order of 1 cannot be learned from; it starts at ${order}.`);
   }
 
   /** Take these settings; networks begin anew unless only what is seen changes. */

@@ -1,4 +1,4 @@
-/* Regions of classes over a square: colours mixed by probability, and lines where the likeliest class changes. */
+/* Regions of classes over a square: colors mixed by probability, and lines where the likeliest class changes. */
 
 import { channels, palette } from "./canvas.js";
 
@@ -37,8 +37,8 @@ export class Regions {
   }
 
   _paint(logits, side) {
-    const { classes, values, mixed } = this, { data } = this.pixels, colours = palette();
-    const base = channels(colours.panel), fills = colours.classes.map(channels);
+    const { classes, values, mixed } = this, { data } = this.pixels, colors = palette();
+    const base = channels(colors.panel), fills = colors.classes.map(channels);
     for (let py = 0; py < SIDE; py++) {
       const fy = ((py + 0.5) * (side - 1)) / SIDE, y0 = Math.floor(fy), ty = fy - y0;
       for (let px = 0; px < SIDE; px++) {

@@ -26,7 +26,7 @@ export const SETTINGS = {
   speed: choice("30", ["1", "10", "30", "0"]),
   layer: number(60, 0, 60, 1),
 };
-/** The largest order from which it can be learnt: at 1 its parameter would be infinite. */
+/** The largest order from which it can be learned: at 1 its parameter would be infinite. */
 export const MOST_LEARNT = 0.95;
 
 /** The nearest value that the setting allows. */

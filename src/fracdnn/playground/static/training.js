@@ -98,7 +98,7 @@ export function armsOf(settings, data) {
   const common = { ...shape, activation, stepSize: tau };
   const gradient = canPrint(settings) ? settings.gradient : "exact", training = { ...settings, gradient };
   const name = order === 1 ? "residual, order 1" : `order ${shown(order)}`;
-  const arms = [new Arm(learn ? "learnt order" : name, { ...common, order, learnOrder: learn }, data, training)];
+  const arms = [new Arm(learn ? "learned order" : name, { ...common, order, learnOrder: learn }, data, training)];
   if (compare === "residual") arms.push(new Arm("residual, same τ", { ...common, order: 1 }, data, training));
   if (compare === "matched") {
     const stepSize = stepFactor(order, tau).value;

@@ -40,7 +40,7 @@ class Explicit:
     """An explicit method in short: node n is what one rule's sum predicts, corrected so often with another's.
 
     `continued`: the predicting sum goes on to node n itself, for which the slopes are continued in a straight line.
-    Where there is no line to continue, at the begin and after a jump, the node is corrected once more.
+    Where there is no line to continue, at the start and after a jump, the node is corrected once more.
     """
 
     predictor: int

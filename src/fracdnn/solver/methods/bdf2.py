@@ -2,7 +2,7 @@
 
     u_n = u_0 + Σ_{k≤s} w_nk f_k + h^γ Σ_{k≤n} ω_{n−k} f_k
 
-The weights w_nk make the rule exact for f = t^ν with every ν = i + jγ up to 1, so that slopes like those at the begin
+The weights w_nk make the rule exact for f = t^ν with every ν = i + jγ up to 1, so that slopes like those at the start
 of a solution are integrated to second order; u_1 … u_s are solved for together. Very stiff starts keep an error of
 order 1 + γ, as large as that of the trapezoidal rule: see docs/solver.md.
 Source: Lubich, "Discretized fractional calculus", 1986; Garrappa, "Trapezoidal methods for fractional differential

@@ -1,0 +1,392 @@
+"""Find panels for many samples at a time, by the rules of `adaptive` and `panel_search` for one.
+
+Those rules are followed here as far as nothing unusual happens. A sample that needs more (very short steps, stricter
+goals, a look for noise) is left to them: it comes out as not found, and is solved alone.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from fracdnn.caputo.weights import gamma
+from fracdnn.solver.adaptive import FIRST_SHRINK, MOST_SPENT, SAFETY, SHRINK
+from fracdnn.solver.batched_panels import BatchedMemory, BatchedPanels, Systems
+from fracdnn.solver.collocation import Panel
+from fracdnn.solver.convergence import sizes
+from fracdnn.solver.coupled import GROWING, MOST_MODES
+from fracdnn.solver.jacobians import slopes_along
+from fracdnn.solver.panel_search import (
+    BROKEN_TOLERANCES,
+    CONTINUITY,
+    ENOUGH,
+    FIRST,
+    LONGEST_FIRST,
+    MOST_BROKEN,
+    NEAR_START,
+    OF_ROOT,
+    OF_ROUNDING,
+    OF_SLOPES,
+    OF_STATES,
+    SAME_ROOT,
+    SHORTEST_FIRST,
+    STEEP_START,
+    PanelSearch,
+)
+from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, Tolerances
+from fracdnn.solver.starts import missed_integral, times_before
+
+# Tries of a sample beyond those that nine of ten need, after which it is left: the others would wait for it.
+_MORE_TRIES, _MOST_TRIES = 100, 4.0
+
+
+@dataclass
+class Outputs:
+    """Times [B, T] from the begins on, at which solutions are noted."""
+
+    elapsed: torch.Tensor
+    _places: list[torch.Tensor]
+    _states: list[torch.Tensor]
+
+    def note(self, scheme: BatchedPanels, memory: BatchedMemory, panel: Panel, taken: torch.Tensor) -> None:
+        """Those inside of the panels that samples [B] have taken."""
+        ends = panel.begin + panel.length[:, 0, 0]
+        wanted, bounds = self.elapsed.detach(), torch.stack([panel.begin, ends], dim=1).detach()
+        first, last = torch.searchsorted(wanted, bounds, right=True).unbind(1)
+        counts = torch.where(taken, last - first, 0)
+        most = int(counts.max())
+        if not most:
+            return
+        offsets = torch.arange(most, device=counts.device)
+        inside = offsets < counts[:, None]
+        place = (first[:, None] + offsets).clip(max=wanted.shape[1] - 1)
+        times = torch.where(inside, self.elapsed.gather(1, place), ends[:, None])
+        found = scheme.between(memory, panel, times)
+        at_end = (times.detach() == ends.detach()[:, None])[..., None]
+        found = torch.where(at_end, panel.states[:, -1:], found)
+        sample = torch.arange(len(counts), device=counts.device)[:, None].expand_as(place)
+        self._places.append((sample * wanted.shape[1] + place)[inside])
+        self._states.append(found[inside])
+
+    def states(self, start: torch.Tensor) -> torch.Tensor:
+        """[B, T, d], of which those at the begin are the start [B, d]; NaN where nothing was noted."""
+        samples, count = self.elapsed.shape
+        blank = torch.full_like(start[:, None].detach(), math.nan).expand(-1, count, -1)
+        whole = torch.where((self.elapsed.detach() <= 0.0)[..., None], start[:, None], blank)
+        if not self._places:
+            return whole
+        flat = whole.reshape(samples * count, -1)
+        return flat.index_copy(0, torch.cat(self._places), torch.cat(self._states)).reshape(whole.shape)
+
+
+def outputs_at(elapsed: torch.Tensor) -> Outputs:
+    """At times [B, T]."""
+    return Outputs(elapsed, [], [])
+
+
+@dataclass
+class Found:
+    """Nodes [B, P + 1] in spans, each sample's last one repeated; how many panels it takes [B]; the states of each
+    panel [P, B, m, d]; which samples were found [B]; and panels given up [B].
+    """
+
+    nodes: torch.Tensor
+    counts: torch.Tensor
+    guesses: torch.Tensor
+    done: torch.Tensor
+    n_rejected: torch.Tensor
+
+
+class BatchedSearch:
+    """Each sample's panels, one try of all samples at a time."""
+
+    def __init__(
+        self,
+        scheme: BatchedPanels,
+        tolerances: Tolerances,
+        outputs: Outputs,
+        longest: float,
+        *,
+        notes: bool,
+        sensitive: bool,
+    ) -> None:
+        problem, elapsed = scheme.problem, outputs.elapsed.detach()
+        self._scheme, self._tolerances, self._outputs, self._longest = scheme, tolerances, outputs, longest
+        self._notes, self._elapsed, self._sensitive = notes, elapsed, sensitive
+        self._orders = problem.orders.detach()
+        self._span = elapsed[:, -1]
+        self._first_output = elapsed.gather(1, (elapsed <= 0.0).sum(1, keepdim=True))[:, 0]
+        self._mass = (self._span**self._orders / gamma(self._orders + 1.0))[:, None]
+        self._memory = scheme.start()
+        self._to_begin = scheme.points.values_at(0.0 * scheme.points.places[:1]).to(problem.value)
+        samples, device = len(self._span), self._span.device
+
+        def truth(value: bool) -> torch.Tensor:
+            return torch.full((samples,), value, device=device)
+
+        self._now, self._end = torch.zeros_like(self._span), torch.zeros_like(self._span)
+        self._active, self._failed, self._first, self._again = truth(True), truth(False), truth(True), truth(False)
+        self._settled = truth(False)
+        self._taken = torch.zeros(samples, dtype=torch.long, device=device)
+        self._rejected = self._taken.clone()
+        self._largest = sizes(problem.value.detach()[:, None])
+        self._reach = self._spent = torch.zeros_like(self._largest)
+        self._panel: Panel | None = None
+        self._nodes = [torch.zeros_like(self._span)]
+        self._guesses: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def run(self) -> Found:
+        """Until each sample is at its end, or left."""
+        step = torch.minimum(self._first_step(), self._first_output)
+        growth = torch.full_like(step, PanelSearch.growth)
+        tries = 0
+        while bool(self._active.any()):
+            step = step.clip(max=self._longest)
+            rest = self._span - self._now
+            whole = step > 0.9 * rest
+            step = torch.where(whole, rest, torch.where(step > 0.5 * rest, rest / 2.0, step))
+            self._give_up(self._active & ~(step >= self._scheme.shortest))
+            moves = self._active
+            self._end = torch.where(moves, torch.where(whole, self._span, self._now + step), self._end)
+            errors = self._attempt()
+            good, tries = moves & (errors <= 1.0), tries + 1
+            jumps = self._again & ~self._first & (self._orders <= 1.0)
+            steep = torch.where(self._first, FORGETTING + self._orders, float(self._scheme.points.count))
+            factor = SAFETY * errors ** (-1.0 / torch.where(jumps, 1.0, steep))
+            factor = torch.where(errors.isfinite(), factor, 0.0)
+            floor = torch.where(self._first & ~good, FIRST_SHRINK, SHRINK)
+            step = step * torch.minimum(torch.maximum(factor, floor), torch.where(good, growth, 0.9))
+            growth = torch.where(good, PanelSearch.growth, 1.0)
+            self._again = torch.where(good, False, self._again | moves)
+            self._rejected = self._rejected + (moves & ~good)
+            self._accept(good)
+            usual = float(torch.quantile((self._taken + self._rejected).double(), 0.9))
+            self._give_up(self._active & (tries > _MOST_TRIES * usual + _MORE_TRIES))
+        done = ~self._failed
+        return Found(
+            torch.stack(self._nodes, dim=1) / self._span[:, None],
+            self._taken,
+            self._all_guesses(),
+            done,
+            self._rejected,
+        )
+
+    def _all_guesses(self) -> torch.Tensor:
+        return torch.stack(self._guesses) if self._guesses else self._scheme.problem.value.new_zeros(0)
+
+    def _give_up(self, which: torch.Tensor) -> None:
+        self._failed, self._active = self._failed | which, self._active & ~which
+
+    def _first_step(self) -> torch.Tensor:
+        """As long as the slopes at the begin would take to undo the state, in the component that is quickest."""
+        scheme, value = self._scheme, self._scheme.problem.value.detach()
+        slope = scheme.problem.packed_slope(scheme.begin.to(scheme.clock_dtype), value)
+        self._give_up(slope.isnan().any(1))
+        orders = self._orders[:, None]
+        times = (FIRST * gamma(orders + 1.0) * value.abs() / slope.abs()) ** (1.0 / orders)
+        times = torch.where((value != 0) & (slope != 0) & slope.isfinite(), times, math.inf).amin(1)
+        return torch.minimum(torch.maximum(times, SHORTEST_FIRST * self._span), LONGEST_FIRST * self._span)
+
+    def _guess(self, systems: Systems, length: torch.Tensor) -> torch.Tensor:
+        """The states of a panel that was tried and is too long, or the slopes before, continued, or the start."""
+        scheme, memory = self._scheme, self._memory
+        constant = memory.state[:, None] + 0.0 * systems.known
+        guess = torch.where(self._first[:, None, None], constant, scheme.continued(memory, systems, length))
+        if self._panel is not None:
+            places = (length / self._panel.length[:, 0, 0])[:, None] * scheme.points.places
+            shorter = scheme.points.values_at(places).to(constant) @ self._panel.states
+            tried = (self._again & (length < self._panel.length[:, 0, 0]))[:, None, None] & shorter.isfinite()
+            guess = torch.where(tried, shorter, guess)
+        return torch.where(guess.isfinite(), guess, constant)
+
+    def _enough(self, states: torch.Tensor) -> torch.Tensor:
+        rounding = 8.0 * torch.finfo(states.dtype).eps * sizes(states)
+        return torch.maximum(ENOUGH * self._tolerances.scale(states), rounding.double()).to(states.dtype)
+
+    def _attempt(self) -> torch.Tensor:
+        """The errors of panels to `_end`, in tolerances; infinite where they cannot be made."""
+        scheme, length, span = self._scheme, self._end - self._now, self._span
+        systems = scheme.systems(self._memory, self._now, length)
+        states, slopes, solved = scheme.solve(systems, self._guess(systems, length), self._active, self._enough)
+        again = self._active & ~solved & self._again.logical_not()
+        if bool(again.any()):  # where slopes cannot be continued
+            constant = self._memory.state[:, None] + 0.0 * systems.known
+            other = scheme.solve(systems, torch.where(again[:, None, None], constant, states), again, self._enough)
+            won = (again & other[2])[:, None, None]
+            states, slopes, solved = (
+                torch.where(won, other[0], states),
+                torch.where(won, other[1], slopes),
+                solved | other[2],
+            )
+        self._panel = panel = Panel(self._now, length[:, None, None], states, slopes)
+        orders = self._orders[:, None]
+        part, wait = (length / span)[:, None], self._wait()[:, None]
+        kept = torch.maximum(wait / span[:, None], part) ** (orders - 1.0)
+        factor = ((self._end / self._first_output).clip(max=1.0) ** FORGETTING)[:, None]
+        unstable = (factor < 1.0)[:, 0] & self._active
+        if bool(unstable.any()):
+            assert systems.jacobians is not None
+            duration = (wait[:, 0] + length)[:, None, None, None] ** orders[:, :, None, None]
+            unstable = unstable & _may_grow(systems.jacobians[:, [0, -1]] * duration.to(states), self._orders)
+        factor, wait = torch.where(unstable[:, None], 1.0, factor), torch.where(unstable[:, None], 0.0, wait)
+        jumps = (self._again & ~self._first)[:, None] & (orders <= 1.0)
+        slope_part = torch.where(jumps, (JUMP_CAUTION * part * kept).clip(max=1.0), 1.0)
+        grown = ((span - self._now) / length)[:, None] ** (orders - 1.0).clip(min=0.0)
+        error = torch.minimum(
+            slope_part * OF_SLOPES * self._mass * scheme.points.tail(slopes),
+            OF_STATES * grown * scheme.points.tail(states),
+        )
+        local = torch.where(slope_part == 1.0, 1.0, (JUMP_CAUTION * kept * part ** (1.0 - orders)).clip(max=1.0))
+        gap = abs(self._to_begin @ states - self._memory.state[:, None])[:, 0]
+        later = ~self._first[:, None]
+        broken = torch.where(later, local * gap, 0.0)
+        jump = abs(self._to_begin @ slopes - self._memory.slopes[:, -1:])[:, 0]
+        first_place = float(scheme.points.places[0])
+        of_jump = torch.maximum(local * self._mass_of(length * first_place) * jump, CONTINUITY * broken)
+        error = torch.maximum(error, torch.where(later, of_jump, 0.0))
+        left = orders * part * kept * error
+        error, largest = factor * error, sizes(states)
+        if bool((self._first & self._active).any()):
+            error, left, largest = self._with_start(systems, panel, error, left, largest, wait, unstable, gap)
+        self._left, self._allowed = left, self._tolerances.scale(largest[:, None])
+        if self._sensitive:
+            error = torch.maximum(error, factor * self._of_derivatives(systems, panel))
+        allowed = MOST_BROKEN * sizes(states) + BROKEN_TOLERANCES * self._allowed
+        errors = torch.maximum(error / self._allowed, broken / allowed).amax(1)
+        return torch.where(solved & ~errors.isnan(), errors, math.inf)
+
+    def _of_derivatives(self, systems: Systems, panel: Panel) -> torch.Tensor:
+        """See `PanelSearch`."""
+        near = self._active & (panel.length[:, 0, 0] > NEAR_START * self._now)
+        if not bool(near.any()):
+            return torch.zeros_like(self._mass)
+        along = slopes_along(self._scheme.problem, systems.clock, panel.states, panel.states)
+        if along is None:
+            return torch.zeros_like(self._mass)
+        missed = self._mass * self._scheme.points.tail(along)
+        missed = torch.where(near[:, None] & missed.isfinite(), missed, 0.0).to(panel.states)
+        return OF_SLOPES * abs(systems.after(missed[:, None] + 0.0 * panel.states))[:, -1]
+
+    def _with_start(
+        self,
+        systems: Systems,
+        panel: Panel,
+        error: torch.Tensor,
+        left: torch.Tensor,
+        largest: torch.Tensor,
+        wait: torch.Tensor,
+        unstable: torch.Tensor,
+        gap: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of first panels: with what is left, at the first output, of what func does before their first point."""
+        first = self._first[:, None]
+        self._reach = torch.where(first, torch.maximum(self._reach, largest), self._reach)
+        close = (error / self._tolerances.scale(largest[:, None]) <= 1.0).all(1, keepdim=True) & first
+        of_start, steep = self._of_start(systems, panel, wait)
+        other_root = unstable[:, None] & (gap > SAME_ROOT * self._reach)
+        of_start = torch.where(other_root, torch.maximum(of_start, OF_ROOT * gap), of_start)
+        error = torch.where(close, torch.maximum(error, of_start), error)
+        left = torch.where(close, torch.maximum(left, of_start), left)
+        return error, left, torch.where(close & steep, self._reach, largest)
+
+    def _of_start(self, systems: Systems, panel: Panel, wait: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scheme, orders, length = self._scheme, self._orders[:, None], panel.length[:, :, 0]
+        interval = length * scheme.points.places[0]
+        base, first = self._memory.state[:, None], panel.states[:, :1]
+        finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * float(scheme.begin.abs().max())
+        times = times_before(torch.where(self._first[:, None], interval, interval.max()), finest)
+        if not times:
+            return torch.zeros_like(base[:, 0]), torch.zeros_like(self._first)[:, None]
+        elapsed = torch.cat(times, dim=1)
+        shares = ((elapsed / interval)[..., None] ** orders.clip(max=1.0)[..., None]).to(base)
+        clock = scheme.begin[:, None] + torch.where(self._first[:, None], elapsed, self._now[:, None])
+        slopes = scheme.problem.slopes(clock.to(scheme.clock_dtype).unbind(1), base + (first - base) * shares)
+        taken = scheme.points.values_at(elapsed / length).to(slopes) @ panel.slopes
+        missed, powers = missed_integral(elapsed.to(slopes), slopes, taken)
+        distances = torch.maximum(scheme.points.places * length, interval)[..., None] / length[..., None]
+        seen = missed[:, None] * (distances ** (orders - 1.0)[..., None]).to(missed)
+        at_end = abs(systems.after(seen))[:, -1]
+        span = self._span[:, None]
+        distance = torch.where(orders > 1.0, span, torch.maximum(torch.minimum(wait, span), length))
+        of_start = at_end * self._mass * orders * (distance / span) ** (orders - 1.0) / span
+        return of_start, powers.amax(1, keepdim=True) > STEEP_START
+
+    def _wait(self) -> torch.Tensor:
+        """Until the next output after the begin of the panel, from its end on; [B]."""
+        place = torch.searchsorted(self._elapsed, self._now[:, None], right=True).clip(max=self._elapsed.shape[1] - 1)
+        return (self._elapsed.gather(1, place)[:, 0] - self._end).clip(min=0.0)
+
+    def _mass_of(self, length: torch.Tensor) -> torch.Tensor:
+        """The integral of the kernel over a panel, seen from where it is largest; [B, 1]."""
+        orders, rest = self._orders, self._span - self._now
+        seen = torch.where(orders > 1.0, orders * length * rest ** (orders - 1.0), length**orders)
+        return self._mass * (seen / self._span**orders)[:, None]
+
+    def _accept(self, good: torch.Tensor) -> None:
+        assert self._panel is not None
+        self._spent = self._spent + torch.where(good[:, None], self._left, 0.0)
+        self._largest = torch.where(
+            good[:, None], torch.maximum(self._largest, sizes(self._panel.states)), self._largest
+        )
+        unknown = (self._allowed < OF_ROUNDING * torch.finfo(torch.float64).eps * self._largest).any(1)
+        at_output = good & ~self._settled & (self._end >= self._first_output)
+        spent = (self._spent / self._tolerances.scale(self._panel.states[:, -1:])).amax(1)
+        self._give_up(good & (unknown | (at_output & ~(spent <= MOST_SPENT))))
+        good = good & ~self._failed
+        self._settled = self._settled | at_output
+        if not bool(good.any()):
+            return
+        if self._notes:
+            self._outputs.note(self._scheme, self._memory, self._panel, good)
+        self._keep(good)
+        ended = good & (self._end >= self._span)
+        self._active = self._active & ~ended
+        goes_on = good & ~ended
+        shortest = float((self._end - self._now)[goes_on].min()) if bool(goes_on.any()) else self._scheme.shortest
+        others = self._active & ~goes_on  # whose modes must not be forgotten
+        if bool(others.any()):
+            shortest = min(shortest, float(self._memory.length[others].min()))
+        closed = self._scheme.close(self._memory, self._panel, shortest)
+        self._memory = merged(closed, self._memory, goes_on)
+        self._now = torch.where(goes_on, self._end, self._now)
+        self._first = self._first & ~goes_on
+
+    def _keep(self, good: torch.Tensor) -> None:
+        """Nodes and states of the panels taken, each at its own number."""
+        assert self._panel is not None
+        while len(self._guesses) <= int(self._taken[good].max()):
+            self._guesses.append(torch.zeros_like(self._panel.states))
+            self._nodes.append(self._nodes[-1].clone())
+        for number in torch.unique(self._taken[good]).tolist():
+            which = good & (self._taken == number)
+            self._guesses[number][which] = self._panel.states[which]
+            for later in self._nodes[number + 1 :]:
+                later[which] = self._end[which]
+        self._taken = self._taken + good
+
+
+def _may_grow(matrices: torch.Tensor, orders: torch.Tensor) -> torch.Tensor:
+    """Whether a mode of these matrices [B, E, d, d] grows; see `CoupledSolver.grows`."""
+    if matrices.shape[-1] > MOST_MODES:
+        return torch.zeros_like(orders, dtype=torch.bool)
+    finite = matrices.flatten(1).isfinite().all(1)
+    modes = torch.linalg.eigvals(torch.where(finite[:, None, None, None], matrices, 0.0))
+    grows = (modes.angle().abs() < 0.5 * math.pi * orders[:, None, None]) & (modes.abs() > GROWING)
+    return grows.flatten(1).any(1)
+
+
+def merged(new: BatchedMemory, old: BatchedMemory, which: torch.Tensor) -> BatchedMemory:
+    """The new one for these samples, the old one for the others."""
+    mask, far = which[:, None, None], old.far
+    missing = new.far.shape[1] - far.shape[1]
+    if missing > 0:
+        far = torch.cat([far[:, :-1], far.new_zeros(len(far), missing, far.shape[2]), far[:, -1:]], dim=1)
+    elif missing < 0:
+        far = torch.cat([far[:, : new.far.shape[1] - 1], far[:, -1:]], dim=1)
+    return BatchedMemory(
+        torch.where(which[:, None], new.state, old.state),
+        torch.where(mask, new.far, far),
+        torch.where(mask, new.slopes, old.slopes),
+        torch.where(mask, new.length, old.length),
+    )

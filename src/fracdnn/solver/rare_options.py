@@ -1,0 +1,37 @@
+"""The rare options of `fdeint`."""
+
+from typing import Any
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.grids import Spacing
+
+# What `fdeint` takes as `options`, with its defaults.
+OPTIONS: dict[str, Any] = {
+    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "linear", "max_evaluations")),
+    **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False, "failures": "raise"},
+}
+# Those that go with `batched`.
+_OF_BATCHES = ("max_step", "slope", "checkpoint", "max_evaluations", "failures")
+
+
+def rare_options(given: Any) -> dict[str, Any]:
+    """All of `fdeint`'s options, those that were given among them."""
+    given = {} if given is None else given
+    unknown = [name for name in given if name not in OPTIONS] if isinstance(given, dict) else [given]
+    if unknown:
+        raise InvalidArgumentError(
+            f"options must be a dict of {', '.join(OPTIONS)}, got {unknown[0]!r}; correct its names"
+        )
+    return OPTIONS | given
+
+
+def check_batched(method: str, spacing: Spacing, options: dict[str, Any] | None) -> None:
+    """Refuse what batches do not have."""
+    other = [name for name in options or {} if name not in _OF_BATCHES]
+    if method not in ("auto", "collocation") or spacing.kind != "adaptive" or other:
+        got = other[0] if other else f"method={method!r} and grid={spacing.kind!r}"
+        raise InvalidArgumentError(
+            f"batched=True must go with the default method on adaptive grids, and with options of "
+            f"{', '.join(_OF_BATCHES)}, got {got}; leave it out, or leave out batched: a state of any shape is solved "
+            f"on one grid"
+        )

@@ -1,0 +1,118 @@
+"""What a solve gives besides states."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import FracdnnError, InvalidArgumentError, NotFiniteError
+from fracdnn.solver.mesh import Grid
+from fracdnn.solver.problem import Problem
+from fracdnn.validation import check_numbers
+
+
+class Status(Enum):
+    """How a solve ended; the value says what to do about it."""
+
+    SOLVED = "the states are within the tolerances: nothing is to be done"
+    NOT_CONVERGED = (
+        "no steps keep the tolerances: pass larger rtol and atol, times before the solution ends, or, where func "
+        "jumps, options={'breakpoints': …}"
+    )
+    NOT_FINITE = "func gives NaN or infinity on the way: check it there, or the sample's parameters and start"
+
+    @classmethod
+    def of(cls, error: FracdnnError) -> "Status":
+        """That an error stands for."""
+        return cls.NOT_FINITE if isinstance(error, NotFiniteError) else cls.NOT_CONVERGED
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A grid, and what takes its steps again for the solution at other elapsed times [M], increasing."""
+
+    nodes: Grid
+    n_rejected: int
+    again: Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class DenseOutput:
+    """What takes the steps of a solve again, for other elapsed times [M], increasing; and the times of the solve."""
+
+    problem: Problem
+    times: torch.Tensor
+    clock_dtype: torch.dtype
+    again: Callable[[torch.Tensor], torch.Tensor]
+
+    def states(self, t: Any) -> Any:
+        """At times [M] in any order."""
+        return self.problem.states.unpack(self._packed(self._checked(t)))
+
+    def slopes(self, t: Any) -> Any:
+        """What func gives there."""
+        times = self._checked(t)
+        rows = zip(times.to(self.clock_dtype), self._packed(times), strict=True)
+        return self.problem.states.unpack(torch.stack([self.problem.packed_slope(*row) for row in rows]))
+
+    def _packed(self, times: torch.Tensor) -> torch.Tensor:
+        elapsed, places = (times - self.times[0]).sort()
+        kind = self.problem.value.device.type
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+            return self.again(elapsed)[places.argsort()]
+
+    def _checked(self, t: Any) -> torch.Tensor:
+        times = torch.as_tensor(t)
+        first, last = (float(self.times[place].detach()) for place in (0, -1))
+        found = check_numbers(times, "t").to(torch.float64)
+        outside = ~((found.detach() >= first) & (found.detach() <= last))
+        if found.dim() != 1 or not len(found) or bool(outside.any()):
+            got = f"{float(found.detach()[outside][0]):.6g}" if bool(outside.any()) else f"shape {tuple(found.shape)}"
+            raise InvalidArgumentError(
+                f"t must hold times [M] from {first:.6g} to {last:.6g}, which were solved for, got {got}; "
+                f"pass a list of such times, or solve for later ones"
+            )
+        return found.to(self.times.device)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What `fdeint(..., info=True)` gives: the states, and how they came about.
+
+    `grid` holds the times of the nodes, `n_rejected` counts the steps that an adaptive grid tried and gave up, and
+    `n_evaluations` the calls of func, those for finding the grid among them.
+
+    With `batched=True` there are a row of `grid` (the last time repeated), a number of steps and a `status` for each
+    sample; a sample solved alone has a row of NaN.
+    """
+
+    states: Any
+    method: str
+    grid: torch.Tensor
+    n_accepted: Any
+    n_rejected: Any
+    n_evaluations: int
+    status: Any = Status.SOLVED
+    _again: DenseOutput | None = field(default=None, repr=False, compare=False)
+
+    def evaluate(self, t: Any) -> Any:
+        """The states at other times [M] between the first and the last, in any order: shape [M, *y0.shape].
+
+        The same steps are taken again, so that the states are those of this solution, with its gradient, at the cost of
+        one more pass: give all times at once.
+        """
+        return self._output("evaluate").states(t)
+
+    def derivative(self, t: Any) -> Any:
+        """Its derivative of the equation's order, d_t^order u = func(t, u), at times as `evaluate` takes them."""
+        return self._output("derivative").slopes(t)
+
+    def _output(self, name: str) -> DenseOutput:
+        if self._again is None:
+            raise InvalidArgumentError(
+                f"{name} must be called on a solution of fdeint without batched, got another one; pass the times in t"
+            )
+        return self._again

@@ -1,0 +1,56 @@
+"""A solve that cannot go on gives what it has, where that is wanted: `fdeint(..., options={"failures": "nan"})`."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
+from fracdnn.solver.grids import Spacing
+from fracdnn.solver.solution import Solution, Status
+from fracdnn.validation import check_choice, check_times
+
+
+def solution_of(
+    build: Callable[[Any], Any],
+    solve: Callable[[Any], Solution],
+    t: Any,
+    trajectory: bool,
+    spacing: Spacing,
+    rare: dict[str, Any],
+) -> Solution:
+    """Of the request that `build` makes of times; where failures are NaN, up to the last time that can be reached."""
+    if check_choice(rare["failures"], "failures", ("raise", "nan")) == "raise":
+        return solve(build(t))
+    if spacing.kind != "adaptive":
+        raise InvalidArgumentError(
+            f"failures must be 'raise' for grid={spacing.kind!r}, got 'nan'; leave it out, or leave out n_steps, "
+            f"step_size and grid"
+        )
+    times = check_times(t)
+    elapsed, count, error = (times - times[0]).detach(), len(times), None
+    found: Solution | None = None
+    while count > 1 and found is None:
+        try:
+            found = solve(build(t[:count]))
+        except (NotConvergedError, NotFiniteError) as failed:
+            error = error or failed
+            reached = int((elapsed <= failed.reached).sum()) if isinstance(failed, NotConvergedError) else count
+            count = min(count - 1, reached) if trajectory else 1
+    if error is None:
+        return found  # type: ignore[return-value]  # no error, so that there is one
+    if found is None:  # nothing but the start
+        problem = build(t).problem
+        states = problem.states.unpack(problem.value[None])
+        found = Solution(states, "collocation", times[:1].detach(), 0, 0, problem.n_evaluations)
+    parts = found.states if isinstance(found.states, tuple) else (found.states,)
+    missing = len(elapsed) - max(count, 1)
+    filled = tuple(_with_nan(part, missing) for part in parts)
+    filled = filled if trajectory else tuple(part[-1] for part in filled)
+    return replace(found, states=filled if isinstance(found.states, tuple) else filled[0], status=Status.of(error))
+
+
+def _with_nan(states: torch.Tensor, missing: int) -> torch.Tensor:
+    return torch.cat([states, torch.full_like(states[:1].expand(missing, *states.shape[1:]), math.nan)])

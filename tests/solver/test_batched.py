@@ -1,0 +1,273 @@
+"""Samples of a batch: the values, gradients and failures of each are those of a solve of its own."""
+
+import math
+
+import pytest
+import torch
+
+from fracdnn import fdeint
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
+from fracdnn.solver import Status
+
+F64 = torch.float64
+SIZE = 7
+generator = torch.Generator().manual_seed(3)
+RATES = 0.2 + 3.0 * torch.rand(SIZE, dtype=F64, generator=generator)
+ORDERS = 0.35 + 0.6 * torch.rand(SIZE, dtype=F64, generator=generator)
+STARTS = 0.5 + torch.rand(SIZE, 2, dtype=F64, generator=generator)
+TIMES = torch.tensor([0.0, 0.3, 1.1, 2.0], dtype=F64)
+ROWS = TIMES * (1.0 + torch.rand(SIZE, 1, dtype=F64, generator=generator)) + torch.arange(SIZE, dtype=F64)[:, None]
+
+
+def func_of(rates):
+    """Two components, not linear, with an input."""
+
+    def func(t, y):
+        return torch.stack([-rates * y[..., 0] + 0.3 * y[..., 1], -0.5 * y[..., 1] ** 2 + torch.sin(t)], dim=-1)
+
+    return func
+
+
+def one_by_one(rates, starts, t, order, **options):
+    times = t if t.dim() == 2 else t.expand(len(starts), -1)
+    rows = zip(rates, starts, times, order, strict=True)
+    return torch.stack([fdeint(func_of(k), y0, own, order=alpha, **options) for k, y0, own, alpha in rows], dim=1)
+
+
+@pytest.mark.parametrize("t", [TIMES, ROWS], ids=["shared times", "own times"])
+def test_values_are_those_of_each_sample(t):
+    with torch.no_grad():
+        found = fdeint(func_of(RATES), STARTS, t, order=ORDERS, rtol=1e-7, batched=True)
+        exact = one_by_one(RATES, STARTS, t, ORDERS, rtol=1e-11, atol=1e-13)
+    assert found.shape == (4, SIZE, 2)
+    assert ((found - exact).abs() <= 1e-8 + 1e-7 * exact.abs()).all()
+
+
+def test_without_a_gradient_and_with_one():
+    with torch.no_grad():
+        noted = fdeint(func_of(RATES), STARTS, TIMES, order=ORDERS, batched=True)
+    walked = fdeint(func_of(RATES), STARTS, TIMES, order=ORDERS, batched=True)
+    assert torch.allclose(noted, walked, rtol=1e-5, atol=1e-8)
+    assert not torch.equal(noted[1:], torch.zeros_like(noted[1:]))
+
+
+def test_gradients_are_those_of_each_sample():
+    weights = torch.linspace(1.0, 2.0, 4 * SIZE * 2, dtype=F64).reshape(4, SIZE, 2)
+    found = []
+    for solve in (
+        lambda k, y0, t, order: fdeint(func_of(k), y0, t, order=order, rtol=1e-8, batched=True),
+        lambda k, y0, t, order: one_by_one(k, y0, t, order, rtol=1e-8),
+    ):
+        arguments = [each.clone().requires_grad_() for each in (RATES, STARTS, ROWS, ORDERS)]
+        found.append(torch.autograd.grad((weights * solve(*arguments)).sum(), arguments))
+    for batched, alone in zip(*found, strict=True):
+        assert (batched - alone).abs().max() <= 1e-6 * alone.abs().max()
+
+
+def test_gradients_are_those_of_differences():
+    rates, orders = RATES[:3].clone().requires_grad_(), ORDERS[:3].clone().requires_grad_()
+
+    def total(rates, orders):
+        return fdeint(func_of(rates), STARTS[:3], TIMES, order=orders, rtol=1e-11, atol=1e-13, batched=True).sum()
+
+    exact = torch.autograd.grad(total(rates, orders), (rates, orders))
+    with torch.no_grad():
+        for place in range(3):
+            step = torch.zeros(3, dtype=F64)
+            step[place] = 1e-4
+            by_rate = (total(rates + step, orders) - total(rates - step, orders)) / 2e-4
+            by_order = (total(rates, orders + step) - total(rates, orders - step)) / 2e-4
+            assert abs(by_rate - exact[0][place]) <= 1e-6
+            assert abs(by_order - exact[1][place]) <= 1e-6
+
+
+def test_a_checkpoint_changes_no_gradient():
+    found = []
+    for checkpoint in (False, True):
+        rates = RATES.clone().requires_grad_()
+        states = fdeint(func_of(rates), STARTS, TIMES, order=ORDERS, batched=True, options={"checkpoint": checkpoint})
+        found.append(torch.autograd.grad(states.sum(), rates)[0])
+    assert torch.allclose(*found, rtol=1e-13, atol=0.0)
+
+
+def test_tolerances_of_each_sample():
+    rtol = torch.tensor([1e-3] * 3 + [1e-9] * 4, dtype=F64)
+    with torch.no_grad():
+        solution = fdeint(
+            func_of(RATES), STARTS, TIMES, order=ORDERS, rtol=rtol, atol=1e-3 * rtol, batched=True, info=True
+        )
+        exact = one_by_one(RATES, STARTS, TIMES, ORDERS, rtol=1e-11, atol=1e-13)
+    error = ((solution.states - exact).abs() / exact.abs()).amax((0, 2))
+    assert (error <= 2.0 * rtol).all()
+    assert solution.n_accepted[:3].max() < solution.n_accepted[3:].min()
+
+
+def test_components_of_very_different_size():
+    sizes = torch.tensor([1e6, 1.0, 1e-6], dtype=F64)
+
+    def func(t, y):
+        return torch.stack([-0.1 * y[:, 0], -5.0 * y[:, 1] ** 3, -RATES * y[:, 2]], dim=1)
+
+    with torch.no_grad():
+        found = fdeint(func, sizes.expand(SIZE, 3), TIMES, order=0.8, rtol=1e-6, atol=0.0, batched=True)
+        alone = fdeint(
+            lambda t, y: torch.stack([-0.1 * y[0], -5.0 * y[1] ** 3, -RATES[2] * y[2]]),
+            sizes,
+            TIMES,
+            order=0.8,
+            rtol=1e-9,
+            atol=0.0,
+        )
+    assert torch.allclose(found[:, 2], alone, rtol=3e-6, atol=0.0)
+
+
+def test_a_transient_before_the_first_output_is_seen():
+    decay = torch.tensor([1.0, 3.0, 10.0, 0.3], dtype=F64)
+    with torch.no_grad():
+        found = fdeint(
+            lambda t, u: torch.exp(-decay * t) - 1e-3 * u,
+            torch.zeros(4, dtype=F64),
+            [0.0, 1e4],
+            order=0.9,
+            batched=True,
+        )
+        alone = [
+            fdeint(lambda t, u, k=k: torch.exp(-k * t) - 1e-3 * u, 0.0, [0.0, 1e4], order=0.9, rtol=1e-9) for k in decay
+        ]
+    assert torch.allclose(found[-1], torch.stack(alone)[:, -1], rtol=3e-5, atol=0.0)
+
+
+def test_float32():
+    rates, starts, orders = RATES.float(), STARTS.float(), ORDERS
+    with torch.no_grad():
+        found = fdeint(func_of(rates), starts, TIMES.float(), order=orders, rtol=1e-4, batched=True)
+        exact = one_by_one(RATES, STARTS, TIMES, ORDERS, rtol=1e-9)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found.double(), exact, rtol=3e-4, atol=1e-6)
+
+
+def test_orders_above_one_take_a_slope():
+    orders = torch.tensor([1.2, 1.5, 1.9, 0.7], dtype=F64)
+    value, slope = torch.ones(4, 1, dtype=F64), torch.full((4, 1), -0.5, dtype=F64)
+    with torch.no_grad():
+        found = fdeint(lambda t, u: -u, (value, slope), TIMES, order=orders, rtol=1e-7, batched=True)
+        for sample in range(3):
+            alone = fdeint(
+                lambda t, u: -u, (value[sample], slope[sample]), TIMES, order=orders[sample], rtol=1e-10, atol=1e-12
+            )
+            assert torch.allclose(found[:, sample], alone, rtol=1e-6, atol=1e-7)
+        alone = fdeint(lambda t, u: -u, value[3], TIMES, order=0.7, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(found[:, 3], alone, rtol=1e-6, atol=1e-7)
+
+
+def test_a_stiff_sample_beside_slow_ones():
+    rates = torch.tensor([1.0, 1e6, 1e-3], dtype=F64)
+    with torch.no_grad():
+        found = fdeint(lambda t, u: -rates * u + 1.0, torch.ones(3, dtype=F64), TIMES, order=0.6, batched=True)
+        for sample, rate in enumerate(rates):
+            alone = fdeint(lambda t, u, k=rate: -k * u + 1.0, 1.0, TIMES, order=0.6, rtol=1e-9, atol=1e-14)
+            assert torch.allclose(found[:, sample], alone, rtol=1e-5, atol=1e-8)
+
+
+def test_a_failing_sample_does_not_stop_the_others():
+    powers = torch.tensor([1.0, 2.0, 1.0], dtype=F64)  # u' = u² ends at t = 1
+    starts = torch.ones(3, dtype=F64)
+
+    def func(t, u):
+        return torch.where(powers == 2.0, 4.0 * u**2, -u)
+
+    with torch.no_grad():
+        with pytest.raises(NotConvergedError, match=r"in sample 1 of 3: .*options=\{'failures': 'nan'\}"):
+            fdeint(func, starts, TIMES, order=0.9, batched=True)
+        solution = fdeint(func, starts, TIMES, order=0.9, batched=True, info=True, options={"failures": "nan"})
+        alone = fdeint(lambda t, u: -u, 1.0, TIMES, order=0.9)
+    assert solution.status == [Status.SOLVED, Status.NOT_CONVERGED, Status.SOLVED]
+    assert "rtol" in Status.NOT_CONVERGED.value
+    assert solution.states[:, 1].isnan().all()
+    assert torch.allclose(solution.states[:, 0], alone, rtol=1e-5, atol=1e-8)
+
+
+def test_gradients_beside_a_sample_that_is_solved_alone():
+    """It jumps, so that the search for all leaves it out."""
+    rates = torch.tensor([1.0, 2.0, 0.5], dtype=F64, requires_grad=True)
+    jumps = torch.tensor([0.0, 1.0, 0.0], dtype=F64)
+
+    def func(t, u):
+        return -rates * u + jumps * (t > 0.777)
+
+    states = fdeint(func, torch.ones(3, dtype=F64), TIMES, order=0.8, batched=True, rtol=1e-6)
+    (gradient,) = torch.autograd.grad(states.sum(), rates)
+    for sample in range(3):
+        rate = rates.detach()[sample].clone().requires_grad_()
+        alone = fdeint(
+            lambda t, u, k=rate, jump=jumps[sample]: -k * u + jump * (t > 0.777),
+            torch.ones((), dtype=F64),
+            TIMES,
+            order=0.8,
+            rtol=1e-6,
+        )
+        assert torch.allclose(states[:, sample], alone, rtol=1e-5, atol=1e-7)
+        assert torch.allclose(gradient[sample], torch.autograd.grad(alone.sum(), rate)[0], rtol=1e-4)
+
+
+def test_many_outputs_and_the_last_alone():
+    t = torch.linspace(0.0, 3.0, 200, dtype=F64)
+    with torch.no_grad():
+        every = fdeint(func_of(RATES), STARTS, t, order=ORDERS, rtol=1e-7, batched=True)
+        last = fdeint(func_of(RATES), STARTS, t, order=ORDERS, rtol=1e-7, batched=True, trajectory=False)
+        exact = one_by_one(RATES, STARTS, t, ORDERS, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(every, exact, rtol=3e-7, atol=1e-8)
+    assert last.shape == (SIZE, 2)
+    assert torch.allclose(last, exact[-1], rtol=3e-7, atol=1e-8)
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        found = fdeint(func_of(RATES), STARTS, TIMES, order=ORDERS, batched=True)
+    with torch.no_grad():
+        assert torch.allclose(found, fdeint(func_of(RATES), STARTS, TIMES, order=ORDERS, batched=True), rtol=1e-5)
+
+
+def test_the_solution_tells_of_each_sample():
+    with torch.no_grad():
+        solution = fdeint(func_of(RATES), STARTS, ROWS, order=ORDERS, batched=True, info=True)
+    assert solution.grid.shape[0] == SIZE
+    assert torch.equal(solution.grid[:, 0], ROWS[:, 0])
+    assert torch.allclose(solution.grid[:, -1], ROWS[:, -1], rtol=1e-14)
+    for row, count in zip(solution.grid, solution.n_accepted, strict=True):
+        assert len(row.unique()) == count + 1
+    assert solution.n_evaluations > int(solution.n_accepted.max())
+
+
+def test_samples_that_depend_on_one_another_are_refused():
+    with pytest.raises(InvalidArgumentError, match="func must treat samples apart with batched=True, got a slope of"):
+        fdeint(lambda t, y: -y + 0.1 * y.mean(0), STARTS, TIMES, order=0.7, batched=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y0": (STARTS, STARTS, STARTS)}, "y0 must be one tensor"),
+        ({"y0": torch.tensor(1.0)}, "y0 must be one tensor"),
+        ({"order": torch.tensor([0.5, 0.6])}, "order must be one number or one for each of the 7 samples"),
+        ({"t": ROWS[:3]}, "t must hold times for all samples, or a row for each of the 7"),
+        ({"t": ROWS.flip(1)}, r"t\[0\] must increase strictly"),
+        ({"method": "adams"}, "batched=True must go with the default method"),
+        ({"n_steps": 10}, "batched=True must go with the default method"),
+        ({"options": {"breakpoints": [0.5]}}, "batched=True must go with .*got breakpoints"),
+        ({"options": {"failures": "ignore"}}, "failures must be one of 'raise', 'nan', got 'ignore'"),
+        ({"rtol": torch.tensor([1e-3, 1e-4, 1e-5])}, "rtol must broadcast against the state's shape"),
+        ({"batched": "yes"}, "batched must be True or False"),
+    ],
+)
+def test_bad_input(change, message):
+    arguments = {"func": func_of(RATES), "y0": STARTS, "t": TIMES, "order": ORDERS, "batched": True} | change
+    with pytest.raises((InvalidArgumentError, TypeError), match=message):
+        fdeint(**arguments)
+
+
+def test_a_start_of_nan_is_refused():
+    starts = STARTS.clone()
+    starts[2, 0] = math.nan
+    with pytest.raises(InvalidArgumentError, match="y0 must be finite"):
+        fdeint(func_of(RATES), starts, TIMES, order=ORDERS, batched=True)

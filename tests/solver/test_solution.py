@@ -1,0 +1,134 @@
+"""What a solution offers: other times, its derivative, how it ended, and what there is of one that ends early."""
+
+import math
+
+import pytest
+import torch
+
+from fracdnn import fdeint
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
+from fracdnn.solver import Status
+from tests.references import mittag_leffler
+
+F64 = torch.float64
+TIMES = [0.0, 1.0, 2.0]
+OTHER = [2.0, 0.3, 1.0, 0.3, 0.0]
+WAYS = [
+    {},
+    {"n_steps": 400},
+    {"method": "trapezoidal", "n_steps": 200},
+    {"method": "collocation", "n_steps": 10},
+    {"method": "adams", "rtol": 1e-4},
+    {"n_steps": 50, "options": {"linear": -torch.eye(1, dtype=F64)}},
+]
+
+
+def decay(t, u):
+    return -u
+
+
+@pytest.mark.parametrize("wants_gradient", [True, False])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_other_times_of_every_method(way, wants_gradient):
+    func = (lambda t, u: 0.0 * u) if "options" in way else decay
+    with torch.set_grad_enabled(wants_gradient):
+        solution = fdeint(func, torch.ones(1, dtype=F64), TIMES, order=0.7, info=True, **way)
+        found = solution.evaluate(OTHER)
+        slopes = solution.derivative(OTHER)
+    assert solution.status is Status.SOLVED
+    assert found.shape == (5, 1)
+    assert torch.allclose(found[[0, 2, 4]], solution.states[[2, 1, 0]], rtol=1e-14)
+    assert found[1] == found[3]
+    assert abs(float(found[1]) - float(mittag_leffler(-(0.3**0.7), 0.7, 1.0))) <= 1e-3
+    assert torch.equal(slopes, func(None, found))
+
+
+def test_the_gradient_of_other_times():
+    rate = torch.tensor(1.3, dtype=F64, requires_grad=True)
+    time = torch.tensor([0.7], dtype=F64, requires_grad=True)
+    solution = fdeint(lambda t, u: -rate * u, 1.0, TIMES, order=0.7, rtol=1e-9, info=True)
+    by_rate, by_time = torch.autograd.grad(solution.evaluate(time).sum(), (rate, time))
+
+    def value(rate, time):
+        return float(mittag_leffler(-rate * time**0.7, 0.7, 1.0))
+
+    assert abs(float(by_rate) - (value(1.3001, 0.7) - value(1.2999, 0.7)) / 2e-4) <= 1e-6
+    assert abs(float(by_time) - (value(1.3, 0.7001) - value(1.3, 0.6999)) / 2e-4) <= 1e-6
+
+
+def test_tuples_and_several_orders():
+    pair = (torch.ones(2, dtype=F64), torch.zeros(3, dtype=F64))
+
+    def func(t, pair):
+        return -pair[0], torch.ones_like(pair[1])
+
+    solution = fdeint(func, pair, TIMES, order=(0.5, 0.9), info=True)
+    first, second = solution.evaluate([1.5])
+    assert first.shape == (1, 2)
+    assert torch.allclose(second, torch.full((1, 3), 1.5**0.9 / math.gamma(1.9), dtype=F64), rtol=1e-5)
+
+
+@pytest.mark.parametrize("t", [[3.0], [-0.1], [], [[0.5]], [math.nan]])
+def test_times_outside_are_refused(t):
+    solution = fdeint(decay, 1.0, TIMES, order=0.7, info=True)
+    with pytest.raises(InvalidArgumentError, match="t must "):
+        solution.evaluate(t)
+
+
+def test_a_batch_has_no_other_times():
+    solution = fdeint(decay, torch.ones(2, dtype=F64), TIMES, order=0.7, info=True, batched=True)
+    with pytest.raises(InvalidArgumentError, match="evaluate must be called on a solution of fdeint without batched"):
+        solution.evaluate([1.0])
+
+
+def blows_up(t, u):
+    return 4.0 * u**2
+
+
+@pytest.mark.parametrize("wants_gradient", [True, False])
+def test_what_there_is_of_a_solution_that_ends(wants_gradient):
+    times = [0.0, 0.05, 0.1, 1.0, 2.0]
+    with torch.set_grad_enabled(wants_gradient):
+        with pytest.raises(NotConvergedError, match="the solution may end there"):
+            fdeint(blows_up, 1.0, times, order=0.9)
+        solution = fdeint(blows_up, 1.0, times, order=0.9, info=True, options={"failures": "nan"})
+        alone = fdeint(blows_up, 1.0, times[:3], order=0.9)
+    assert solution.status is Status.NOT_CONVERGED
+    assert torch.allclose(solution.states[:3], alone, rtol=1e-4)
+    assert solution.states[3:].isnan().all()
+    assert solution.states.shape == (5,)
+
+
+def test_nothing_but_the_start():
+    state = fdeint(blows_up, torch.ones(2, dtype=F64), [0.0, 2.0], order=0.9, options={"failures": "nan"})
+    assert torch.equal(state[0], torch.ones(2, dtype=F64))
+    assert state[1].isnan().all()
+    last = fdeint(
+        blows_up, torch.ones(2, dtype=F64), [0.0, 2.0], order=0.9, options={"failures": "nan"}, trajectory=False
+    )
+    assert last.shape == (2,)
+    assert last.isnan().all()
+
+
+def test_a_solve_that_succeeds_is_the_same():
+    plain = fdeint(decay, 1.0, TIMES, order=0.7)
+    assert torch.equal(fdeint(decay, 1.0, TIMES, order=0.7, options={"failures": "nan"}), plain)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ({"n_steps": 10, "options": {"failures": "nan"}}, "failures must be 'raise' for grid='uniform', got 'nan'"),
+        ({"options": {"failures": "none"}}, "failures must be one of 'raise', 'nan', got 'none'"),
+    ],
+)
+def test_bad_input(way, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        fdeint(decay, 1.0, TIMES, order=0.7, **way)
+
+
+def test_decreasing_times_are_refused_with_the_reason():
+    with pytest.raises(
+        InvalidArgumentError, match=r"t must increase, got times that decrease from 2 to 0: .*t\[0\] - s"
+    ):
+        fdeint(decay, 1.0, [2.0, 1.0, 0.0], order=0.7)
