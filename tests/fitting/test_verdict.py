@@ -45,13 +45,13 @@ def test_what_data_do_not_limit():
     assert chi2(low) - result.chi2 == pytest.approx(limit, rel=0.01)
 
 
-def test_parameters_that_cannot_be_told_apart():
+def test_parameters_that_cannot_be_distinguished():
     result = fracdnn.fit(
         lambda t, rate, size: size * (1 - torch.exp(-rate * t)), {"rate": (0.01, 1e-6, 1.0), "size": (10.0, 0.0, None)},
         T, 0.2 * T + NOISE,
     )  # fmt: skip
     assert said(result, "the profile of rate is flat: these data do not limit it from below")
-    assert said(result, "rate and size cannot be told apart from these data (correlation -", "measure longer")
+    assert said(result, "rate and size cannot be distinguished by these data (correlation -", "measure longer")
     assert not said(result, "size is at its lower bound")
     rate, size = result.intervals["rate"], result.intervals["size"]
     assert rate[0] == 1e-6

@@ -65,7 +65,7 @@ def _unknown(result: Any) -> list[str]:
 def _correlations(result: Any) -> list[str]:
     matrix = result.correlation
     return [
-        f"{first} and {second} cannot be told apart from these data (correlation {matrix[i, j]:.4f}); measure longer, "
+        f"{first} and {second} cannot be distinguished by these data (correlation {matrix[i, j]:.4f}); measure longer, "
         f"or fix one of them"
         for (i, first), (j, second) in combinations(enumerate(result.free), 2)
         if abs(matrix[i, j]) > _CORRELATED
