@@ -1,5 +1,6 @@
 """Fit a model to measurements: lmfit's least squares with exact derivatives, then intervals and a verdict."""
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from scipy import stats
 from fracdnn.extras import require
 from fracdnn.fitting.fit_result import FitResult, SetResult
 from fracdnn.fitting.measurements import DataSet, data_sets
-from fracdnn.fitting.misfit import Misfit, Progress
+from fracdnn.fitting.misfit import Misfit
 from fracdnn.fitting.profiles import BetterFitError, Profile, Profiler
 from fracdnn.fitting.start_values import start_parameters, start_points
 from fracdnn.fitting.verdict import verdict
@@ -61,15 +62,15 @@ def fit(
     began = time.perf_counter()
     check_choice(loss, "loss", LOSSES)
     sets = data_sets(model, t, data, sigma)
-    relative = (
-        (sigma is None or _is_modulus(sigma))
-        if absolute_sigma is None
-        else not check_flag(absolute_sigma, "absolute_sigma")
-    )
+    if absolute_sigma is None:
+        given = sigma if isinstance(sigma, list | tuple) else [sigma]
+        absolute_sigma = not any(each is None or isinstance(each, str) for each in given)
+    check_flag(absolute_sigma, "absolute_sigma")
     misfit = Misfit(sets, start_parameters(parameters))
-    settings = _Settings(loss, check_count(max_iter, "max_iter", minimum=1), Progress(check_flag(verbose, "verbose")))
+    misfit.verbose = check_flag(verbose, "verbose")
     starts = list(start_points(misfit.start, check_count(n_starts, "n_starts", minimum=1), random_state))
-    search = _Search(misfit, settings, starts, relative, has_sigma=sigma is not None)
+    search = _Search(misfit, starts, loss, relative=not absolute_sigma, has_sigma=sigma is not None)
+    search.max_iter = check_count(max_iter, "max_iter", minimum=1)
     profiles: dict[str, Profile] = {}
     try:
         search.run()
@@ -77,28 +78,17 @@ def fit(
             profiles = search.profiles()
     except KeyboardInterrupt:
         search.interrupted = True
-    settings.progress.end()
+    if verbose:
+        print(file=sys.stderr)
+        misfit.verbose = False
     return search.result(profiles, time.perf_counter() - began)
-
-
-def _is_modulus(sigma: Any) -> bool:
-    return isinstance(sigma, str) or (isinstance(sigma, list | tuple) and any(isinstance(each, str) for each in sigma))
-
-
-@dataclass
-class _Settings:
-    loss: str
-    max_iter: int
-    progress: Progress
 
 
 class _Search:
     """The state of a fit: what was found so far."""
 
-    def __init__(
-        self, misfit: Misfit, settings: _Settings, starts: list[dict[str, float]], relative: bool, has_sigma: bool
-    ) -> None:
-        self.misfit, self._settings, self._starts = misfit, settings, starts
+    def __init__(self, misfit: Misfit, starts: list[dict], loss: str, *, relative: bool, has_sigma: bool) -> None:
+        self.misfit, self._starts, self._loss, self.max_iter = misfit, starts, loss, 1
         self._relative, self._has_sigma = relative, has_sigma
         self._weighs = not has_sigma and len(misfit.sets) > 1
         self.interrupted, self.converged, self.n_agree = False, False, 0
@@ -108,16 +98,16 @@ class _Search:
         """From all starts; then with the noise that was found, where it matters."""
         costs = []
         for place, start in enumerate(self._starts):
-            self._settings.progress.stage(f"start {place + 1} of {len(self._starts)}")
+            self.misfit.stage = f"start {place + 1} of {len(self._starts)}"
             costs.append(self._minimize(start, "linear"))
         self.n_agree = sum(cost <= 1.001 * min(costs) + 1e-300 for cost in costs)
         for _ in range(_ROUNDS if self._weighs else 0):
             if self._reweigh() < 0.01:
                 break
-        if self._settings.loss != "linear":
+        if self._loss != "linear":
             deviation = 1.4826 * np.median(np.abs(self.misfit.residual(self.misfit.best[1])))
             self.scale = _BEND * (deviation if self._relative else 1.0) or 1.0
-            self._minimize(self._best_point(), self._settings.loss)
+            self._minimize(self._best_point(), self._loss)
 
     def _best_point(self) -> dict[str, float]:
         return dict(zip(self.misfit.free, self.misfit.best[1], strict=True))
@@ -134,13 +124,11 @@ class _Search:
             return np.array([given[name].value for name in self.misfit.free])
 
         def residual(given: Any) -> np.ndarray:
-            values = self.misfit.residual(point(given))
-            self._settings.progress(self.misfit)
-            return values
+            return self.misfit.residual(point(given))
 
         if not np.isfinite(residual(parameters)).all():
             return np.inf
-        minimizer = Minimizer(residual, parameters, nan_policy="propagate", max_nfev=self._settings.max_iter)
+        minimizer = Minimizer(residual, parameters, nan_policy="propagate", max_nfev=self.max_iter)
         options = {"x_scale": "jac", "loss": loss, "f_scale": self.scale, "ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}
         with np.errstate(all="ignore"):  # lmfit's own errors, which are not used
             found = minimizer.least_squares(jac=lambda given: self.misfit.jacobian(point(given)), **options)
@@ -156,7 +144,7 @@ class _Search:
     def _reweigh(self) -> float:
         """Divide each set's sigma by what its residuals say; the largest relative change."""
         total = sum(each.n_numbers for each in self.misfit.sets)
-        changes, shares = [], np.split(self.misfit.residual(self.misfit.best[1]), _ends(self.misfit.sets)[:-1])
+        changes, shares = [], self.misfit.split(self.misfit.residual(self.misfit.best[1]))
         for each, part in zip(self.misfit.sets, shares, strict=True):
             size = float(np.sqrt(np.mean(part**2) / (1.0 - len(self.misfit.free) / total))) or 1.0
             each.sigma = each.sigma * size
@@ -173,8 +161,7 @@ class _Search:
             try:
                 profiler = Profiler(self.misfit, numbers.x, numbers.inverse, numbers.limit)
                 for place, name in enumerate(self.misfit.free):
-                    self._settings.progress.stage(f"interval of {name}")
-                    self._settings.progress(self.misfit)
+                    self.misfit.stage = f"interval of {name}"
                     found[name] = profiler.profile(place)
                 return found
             except BetterFitError:
@@ -185,7 +172,7 @@ class _Search:
     def _numbers(self) -> "_Numbers":
         x = self.misfit.best[1]
         residual, jacobian = self.misfit.residual(x), self.misfit.jacobian(x)
-        return _Numbers.build(x, residual, jacobian, self._relative, self._settings.loss, self.scale)
+        return _Numbers.build(x, residual, jacobian, self._relative, self._loss, self.scale)
 
     def _sigma(self, each: DataSet) -> np.ndarray | None:
         """None where all values count the same."""
@@ -198,7 +185,7 @@ class _Search:
         with torch.no_grad():
             values = self.misfit.parameters(point)
             predicted = [each.predicted(values).numpy() for each in sets]
-        bands = np.split(numbers.band, _ends(sets)[:-1])
+        bands = self.misfit.split(numbers.band)
         derivatives = self.misfit.derivatives(numbers.x)
         variances = np.einsum("ij,jk,ik->i", derivatives, np.nan_to_num(numbers.covariance, posinf=1e300), derivatives)
         # Of products 0 · inf, and of parameters that data say nothing about.
@@ -217,7 +204,7 @@ class _Search:
             ],
             absolute_sigma=not self._relative,
             estimated_noise=self._weighs,
-            loss=self._settings.loss,
+            loss=self._loss,
             converged=self.converged,
             interrupted=self.interrupted,
             n_starts=(self.n_agree, len(self._starts)),
@@ -287,10 +274,6 @@ def _sandwich(u: np.ndarray, jacobian: np.ndarray, loss: str) -> np.ndarray:
     half = inverse_of(np.sqrt(curvature)[:, None] * jacobian)
     known, scores = np.nan_to_num(half, posinf=0.0), (slope * u)[:, None] * jacobian
     return np.where(np.isfinite(half), known @ scores.T @ scores @ known, half)
-
-
-def _ends(sets: list[DataSet]) -> np.ndarray:
-    return np.cumsum([each.n_numbers for each in sets])
 
 
 def _like(row: np.ndarray, each: DataSet) -> np.ndarray:

@@ -26,7 +26,7 @@ class Misfit:
             if not each.vary and not each.expr
         }
         self._expressions = {name: each.expr for name, each in parameters.items() if each.expr}
-        self._mode = 0
+        self.verbose, self.stage, self._mode = False, "", 0
         self.n_evaluations, self.best = 0, (math.inf, np.array([parameters[name].value for name in self.free]))
         self.lower, self.upper = (
             np.array([getattr(parameters[name], end) for name in self.free]) for end in ("min", "max")
@@ -82,6 +82,10 @@ class Misfit:
                 values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
         return values
 
+    def split(self, row: np.ndarray) -> list[np.ndarray]:
+        """Numbers for all residuals as parts, one for each data set."""
+        return np.split(row, np.cumsum([each.n_numbers for each in self.sets])[:-1])
+
     def weighted(self, x: torch.Tensor) -> torch.Tensor:
         """r(x) as a differentiable tensor."""
         parameters = self.parameters(x)
@@ -100,6 +104,11 @@ class Misfit:
         size = float(values @ values)
         if size < self.best[0]:
             self.best = (size, np.array(x))
+        if self.verbose:  # one line, written again and again
+            line = (
+                f"{self.stage}: {self.n_evaluations} evaluations, residual {math.sqrt(self.best[0] / len(values)):.3e}"
+            )
+            print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
         return values
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:
@@ -142,24 +151,3 @@ def _by_rows(function: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 _KINDS = (_all_at_once, _one_by_one, _by_rows)
-
-
-class Progress:
-    """One line on standard error that is written again and again."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown, self._stage = shown, ""
-
-    def stage(self, name: str) -> None:
-        self._stage = name
-
-    def __call__(self, misfit: Misfit) -> None:
-        if self._shown:
-            size = math.sqrt(misfit.best[0] / max(1, sum(each.n_numbers for each in misfit.sets)))
-            line = f"{self._stage}: {misfit.n_evaluations} evaluations, residual {size:.3e}"
-            sys.stderr.write(f"\r{line:<78}")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._shown:
-            sys.stderr.write("\n")

@@ -46,9 +46,7 @@ class LogDensity:
         """As numbers of NumPy."""
         point = torch.tensor(np.asarray(x), dtype=torch.float64, requires_grad=True)
         value = self(point)
-        value.backward()
-        assert point.grad is not None
-        return float(value.detach()), point.grad.numpy()
+        return float(value.detach()), torch.autograd.grad(value, point)[0].numpy()
 
 
 def sampled(result: Any, n_steps: int, n_walkers: int, random_state: int | None) -> dict[str, np.ndarray]:
@@ -77,9 +75,8 @@ def sampled(result: Any, n_steps: int, n_walkers: int, random_state: int | None)
         start.add("__lnsigma", value=noise, min=noise - 10, max=noise + 10)
         centers, spreads = [*centers, noise], [*spreads, 0.1]
     position = np.array(centers) + 0.5 * np.array(spreads) * generator.standard_normal((n_walkers, len(centers)))
-    lower = [*misfit.lower, *[-np.inf] * (len(centers) - len(misfit.free))]
-    upper = [*misfit.upper, *[np.inf] * (len(centers) - len(misfit.free))]
-    position = np.clip(position, lower, upper)
+    count = len(misfit.free)
+    position[:, :count] = np.clip(position[:, :count], misfit.lower, misfit.upper)
 
     def residual(given: Any) -> np.ndarray:
         return misfit.residual(np.array([given[name].value for name in misfit.free]))
