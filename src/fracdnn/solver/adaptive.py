@@ -1,7 +1,7 @@
 """Find a grid whose error meets a tolerance; the solve itself is then one on a known grid, with an exact gradient.
 
 The solution is an integral of slopes, so its error is the integral of the error with which slopes are interpolated.
-That is what is controlled. Up to the first time that is asked for, errors count less, since little of them is left by
+That is what is controlled. Up to the first time that is requested, errors count less, since little of them is left by
 then; so a start like t^order takes few steps. The same holds after a breakpoint, where func jumps. A jump that nobody
 told of makes steps shorter until what is left of its error at the next output is small.
 """
@@ -153,7 +153,7 @@ class _StepsTaken:
         self._tried, self._patience = 0, _PATIENCE  # steps since noise was looked for, and until it is again
 
     def bridge(self, piece: Piece) -> None:
-        """A step over a jump at the piece's begin, so short that it does not matter what lies between its ends.
+        """A step over a jump at the piece's start, so short that it does not matter what lies between its ends.
 
         Of length τ, it misplaces the jump by as much, while rounding of its weights counts like 1/τ.
         """
@@ -213,7 +213,7 @@ class _StepsTaken:
         """Whether it was time to look for noise in func; then the step has to be tried again."""
         self._tried += 1
         longer = min(LONGER * step, piece.end - self.ends[-1])
-        # Far enough from the begin for a smooth func to be smooth on the longer step.
+        # Far enough from the start for a smooth func to be smooth on the longer step.
         if self._tried < self._patience or longer < MUCH_MORE * step or longer > self.ends[-1] - piece.begin:
             return False
         if not self._search.listens or not _LIMITED < error < math.inf:

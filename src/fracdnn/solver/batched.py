@@ -48,7 +48,7 @@ class _Batch:
 
     @property
     def elapsed(self) -> torch.Tensor:
-        """What is wanted, from the begins on."""
+        """What is wanted, from the starts on."""
         elapsed = self.times - self.times[:, :1]
         return elapsed if self.trajectory else elapsed[:, -1:].contiguous()
 

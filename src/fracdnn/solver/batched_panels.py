@@ -1,4 +1,4 @@
-"""Panels of many samples at a time, each sample with an order, a begin and a length of its own; see `panels`.
+"""Panels of many samples at a time, each sample with an order, a start and a length of its own; see `panels`.
 
 A sample is a group of `States`: samples are [B, d], points of a panel [B, S, d]. Func is called for all at once.
 """
@@ -26,7 +26,7 @@ _LONGER = 1e3  # from the first change to a later one, with which an iteration d
 
 @dataclass
 class BatchedMemory:
-    """What panels need of those before: the last states [B, d], modes at the begin of the last panel, its slopes
+    """What panels need of those before: the last states [B, d], modes at the start of the last panel, its slopes
     [B, m, d] and lengths [B, 1, 1].
     """
 

@@ -42,7 +42,7 @@ _MORE_TRIES, _MOST_TRIES = 100, 4.0
 
 @dataclass
 class Outputs:
-    """Times [B, T] from the begins on, at which solutions are noted."""
+    """Times [B, T] from the starts on, at which solutions are noted."""
 
     elapsed: torch.Tensor
     _places: list[torch.Tensor]
@@ -69,7 +69,7 @@ class Outputs:
         self._states.append(found[inside])
 
     def states(self, start: torch.Tensor) -> torch.Tensor:
-        """[B, T, d], of which those at the begin are the start [B, d]; NaN where nothing was noted."""
+        """[B, T, d], of which those at the start are the start [B, d]; NaN where nothing was noted."""
         samples, count = self.elapsed.shape
         blank = torch.full_like(start[:, None].detach(), math.nan).expand(-1, count, -1)
         whole = torch.where((self.elapsed.detach() <= 0.0)[..., None], start[:, None], blank)
@@ -179,7 +179,7 @@ class BatchedSearch:
         self._failed, self._active = self._failed | which, self._active & ~which
 
     def _first_step(self) -> torch.Tensor:
-        """As long as the slopes at the begin would take to undo the state, in the component that is quickest."""
+        """As long as the slopes at the start would take to undo the state, in the component that is quickest."""
         scheme, value = self._scheme, self._scheme.problem.value.detach()
         slope = scheme.problem.packed_slope(scheme.begin.to(scheme.clock_dtype), value)
         self._give_up(slope.isnan().any(1))
@@ -313,7 +313,7 @@ class BatchedSearch:
         return of_start, powers.amax(1, keepdim=True) > STEEP_START
 
     def _wait(self) -> torch.Tensor:
-        """Until the next output after the begin of the panel, from its end on; [B]."""
+        """Until the next output after the start of the panel, from its end on; [B]."""
         place = torch.searchsorted(self._elapsed, self._now[:, None], right=True).clip(max=self._elapsed.shape[1] - 1)
         return (self._elapsed.gather(1, place)[:, 0] - self._end).clip(min=0.0)
 

@@ -28,7 +28,7 @@ _FARTHEST = 4.0  # lengths of the panel before over which its slopes are continu
 
 @dataclass
 class Memory:
-    """What a panel needs of those before: the last state [G, d], the modes at the begin of the last panel, its slopes
+    """What a panel needs of those before: the last state [G, d], the modes at the start of the last panel, its slopes
     [G, m, d] and length.
     """
 
@@ -162,7 +162,7 @@ class Collocation:
         integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
         at_places, at_begin = self.points.values_at(places), self.points.values_at(0.0 * places[:1])
         missed = memory.state[:, None] - cast(at_begin, panel.states) @ panel.states
-        fading = (1.0 - places[:, None] / self.points.places).prod(-1)[:, None]  # 1 at the begin, 0 at the points
+        fading = (1.0 - places[:, None] / self.points.places).prod(-1)[:, None]  # 1 at the start, 0 at the points
         through_states = cast(at_places, panel.states) @ panel.states + cast(fading, missed) * missed
         of_slopes, of_states = self.tails(panel)
         steep = (of_states < STEEP * mass[:, 0] * of_slopes)[:, None]

@@ -183,7 +183,7 @@ class _Request:
 
     @property
     def elapsed(self) -> torch.Tensor:
-        """What is asked for, from the begin on."""
+        """What is requested, from the start on."""
         elapsed = self.times - self.times[0]
         return elapsed if self.trajectory else elapsed[-1:]
 
@@ -222,7 +222,7 @@ class _Request:
         return found
 
     def grid(self, found: FoundGrid | None) -> Grid:
-        """What was asked for, or the nodes that were found."""
+        """What was requested, or the nodes that were found."""
         return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
 
 

@@ -24,7 +24,7 @@ from fracdnn.solver.search import JUMP_CAUTION, Fading, Search, Tolerances
 from fracdnn.solver.starts import STEEPEST, missed_integral, times_before
 from fracdnn.tracing import being_transformed
 
-_POINTS = 8  # of a panel on a grid that was asked for
+_POINTS = 8  # of a panel on a grid that was requested
 _SHORTEST = 1e-13  # of panels that may be tried, in spans
 # Of the first panel: in times that its slope would take to undo the state, and in spans.
 FIRST, SHORTEST_FIRST, LONGEST_FIRST = 0.45, 1e-3, 0.1
@@ -32,8 +32,8 @@ ENOUGH = 3e-3  # of the tolerance, for iterates
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 OF_SLOPES, OF_STATES = 0.02, 4.0
-_CONTINUED = 10.0  # what noise can become in the slopes at a panel's begin
-CONTINUITY = 0.002  # of the distance between a panel's begin and what its states make of it, that is error
+_CONTINUED = 10.0  # what noise can become in the slopes at a panel's start
+CONTINUITY = 0.002  # of the distance between a panel's start and what its states make of it, that is error
 MOST_BROKEN, BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
 OF_ROOT, SAME_ROOT = 0.1, 1e-6  # of it, that is error where the equations are unstable, and of states, that is none
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
@@ -46,7 +46,7 @@ STEEP_START = 0.05  # power of 1/t from which func is said to grow toward a star
 class PanelSearch(Search):
     """Panels of such lengths that the Legendre coefficients of the slopes on them have died out.
 
-    `outputs` are times from the begin, increasing, at which the solution is noted on the way, for a solve without a
+    `outputs` are times from the start, increasing, at which the solution is noted on the way, for a solve without a
     gradient; with one, the panels are walked over again. With `sensitive`, derivatives are to be as good as states.
     """
 
@@ -97,7 +97,7 @@ class PanelSearch(Search):
         return float(self._scheme.points.count)
 
     def first_step(self, span: float) -> float:
-        """As long as the slope at the begin would take to undo the state, in the component that is quickest."""
+        """As long as the slope at the start would take to undo the state, in the component that is quickest."""
         if self.now > 0.0:
             return super().first_step(span)
         time, value = self.begin.to(self._scheme.clock_dtype), self.problem.value.detach()
@@ -191,7 +191,7 @@ class PanelSearch(Search):
 
         missed, self._steepness = 0.0 * first[:, 0], 0.0
         if times := times_before(interval, finest):
-            # Between the begin and the first point the state goes like t^order.
+            # Between the start and the first point the state goes like t^order.
             elapsed = scheme.numbers(times)
             shares = cast((elapsed[:, None] / interval) ** orders.clip(max=1.0)[:, None], base)
             clock = (self.begin + self.now + self.begin.new_tensor(times)).to(scheme.clock_dtype)
@@ -218,7 +218,7 @@ class PanelSearch(Search):
         )
 
     def _gap(self, panel: Panel) -> Array:
-        """Between the state at the panel's begin and what its states make of it; [G, d]."""
+        """Between the state at the panel's start and what its states make of it; [G, d]."""
         return abs(cast(self._to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
 
     def _broken(self, panel: Panel, length: float) -> Array:
@@ -237,7 +237,7 @@ class PanelSearch(Search):
         return self._mass / self._span**orders * library(orders).where(orders > 1.0, far, near)
 
     def _guess(self, length: Array) -> Array | None:
-        """The states of a panel that was tried and is too long, on its first part; after a jump those at its begin."""
+        """The states of a panel that was tried and is too long, on its first part; after a jump those at its start."""
         if self._restarted:
             like = self._scheme.points.places[:, None]
             return self._memory.state[:, None] + 0.0 * cast(like, self._memory.state)

@@ -1,6 +1,6 @@
 """Rules that integrate a history: weights by nodes, near ones as numbers, far ones through modes.
 
-A rule cuts the history at a node, the window's begin. What is later is near: `near` gives its weights. What is earlier
+A rule cuts the history at a node, the window's start. What is later is near: `near` gives its weights. What is earlier
 is far: it is kept as modes Z (see `fracdnn.caputo.modes`), into which `absorb` puts nodes, which `advance` brings to a
 later time, and which `far` weights. So a row costs the same however long the history, on any grid.
 """
@@ -21,7 +21,7 @@ _LARGEST_RATE = 0.65
 
 
 class Rule(ABC):
-    """Weights for orders [G]; times count from the solve's begin."""
+    """Weights for orders [G]; times count from the solve's start."""
 
     def __init__(self, orders: torch.Tensor) -> None:
         self.orders = orders
@@ -42,7 +42,7 @@ class Rule(ABC):
         return None
 
     def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
-        """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's begin."""
+        """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's start."""
         return far_weights(modes.rates, modes.weights(self.orders), distance)
 
 

@@ -28,16 +28,16 @@ _USUAL, _MANY_PARTS, _MOST = 0.9, 16, 0.75
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the span, between breakpoints; times count from the solve's begin."""
+    """A part of the span, between breakpoints; times count from the solve's start."""
 
     begin: float
     end: float
-    output: float  # the first after the piece's begin, perhaps in another piece
+    output: float  # the first after the piece's start, perhaps in another piece
     shortest: float  # of its steps
 
     @property
     def first_output(self) -> float:
-        """After the piece's begin, and at its end at the latest; up to it, errors count less."""
+        """After the piece's start, and at its end at the latest; up to it, errors count less."""
         return min(self.output, self.end) - self.begin
 
     def factor(self, end: float) -> float:

@@ -1,6 +1,6 @@
-"""What a first step does not see: func between the step's begin and the first time at which the step evaluates it.
+"""What a first step does not see: func between the step's start and the first time at which the step evaluates it.
 
-A transient or a weak singularity lies there. Func is evaluated at times that approach the begin geometrically and held
+A transient or a weak singularity lies there. Func is evaluated at times that approach the start geometrically and held
 against the polynomial that the step takes it for; the integral of the difference is what the solution misses.
 """
 
@@ -8,13 +8,13 @@ import math
 
 from fracdnn.solver.arrays import Array, library
 
-_RATIO, _COUNT = 8.0, 7  # of the times, the last of them two millionths of the interval from the begin
+_RATIO, _COUNT = 8.0, 7  # of the times, the last of them two millionths of the interval from the start
 STEEPEST = 0.98  # power of 1/t from which func is taken for not integrable
 _ROUNDING = 1e-9  # of func, below which a difference has no power to speak of
 
 
 def times_before(interval: Array, finest: float) -> list[Array]:
-    """Times from the begin at which to look, the latest first, for intervals whose shortest has some above `finest`."""
+    """Times from the start at which to look, the latest first, for intervals whose shortest has some above `finest`."""
     shortest = float(interval.min()) if hasattr(interval, "min") else interval
     shares = [_RATIO**-number for number in range(1, _COUNT + 1)]
     found = [interval * share for share in shares if shortest * share > finest]
@@ -22,7 +22,7 @@ def times_before(interval: Array, finest: float) -> list[Array]:
 
 
 def missed_integral(times: Array, slopes: Array, taken: Array) -> tuple[Array, Array]:
-    """∫ |func − polynomial| up to the first point, [G, d], and the powers p of func's growth like t^−p at its begin.
+    """∫ |func − polynomial| up to the first point, [G, d], and the powers p of func's growth like t^−p at its start.
 
     Of func and the polynomial [G, K, d] at `times_before`, [K] or [G, K]. The integral is infinite where func is not
     integrable.
