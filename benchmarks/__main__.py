@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 STUDIES = {
     "study": "default models on real tables (docs/study.md), hours: python -m benchmarks.study",
     "adaptive": "adaptive grids on six problems (docs/solver.md): python -m benchmarks.adaptive",
+    "delays": "equations with delays (docs/solver.md): python -m benchmarks.delays",
 }
 
 

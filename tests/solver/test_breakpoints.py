@@ -23,6 +23,13 @@ def since(t, jump, order):
     return (t - jump).clamp(min=0) ** order / math.gamma(1 + order)
 
 
+def test_a_breakpoint_a_rounding_before_an_output():
+    jump = 0.7 + 0.7 + 0.7  # 2.0999999999999996
+    t = torch.tensor([0.0, 2.1, 3.0], dtype=torch.float64)
+    found = fdeint(lambda t, u: (t > jump).to(u.dtype), ZERO, t, order=0.6, rtol=1e-6, options={"breakpoints": [jump]})
+    torch.testing.assert_close(found, since(t, jump, 0.6), rtol=1e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
 @pytest.mark.parametrize("order", [0.1, 0.3, 0.7, 1.0, 1.8, 2.0])
 def test_a_switched_input_to_the_tolerance(order, switch):

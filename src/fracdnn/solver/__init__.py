@@ -1,10 +1,28 @@
 """fdeint: solve fractional differential equations, differentiably."""
 
+from fracdnn.solver.delay import fdeint_delay
+from fracdnn.solver.distributed import distributed_order, gauss_orders
 from fracdnn.solver.event import fdeint_event
 from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.interpolation import cubic_input, linear_input
+from fracdnn.solver.mass import fdeint_mass
 from fracdnn.solver.mesh import graded_mesh
 from fracdnn.solver.multi_term import MultiTerm
 from fracdnn.solver.solution import Solution, Status
+from fracdnn.solver.tempered import fdeint_tempered
 
-__all__ = ["MultiTerm", "Solution", "Status", "cubic_input", "fdeint", "fdeint_event", "graded_mesh", "linear_input"]
+__all__ = [
+    "MultiTerm",
+    "Solution",
+    "Status",
+    "cubic_input",
+    "distributed_order",
+    "fdeint",
+    "fdeint_delay",
+    "fdeint_event",
+    "fdeint_mass",
+    "fdeint_tempered",
+    "gauss_orders",
+    "graded_mesh",
+    "linear_input",
+]

@@ -105,7 +105,10 @@ class Collocation:
         elapsed = begin + length * self.points.places
         known = self.remembered(memory, begin, elapsed)
         weights = cast(self.weights.own * length**self._orders, known)
-        clock = (self._begin + (torch.from_numpy(elapsed) if self.in_numpy else elapsed)).to(self.clock_dtype)
+        elapsed = torch.from_numpy(elapsed) if self.in_numpy else elapsed
+        clock = (self._begin + elapsed).to(self.clock_dtype)
+        if self.problem.follower is not None:
+            self.problem.follower.begin_panel(self, begin, elapsed, clock.unbind(0))
         system = System(
             clock.unbind(0), known, weights, lambda: f"in the panel from t = {time_text(self._begin + begin)} on"
         )
@@ -127,6 +130,8 @@ class Collocation:
 
     def close(self, memory: Memory, panel: Panel) -> Memory:
         """What the next panel needs."""
+        if self.problem.follower is not None:
+            self.problem.follower.end_panel(self, memory, panel)
         far = memory.far
         if memory.slopes is not None and memory.length is not None:
             # Faster modes have died out before anybody sees them, at the end of the panel.

@@ -215,10 +215,9 @@ class _Request:
         ends = (anchors(self.spacing, self.times) - self.times[0]).detach().tolist()
         found = []
         for begin, end in pairwise(ends):
-            output = self.outputs[bisect_right(self.outputs, begin)]
-            # After a breakpoint, points of a panel have to differ from it.
-            shortest = 100.0 * self.rounding_at(begin) if begin else SMALLEST * min(output, end)
-            found.append(Piece(begin, end, output, shortest))
+            rounding = self.rounding_at(begin) if begin else 0.0  # after a breakpoint, which points have to differ from
+            output = self.outputs[bisect_right(self.outputs, begin + 2.0 * rounding, hi=len(self.outputs) - 1)]
+            found.append(Piece(begin, end, output, 100.0 * rounding if begin else SMALLEST * min(output, end)))
         return found
 
     def grid(self, found: FoundGrid | None) -> Grid:

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from numbers import Real
@@ -27,6 +28,22 @@ class OutOfEvaluationsError(Exception):
     """Func was called as often as it may be; solvers make an error of it that says how far they came."""
 
 
+class PanelFunction(ABC):
+    """A func that follows the panels of a solve, since it looks up earlier states in them."""
+
+    @abstractmethod
+    def begin_panel(self, scheme: Any, begin: Any, elapsed: torch.Tensor, clock: Sequence[torch.Tensor]) -> None:
+        """Before func is called at a panel's points, whose times count from the start in `elapsed`."""
+
+    @abstractmethod
+    def expect(self, times: Sequence[torch.Tensor]) -> None:
+        """Before func is called at several times, a panel's points or others."""
+
+    @abstractmethod
+    def end_panel(self, scheme: Any, memory: Any, panel: Any) -> None:
+        """After a panel is taken; with the memory before it, `scheme.found` gives the solution inside."""
+
+
 class Problem:
     """d_t^order u = func(t, u) with u and, for orders above 1, its slope at t_0; states are [groups, components]."""
 
@@ -35,6 +52,7 @@ class Problem:
     ) -> None:
         self.states = states
         self._func = func
+        self.follower = func if isinstance(func, PanelFunction) else None
         self.n_evaluations = 0
         self.max_evaluations = math.inf
         self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
@@ -78,6 +96,8 @@ class Problem:
 
     def slopes(self, clock: Sequence[torch.Tensor], packed: torch.Tensor) -> torch.Tensor:
         """func(t, u) at several times, for states [groups, S, components]; of the same shape."""
+        if self.follower is not None:
+            self.follower.expect([self.beside_jump(time) for time in clock])
         if not self.states.is_plain:
             found = [self.packed_slope(time, state) for time, state in zip(clock, packed.unbind(1), strict=True)]
             return torch.stack(found, dim=1)
@@ -93,7 +113,8 @@ class Problem:
         """
         self._jumps, self._begin, self._rounding = times.tolist(), begin, TIME_ROUNDING * epsilon
 
-    def _beside_jump(self, time: torch.Tensor) -> torch.Tensor:
+    def beside_jump(self, time: torch.Tensor) -> torch.Tensor:
+        """The time at which func is evaluated in place of this one: at a jump, one beside it."""
         jumps, now = self._jumps, float(time.detach())
         rounding = self._rounding * max(abs(now), abs(self._begin))
         place = bisect_left(jumps, now - rounding)
@@ -114,7 +135,7 @@ class Problem:
             raise OutOfEvaluationsError
         self.n_evaluations += 1
         if self._jumps:
-            time = self._beside_jump(time)
+            time = self.beside_jump(time)
         if not torch.is_grad_enabled():  # func may take derivatives of its own
             state = self.states.detached(state) if self.states.is_tuple or state.requires_grad else state
         if transformed:  # where versions cannot be seen

@@ -35,3 +35,11 @@ def check_batched(method: str, spacing: Spacing, options: dict[str, Any] | None)
             f"{', '.join(_OF_BATCHES)}, got {got}; leave it out, or leave out batched: a state of any shape is solved "
             f"on one grid"
         )
+
+
+def refuse_batched(options: dict[str, Any], name: str) -> None:
+    """For functions around `fdeint` that have no batches."""
+    if options.get("batched"):
+        raise InvalidArgumentError(
+            f"batched must not be given to {name}, got {options['batched']!r}; give y0 a dimension for the batch"
+        )

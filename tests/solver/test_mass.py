@@ -1,0 +1,211 @@
+"""A singular mass matrix: against solutions with the constraints eliminated by hand, gradients, and what is refused."""
+
+import math
+
+import pytest
+import torch
+
+from fracdnn.caputo import mittag_leffler
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
+from fracdnn.solver import fdeint, fdeint_mass
+
+T = torch.linspace(0, 2, 5, dtype=torch.float64)
+
+
+def tensor(value, **options):
+    return torch.tensor(value, dtype=torch.float64, **options)
+
+
+def linear(t, u):
+    """With mass · (u + v) and v = 2 u: 3 mass · D u = −u."""
+    return torch.stack([-u[..., 0], u[..., 1] - 2 * u[..., 0]], dim=-1)
+
+
+def mass_of(c):
+    return torch.stack([torch.stack([c, c]), torch.zeros(2, dtype=torch.float64)])
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-8])
+@pytest.mark.parametrize("order", [1.0, 0.6, 0.3])
+def test_a_constraint_to_the_tolerance(order, rtol):
+    found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=order, rtol=rtol, atol=1e-2 * rtol)
+    exact = mittag_leffler(-(T**order) / 1.5, order)
+    allowed = 10 * (rtol + 1e-2 * rtol)
+    assert float((found[:, 0] / exact - 1).abs().max()) < allowed
+    assert float((found[:, 1] - 2 * found[:, 0]).abs().max()) < 1e-14
+
+
+@pytest.mark.parametrize(("method", "error"), [("adams", 1e-4), ("bdf2", 1e-5), ("trapezoidal", 1e-3)])
+def test_fixed_steps_of_any_method(method, error):
+    found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=0.6, method=method, n_steps=200)
+    assert float((found[:, 0] - mittag_leffler(-(T**0.6) / 1.5, 0.6)).abs().max()) < error
+
+
+def test_of_an_inconsistent_start_mass_times_it_counts():
+    found = fdeint_mass(linear, [3.0, 0.0], T, mass=mass_of(tensor(0.5)), order=0.6, info=True)
+    torch.testing.assert_close(found.states[0], tensor([1.0, 2.0]), rtol=1e-14, atol=1e-14)
+    assert found.method == "collocation"
+    with pytest.raises(InvalidArgumentError, match="pass the times in t"):  # mass · u is what has been solved for
+        found.evaluate([1.0])
+    end = fdeint_mass(linear, [3.0, 0.0], T, mass=mass_of(tensor(0.5)), order=0.6, trajectory=False)
+    torch.testing.assert_close(end, found.states[-1], rtol=1e-6, atol=1e-8)
+
+
+@torch.no_grad()
+def test_a_solution_that_ends_gives_what_there_is():
+    """u′ = u v with v = u ends at t = 1."""
+    found = fdeint_mass(
+        lambda t, u: torch.stack([u[0] * u[1], u[0] - u[1]]),
+        [1.0, 1.0],
+        T,
+        mass=torch.diag(tensor([1.0, 0.0])),
+        order=1.0,
+        options={"failures": "nan"},
+    )
+    torch.testing.assert_close(found[:2], (1 / (1 - T[:2]))[:, None].expand(2, 2), rtol=1e-4, atol=1e-4)
+    assert bool(found[2:].isnan().all())
+
+
+def test_a_regular_mass_is_its_inverse_in_func():
+    mass, matrix = tensor([[2.0, 1.0], [0.5, 3.0]]), tensor([[-1.0, 0.3], [0.2, -2.0]])
+    found = fdeint_mass(lambda t, u: matrix @ u, [1.0, -1.0], T, mass=mass, order=0.7, rtol=1e-8)
+    plain = fdeint(lambda t, u: torch.linalg.solve(mass, matrix @ u), tensor([1.0, -1.0]), T, order=0.7, rtol=1e-8)
+    torch.testing.assert_close(found, plain, rtol=1e-7, atol=1e-9)
+
+
+def test_an_order_above_one_with_a_slope():
+    """3 D^1.5 u = −u from u = 0 with a slope of 1."""
+    options = {"slope": tensor([1.0, 2.0])}
+    found = fdeint_mass(linear, [0.0, 0.0], T, mass=mass_of(tensor(1.0)), order=1.5, rtol=1e-8, options=options)
+    torch.testing.assert_close(found[:, 0], T * mittag_leffler(-(T**1.5) / 3, 1.5, 2.0), rtol=1e-7, atol=1e-8)
+
+
+def circuit(unit=1.0):
+    """A source sin t behind a resistor, a fractional capacitor, and a diode after a second resistor.
+
+    The unknowns are the capacitor's voltage, in some unit, and the current through the diode.
+    """
+
+    def func(t, u):
+        voltage, current = u[0] / unit, u[1]
+        diode = torch.log1p(current.clamp(min=-0.99) / 0.1)  # a voltage
+        return torch.stack([torch.sin(t) - voltage - current, (voltage - current - diode) * 1e-6])
+
+    return func
+
+
+@pytest.mark.parametrize("unit", [1e6, 1e-6])
+@torch.no_grad()
+def test_a_circuit_in_any_units(unit):
+    """Against a solve of the capacitor's voltage alone, whose func finds the diode's current by bisection."""
+
+    def current_at(voltage):
+        low, high = torch.full_like(voltage, -0.099), torch.full_like(voltage, 10.0)
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = middle + torch.log1p(middle / 0.1) > voltage
+            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        return low
+
+    mass = torch.diag(tensor([1.0 / unit, 0.0]))
+    found = fdeint_mass(circuit(unit), [0.0, 0.0], T, mass=mass, order=0.8, rtol=1e-6, atol=1e-9)
+    voltage = found[:, 0] / unit
+    torch.testing.assert_close(found[:, 1], current_at(voltage), rtol=1e-12, atol=1e-12)
+    grid = {"method": "adams", "n_steps": 400, "grid": "graded"}
+    alone = fdeint(lambda t, v: torch.sin(t) - v - current_at(v), 0.0, T, order=0.8, **grid)
+    torch.testing.assert_close(voltage, alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_on", [lambda t: t > 1, lambda t: t >= 1])
+def test_a_current_where_a_source_switches_is_the_left_limit(is_on):
+    """A capacitor behind a resistor: 0 = source − voltage − current."""
+    found = fdeint_mass(
+        lambda t, u: torch.stack([u[1], is_on(t).double() - u[0] - u[1]]),
+        [0.0, 0.0],
+        T,
+        mass=torch.diag(tensor([1.0, 0.0])),
+        order=0.7,
+        rtol=1e-7,
+        options={"breakpoints": [1.0]},
+    )
+    assert found[2].abs().max() < 1e-12
+    left = mittag_leffler(-((T[3:] - 1) ** 0.7), 0.7)
+    torch.testing.assert_close(found[3:], torch.stack([1 - left, left], dim=-1), rtol=1e-6, atol=1e-7)
+
+
+def test_gradients_by_three_witnesses():
+    """By mass and order: closed derivatives, differences and `torch.func`."""
+
+    def end(c, order):
+        return fdeint_mass(linear, [1.0, 2.0], [0.0, 2.0], mass=mass_of(c), order=order, rtol=1e-6, atol=1e-8)[-1, 1]
+
+    given = [tensor(value, requires_grad=True) for value in (0.5, 0.6)]
+    gradients = torch.autograd.grad(3 * end(given[0], given[1]), given)
+    exact = 6 * mittag_leffler(-(2.0 ** given[1]) / (3 * given[0]), given[1])
+    torch.testing.assert_close(gradients, torch.autograd.grad(exact, given), rtol=1e-5, atol=1e-6)
+    numbers = [each.detach() for each in given]
+    by_func = torch.func.grad(lambda c: 3 * end(c, numbers[1]))(numbers[0])
+    torch.testing.assert_close(by_func, gradients[0], rtol=1e-8, atol=1e-8)
+    with torch.no_grad():
+        difference = 3 * (end(numbers[0] + 1e-4, numbers[1]) - end(numbers[0] - 1e-4, numbers[1])) / 2e-4
+    assert abs(float(difference - gradients[0])) < 1e-5
+
+
+def test_the_gradient_by_masses_whose_null_spaces_turn():
+    def end(moves):
+        left = torch.stack([1 + 0 * moves[0], moves[0]])
+        right = torch.stack([1 + moves[1], 0.5 + moves[2]])
+        return fdeint_mass(
+            lambda t, u: torch.stack([-(u[0] ** 3) - u[1], u[1] ** 3 + u[1] - 2 * u[0]]),
+            [1.0, 1.0],
+            [0.0, 0.5],
+            mass=torch.outer(left, right),
+            order=0.7,
+            rtol=1e-6,
+            atol=1e-8,
+        )[-1].sum()
+
+    moves = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(end(moves), moves)
+    with torch.no_grad():
+        for place in range(3):
+            step = torch.zeros(3, dtype=torch.float64)
+            step[place] = 1e-4
+            assert abs(float((end(step) - end(-step)) / 2e-4 - gradient[place])) < 1e-5
+
+
+def test_batches_and_float32():
+    start = torch.tensor([[1.0, 2.0], [2.0, 4.0], [0.5, 1.0]])
+    found = fdeint_mass(linear, start, T.float(), mass=mass_of(tensor(0.5)).float(), order=0.6)
+    assert found.shape == (5, 3, 2)
+    assert found.dtype == torch.float32
+    exact = mittag_leffler(-(T**0.6) / 1.5, 0.6)[:, None] * start[:, 0]
+    assert float((found[..., 0] - exact).abs().max()) < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"mass": torch.zeros(2, 2)}, "mass must have a rank above 0, got zeros"),
+        ({"mass": torch.eye(3)}, r"mass must be a tensor \[2, 2\], of the state's last dimension, got \(3, 3\)"),
+        ({"mass": 1.0}, r"mass must be a tensor \[2, 2\], of the state's last dimension, got float"),
+        ({"mass": torch.full((2, 2), math.nan)}, "mass must be finite, got nan"),
+        ({"y0": 1.0}, r"y0 must be one tensor \[..., d\] with a mass, got one number; stack its components"),
+        ({"y0": (torch.ones(2), torch.ones(2))}, r"y0 must be one tensor \[..., d\] with a mass, got a tuple"),
+        ({"batched": True}, "batched must not be given to fdeint_mass, got True; give y0 a dimension for the batch"),
+        ({"order": [0.5, 0.6]}, r"order must be one number with a mass, got \[0.5, 0.6\]; pass a float"),
+        ({"func": lambda t, u: u[0]}, r"func must return a tensor of the state's shape \(2,\), got \(\) at t = 0"),
+    ],
+)
+def test_bad_input(changed, message):
+    given = {"func": linear, "y0": [1.0, 2.0], "mass": mass_of(tensor(0.5)), "order": 0.5} | changed
+    with pytest.raises(InvalidArgumentError, match=message):
+        fdeint_mass(given.pop("func"), given.pop("y0"), T, **given)
+
+
+def test_constraints_that_determine_nothing():
+    """Index 2: the constraint does not depend on the second component."""
+    with pytest.raises(NotConvergedError, match=r"func's constraints must determine the components that mass leaves"):
+        fdeint_mass(
+            lambda t, u: torch.stack([-u[1], u[0] - 1]), [2.0, 0.0], T, mass=torch.diag(tensor([1.0, 0.0])), order=0.5
+        )
