@@ -156,6 +156,7 @@ def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_pa
         ("safetensors", ["info", "m.fracdnn"]),
         ("plotly", ["report", "run"]),
         ("matplotlib", ["demo"]),
+        ("lmfit", ["fit", "t.csv", "--model", "relaxation"]),
     ],
 )
 def test_commands_say_it_in_one_line(module, arguments, tmp_path):

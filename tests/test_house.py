@@ -31,6 +31,7 @@ ROOMS = [
     "solver",
     "nn",
     "optim",
+    "fitting",
     "training",
     "columns",
     "estimators",

@@ -10,10 +10,12 @@ from fracdnn.solver.rare_options import OPTIONS
 
 ROOMS = [
     "fracdnn",
-    *(f"fracdnn.{room}" for room in ("caputo", "datasets", "memory", "nn", "optim", "solver", "training")),
+    *(f"fracdnn.{room}" for room in ("caputo", "datasets", "fitting", "memory", "nn", "optim", "solver", "training")),
 ]
 # What functions give back: their fields are no parameters.
-RESULTS = {"ExponentialSum", "History", "Iteration", "Perfume", "Record", "Result", "Solution"}
+RESULTS = {
+    *("ExponentialSum", "FitResult", "History", "Iteration", "Perfume", "Record", "Result", "Signal", "Solution"),
+}
 
 NUMBER, NUMBERS, TENSOR = "float | torch.Tensor", "float | Sequence[float] | ndarray | torch.Tensor", "torch.Tensor"
 # Each name that several public functions or classes take: what it means everywhere, and the types it may have.
@@ -35,6 +37,8 @@ MEANINGS = {
     "clip": ("largest scaled feature", {"float | None"}),
     "compress": ("whether far weights of the memory are exponentials", {"bool", "bool | str"}),
     "compress_tol": ("relative error of these", {"float", "float | None"}),
+    "data": ("measured values", {"Any"}),
+    "description": ("elements of a network in series and parallel", {"str"}),
     "device": ("where to compute", {"str | torch.device", "torch.device | str | None"}),
     "dtype": ("floating-point type of parameters and states", {"str", "torch.dtype", "torch.dtype | None"}),
     "early_stopping": ("stop by the loss of held-out samples", {"bool | str", "EarlyStopping | None"}),
@@ -49,10 +53,12 @@ MEANINGS = {
     "learn_order": ("make the order a parameter", {"bool", "bool | str"}),
     "learn_steps": ("make the step sizes parameters", {"bool"}),
     "learning_rate_init": ("first rate of Adam, as in MLPClassifier", {"float"}),
+    "loss": ("name of what a deviation costs", {"str"}),
     "lr": ("learning rate, as in torch.optim", {"float", "float | torch.Tensor | None"}),
     "max_epochs": ("most passes over the samples", {"int"}),
     "max_iter": ("most iterations; in estimators epochs of Adam, as in MLPClassifier", {"int", "int | str"}),
     "max_time": ("seconds after which a training ends", {"float | None"}),
+    "model": ("function to fit, of t and parameters", {"Any"}),
     "n": ("how many", {"int"}),
     "n_bins": ("quantile bins of a number", {"int | str"}),
     "n_iter_no_change": ("epochs or iterations without improvement before stopping", {"int"}),
@@ -65,6 +71,7 @@ MEANINGS = {
     "optimizer": ("name of a line-search optimizer", {"str"}),
     "options": ("what is rarely needed, by name", {"dict[str, Any] | None"}),
     "order": ("order of the fractional derivative", {"float", "Any", NUMBER, TENSOR, NUMBERS}),
+    "parameters": ("start values and bounds by name", {"Any"}),
     "params": ("parameters to optimize, as in torch.optim", {"Iterable[Any]"}),
     "path": ("file", {"str | PathLike", "str | PathLike[str] | None", "str | Path"}),
     "random_state": ("seed, as in scikit-learn", {"int | RandomState | None", "int | Generator | None"}),
@@ -78,6 +85,7 @@ MEANINGS = {
     ),
     "rtol": ("relative error of a solution, for each component", {"Any"}),
     "side": ("from which end a derivative looks", {"str"}),
+    "sigma": ("standard deviations of data", {"Any"}),
     "solver": ("what trains, as in MLPClassifier", {"str"}),
     "state": ("state like those of the layers", {TENSOR}),
     "step_size": ("time from a layer or node to the next", {"float", f"{NUMBER} | None", NUMBER, TENSOR, NUMBERS}),

@@ -11,6 +11,8 @@ __all__ = [
     "caputo",
     "datasets",
     "fdeint",
+    "fit",
+    "fitting",
     "graded_mesh",
     "load",
     "memory",
@@ -21,8 +23,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fracdnn import caputo, datasets, memory, nn, optim, solver, training
+    from fracdnn import caputo, datasets, fitting, memory, nn, optim, solver, training
     from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+    from fracdnn.fitting import fit
     from fracdnn.solver import fdeint, graded_mesh
     from fracdnn.tabular import load
 else:
@@ -31,6 +34,7 @@ else:
         "FractionalClassifier": "estimators",
         "FractionalRegressor": "estimators",
         "fdeint": "solver",
+        "fit": "fitting",
         "graded_mesh": "solver",
         "load": "tabular",
     }

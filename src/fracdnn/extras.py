@@ -12,6 +12,7 @@ EXTRAS = {
     "cli": ("joblib", "typer"),
     "onnx": ("onnx", "onnxscript"),
     "fast": ("numba",),
+    "fit": ("lmfit",),
 }
 # Modules that are called something else where they are installed from.
 PACKAGES = {"sklearn": "scikit-learn"}

@@ -80,7 +80,7 @@ def test_version_and_help_import_nothing_slow(arguments):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "demo", "play", "warmup"]),
+        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "fit", "demo", "play", "warmup"]),
         ("fracdnn predict --new", ["--new-categories"]),
         ("fracdnn train measurements.c", []),
     ],

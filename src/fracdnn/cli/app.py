@@ -203,6 +203,39 @@ def report(
 
 @app.command()
 @guarded
+def fit(
+    data: Data,
+    circuit: Annotated[str | None, typer.Option(help="Such as 'R0-p(R1,CPE1)': frequency in Hz, Re Z, Im Z.")] = None,
+    body: Annotated[str | None, typer.Option(help="Such as 'p(E0,E1-S1)': rad/s, G', G''; or time, G(t).")] = None,
+    model: Annotated[str | None, typer.Option(help="relaxation or dose: time, value.")] = None,
+    sigma: Annotated[
+        str | None,
+        typer.Option(help="Standard deviation: a number, a column's name, or modulus (of spectra, default)."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The HTML file to write.")] = None,
+    save: Annotated[Path | None, typer.Option(help="A JSON file with all numbers.")] = None,
+    starts: Annotated[int, typer.Option(min=1, help="Points to start from; the best fit is kept.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    encoding: Encoding = ENCODING,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a circuit, a viscoelastic body or a model to measurements: parameters with 95 % intervals, and a verdict.
+
+    The first column of the table holds times or frequencies, the next ones values; a heading is optional.
+
+    Examples:
+    fracdnn fit spectrum.csv --circuit "R0-p(R1,CPE1)" --out report.html
+
+    fracdnn fit data.csv --model relaxation
+    """
+    command = loaded("fit_command", trains=True)
+    request = command.Request(circuit, body, model, sigma, starts, seed)
+    command.run_fit(data, request, encoding, out, save, as_json=as_json)
+
+
+@app.command()
+@guarded
 def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("fracdnn-demo")) -> None:
     """Train the paper's network on its level-set data, with a progress bar, a picture and the paper's number.
 

@@ -1,0 +1,187 @@
+"""`fracdnn fit`: a table of times or frequencies and values in, parameters with intervals, plots and a verdict out."""
+
+import io
+import json
+import math
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from fracdnn.cli.messages import say, written
+from fracdnn.exceptions import InvalidArgumentError, TableError
+from fracdnn.extras import require
+from fracdnn.files import write_whole
+from fracdnn.fitting import Body, Circuit, FitResult, fit
+from fracdnn.fitting.named_models import MODELS
+from fracdnn.tabular.reading import read_table
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse}th,td{padding:.3rem .9rem;border-bottom:1px solid #ccc;text-align:right}"
+    "th:first-child,td:first-child{text-align:left}.warning{border-left:4px solid #d55e00;padding:.3rem .8rem}"
+    "svg{max-width:100%;height:auto}"
+)
+
+
+@dataclass
+class Request:
+    """What to fit: one of circuit, body and model, each a string or None."""
+
+    circuit: str | None
+    body: str | None
+    model: str | None
+    sigma: str | None
+    n_starts: int
+    seed: int
+
+
+def run_fit(data: str, request: Request, encoding: str, out: Path | None, save: Path | None, *, as_json: bool) -> None:
+    require("lmfit")
+    given = {
+        name: getattr(request, name) for name in ("circuit", "body", "model") if getattr(request, name) is not None
+    }
+    if len(given) != 1:
+        raise typer.BadParameter(f"pass exactly one of --circuit, --body and --model, got {len(given)}")
+    names, columns = _numbers(data, encoding)
+    model, start, t, values = _posed(request, columns)
+    if request.sigma in names:
+        sigma: Any = columns[names.index(request.sigma)]
+    elif request.sigma is None:
+        sigma = "modulus" if np.iscomplexobj(values) else None
+    else:
+        sigma = _sigma(request.sigma, names)
+    result = fit(model, start, t, values, sigma, n_starts=request.n_starts, random_state=request.seed)
+    title = f"{next(iter(given.values()))}, {Path(data).name}"
+    if out is not None:
+        with written(out):
+            write_whole(out, lambda temporary: temporary.write_text(_page(title, result), encoding="utf-8"))
+    if save is not None:
+        with written(save):
+            result.save(save)
+    table = result.summary().partition("\nwarning:")[0]
+    typer.echo(json.dumps(_document(result), allow_nan=False) if as_json else table)
+    for text in result.warnings:
+        say(text, always=True)
+    if out is not None:
+        say(f"report: {out}")
+
+
+def _sigma(text: str, names: list[str]) -> Any:
+    try:
+        return text if text == "modulus" else float(text)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"--sigma must be a number, 'modulus' or one of the columns {', '.join(names)}, got {text!r}; "
+            f"pass one of these"
+        ) from None
+
+
+def _posed(request: Request, columns: list[np.ndarray]) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+    """Model, start values, times or angular frequencies, and data."""
+    if request.model is None and (columns[0] <= 0).any():
+        row = int(np.argmax(columns[0] <= 0))
+        raise TableError(
+            f"the first column must hold positive frequencies or times, got {columns[0][row]:g} in row {row + 1}; "
+            f"drop that row"
+        )
+    if request.model is not None:
+        if request.model not in MODELS:
+            raise InvalidArgumentError(
+                f"--model must be one of {', '.join(MODELS)}, got {request.model!r}; for others call fracdnn.fit"
+            )
+        model, guess = MODELS[request.model]
+        return model, guess(columns[0], columns[1]), columns[0], columns[1]
+    if request.circuit is not None:
+        if len(columns) < 3:
+            raise TableError(
+                f"a spectrum must have frequency, real and imaginary part, got {len(columns)} columns; add one"
+            )
+        circuit, omega = Circuit(request.circuit), 2 * math.pi * columns[0]
+        values = columns[1] + 1j * columns[2]
+        return circuit.impedance, circuit.guess(omega, values), omega, values
+    body = Body(str(request.body))
+    if len(columns) >= 3 and request.sigma is None:
+        values = columns[1] + 1j * columns[2]
+        return body.modulus, body.guess(columns[0], values), columns[0], values
+    return body.relaxation, body.guess(1.0 / columns[0], columns[1]), columns[0], columns[1]
+
+
+def _numbers(source: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
+    """Names of columns and their numbers; a first row of numbers is no heading."""
+    table = read_table(source, encoding)
+    names = list(table.columns)
+    head = [_number(name) for name in names]
+    headless = all(math.isfinite(each) for each in head)
+    columns = []
+    for place, name in enumerate(names):
+        cells = [*([name] if headless else []), *table[name].to_list()]
+        numbers = np.array([_number(cell) for cell in cells])
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if bad.size:
+            raise TableError(
+                f"{source} must hold finite numbers only, got {cells[bad[0]]!r} in row {bad[0] + 1} of column "
+                f"{place + 1 if headless else repr(name)}; correct or drop that row"
+            )
+        columns.append(numbers)
+    if len(columns) < 2:
+        raise TableError(
+            f"{source} must have two or more columns, times or frequencies first, got {len(columns)}; add one"
+        )
+    return ([f"{place + 1}" for place in range(len(names))] if headless else names), columns
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _document(result: FitResult) -> dict[str, Any]:
+    """For --json; numbers that are not finite are null."""
+
+    def plain(number: float) -> float | None:
+        return float(number) if math.isfinite(number) else None
+
+    rows = {
+        name: {
+            "value": value,
+            "error": plain(result.errors[name]),
+            "interval": [plain(end) for end in result.intervals.get(name, ())],
+        }
+        for name, value in result.values.items()
+    }
+    figures = {"chi2": result.chi2, "reduced_chi2": result.reduced_chi2, "aic": result.aic, "bic": result.bic}
+    return {
+        "parameters": rows,
+        **figures,
+        "n_data": result.n_data,
+        "converged": result.converged,
+        "warnings": result.warnings,
+    }
+
+
+def _page(title: str, result: FitResult) -> str:
+    """One file of HTML with its figure inside, without scripts."""
+    picture = io.StringIO()
+    result.plot().savefig(picture, format="svg", metadata={"Date": None})
+    drawing = picture.getvalue()
+    lines = [[escape(text) for text in row] for row in result.rows()]
+    tags = ["th", *["td"] * len(lines)]
+    table = "".join(
+        "<tr>" + "".join(f"<{tag}>{text}</{tag}>" for text in line) + "</tr>"
+        for tag, line in zip(tags, lines, strict=False)
+    )
+    verdict = "".join(f'<p class="warning">{escape(text)}</p>' for text in result.warnings)
+    return (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+        f"{verdict or '<p>No reason found to doubt this fit.</p>'}<table>{table}</table>"
+        f"<p>{escape(result.figures())}</p>"
+        f'<figure role="img" aria-label="data, fit, residuals and profiles">{drawing[drawing.index("<svg") :]}</figure>'
+        f"</body></html>"
+    )

@@ -1,0 +1,78 @@
+"""The figure of a fit: data, model and band; residuals; profiles."""
+
+from typing import Any
+
+import numpy as np
+
+from fracdnn.extras import require
+
+_BLUE, _VERMILION, _GREY = "#0072B2", "#D55E00", "#7F7F7F"
+
+
+def figure_of(result: Any) -> Any:
+    """One row for each data set (fit, residuals), then the profiles, four in a row."""
+    require("matplotlib")
+    from matplotlib.figure import Figure
+
+    profiles = list(result.profiles)
+    rows = len(result.sets)
+    more = -(-len(profiles) // 4)
+    figure = Figure(figsize=(10, 3.2 * rows + 2.4 * more), layout="constrained")
+    parts = figure.subfigures(
+        1 + bool(more), 1, height_ratios=[3.2 * rows, 2.4 * more][: 1 + bool(more)], squeeze=False
+    )
+    axes = parts[0, 0].subplots(rows, 2, squeeze=False)
+    for (left, right), each in zip(axes, result.sets, strict=True):
+        _draw_data(left, each)
+        _draw_residuals(right, each)
+    if more:
+        grid = parts[1, 0].subplots(more, 4, squeeze=False).reshape(-1)
+        for place, area in enumerate(grid):
+            _draw_profile(area, result, profiles[place]) if place < len(profiles) else area.set_axis_off()
+    return figure
+
+
+def _draw_data(area: Any, each: Any) -> None:
+    if np.iscomplexobj(each.data):
+        order = np.argsort(each.t)
+        area.plot(each.data.real, -each.data.imag, "o", color=_BLUE, ms=4, label="data")
+        area.plot(each.fitted.real[order], -each.fitted.imag[order], color=_VERMILION, label="fit")
+        area.set(xlabel="real part", ylabel="− imaginary part", aspect="equal", adjustable="datalim")
+    else:
+        order = np.argsort(each.t)
+        data, fitted, band = (part.reshape(len(each.t), -1)[order] for part in (each.data, each.fitted, each.band))
+        for column in range(data.shape[1]):
+            first = column == 0
+            area.plot(each.t[order], data[:, column], "o", color=_BLUE, ms=4, label="data" if first else None)
+            area.plot(each.t[order], fitted[:, column], color=_VERMILION, label="fit" if first else None)
+            low, high = fitted[:, column] - 1.96 * band[:, column], fitted[:, column] + 1.96 * band[:, column]
+            area.fill_between(each.t[order], low, high, color=_VERMILION, alpha=0.25, label="95 %" if first else None)
+        area.set(xlabel="t", ylabel="value", xscale=_scale(each.t))
+    area.legend(frameon=False)
+
+
+def _draw_residuals(area: Any, each: Any) -> None:
+    residuals = each.residuals if each.sigma is None else each.residuals / each.sigma
+    words = {"real": residuals.real, "imaginary": residuals.imag} if np.iscomplexobj(residuals) else {"": residuals}
+    for (word, part), color in zip(words.items(), (_BLUE, _VERMILION), strict=False):
+        area.plot(each.t, part.reshape(len(each.t), -1), "o", color=color, ms=4, label=word)
+    area.axhline(0.0, color=_GREY, lw=1)
+    name = "residual" if each.sigma is None else "residual / sigma"
+    area.set(xlabel="ω" if len(words) > 1 else "t", ylabel=name, xscale=_scale(each.t))
+    if len(words) > 1:
+        area.legend(frameon=False)
+
+
+def _draw_profile(area: Any, result: Any, name: str) -> None:
+    """√excess falls to 0 at the estimate and crosses 1 at the ends; a straight V is a parabola of χ²."""
+    profile = result.profiles[name]
+    root = np.sqrt(np.maximum(profile.excess, 0.0))
+    shown = root <= 2.0
+    area.plot(np.array(profile.values)[shown], root[shown], "o-", color=_BLUE, ms=3)
+    area.axhline(1.0, color=_GREY, lw=1, ls="--")
+    area.set(xlabel=name, ylabel="√(Δχ²/limit)", ylim=(0, 2))
+    area.tick_params(axis="x", labelrotation=20)
+
+
+def _scale(t: np.ndarray) -> str:
+    return "log" if t.min() > 0 and t.max() > 100 * t.min() else "linear"

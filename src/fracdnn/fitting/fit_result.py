@@ -1,0 +1,208 @@
+"""What a fit found: numbers, a table, a file."""
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fracdnn.exceptions import FileContentError
+from fracdnn.files import write_whole
+from fracdnn.fitting.profiles import Profile
+
+_FORMAT = "fracdnn fit 1"
+
+
+@dataclass
+class SetResult:
+    """One data set: where, what was measured, what the model gives, and one standard deviation of that, `band`."""
+
+    t: np.ndarray
+    data: np.ndarray
+    fitted: np.ndarray
+    sigma: np.ndarray | None
+    band: np.ndarray
+
+    @property
+    def residuals(self) -> np.ndarray:
+        """The data minus the fit."""
+        return self.data - self.fitted
+
+    @property
+    def squares(self) -> np.ndarray:
+        """|residuals/sigma|²."""
+        return np.abs(self.residuals / (1.0 if self.sigma is None else self.sigma)) ** 2
+
+    @property
+    def n_numbers(self) -> int:
+        """A complex value counts as two."""
+        return self.data.size * (2 if np.iscomplexobj(self.data) else 1)
+
+
+@dataclass
+class FitResult:
+    """What `fracdnn.fit` gives. `summary()` is the table, `plot()` the figure, `warnings` says what not to trust.
+
+    `values` and standard `errors` are by name, of all parameters; `free` names those that were fitted, and `covariance`
+    [p, p] and `correlation` are of these. `sets` holds one `SetResult` for each data set, `profiles` the ends and the
+    trace of each interval. `n_starts` is how many starts came to the best fit, and of how many. `lmfit` is lmfit's own
+    result; it and `sample` are not in a file.
+    """
+
+    values: dict[str, float]
+    errors: dict[str, float]
+    free: list[str]
+    bounds: dict[str, tuple[float, float]]
+    covariance: np.ndarray
+    profiles: dict[str, Profile]
+    sets: list[SetResult]
+    absolute_sigma: bool
+    estimated_noise: bool
+    loss: str
+    converged: bool
+    interrupted: bool
+    n_starts: tuple[int, int]
+    n_evaluations: int
+    seconds: float
+    warnings: list[str] = field(default_factory=list)
+    lmfit: Any = field(default=None, repr=False, compare=False)
+    misfit: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """95 %, by profile likelihood; without profiles the estimate ± 1.96 standard errors."""
+        return {
+            name: (self.profiles[name].low, self.profiles[name].high)
+            if name in self.profiles
+            else (self.values[name] - 1.96 * self.errors[name], self.values[name] + 1.96 * self.errors[name])
+            for name in self.free
+        }
+
+    @property
+    def correlation(self) -> np.ndarray:
+        """Of the free parameters, [p, p]."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            sizes = np.sqrt(np.diag(self.covariance))
+            return self.covariance / np.outer(sizes, sizes)
+
+    @property
+    def residuals(self) -> list[np.ndarray]:
+        """The data minus the fit, for each data set."""
+        return [each.residuals for each in self.sets]
+
+    @property
+    def n_data(self) -> int:
+        """Numbers that were measured; a complex value counts as two."""
+        return sum(each.n_numbers for each in self.sets)
+
+    @property
+    def chi2(self) -> float:
+        """Σ |residual/sigma|², or Σ |residual|² without sigma."""
+        return float(sum(each.squares.sum() for each in self.sets))
+
+    @property
+    def reduced_chi2(self) -> float:
+        """chi2 by degrees of freedom: about 1 where sigma is right."""
+        return self.chi2 / (self.n_data - len(self.free))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion: chi2 + 2p where sigma is known, else n ln(chi2/n) + 2p; compare on the same data."""
+        return self._deviance() + 2 * len(self.free)
+
+    @property
+    def bic(self) -> float:
+        """As `aic`, with p ln n."""
+        return self._deviance() + math.log(self.n_data) * len(self.free)
+
+    def _deviance(self) -> float:
+        if self.absolute_sigma:
+            return self.chi2
+        if not self.estimated_noise:
+            return self.n_data * math.log(max(self.chi2, 1e-300) / self.n_data)
+        sizes = ((each.n_numbers, float(np.sum(np.abs(each.residuals) ** 2))) for each in self.sets)
+        return sum(count * math.log(max(size, 1e-300) / count) for count, size in sizes)
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """The table of parameters as texts, its headings first."""
+        found = [("parameter", "value", "std. error", "95 % interval")]
+        for name, value in self.values.items():
+            error = f"{self.errors[name]:.2g}" if self.errors[name] else ""
+            words = "from others" if error else "fixed"
+            if name in self.free:
+                words = "{:.6g} … {:.6g}".format(*self.intervals[name])
+            found.append((name, f"{value:.6g}", error, words))
+        return found
+
+    def figures(self) -> str:
+        """The size of data and misfit, in one line."""
+        return (
+            f"{self.n_data} numbers, {len(self.free)} free parameters; chi2 {self.chi2:.5g}, "
+            f"reduced {self.reduced_chi2:.4g}; AIC {self.aic:.2f}, BIC {self.bic:.2f}"
+        )
+
+    def summary(self) -> str:
+        """A table of the parameters with errors and intervals, the size of the misfit, and the warnings."""
+        rows = self.rows()
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        rows.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2], "-" * widths[3]))
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*lines, "", self.figures(), *(f"warning: {text}" for text in self.warnings)])
+
+    def plot(self) -> Any:
+        """A Matplotlib figure: data, fit and 95 % band; residuals; profiles."""
+        from fracdnn.fitting.fit_plot import figure_of
+
+        return figure_of(self)
+
+    def sample(self, n_steps: int = 2000, *, n_walkers: int = 32, random_state: int | None = None) -> dict[str, Any]:
+        """Draws from the posterior by name, [n] each, through lmfit and emcee; see `fracdnn.fitting.LogDensity`.
+
+        Uniform priors within the bounds. Of `n_steps` of each of the walkers the first third is dropped.
+        """
+        from fracdnn.fitting.posterior import sampled
+
+        return sampled(self, n_steps, n_walkers, random_state)
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write all numbers as JSON."""
+        content = {name: value for name, value in vars(self).items() if name not in ("lmfit", "misfit")}
+        content["profiles"] = {name: asdict(each) for name, each in self.profiles.items()}
+        content["sets"] = [vars(each) for each in self.sets]
+        text = json.dumps({"format": _FORMAT} | content, default=_plain, indent=1)
+        return write_whole(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "FitResult":
+        """Read what `save` wrote."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"), object_hook=_revived)
+            if content.pop("format") != _FORMAT:
+                raise ValueError
+            content["profiles"] = {
+                name: Profile(**{**each, "at_bound": tuple(each["at_bound"])})
+                for name, each in content["profiles"].items()
+            }
+            content["sets"] = [SetResult(**each) for each in content["sets"]]
+            content["bounds"] = {name: tuple(each) for name, each in content["bounds"].items()}
+            content["n_starts"] = tuple(content["n_starts"])
+            return cls(**content)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise FileContentError(f"{os.fspath(path)} is no fit of this version; write it by FitResult.save") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and np.iscomplexobj(value):
+        return {"real": value.real.tolist(), "imaginary": value.imag.tolist()}
+    if isinstance(value, np.ndarray):
+        return {"numbers": value.tolist()}
+    return value.item()
+
+
+def _revived(found: dict[str, Any]) -> Any:
+    if found.keys() == {"real", "imaginary"}:
+        return np.array(found["real"]) + 1j * np.array(found["imaginary"])
+    return np.array(found["numbers"]) if found.keys() == {"numbers"} else found

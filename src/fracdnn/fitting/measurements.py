@@ -1,0 +1,132 @@
+"""What was measured, checked: times or frequencies, values, their uncertainty, and the model of each data set."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.validation import check_numbers
+
+
+@dataclass
+class DataSet:
+    """One data set: `t` [n], `data` [n, ...] real or complex, and `sigma` like |data|, by which residuals are divided.
+
+    `takes` are the names that the model's signature lists, None where it takes any; `requires` those without a default.
+    """
+
+    model: Callable[..., torch.Tensor]
+    takes: frozenset[str] | None
+    requires: frozenset[str]
+    t: torch.Tensor
+    data: torch.Tensor
+    sigma: torch.Tensor
+
+    @property
+    def n_numbers(self) -> int:
+        """A complex value counts as two."""
+        return self.data.numel() * (2 if self.data.is_complex() else 1)
+
+    def predicted(self, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The model's values, like data."""
+        taken = {name: value for name, value in parameters.items() if self.takes is None or name in self.takes}
+        values = self.model(self.t, **taken)
+        if not isinstance(values, torch.Tensor):
+            raise InvalidTypeError(
+                f"model must return a tensor, got {type(values).__name__}; compute it with torch, so that derivatives "
+                f"are known"
+            )
+        if values.shape != self.data.shape:
+            raise InvalidArgumentError(
+                f"model must return values of the data's shape {tuple(self.data.shape)}, got {tuple(values.shape)}; "
+                f"return one value for each measured one"
+            )
+        if values.is_complex() and not self.data.is_complex():
+            raise InvalidArgumentError(
+                f"data must be complex where the model is, got dtype {self.data.dtype}; pass real + 1j * imaginary"
+            )
+        return values
+
+    def residual(self, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        """(model − data) / sigma as real numbers [n_numbers]: real parts, then imaginary ones."""
+        return flat((self.predicted(parameters) - self.data) / self.sigma)
+
+
+def flat(values: torch.Tensor) -> torch.Tensor:
+    """Real numbers in one row, real parts before imaginary ones."""
+    parts = (values.real, values.imag) if values.is_complex() else (values,)
+    return torch.cat([part.reshape(-1) for part in parts]).to(torch.float64)
+
+
+def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
+    """One for each model where models come in a list, or for each data set of one model."""
+    if not isinstance(model, list | tuple) and not (isinstance(data, list | tuple) and _is_several(data)):
+        return [_checked(model, t, data, sigma, "")]
+    models = list(model) if isinstance(model, list | tuple) else [model] * len(data)
+    columns = {"t": t, "data": data, "sigma": [None] * len(models) if sigma is None else sigma}
+    for name, column in columns.items():
+        if not isinstance(column, list | tuple) or len(column) != len(models):
+            count = len(column) if isinstance(column, list | tuple) else type(column).__name__
+            raise InvalidArgumentError(
+                f"{name} must be a list with one entry for each of the {len(models)} data sets, got {count}; "
+                f"pass as many"
+            )
+    return [
+        _checked(each, t[place], data[place], columns["sigma"][place], f"[{place}]")
+        for place, each in enumerate(models)
+    ]
+
+
+def _is_several(data: Any) -> bool:
+    return len(data) > 0 and all(isinstance(each, np.ndarray | torch.Tensor | list) and np.ndim(each) for each in data)
+
+
+def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str) -> DataSet:
+    if not callable(model):
+        raise InvalidTypeError(
+            f"model{place} must be callable as model(t, **parameters), got {type(model).__name__}; pass a function"
+        )
+    times, values = check_numbers(t, f"t{place}").detach(), check_numbers(data, f"data{place}").detach()
+    if times.dim() != 1 or values.dim() == 0 or len(values) != len(times):
+        raise InvalidArgumentError(
+            f"data{place} must have one row for each entry of t{place}, got shapes {tuple(values.shape)} and "
+            f"{tuple(times.shape)}; measurements run along the first dimension"
+        )
+    return DataSet(model, *_names(model), times, values, _sigma(sigma, values, place))
+
+
+def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
+    """Positive; where none is known, the size of the data, so that residuals have sizes about 1."""
+    if sigma is None:
+        size = float(values.abs().square().mean().sqrt()) or 1.0
+        return torch.full(values.shape, size, dtype=torch.float64)
+    if isinstance(sigma, str) and sigma != "modulus":
+        raise InvalidArgumentError(f"sigma{place} must be numbers or 'modulus', got {sigma!r}; pass one of these")
+    numbers = values.abs() if isinstance(sigma, str) else check_numbers(sigma, f"sigma{place}").detach()
+    bad = numbers.real if numbers.is_complex() else numbers[numbers <= 0]
+    if bad.numel():
+        raise InvalidArgumentError(
+            f"sigma{place} must be real and positive, got {bad.reshape(-1)[0].item():g}; it is the standard deviation "
+            f"of the data"
+        )
+    if numbers.dim() and numbers.shape != values.shape:
+        raise InvalidArgumentError(
+            f"sigma{place} must be one number or one for each value, got shape {tuple(numbers.shape)} for data of "
+            f"shape {tuple(values.shape)}; pass as many"
+        )
+    return numbers.expand(values.shape).clone()
+
+
+def _names(model: Callable[..., Any]) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Of the parameters after the first, t: all, None where any may be passed, and those without a default."""
+    try:
+        _, *listed = inspect.signature(model).parameters.values()
+    except (TypeError, ValueError):
+        return None, frozenset()
+    required = {each.name for each in listed if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in listed)
+    return None if takes_any else frozenset(each.name for each in listed), frozenset(required)

@@ -1,0 +1,153 @@
+"""Residuals of all data sets as a function of the free parameters, with exact derivatives."""
+
+import math
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.fitting.measurements import DataSet
+
+_FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "tanh", "abs")
+
+
+class Misfit:
+    """r(x) [n] and its Jacobian [n, p]; x [p] are the free parameters as they are, not as bounds transform them."""
+
+    def __init__(self, sets: list[DataSet], parameters: Any) -> None:
+        self.sets, self.start = sets, parameters
+        self.free = [name for name, each in parameters.items() if each.vary and not each.expr]
+        self._fixed = {
+            name: torch.tensor(each.value, dtype=torch.float64)
+            for name, each in parameters.items()
+            if not each.vary and not each.expr
+        }
+        self._expressions = {name: each.expr for name, each in parameters.items() if each.expr}
+        self.verbose, self.stage, self._mode = False, "", 0
+        self.n_evaluations, self.best = 0, (math.inf, np.array([parameters[name].value for name in self.free]))
+        self.lower, self.upper = (
+            np.array([getattr(parameters[name], end) for name in self.free]) for end in ("min", "max")
+        )
+        self._check()
+
+    def _check(self) -> None:
+        if not self.free:
+            raise InvalidArgumentError(
+                f"parameters must have one that may vary, got {', '.join(self.start)}, all fixed; free one"
+            )
+        for place, each in enumerate(self.sets):
+            missing = sorted(each.requires - set(self.start))
+            if missing:
+                raise InvalidArgumentError(
+                    f"parameters must hold all that model {place} takes, got no {missing[0]!r}; add its start value"
+                )
+        count = sum(each.n_numbers for each in self.sets)
+        if count <= len(self.free):
+            raise InvalidArgumentError(
+                f"data must hold more numbers than there are free parameters, got {count} for {len(self.free)}; "
+                f"measure more points, or fix parameters"
+            )
+        start = self.residual(self.best[1])
+        if not np.isfinite(start).all():
+            raise InvalidArgumentError(
+                f"parameters must start where the model is finite, got {start[~np.isfinite(start)][0]} at number "
+                f"{int(np.argmin(np.isfinite(start)))}; pass other start values, or exclude t = 0"
+            )
+
+    def parameters(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """All parameters by name: free, fixed, and those that expressions give, in the user's order."""
+        values = dict(zip(self.free, x, strict=True)) | self._fixed
+        if self._expressions:
+            values = self._with_expressions(values)
+        return {name: values[name] for name in self.start}
+
+    def _with_expressions(self, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Evaluated by lmfit's own interpreter, on tensors."""
+        from asteval import Interpreter, get_ast_names
+
+        functions = {name: getattr(torch, name) for name in _FUNCTIONS}
+        interpreter = Interpreter(symtable=functions | {"pi": math.pi} | values, use_numpy=False, minimal=True)
+        waiting = dict(self._expressions)
+        while waiting:
+            ready = [
+                name
+                for name, text in waiting.items()
+                if not set(get_ast_names(interpreter.parse(text))) & waiting.keys()
+            ]
+            for name in ready or list(waiting)[:1]:
+                value = interpreter.eval(waiting.pop(name), raise_errors=True)
+                values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
+        return values
+
+    def split(self, row: np.ndarray) -> list[np.ndarray]:
+        """Numbers for all residuals as parts, one for each data set."""
+        return np.split(row, np.cumsum([each.n_numbers for each in self.sets])[:-1])
+
+    def weighted(self, x: torch.Tensor) -> torch.Tensor:
+        """r(x) as a differentiable tensor."""
+        parameters = self.parameters(x)
+        return torch.cat([each.residual(parameters) for each in self.sets])
+
+    def residual(self, x: np.ndarray) -> np.ndarray:
+        """r(x); NaN where the model cannot be computed, unless it is the first time. Remembers the best x."""
+        self.n_evaluations += 1
+        try:
+            with torch.no_grad():
+                values = self.weighted(torch.tensor(x, dtype=torch.float64)).numpy()
+        except (ArithmeticError, InvalidArgumentError):  # no convergence, or an order that there is not
+            if self.n_evaluations == 1:
+                raise
+            return np.full(sum(each.n_numbers for each in self.sets), np.nan)
+        size = float(values @ values)
+        if size < self.best[0]:
+            self.best = (size, np.array(x))
+        if self.verbose:  # one line, written again and again
+            line = (
+                f"{self.stage}: {self.n_evaluations} evaluations, residual {math.sqrt(self.best[0] / len(values)):.3e}"
+            )
+            print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
+        return values
+
+    def jacobian(self, x: np.ndarray) -> np.ndarray:
+        """dr/dx by forward derivatives, one pass for all parameters, or for each; else by reverse ones, row by row.
+
+        There are always fewer parameters than numbers. The first kind that the model's operations support is used from
+        then on. Derivatives that are not finite, as at the edge of a domain, count as 0.
+        """
+        point = torch.tensor(x, dtype=torch.float64)
+        while True:
+            try:
+                with warnings.catch_warnings():  # torch's own, when it first loads its forward derivatives
+                    warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+                    found = _KINDS[self._mode](self.weighted, point).detach()
+                return torch.nan_to_num(found, 0.0, 0.0, 0.0).numpy()
+            except (RuntimeError, NotImplementedError):
+                if self._mode == len(_KINDS) - 1:
+                    raise
+                self._mode += 1
+
+    def derivatives(self, x: np.ndarray) -> np.ndarray:
+        """Of all parameters by the free ones, [all, p]: expressions among them."""
+        point = torch.tensor(x, dtype=torch.float64)
+        return _by_rows(lambda free: torch.stack(list(self.parameters(free).values())), point).numpy()
+
+
+def _all_at_once(function: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.jacfwd(function)(x)
+
+
+def _one_by_one(function: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([torch.func.jvp(function, (x,), (unit,))[1] for unit in torch.eye(len(x)).to(x)], 1)
+
+
+def _by_rows(function: Any, x: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    values = function(x)
+    rows = [torch.autograd.grad(each, x, retain_graph=True, allow_unused=True)[0] for each in values]
+    return torch.stack([torch.zeros_like(x) if row is None else row for row in rows]).detach()
+
+
+_KINDS = (_all_at_once, _one_by_one, _by_rows)

@@ -1,0 +1,144 @@
+"""95 % intervals by profile likelihood: how far a parameter can go while the others make up for it.
+
+At each value of a parameter the others are fitted again. The interval ends where the sum of squares χ² exceeds its
+minimum by Δ: 3.84 where sigma is known, else F₀.₉₅(1, n − p) χ²_min/(n − p). √((χ² − χ²_min)/Δ) is almost linear in the
+parameter, 0 at the estimate and 1 at the end, so a secant finds it in a few fits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from fracdnn.fitting.misfit import Misfit
+
+# Fits for one end of an interval; standard errors after which a profile counts as flat; precision of an end, in parts
+# of its distance.
+# An excess from which on a fit is tried from elsewhere, too.
+_DOUBTFUL = 10.0
+_MOST_FITS, _FAR, _CLOSE = 24, 100.0, 1e-3
+
+
+@dataclass
+class Profile:
+    """Of one parameter: the ends of its interval, infinite where the data set none, and the values tried.
+
+    `excess` are (χ² − χ²_min)/Δ at `values`; 1 is the limit. `at_bound` says which ends are bounds of the parameter.
+    """
+
+    low: float
+    high: float
+    values: list[float] = field(default_factory=list)
+    excess: list[float] = field(default_factory=list)
+    at_bound: tuple[bool, bool] = (False, False)
+
+
+class BetterFitError(Exception):
+    """A profile went below the minimum: `x` is a better fit."""
+
+    def __init__(self, x: np.ndarray) -> None:
+        self.x = x
+
+
+class Profiler:
+    """Profiles around the minimum x̂, where JᵀJ has the inverse `covariance`; `limit` is Δ."""
+
+    def __init__(self, misfit: Misfit, x: np.ndarray, covariance: np.ndarray, limit: float) -> None:
+        self._misfit, self._x, self._covariance, self._limit = misfit, x, covariance, limit
+        self._least = float(np.sum(misfit.residual(x) ** 2))
+
+    def profile(self, place: int) -> Profile:
+        """Of the free parameter at this place."""
+        points = [(float(self._x[place]), 0.0)]
+        low, low_bound = self._end(place, -1.0, points)
+        high, high_bound = self._end(place, 1.0, points)
+        points.sort()
+        values, excess = (list(column) for column in zip(*points, strict=True))
+        return Profile(low, high, values, excess, (low_bound, high_bound))
+
+    def _end(self, place: int, sign: float, points: list[tuple[float, float]]) -> tuple[float, bool]:
+        """Where the excess is 1 on one side, infinite if nowhere, and whether that is the parameter's bound."""
+        start = self._x[place]
+        bound = (self._misfit.lower if sign < 0 else self._misfit.upper)[place]
+        unit = float(np.sqrt(self._limit * self._covariance[place, place]))
+        room = abs(bound - start)
+        if not np.isfinite(unit) or unit == 0.0:
+            return (float(bound), True) if np.isfinite(bound) else (sign * np.inf, False)
+        inside, outside, distance = (0.0, 0.0), (0.0, 0.0), min(unit, room)
+        # Of the other parameters, by this one: linear at first, then through the last fit inside.
+        slope = np.nan_to_num(np.delete(self._covariance[:, place], place) / self._covariance[place, place])
+        others = np.delete(self._x, place)
+        for count in range(_MOST_FITS):
+            excess, found = self._excess(place, sign * distance, slope, others)
+            points.append((float(start + sign * distance), excess))
+            root = float(np.sqrt(excess))
+            if abs(root - 1.0) < _CLOSE:
+                break
+            if root < 1.0:
+                inside, others = (distance, root), found
+                slope = (others - np.delete(self._x, place)) / (sign * distance) if distance else slope
+                if distance >= room:
+                    return float(bound), True
+            else:
+                outside = (distance, root)
+            if not outside[1]:
+                if distance > _FAR * unit:
+                    return sign * np.inf, False
+                distance = min(room, distance * min(4.0, max(1.05, 1.0 / max(root, 0.25))))
+            else:
+                distance = abs(_between(start, sign, inside, outside, secant=count < 6) - start)
+        return float(start + sign * distance), False
+
+    def _excess(self, place: int, change: float, slope: np.ndarray, others: np.ndarray) -> tuple[float, np.ndarray]:
+        """(χ² − χ²_min)/Δ with the parameter held that far from its best value; and the other ones there.
+
+        The fit starts on a line through earlier ones, or where that seems to fail from the last one inside.
+        """
+        free = np.arange(len(self._x)) != place
+        x, best = self._x.copy(), (np.inf, others)
+        x[place] += change
+        line, ftol = self._x[free] + slope * change, max(1e-10, min(1e-4, 1e-4 * self._limit / (self._least + 1e-300)))
+        is_inside = bool(((line > self._misfit.lower[free]) & (line < self._misfit.upper[free])).all())
+        for guess in [line, others] if is_inside else [others]:
+            x[free] = solved(self._misfit, x, free, guess, ftol) if free.any() else guess
+            size = float(np.sum(self._misfit.residual(x) ** 2))
+            size = size if np.isfinite(size) else 1e300
+            if size < self._least - 1e-3 * self._limit:
+                raise BetterFitError(x)
+            excess = max(0.0, size - self._least) / self._limit
+            best = min(best, (excess, x[free]), key=lambda each: each[0])
+            if best[0] < _DOUBTFUL:
+                break
+        return best
+
+
+def _between(start: float, sign: float, inside: tuple, outside: tuple, *, secant: bool) -> float:
+    """A value between one inside and one outside of the interval: by a secant, else halfway, perhaps of logarithms."""
+    low, high = (start + sign * each[0] for each in (inside, outside))
+    if secant:
+        share = (1.0 - inside[1]) / (outside[1] - inside[1])
+        return low + min(0.95, max(0.05, share)) * (high - low)
+    if high == 0.0:
+        return low / 10.0
+    return low * np.sqrt(high / low) if low * high > 0 and not 0.25 < high / low < 4 else 0.5 * (low + high)
+
+
+def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray, ftol: float) -> np.ndarray:
+    """The best values of some of the parameters, the others as in x, to a relative precision of χ²."""
+    lower, upper = misfit.lower[free], misfit.upper[free]
+
+    def whole(part: np.ndarray) -> np.ndarray:
+        full = x.copy()
+        full[free] = part
+        return full
+
+    inside = np.clip(guess, lower, upper)
+    if not np.isfinite(misfit.residual(whole(inside))).all():
+        return inside  # as at a bound where there is no model
+    arguments: dict[str, Any] = {"jac": lambda part: misfit.jacobian(whole(part))[:, free]}
+    residual: Callable[[np.ndarray], np.ndarray] = lambda part: misfit.residual(whole(part))  # noqa: E731
+    tolerances = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
+    found = least_squares(residual, inside, bounds=(lower, upper), x_scale="jac", **arguments, **tolerances)
+    return found.x

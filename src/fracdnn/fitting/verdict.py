@@ -1,0 +1,126 @@
+"""When not to trust a fit, in words."""
+
+import math
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+# Correlations from here on; p-values of structure in residuals and of chi2 from here down; fewest residuals of a test.
+_CORRELATED, _UNLIKELY, _FEWEST = 0.99, 1e-3, 10
+# Distance to a bound, in standard errors and in parts of its size.
+_AT, _AT_PART = 0.05, 1e-6
+
+
+def verdict(result: Any, alone: dict[str, float]) -> list[str]:
+    """One sentence for each reason; `alone` are standard errors with all other parameters held."""
+    found = []
+    if result.interrupted:
+        found.append("the fit was interrupted; this is the best so far")
+    elif not result.converged:
+        found.append("the fit did not converge; pass other start values, n_starts=10, or a larger max_iter")
+    return [
+        *found,
+        *_bounds(result, alone),
+        *_unknown(result),
+        *_correlations(result),
+        *_structure(result),
+        *_size(result),
+    ]
+
+
+def _bounds(result: Any, alone: dict[str, float]) -> list[str]:
+    found = []
+    for name in result.free:
+        value = result.values[name]
+        for word, bound in zip(("lower", "upper"), result.bounds[name], strict=True):
+            near = max(_AT_PART * max(abs(bound), abs(value)), _AT * alone[name])
+            if math.isfinite(bound) and math.isfinite(near) and abs(value - bound) <= near:
+                found.append(
+                    f"{name} is at its {word} bound, {bound:g}; its standard error means nothing there: widen the "
+                    f"bound, or fix it"
+                )
+    return found
+
+
+def _unknown(result: Any) -> list[str]:
+    """Parameters that the data do not hold on both sides."""
+    found = []
+    for name in result.free:
+        profile = result.profiles.get(name)
+        if not math.isfinite(result.errors[name]):
+            found.append(f"these data say nothing about {name} by itself; fix it, or measure what depends on it")
+        elif profile is not None:
+            sides = zip(("below", "above"), (profile.low, profile.high), profile.at_bound, strict=True)
+            flat = [side for side, end, at_bound in sides if not math.isfinite(end) or at_bound]
+            if flat:
+                found.append(
+                    f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
+                    f"measure longer or with less noise, or fix it"
+                )
+    return found
+
+
+def _correlations(result: Any) -> list[str]:
+    matrix = result.correlation
+    return [
+        f"{first} and {second} cannot be distinguished by these data (correlation {matrix[i, j]:.4f}); measure longer, "
+        f"or fix one of them"
+        for (i, first), (j, second) in combinations(enumerate(result.free), 2)
+        if abs(matrix[i, j]) > _CORRELATED
+    ]
+
+
+def _structure(result: Any) -> list[str]:
+    """Residuals that keep their sign too long, in the order of t."""
+    rows = []
+    for place, each in enumerate(result.sets):
+        residuals = each.residuals[np.argsort(each.t, kind="stable")]
+        parts = (
+            {"": residuals}
+            if not np.iscomplexobj(residuals)
+            else {"real ": residuals.real, "imaginary ": residuals.imag}
+        )
+        where = f" of data set {place}" if len(result.sets) > 1 else ""
+        rows += [(f"{word}residuals{where}", part) for word, part in parts.items() if part.ndim == 1]
+    found = []
+    for words, part in rows:
+        chance = runs_test(part)
+        if chance < _UNLIKELY / len(rows):
+            found.append(
+                f"{words} are structured (runs test p = {chance:.1g}, Durbin–Watson {durbin_watson(part):.2f}): the "
+                f"model misses something, and intervals are too narrow"
+            )
+    return found
+
+
+def _size(result: Any) -> list[str]:
+    if not result.absolute_sigma or result.loss != "linear":
+        return []
+    freedom = result.n_data - len(result.free)
+    if stats.chi2.sf(result.chi2, freedom) < _UNLIKELY:
+        return [
+            f"residuals are {math.sqrt(result.reduced_chi2):.3g} times what sigma says; the model or sigma is wrong"
+        ]
+    return []
+
+
+def runs_test(residuals: np.ndarray) -> float:
+    """Wald and Wolfowitz: the chance of as few changes of sign in independent residuals, or fewer; 1 for under 10."""
+    signs = residuals[residuals != 0] > 0
+    n, up = len(signs), int(signs.sum())
+    down = n - up
+    if n < _FEWEST:
+        return 1.0
+    if min(up, down) == 0:
+        return 0.5 ** (n - 1)
+    runs = 1 + int((signs[1:] != signs[:-1]).sum())
+    mean = 1.0 + 2.0 * up * down / n
+    variance = (mean - 1.0) * (mean - 2.0) / (n - 1.0)
+    return float(stats.norm.cdf((runs + 0.5 - mean) / math.sqrt(variance))) if variance > 0 else 1.0
+
+
+def durbin_watson(residuals: np.ndarray) -> float:
+    """Σ (r_i − r_{i−1})² / Σ r²: 2 for independent residuals, toward 0 for those that drift."""
+    return float(np.sum(np.diff(residuals) ** 2) / max(float(np.sum(residuals**2)), 1e-300))

@@ -1,0 +1,128 @@
+"""When a fit should not be trusted: it says so, and says nothing otherwise."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import fracdnn
+from fracdnn.fitting import Body
+from fracdnn.fitting.verdict import durbin_watson, runs_test
+
+T = np.linspace(0.1, 6, 40)
+NOISE = 0.02 * np.random.default_rng(0).standard_normal(40)
+
+
+def decay(t, rate, size):
+    return size * torch.exp(-rate * t)
+
+
+def said(result, *words):
+    return [text for text in result.warnings if all(word in text for word in words)]
+
+
+def test_a_parameter_at_its_bound():
+    result = fracdnn.fit(decay, {"rate": (0.3, 0.0, 0.5), "size": 1.0}, T, 2 * np.exp(-0.7 * T) + NOISE)
+    assert said(result, "rate is at its upper bound, 0.5; its standard error means nothing there")
+    assert result.intervals["rate"][1] == 0.5
+
+
+def test_what_data_do_not_limit():
+    """A straight line does not say where it bends."""
+    result = fracdnn.fit(
+        lambda t, slope, k: slope * t / (1 + t / k), {"slope": 0.1, "k": (50.0, 0.0, None)}, T, 0.2 * T + NOISE
+    )
+    assert said(result, "the profile of k is flat: these data do not limit it from above")
+    low, high = result.intervals["k"]
+    assert high == np.inf
+
+    def chi2(k):  # with the best slope
+        shape = T / (1 + T / k)
+        data = 0.2 * T + NOISE
+        return np.sum((data - shape * (shape @ data) / (shape @ shape)) ** 2)
+
+    limit = stats.f.ppf(0.95, 1, 38) * result.chi2 / 38
+    assert chi2(low) - result.chi2 == pytest.approx(limit, rel=0.01)
+
+
+def test_parameters_that_cannot_be_distinguished():
+    result = fracdnn.fit(
+        lambda t, rate, size: size * (1 - torch.exp(-rate * t)), {"rate": (0.01, 1e-6, 1.0), "size": (10.0, 0.0, None)},
+        T, 0.2 * T + NOISE,
+    )  # fmt: skip
+    assert said(result, "the profile of rate is flat: these data do not limit it from below")
+    assert said(result, "rate and size cannot be distinguished by these data (correlation -", "measure longer")
+    assert not said(result, "size is at its lower bound")
+    rate, size = result.intervals["rate"], result.intervals["size"]
+    assert rate[0] == 1e-6
+    assert rate[1] * size[0] == pytest.approx(0.2, rel=0.05)  # the same curve ends both
+
+
+def test_a_bound_at_which_there_is_no_model():
+    """A spring of modulus 0 in series: the compliance is infinite there, and the interval ends before or at it."""
+    body, t = Body("E1-S1"), np.linspace(0.01 / 40, 0.01, 40)
+    data = body.relaxation(t, E1=2.0, S1_V=2.0, S1_order=0.7).numpy() + NOISE
+    start = {"E1": (1.0, 0, None), "S1_V": (1.0, 0, None), "S1_order": (0.5, 0.02, 1.0)}
+    result = fracdnn.fit(body.relaxation, start, t, data)
+    assert said(result, "the profile of S1_order is flat")
+    assert 1.5 < result.intervals["E1"][0] < 2.0
+
+
+def test_a_parameter_without_effect():
+    result = fracdnn.fit(
+        lambda t, rate, **other: torch.exp(-rate * t), {"rate": 0.5, "idle": 1.0}, T, np.exp(-T) + NOISE
+    )
+    assert said(result, "these data say nothing about idle by itself; fix it")
+    assert result.errors["idle"] == np.inf
+    assert result.errors["rate"] < 0.1
+    assert np.isfinite(result.intervals["rate"]).all()
+    assert result.intervals["idle"] == (-np.inf, np.inf)
+
+
+def test_two_parameters_that_are_one():
+    result = fracdnn.fit(lambda t, a, b: a * b * torch.exp(-t), {"a": 1.0, "b": 1.0}, T, 2 * np.exp(-T) + NOISE)
+    assert said(result, "these data say nothing about a by itself")
+    assert said(result, "these data say nothing about b by itself")
+    assert result.values["a"] * result.values["b"] == pytest.approx(2, rel=0.05)
+
+
+def test_structured_residuals():
+    data = np.exp(-0.3 * T) + np.exp(-3 * T) + 0.02 * NOISE
+    result = fracdnn.fit(decay, {"rate": 0.5, "size": 1.0}, T, data)
+    assert said(result, "residuals are structured (runs test p = ", "Durbin–Watson 0.", "intervals are too narrow")
+
+
+def test_structure_is_looked_for_in_the_order_of_t():
+    shuffled = np.random.default_rng(1).permutation(40)
+    data = np.exp(-0.3 * T) + np.exp(-3 * T) + 0.02 * NOISE
+    result = fracdnn.fit(decay, {"rate": 0.5, "size": 1.0}, T[shuffled], data[shuffled], intervals=False)
+    assert said(result, "residuals are structured")
+
+
+def test_sigma_that_is_too_small():
+    result = fracdnn.fit(decay, {"rate": 0.5, "size": 1.0}, T, 2 * np.exp(-0.7 * T) + NOISE, 0.005)
+    assert said(result, "times what sigma says; the model or sigma is wrong")
+
+
+def test_a_fit_that_did_not_converge():
+    result = fracdnn.fit(
+        decay, {"rate": 4.0, "size": 0.1}, T, 2 * np.exp(-0.7 * T) + NOISE, max_iter=1, intervals=False
+    )
+    assert said(result, "the fit did not converge; pass other start values, n_starts=10, or a larger max_iter")
+
+
+def test_good_fits_are_rarely_doubted():
+    generator, doubted = np.random.default_rng(2), 0
+    for _ in range(60):
+        data = 2 * np.exp(-0.7 * T) + 0.02 * generator.standard_normal(40)
+        doubted += bool(fracdnn.fit(decay, {"rate": 0.5, "size": 1.0}, T, data, 0.02, intervals=False).warnings)
+    assert doubted <= 1
+
+
+def test_the_runs_test_and_durbin_watson_by_hand():
+    signs = np.array([1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1], dtype=float)
+    mean, variance = 7.0, 6.0 * 5.0 / 11.0
+    assert runs_test(signs) == pytest.approx(stats.norm.cdf((2 + 0.5 - mean) / np.sqrt(variance)))
+    assert runs_test(np.ones(12)) == pytest.approx(0.5**11)
+    assert runs_test(signs[:9]) == 1.0
+    assert durbin_watson(np.array([1.0, -1.0, 2.0])) == pytest.approx((4 + 9) / 6)
