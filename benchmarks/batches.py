@@ -3,7 +3,8 @@
     python -m benchmarks.batches [samples]
 
 Linear chains with an oscillating input, 1, 2 and 4 components, rtol 1e-6, orders 0.5 to 0.9, without a gradient and
-with one by the rates. The loop's time is that of 40 samples, a share of all; both take turns, and the median of three is shown.
+with one by the rates. The loop's time is that of 40 samples, a share of all; both take turns, and the median of
+three is shown.
 """
 
 import statistics
