@@ -239,9 +239,75 @@ def test_the_solution_tells_of_each_sample():
     assert solution.n_evaluations > int(solution.n_accepted.max())
 
 
-def test_samples_that_depend_on_one_another_are_refused():
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda t, y: -y + 0.1 * y.mean(0),
+        lambda t, y: -y + t[:, None] * y.mean(0),  # nothing to see at t = 0
+        lambda t, y: -y - 0.5 * y.roll(2, 0),
+        lambda t, y: -y - 0.5 * y.roll(3, 0),
+        lambda t, y: -y * t.mean(),
+    ],
+)
+def test_samples_that_depend_on_one_another_are_refused(func):
     with pytest.raises(InvalidArgumentError, match="func must treat samples apart with batched=True, got a slope of"):
-        fdeint(lambda t, y: -y + 0.1 * y.mean(0), STARTS, TIMES, order=0.7, batched=True)
+        fdeint(func, STARTS, TIMES, order=0.7, batched=True)
+
+
+def test_times_along_another_dimension_are_refused():
+    """In a square state they broadcast without an error."""
+    with pytest.raises(InvalidArgumentError, match=r"as in t\[:, None\]"):
+        fdeint(lambda t, y: -y * t, torch.ones(3, 3, dtype=F64), TIMES, order=0.7, batched=True)
+
+
+@pytest.mark.parametrize("wants_gradient", [True, False])
+@pytest.mark.parametrize("order", [0.6, 1.0])
+def test_every_last_time_is_reached(order, wants_gradient):
+    """A panel's start and its length add up to its end but for rounding: outputs there were left out."""
+    ends = 0.01 + 5.0 * torch.rand(500, dtype=F64, generator=torch.Generator().manual_seed(0))
+    with torch.set_grad_enabled(wants_gradient):
+        solution = fdeint(
+            lambda t, y: 1.0 - 1e-3 * y,
+            torch.ones(500, dtype=F64),
+            torch.stack([0.0 * ends, ends / 3.0, ends], dim=1),
+            order=order,
+            batched=True,
+            info=True,
+        )
+    assert solution.states.isfinite().all()
+    assert solution.grid.isfinite().all()  # none had to be solved alone
+
+
+def test_the_number_of_evaluations_is_limited():
+    with pytest.raises(NotConvergedError, match="at most max_evaluations = 500 evaluations"):
+        fdeint(
+            lambda t, y: torch.cos(1e5 * t) - y,
+            torch.zeros(2, dtype=F64),
+            [0.0, 4.0],
+            order=0.7,
+            batched=True,
+            options={"max_evaluations": 500},
+        )
+
+
+def test_times_in_float32_with_a_sample_that_is_solved_alone():
+    rates = torch.tensor([1.0, 1e6])
+    with torch.no_grad():
+        found = fdeint(lambda t, y: -rates * y, torch.ones(2), torch.tensor([0.0, 4.0]), order=0.9, batched=True)
+    exact = fdeint(lambda t, y: -y, 1.0, [0.0, 4.0], order=0.9)[-1]
+    assert abs(float(found[-1, 0] / exact) - 1.0) < 1e-4
+    assert abs(float(found[-1, 1])) < 1e-5
+
+
+@pytest.mark.parametrize("wrong", [1.0, torch.ones(1, dtype=F64), torch.ones(SIZE, 2)])
+def test_what_func_returns(wrong):
+    with pytest.raises(InvalidArgumentError, match=r"func must return .* at t = "):
+        fdeint(lambda t, y: wrong, STARTS, TIMES, order=0.7, batched=True)
+
+
+def test_lists_of_numbers():
+    found = fdeint(lambda t, y: -y, [1.0, 2.0], [0, 1], order=0.5, batched=True)
+    assert torch.allclose(found[:, 1], 2.0 * found[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -249,8 +315,13 @@ def test_samples_that_depend_on_one_another_are_refused():
     [
         ({"y0": (STARTS, STARTS, STARTS)}, "y0 must be one tensor"),
         ({"y0": torch.tensor(1.0)}, "y0 must be one tensor"),
+        ({"y0": 1.0}, "y0 must be one tensor"),
+        ({"y0": torch.ones(3, 0)}, r"y0 must be one tensor .*got shape \(3, 0\)"),
+        ({"y0": STARTS.half()}, "y0 must be float32 or float64"),
+        ({"t": [[0.0, 1.0], [0.0, 1.0, 2.0]]}, "t must "),
+        ({"t": ROWS[None]}, r"t must hold times \[T\] for all samples"),
         ({"order": torch.tensor([0.5, 0.6])}, "order must be one number or one for each of the 7 samples"),
-        ({"t": ROWS[:3]}, "t must hold times for all samples, or a row for each of the 7"),
+        ({"t": ROWS[:3]}, r"t must hold times \[T\] for all samples, or a row for each of the 7"),
         ({"t": ROWS.flip(1)}, r"t\[0\] must increase strictly"),
         ({"method": "adams"}, "batched=True must go with the default method"),
         ({"n_steps": 10}, "batched=True must go with the default method"),

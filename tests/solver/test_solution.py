@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fracdnn import fdeint
-from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver import MultiTerm, Status
 from tests.references import mittag_leffler
 
@@ -68,11 +68,16 @@ def test_tuples_and_several_orders():
     assert torch.allclose(second, torch.full((1, 3), 1.5**0.9 / math.gamma(1.9), dtype=F64), rtol=1e-5)
 
 
-@pytest.mark.parametrize("t", [[3.0], [-0.1], [], [[0.5]], [math.nan]])
+@pytest.mark.parametrize("t", [[3.0], [-0.1], [], [[0.5]], [math.nan], "a"])
 def test_times_outside_are_refused(t):
     solution = fdeint(decay, 1.0, TIMES, order=0.7, info=True)
-    with pytest.raises(InvalidArgumentError, match="t must "):
+    with pytest.raises((InvalidArgumentError, InvalidTypeError), match="t must "):
         solution.evaluate(t)
+
+
+def test_the_last_time_as_it_was_given():
+    solution = fdeint(decay, 1.0, [0.0, 0.1], order=0.7, info=True)
+    assert torch.equal(solution.evaluate([0.1]), solution.states[1:])
 
 
 def test_a_batch_has_no_other_times():

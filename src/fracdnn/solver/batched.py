@@ -21,14 +21,17 @@ from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import Problem, posed_problem
+from fracdnn.solver.rare_options import check_digits
 from fracdnn.solver.search import Tolerances
 from fracdnn.solver.solution import Solution, Status
-from fracdnn.validation import check_choice, check_order, check_times
+from fracdnn.solver.states import as_state
+from fracdnn.validation import check_choice, check_count, check_numbers, check_order, check_times
 
 _SHORTEST = 1e-7  # of panels found together, in times until the first output
 _OF_RTOL = 1e-4  # that a sum over modes may be wrong by
 _MOVE = 1e-3  # of a state, to see whether samples depend on one another
 _ROUNDINGS = 64.0
+_MAX_EVALUATIONS = 100_000  # calls of func for all samples
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,17 @@ def solve_batched(
     check_choice(rare["failures"], "failures", ("raise", "nan"))
     batch = _checked(func, y0, t, order, spacing, rare["slope"], trajectory)
     problem = batch.problem
-    _check_apart(problem, batch.times[:, 0].detach().to(batch.clock_dtype))
+    check_digits("collocation", spacing, problem.value.dtype)
+    _check_apart(batch)
+    most = rare["max_evaluations"]
+    problem.max_evaluations = _MAX_EVALUATIONS if most is None else check_count(most, "max_evaluations", minimum=1)
     modes = _modes(batch)
     wanted = torch.is_grad_enabled()
     weights = Weights.of(problem.orders.detach(), count_for(spacing), modes)
     scheme = BatchedPanels(problem, weights, batch.times[:, 0].detach(), batch.clock_dtype)
     outputs = outputs_at(batch.elapsed.detach())
     found = BatchedSearch(scheme, batch.tolerances, outputs, spacing.max_step, notes=not wanted, sensitive=wanted).run()
+    problem.max_evaluations = math.inf  # samples alone count their own
     if wanted:
         weights = Weights.of(problem.orders, count_for(spacing), modes)
         outputs = outputs_at(batch.elapsed)
@@ -81,22 +88,9 @@ def solve_batched(
             walk = BatchedPanels(problem, weights, batch.times[:, 0], batch.clock_dtype)
             _walk(walk, found, batch, outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
-    status = [Status.SOLVED] * batch.size
-    alone = _Alone(batch, solve_one, rare)
-    rows, replaced = [], torch.nonzero(~found.done)[:, 0].tolist()
-    for sample in replaced:
-        try:
-            rows.append(alone.solved(sample))
-        except (NotConvergedError, NotFiniteError) as error:
-            if rare["failures"] == "raise":
-                raise type(error)(
-                    f"in sample {sample} of {batch.size}: {error}; or pass options={{'failures': 'nan'}} for the others"
-                ) from error
-            status[sample] = Status.of(error)
-            rows.append(torch.full_like(states[sample], math.nan))
-    if rows:
-        at = torch.tensor(replaced, device=states.device)
-        states = states.index_copy(0, at, torch.stack(rows))
+    # A state that nobody noted would be NaN: such a sample is solved alone as well.
+    found.done = found.done & ~states.detach().isnan().flatten(1).any(1)
+    states, status = _Alone(batch, solve_one, rare).replaced(states, torch.nonzero(~found.done)[:, 0].tolist())
     shaped = problem.states.unpack(states.transpose(0, 1))
     nodes = batch.times[:, :1].detach() + found.nodes * (batch.times[:, -1:] - batch.times[:, :1]).detach()
     nodes = torch.where(found.done[:, None], nodes, math.nan)
@@ -143,7 +137,7 @@ def _walk(scheme: BatchedPanels, found: Found, batch: _Batch, outputs: Any, *, c
             return Panel(begin, length[:, None, None], states, slopes)
 
         panel = recomputed(solved, memory, use_reentrant=False) if checkpoint else solved(memory)
-        outputs.note(scheme, memory, panel, active)
+        outputs.note(scheme, memory, panel, end, active)
         goes_on = active & (number + 1 < found.counts)
         if bool(goes_on.any()):
             shortest = float((end - begin).detach()[goes_on].min())
@@ -155,7 +149,26 @@ class _Alone:
 
     def __init__(self, batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]) -> None:
         self._batch, self._solve_one = batch, solve_one
+        self._allows_nan = rare["failures"] == "nan"
         self._options = {name: rare[name] for name in ("max_step", "checkpoint", "max_evaluations")}
+
+    def replaced(self, states: torch.Tensor, samples: list[int]) -> tuple[torch.Tensor, list[Status]]:
+        """States [B, T, d] with those of some samples as they are alone, or NaN; and how each solve ended."""
+        rows, status = [], [Status.SOLVED] * self._batch.size
+        for sample in samples:
+            try:
+                rows.append(self.solved(sample))
+            except (NotConvergedError, NotFiniteError) as error:
+                if not self._allows_nan:
+                    raise type(error)(
+                        f"in sample {sample} of {self._batch.size}: {error}; or pass options={{'failures': 'nan'}} for "
+                        f"the others"
+                    ) from error
+                status[sample] = Status.of(error)
+                rows.append(torch.full_like(states[sample], math.nan))
+        if not rows:
+            return states, status
+        return states.index_copy(0, torch.tensor(samples, device=states.device), torch.stack(rows)), status
 
     def solved(self, sample: int) -> torch.Tensor:
         """[T, d]."""
@@ -165,7 +178,7 @@ class _Alone:
 
         def own(time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
             rows = starts.index_copy(0, at, state[None])
-            return problem.packed_slope(begins.index_copy(0, at, time.reshape(1)), rows)[sample]
+            return problem.packed_slope(begins.index_copy(0, at, time.reshape(1).to(begins)), rows)[sample]
 
         slope = None if problem.velocity is None else problem.velocity[sample]
         order = problem.orders[sample]
@@ -175,7 +188,7 @@ class _Alone:
         found = self._solve_one(
             own,
             given,
-            batch.times[sample],
+            batch.times[sample].to(batch.clock_dtype),
             order=order,
             options=self._options,
             trajectory=batch.trajectory,
@@ -185,26 +198,26 @@ class _Alone:
 
 
 def _checked(func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, slope: Any, trajectory: bool) -> _Batch:
-    value = y0[0] if isinstance(y0, tuple | list) and len(y0) == 2 and slope is None else y0
-    if isinstance(value, tuple) or (isinstance(value, torch.Tensor) and not value.dim()):
-        kind = "a tuple" if isinstance(value, tuple) else "a number"
+    y0 = as_state(y0, "y0")
+    value = y0[0] if isinstance(y0, tuple) and len(y0) == 2 and slope is None else y0
+    if not isinstance(value, torch.Tensor) or not value.dim() or not value.numel():
+        kind = "a tuple" if isinstance(value, tuple) else f"shape {tuple(torch.as_tensor(value).shape)}"
         raise InvalidArgumentError(
-            f"y0 must be one tensor [samples, …] with batched=True, got {kind}; put its parts into one, along the last "
-            f"dimension"
+            f"y0 must be one tensor [samples, …] that is not empty with batched=True, got {kind}; put the parts of a "
+            f"tuple into one, along the last dimension"
         )
-    size = len(torch.as_tensor(value))
+    size = len(value)
     orders = check_order(order, "order", largest=2.0)
     if orders.numel() != 1 and orders.shape != (size,):
         raise InvalidArgumentError(
             f"order must be one number or one for each of the {size} samples, got shape {tuple(orders.shape)}; "
             f"pass a tensor [{size}]"
         )
-    dims = torch.as_tensor(value).dim()
-    problem = posed_problem(func, y0, orders.expand(size).reshape(size, *[1] * (dims - 1)), slope)
-    times = torch.as_tensor(t) if not isinstance(t, torch.Tensor) else t
-    if times.dim() == 2 and len(times) != size:
+    problem = posed_problem(func, y0, orders.expand(size).reshape(size, *[1] * (value.dim() - 1)), slope)
+    times = check_numbers(t, "t")
+    if times.dim() > 2 or (times.dim() == 2 and len(times) != size):
         raise InvalidArgumentError(
-            f"t must hold times for all samples, or a row for each of the {size}, got shape {tuple(times.shape)}; "
+            f"t must hold times [T] for all samples, or a row for each of the {size}, got shape {tuple(times.shape)}; "
             f"pass [{size}, T]"
         )
     rows = (
@@ -215,7 +228,7 @@ def _checked(func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, slope: An
     return _Batch(
         problem,
         torch.stack(rows).expand(size, -1).to(device),
-        times.dtype if given else torch.float64,
+        t.dtype if given else torch.float64,
         spacing,
         Tolerances(
             *(
@@ -236,26 +249,31 @@ def _for_samples(tolerance: Any, name: str, size: int, problem: Problem) -> torc
     return problem.states.spread(tolerance, name)
 
 
-def _check_apart(problem: Problem, begins: torch.Tensor) -> None:
-    """That a sample's slope does not depend on other samples, as the mean over a batch would make it."""
-    if len(begins) < 2:
-        return
-    with torch.no_grad():
-        value = problem.value.detach()
-        slopes = problem.packed_slope(begins, value)
-        if not bool((problem.packed_slope(begins, value) == slopes).all() | slopes.isnan().any()):
-            return  # random, which shows later
-        for parity in (0, 1):
-            moved = value.clone()
-            moved[parity::2] = moved[parity::2] * (1.0 + _MOVE) + _MOVE
-            rest = slice(1 - parity, None, 2)
-            after = problem.packed_slope(begins, moved)[rest]
-            change = (after - slopes[rest]).abs()
-            rounding = _ROUNDINGS * torch.finfo(value.dtype).eps * slopes[rest].abs().amax(1, keepdim=True)
-            bad = (change > rounding).any(1)
+@torch.no_grad()
+def _check_apart(batch: _Batch) -> None:
+    """That a sample's slope does not depend on times and states of others, as the mean over a batch would make it.
+
+    Half of the samples move, by each digit of their numbers: any two of them differ in one. Not at the start, where
+    func may hide what it does.
+    """
+    problem, value = batch.problem, batch.problem.value.detach()
+    elapsed = batch.elapsed.detach()
+    early = torch.where(elapsed > 0.0, elapsed, math.inf).amin(1)
+    moment, later = ((batch.times[:, 0].detach() + part * early).to(batch.clock_dtype) for part in (0.3, 0.4))
+    slopes = problem.packed_slope(moment, value)
+    again = problem.packed_slope(moment, value)
+    if not bool(((again == slopes) | slopes.isnan()).all()):
+        return  # random, which shows later
+    numbers = torch.arange(batch.size, device=value.device)
+    rounding = _ROUNDINGS * torch.finfo(value.dtype).eps * slopes.abs().amax(1, keepdim=True)
+    for digit in range((batch.size - 1).bit_length()):
+        for moves in ((numbers >> digit) % 2 == 0, (numbers >> digit) % 2 == 1):
+            states = torch.where(moves[:, None], value * (1.0 + _MOVE) + _MOVE, value)
+            after = problem.packed_slope(torch.where(moves, later, moment), states)
+            bad = ~moves & ((after - slopes).abs() > rounding).any(1)
             if bool(bad.any()):
-                sample = int(bad.nonzero()[0]) * 2 + (1 - parity)
                 raise InvalidArgumentError(
-                    f"func must treat samples apart with batched=True, got a slope of sample {sample} that changes "
-                    f"with the states of others; sum and average over dimensions after the first, or leave out batched"
+                    f"func must treat samples apart with batched=True, got a slope of sample {int(bad.nonzero()[0])} "
+                    f"that changes with states or times of others; sum and average over dimensions after the first, "
+                    f"give times [B] as many dimensions as y has, as in t[:, None], or leave out batched"
                 )

@@ -33,6 +33,7 @@ from fracdnn.solver.panel_search import (
     STEEP_START,
     PanelSearch,
 )
+from fracdnn.solver.problem import OutOfEvaluationsError
 from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, Tolerances
 from fracdnn.solver.starts import missed_integral, times_before
 
@@ -48,9 +49,10 @@ class Outputs:
     _places: list[torch.Tensor]
     _states: list[torch.Tensor]
 
-    def note(self, scheme: BatchedPanels, memory: BatchedMemory, panel: Panel, taken: torch.Tensor) -> None:
-        """Those inside of the panels that samples [B] have taken."""
-        ends = panel.begin + panel.length[:, 0, 0]
+    def note(
+        self, scheme: BatchedPanels, memory: BatchedMemory, panel: Panel, ends: torch.Tensor, taken: torch.Tensor
+    ) -> None:
+        """Those inside of the panels that samples [B] have taken, up to their ends as the next panels begin there."""
         wanted, bounds = self.elapsed.detach(), torch.stack([panel.begin, ends], dim=1).detach()
         first, last = torch.searchsorted(wanted, bounds, right=True).unbind(1)
         counts = torch.where(taken, last - first, 0)
@@ -137,7 +139,15 @@ class BatchedSearch:
 
     @torch.no_grad()
     def run(self) -> Found:
-        """Until each sample is at its end, or left."""
+        """Until each sample is at its end, or left; or until func was called as often as it may be."""
+        try:
+            self._walk()
+        except OutOfEvaluationsError:
+            self._give_up(self._active)
+        nodes = torch.stack(self._nodes, dim=1) / self._span[:, None]
+        return Found(nodes, self._taken, self._all_guesses(), ~self._failed, self._rejected)
+
+    def _walk(self) -> None:
         step = torch.minimum(self._first_step(), self._first_output)
         growth = torch.full_like(step, PanelSearch.growth)
         tries = 0
@@ -163,14 +173,6 @@ class BatchedSearch:
             self._accept(good)
             usual = float(torch.quantile((self._taken + self._rejected).double(), 0.9))
             self._give_up(self._active & (tries > _MOST_TRIES * usual + _MORE_TRIES))
-        done = ~self._failed
-        return Found(
-            torch.stack(self._nodes, dim=1) / self._span[:, None],
-            self._taken,
-            self._all_guesses(),
-            done,
-            self._rejected,
-        )
 
     def _all_guesses(self) -> torch.Tensor:
         return torch.stack(self._guesses) if self._guesses else self._scheme.problem.value.new_zeros(0)
@@ -338,7 +340,7 @@ class BatchedSearch:
         if not bool(good.any()):
             return
         if self._notes:
-            self._outputs.note(self._scheme, self._memory, self._panel, good)
+            self._outputs.note(self._scheme, self._memory, self._panel, self._end, good)
         self._keep(good)
         ended = good & (self._end >= self._span)
         self._active = self._active & ~ended

@@ -361,11 +361,11 @@ def _any_slow(left: Array, rate: Array, length: Array, goal: Array) -> bool:
 def _matrix(weights: Array, jacobians: Array) -> Array:
     """I − W J, [S n, S n], where the unknowns of a point come together."""
     groups, count, _ = weights.shape
-    n = jacobians.shape[-1]
+    n, of = jacobians.shape[-1], library(weights)
     if n > groups:  # [n, S, S]
-        weights = library(weights).stack([weights] * (n // groups), axis=1).reshape(n, count, count)
+        weights = of.stack([weights] * (n // groups), axis=1).reshape(n, count, count)
     product = weights.swapaxes(0, 1)[..., None] * jacobians.swapaxes(0, 1)  # [S, n, S, n]
-    identity = library(weights).eye(count * n)
+    identity = of.eye(count * n)
     if isinstance(weights, torch.Tensor):
         identity = identity.to(weights)
     return identity - product.reshape(count * n, count * n)

@@ -22,18 +22,16 @@ from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
-from fracdnn.solver.rare_options import check_batched, rare_options
+from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, rare_options
 from fracdnn.solver.search import Piece
 from fracdnn.solver.solution import DenseOutput, Solution, Steps
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
-from fracdnn.solver.unfinished import solution_of
+from fracdnn.solver.unfinished import allows_nan, solved_as_far
 from fracdnn.tracing import being_traced, being_transformed
 from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
 
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
-# Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
-_TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-7}
 # Calls of func that an adaptive solve may take, and more of them for a breakpoint.
 MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
 # Of the times, below which their powers are no numbers any more; the longest is as much above 1.
@@ -79,8 +77,7 @@ def fdeint(
 
     - "step_size": the longest step, in place of `n_steps`; "max_step": the longest of an adaptive grid; "grading": g of
       a graded grid, (j/N)^g, 2/order below order 1 unless given.
-    - "breakpoints": times at which func jumps. An adaptive grid ends a step there, and func is evaluated as the left
-      limit (at t[0]: as the right one).
+    - "breakpoints": times at which func jumps: steps end there, and func is evaluated as the left limit.
     - "slope": that of y0 for orders above 1, like y0 or one number; unused below. "corrections": how often "adams",
       "pece" and "exponential" correct their prediction, 1.
     - "linear": a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u) with a stiff A,
@@ -88,21 +85,22 @@ def fdeint(
     - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
       "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time.
     - "checkpoint": True computes parts of the forward pass again in the backward pass: memory like √N instead of N.
-    - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint;
-      "failures": "nan" gives NaN for the samples of a batch that cannot be solved, in place of an error.
+    - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint.
+    - "failures": "nan" gives NaN for what cannot be solved, samples of a batch or late times, in place of an error.
 
-    The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over. An
-    adaptive grid's nodes are constants: shares of the time between breakpoints. See docs/solver.md on `torch.no_grad`.
+    The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over.
     """
     rare = rare_options(options)
     lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
     spacing, wants_info = Spacing.from_options(grid, rare["step_size"], *lengths), check_flag(info, "info")
+    build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
     if check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
+    elif allows_nan(rare["failures"], spacing.kind):
+        solution = solved_as_far(build, partial(_solved, method, rare), t, trajectory=trajectory)
     else:
-        build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
-        solution = solution_of(build, lambda request: _solved(method, request, rare), t, trajectory, spacing, rare)
+        solution = _solved(method, rare, build(t))
     return solution if wants_info else solution.states
 
 
@@ -133,7 +131,7 @@ class _Precision:
     def build(cls, rare: dict[str, Any], dtype: torch.dtype) -> "_Precision":
         """Checked."""
         compress_tol = rare["compress_tol"]
-        default = _TOLERANCES.get(dtype, 1e-7)
+        default = COMPRESS_TOLS.get(dtype, 1e-7)
         return cls(
             check_compress(rare["compress"]),
             default if compress_tol is None else check_positive(compress_tol, "compress_tol"),
@@ -225,7 +223,7 @@ class _Request:
         return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
 
 
-def _solved(method: str, request: _Request, rare: dict[str, Any]) -> Solution:
+def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     options = Options(check_count(rare["corrections"], "corrections", minimum=1), rare["linear"])
     precision = _Precision.build(rare, request.problem.value.dtype)
     check_choice(method, "method", ("auto", "collocation", *METHODS))
@@ -243,7 +241,7 @@ def _solved(method: str, request: _Request, rare: dict[str, Any]) -> Solution:
             f"corrections must be 1 for method {method!r}, which corrects no prediction, got {options.corrections}; "
             f"leave it out, or pass method='adams'"
         )
-    _check_digits(method, spacing, problem.value.dtype)
+    check_digits(method, spacing, problem.value.dtype)
     _check_compiled(method, spacing.kind)
     try:
         with _without_autocast(problem.value.device.type):
@@ -270,23 +268,6 @@ def _solved(method: str, request: _Request, rare: dict[str, Any]) -> Solution:
     grid, count = steps.nodes.clock.detach(), steps.nodes.n_steps
     again = DenseOutput(problem, request.times, request.clock.dtype, steps.again)
     return Solution(states, method, grid, count, steps.n_rejected, problem.n_evaluations, _again=again)
-
-
-def _check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
-    """Equations of implicit methods are solved to rounding, by factors that torch has for float32 and float64 only."""
-    implicit = method == "collocation" or METHODS[method].implicit
-    adaptive, smallest = spacing.kind == "adaptive", 4.0 * torch.finfo(dtype).eps
-    if dtype not in _TOLERANCES and (implicit or adaptive):
-        what = f"method {method!r}" if implicit else "an adaptive grid"
-        raise InvalidArgumentError(
-            f"y0 must be float32 or float64 for {what}, got {dtype}; convert it with .float() and let func compute in "
-            f"{dtype} inside, or pass method='adams' and n_steps="
-        )
-    if adaptive and spacing.smallest_rtol < smallest:
-        raise InvalidArgumentError(
-            f"rtol must be at least {smallest:.1e} for {dtype}, got {spacing.smallest_rtol}; "
-            f"use a larger one, or a state of more digits"
-        )
 
 
 def _without_autocast(kind: str) -> AbstractContextManager[Any]:

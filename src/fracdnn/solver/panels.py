@@ -118,9 +118,9 @@ class Points:
 
     def absorbed(self, rates: Array, length: Array) -> Array:
         """[K + 1, m]: what a panel adds to the modes at its end."""
-        of_modes = exponential_moments(rates * length, self.count)
-        of_t = of_modes[:1] / 2.0 - library(rates).roll(of_modes[:1], 1) / 6.0  # the first rate is 0
-        return length * (library(rates).concatenate([of_modes, length * of_t]) @ self.to_legendre)
+        of, of_modes = library(rates), exponential_moments(rates * length, self.count)
+        of_t = of_modes[:1] / 2.0 - of.roll(of_modes[:1], 1) / 6.0  # the first rate is 0
+        return length * (of.concatenate([of_modes, length * of_t]) @ self.to_legendre)
 
     def tail(self, values: Array) -> Array:
         """What their polynomial misses, by the last Legendre coefficients and how they decay; [G, d] for [G, m, d].

@@ -354,8 +354,10 @@ def _kind(value: Any) -> str:
 
 
 def time_text(time: torch.Tensor) -> str:
-    """A time in messages."""
+    """A time in messages; of several, the first and the last."""
     try:
+        if time.dim():
+            return f"{float(time.detach().min()):.6g} … {float(time.detach().max()):.6g}"
         return f"{float(time.detach()):.6g}"
     except RuntimeError:  # inside a transformation a time has no number
         return "some time"

@@ -2,14 +2,19 @@
 
 from typing import Any
 
+import torch
+
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.grids import Spacing
+from fracdnn.solver.methods import METHODS
 
 # What `fdeint` takes as `options`, with its defaults.
 OPTIONS: dict[str, Any] = {
     **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "linear", "max_evaluations")),
     **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False, "failures": "raise"},
 }
+# Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
+COMPRESS_TOLS = {torch.float64: 1e-12, torch.float32: 1e-7}
 # Those that go with `batched`.
 _OF_BATCHES = ("max_step", "slope", "checkpoint", "max_evaluations", "failures")
 
@@ -42,4 +47,21 @@ def refuse_batched(options: dict[str, Any], name: str) -> None:
     if options.get("batched"):
         raise InvalidArgumentError(
             f"batched must not be given to {name}, got {options['batched']!r}; give y0 a dimension for the batch"
+        )
+
+
+def check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
+    """Equations of implicit methods are solved to rounding, by factors that torch has for float32 and float64 only."""
+    implicit = method == "collocation" or METHODS[method].implicit
+    adaptive, smallest = spacing.kind == "adaptive", 4.0 * torch.finfo(dtype).eps
+    if dtype not in COMPRESS_TOLS and (implicit or adaptive):
+        what = f"method {method!r}" if implicit else "an adaptive grid"
+        raise InvalidArgumentError(
+            f"y0 must be float32 or float64 for {what}, got {dtype}; convert it with .float() and let func compute in "
+            f"{dtype} inside, or pass method='adams' and n_steps="
+        )
+    if adaptive and spacing.smallest_rtol < smallest:
+        raise InvalidArgumentError(
+            f"rtol must be at least {smallest:.1e} for {dtype}, got {spacing.smallest_rtol}; "
+            f"use a larger one, or a state of more digits"
         )

@@ -51,19 +51,20 @@ def far_weights(rates: Array, weights: Array, distance: Array) -> Array:
 
     Distances are [R], or [G, R].
     """
-    weights, distance = weights[:, None], distance[..., None]
-    decay = library(rates).exp(-rates * distance)
+    weights, distance, of = weights[:, None], distance[..., None], library(rates)
+    decay = of.exp(-rates * distance)
     # The mode t at a later time is itself and the distance times the constant mode.
     constant = weights[..., :1] + weights[..., -1:] * distance
     of_t = weights[..., -1:] + 0.0 * constant
-    return library(rates).concatenate([constant, weights[..., 1:-1] * decay[..., 1:], of_t], axis=-1)
+    return of.concatenate([constant, weights[..., 1:-1] * decay[..., 1:], of_t], axis=-1)
 
 
 def advance(rates: Array, far: Array, duration: Array) -> Array:
     """Modes Z [G, K + 1, d] at a later time; the duration is one number, or [G, 1, 1]."""
-    decay = cast(library(rates).exp(-rates[:, None] * duration), far)
+    of = library(rates)
+    decay = cast(of.exp(-rates[:, None] * duration), far)
     of_t = far[:, -1:] + cast(duration, far) * far[:, :1]
-    return library(far).concatenate([far[:, :-1] * decay, of_t], axis=1)
+    return of.concatenate([far[:, :-1] * decay, of_t], axis=1)
 
 
 class ConstantRule(Rule):

@@ -65,9 +65,8 @@ class DenseOutput:
             return self.again(elapsed)[places.argsort()]
 
     def _checked(self, t: Any) -> torch.Tensor:
-        times = torch.as_tensor(t)
         first, last = (float(self.times[place].detach()) for place in (0, -1))
-        found = check_numbers(times, "t").to(torch.float64)
+        found = check_numbers(t, "t").to(torch.float64)
         outside = ~((found.detach() >= first) & (found.detach() <= last))
         if found.dim() != 1 or not len(found) or bool(outside.any()):
             got = f"{float(found.detach()[outside][0]):.6g}" if bool(outside.any()) else f"shape {tuple(found.shape)}"
@@ -102,7 +101,8 @@ class Solution:
         """The states at other times [M] between the first and the last, in any order: shape [M, *y0.shape].
 
         The same steps are taken again, so that the states are those of this solution, with its gradient, at the cost of
-        one more pass: give all times at once.
+        one more pass: give all times at once. Tolerances hold from the first time in `t` after the start on: before it,
+        steps are only as short as the later states need.
         """
         return self._output("evaluate").states(t)
 

@@ -8,27 +8,24 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.solver.grids import Spacing
 from fracdnn.solver.solution import Solution, Status
 from fracdnn.validation import check_choice, check_times
 
 
-def solution_of(
-    build: Callable[[Any], Any],
-    solve: Callable[[Any], Solution],
-    t: Any,
-    trajectory: bool,
-    spacing: Spacing,
-    rare: dict[str, Any],
-) -> Solution:
-    """Of the request that `build` makes of times; where failures are NaN, up to the last time that can be reached."""
-    if check_choice(rare["failures"], "failures", ("raise", "nan")) == "raise":
-        return solve(build(t))
-    if spacing.kind != "adaptive":
+def allows_nan(failures: Any, kind: str) -> bool:
+    """Whether NaN stands for what cannot be solved, on this kind of grid."""
+    if failures == "nan" and kind != "adaptive":
         raise InvalidArgumentError(
-            f"failures must be 'raise' for grid={spacing.kind!r}, got 'nan'; leave it out, or leave out n_steps, "
-            f"step_size and grid"
+            f"failures must be 'raise' for grid={kind!r}, got 'nan'; leave it out, or leave out n_steps, step_size and "
+            f"grid"
         )
+    return bool(check_choice(failures, "failures", ("raise", "nan")) == "nan")
+
+
+def solved_as_far(
+    build: Callable[[Any], Any], solve: Callable[[Any], Solution], t: Any, *, trajectory: bool
+) -> Solution:
+    """Of the request that `build` makes of times: up to the last time that can be reached, and NaN from there on."""
     times = check_times(t)
     elapsed, count, error = (times - times[0]).detach(), len(times), None
     found: Solution | None = None
