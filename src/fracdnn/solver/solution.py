@@ -95,7 +95,7 @@ class Solution:
     n_rejected: Any
     n_evaluations: int
     status: Any = Status.SOLVED
-    _again: DenseOutput | None = field(default=None, repr=False, compare=False)
+    _again: Any = field(default=None, repr=False, compare=False)  # DenseOutput
 
     def evaluate(self, t: Any) -> Any:
         """The states at other times [M] between the first and the last, in any order: shape [M, *y0.shape].
