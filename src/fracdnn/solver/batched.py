@@ -15,23 +15,22 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
 from fracdnn.solver.batched_panels import BatchedMemory, BatchedPanels
-from fracdnn.solver.batched_search import BatchedSearch, Found, merged, outputs_at
+from fracdnn.solver.batched_search import BatchedSearch, Found, Outputs, merged
 from fracdnn.solver.collocation import Panel
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import Problem, posed_problem
-from fracdnn.solver.rare_options import check_digits
+from fracdnn.solver.rare_options import check_digits, most_evaluations
 from fracdnn.solver.search import Tolerances
 from fracdnn.solver.solution import Solution, Status
 from fracdnn.solver.states import as_state
-from fracdnn.validation import check_choice, check_count, check_numbers, check_order, check_times
+from fracdnn.validation import check_choice, check_numbers, check_order, check_times
 
 _SHORTEST = 1e-7  # of panels found together, in times until the first output
 _OF_RTOL = 1e-4  # that a sum over modes may be wrong by
 _MOVE = 1e-3  # of a state, to see whether samples depend on one another
 _ROUNDINGS = 64.0
-_MAX_EVALUATIONS = 100_000  # calls of func for all samples
 
 
 @dataclass(frozen=True)
@@ -72,18 +71,17 @@ def solve_batched(
     problem = batch.problem
     check_digits("collocation", spacing, problem.value.dtype)
     _check_apart(batch)
-    most = rare["max_evaluations"]
-    problem.max_evaluations = _MAX_EVALUATIONS if most is None else check_count(most, "max_evaluations", minimum=1)
+    problem.max_evaluations = most_evaluations(rare["max_evaluations"], spacing)
     modes = _modes(batch)
     wanted = torch.is_grad_enabled()
     weights = Weights.of(problem.orders.detach(), count_for(spacing), modes)
     scheme = BatchedPanels(problem, weights, batch.times[:, 0].detach(), batch.clock_dtype)
-    outputs = outputs_at(batch.elapsed.detach())
+    outputs = Outputs(batch.elapsed.detach())
     found = BatchedSearch(scheme, batch.tolerances, outputs, spacing.max_step, notes=not wanted, sensitive=wanted).run()
     problem.max_evaluations = math.inf  # samples alone count their own
     if wanted:
         weights = Weights.of(problem.orders, count_for(spacing), modes)
-        outputs = outputs_at(batch.elapsed)
+        outputs = Outputs(batch.elapsed)
         if bool(found.done.any()):
             walk = BatchedPanels(problem, weights, batch.times[:, 0], batch.clock_dtype)
             _walk(walk, found, batch, outputs, checkpoint=rare["checkpoint"])
@@ -112,7 +110,7 @@ def _modes(batch: _Batch) -> Any:
     return kernel_modes(_SHORTEST * float(first), float(elapsed.max()), tolerance)
 
 
-def _walk(scheme: BatchedPanels, found: Found, batch: _Batch, outputs: Any, *, checkpoint: bool) -> None:
+def _walk(scheme: BatchedPanels, found: Found, batch: _Batch, outputs: Outputs, *, checkpoint: bool) -> None:
     """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
     span = batch.elapsed[:, -1]
     last = (found.counts - 1).clip(min=0)

@@ -5,14 +5,14 @@ goals, a look for noise) is left to them: it comes out as not found, and is solv
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from fracdnn.caputo.weights import gamma
 from fracdnn.solver.adaptive import FIRST_SHRINK, MOST_SPENT, SAFETY, SHRINK
 from fracdnn.solver.batched_panels import BatchedMemory, BatchedPanels, Systems
-from fracdnn.solver.collocation import Panel
+from fracdnn.solver.collocation import Panel, resized
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import GROWING, MOST_MODES
 from fracdnn.solver.jacobians import slopes_along
@@ -46,8 +46,8 @@ class Outputs:
     """Times [B, T] from the starts on, at which solutions are noted."""
 
     elapsed: torch.Tensor
-    _places: list[torch.Tensor]
-    _states: list[torch.Tensor]
+    _places: list[torch.Tensor] = field(default_factory=list)
+    _states: list[torch.Tensor] = field(default_factory=list)
 
     def note(
         self, scheme: BatchedPanels, memory: BatchedMemory, panel: Panel, ends: torch.Tensor, taken: torch.Tensor
@@ -79,11 +79,6 @@ class Outputs:
             return whole
         flat = whole.reshape(samples * count, -1)
         return flat.index_copy(0, torch.cat(self._places), torch.cat(self._states)).reshape(whole.shape)
-
-
-def outputs_at(elapsed: torch.Tensor) -> Outputs:
-    """At times [B, T]."""
-    return Outputs(elapsed, [], [])
 
 
 @dataclass
@@ -380,12 +375,7 @@ def _may_grow(matrices: torch.Tensor, orders: torch.Tensor) -> torch.Tensor:
 
 def merged(new: BatchedMemory, old: BatchedMemory, which: torch.Tensor) -> BatchedMemory:
     """The new one for these samples, the old one for the others."""
-    mask, far = which[:, None, None], old.far
-    missing = new.far.shape[1] - far.shape[1]
-    if missing > 0:
-        far = torch.cat([far[:, :-1], far.new_zeros(len(far), missing, far.shape[2]), far[:, -1:]], dim=1)
-    elif missing < 0:
-        far = torch.cat([far[:, : new.far.shape[1] - 1], far[:, -1:]], dim=1)
+    mask, far = which[:, None, None], resized(old.far, new.far.shape[1] - 1)
     return BatchedMemory(
         torch.where(which[:, None], new.state, old.state),
         torch.where(mask, new.far, far),

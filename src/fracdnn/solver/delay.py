@@ -19,9 +19,10 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
 from fracdnn.memory.guard import versions
 from fracdnn.solver.collocation import Collocation, Memory, Panel
-from fracdnn.solver.fdeint import MAX_EVALUATIONS, fdeint
+from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.problem import PanelFunction, Problem, posed_problem, time_text
+from fracdnn.solver.rare_options import MAX_EVALUATIONS, OPTIONS, rare_options
 from fracdnn.solver.states import State, States, as_state
 from fracdnn.tracing import being_transformed
 from fracdnn.validation import check_positive, check_positive_tensor, check_times
@@ -32,7 +33,8 @@ _SMOOTH, _MOST_POINTS = 8.0, 256
 _NARROWEST = 2e-9  # time between two of them, in spans
 _SHORTEST = 1e-5  # delay, in spans
 _PER_PANEL = 200  # calls of func that are allowed for each panel of the shortest delay
-_OPTIONS = ("max_step", "breakpoints", "slope", "compress", "compress_tol", "max_evaluations", "failures")
+_NAMES = ("max_step", "breakpoints", "slope", "compress", "compress_tol", "max_evaluations", "failures")
+_OPTIONS = {name: OPTIONS[name] for name in _NAMES}
 
 
 def fdeint_delay(
@@ -64,7 +66,7 @@ def fdeint_delay(
     times = check_times(t)
     lags = [lag.to(times.device) for lag in _checked_delays(delays)]
     _check_call(func, len(lags))
-    rare = _checked_options(options)
+    rare = rare_options(options, _OPTIONS, " for fdeint_delay", "leave it out")
     span, shortest = float((times[-1] - times[0]).detach()), min(_number(lag) for lag in lags)
     if shortest < _SHORTEST * span:
         raise InvalidArgumentError(
@@ -210,16 +212,6 @@ def _check_call(func: Any, count: int) -> None:
             f"func must be callable as {called}, with one state for each of the {count} delays, got func{signature}; "
             f"take as many arguments, or pass as many delays"
         ) from None
-
-
-def _checked_options(options: Any) -> dict[str, Any]:
-    given = {} if options is None else options
-    unknown = [name for name in given if name not in _OPTIONS] if isinstance(given, dict) else [given]
-    if unknown:
-        raise InvalidArgumentError(
-            f"options must be a dict of {', '.join(_OPTIONS)} for fdeint_delay, got {unknown[0]!r}; leave it out"
-        )
-    return {"slope": None, "breakpoints": None, "max_step": None, "max_evaluations": None} | given
 
 
 def _past_of(past: Any, states: States, value: torch.Tensor) -> Callable[[torch.Tensor], State]:

@@ -3,7 +3,6 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -22,9 +21,9 @@ from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
-from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, rare_options
+from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
 from fracdnn.solver.search import Piece
-from fracdnn.solver.solution import DenseOutput, Solution, Steps
+from fracdnn.solver.solution import DenseOutput, Solution, Steps, without_autocast
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.unfinished import allows_nan, solved_as_far
@@ -32,8 +31,6 @@ from fracdnn.tracing import being_traced, being_transformed
 from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
 
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
-# Calls of func that an adaptive solve may take, and more of them for a breakpoint.
-MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
 # Of the times, below which their powers are no numbers any more; the longest is as much above 1.
 SHORTEST_SPAN = 1e-100
 # Of states on a fixed grid, from which it is worth a warning.
@@ -104,13 +101,6 @@ def fdeint(
     return solution if wants_info else solution.states
 
 
-def _most_evaluations(given: Any, spacing: Spacing) -> float:
-    if given is not None:
-        return check_count(given, "max_evaluations", minimum=1)
-    jumps = 0 if spacing.breakpoints is None else len(spacing.breakpoints)
-    return MAX_EVALUATIONS + _PER_BREAKPOINT * jumps if spacing.kind == "adaptive" else math.inf
-
-
 def _noise_that_counts(spacing: Spacing, dtype: torch.dtype) -> tuple[float, str]:
     """In parts of func's values or of the states, and what comes of it."""
     if spacing.kind == "adaptive":
@@ -165,7 +155,7 @@ class _Request:
                     f"t[{place}]; measure time in another unit, in which the span is about 1"
                 )
         problem = posed_problem(func, y0, order, rare["slope"])
-        problem.max_evaluations = _most_evaluations(rare["max_evaluations"], spacing)
+        problem.max_evaluations = most_evaluations(rare["max_evaluations"], spacing)
         check_flag(trajectory, "trajectory")
         request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)
         if spacing.breakpoints is not None:
@@ -244,7 +234,7 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     check_digits(method, spacing, problem.value.dtype)
     _check_compiled(method, spacing.kind)
     try:
-        with _without_autocast(problem.value.device.type):
+        with without_autocast(problem.value.device.type):
             if method == "collocation":
                 packed, steps = _by_panels(request, precision)
             else:
@@ -268,10 +258,6 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     grid, count = steps.nodes.clock.detach(), steps.nodes.n_steps
     again = DenseOutput(problem, request.times, request.clock.dtype, steps.again)
     return Solution(states, method, grid, count, steps.n_rejected, problem.n_evaluations, _again=again)
-
-
-def _without_autocast(kind: str) -> AbstractContextManager[Any]:
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _check_compiled(method: str, kind: str) -> None:
@@ -310,7 +296,7 @@ def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> 
 
 
 def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
-    found, count = None, count_for(request.spacing)
+    found, outputs, count = None, None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
         outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
@@ -332,8 +318,7 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
             search.brief(scheme.solver)
         return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=precision.checkpoint)
 
-    noted = found is not None and not (torch.is_grad_enabled() or being_transformed())
-    states = torch.stack(search.states) if noted else again(request.elapsed)
+    states = again(request.elapsed) if outputs is None else torch.stack(search.states)
     return states, Steps(nodes, found.n_rejected if found else 0, again)
 
 

@@ -1,5 +1,6 @@
 """The rare options of `fdeint`."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods import METHODS
+from fracdnn.validation import check_count
 
 # What `fdeint` takes as `options`, with its defaults.
 OPTIONS: dict[str, Any] = {
@@ -15,19 +17,29 @@ OPTIONS: dict[str, Any] = {
 }
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 COMPRESS_TOLS = {torch.float64: 1e-12, torch.float32: 1e-7}
+# Calls of func that an adaptive solve may take, and more of them for a breakpoint.
+MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
 # Those that go with `batched`.
 _OF_BATCHES = ("max_step", "slope", "checkpoint", "max_evaluations", "failures")
 
 
-def rare_options(given: Any) -> dict[str, Any]:
-    """All of `fdeint`'s options, those that were given among them."""
+def rare_options(
+    given: Any, defaults: dict[str, Any] = OPTIONS, of: str = "", remedy: str = "correct its names"
+) -> dict[str, Any]:
+    """All options of `fdeint`, or of another function with its own defaults, those that were given among them."""
     given = {} if given is None else given
-    unknown = [name for name in given if name not in OPTIONS] if isinstance(given, dict) else [given]
+    unknown = [name for name in given if name not in defaults] if isinstance(given, dict) else [given]
     if unknown:
-        raise InvalidArgumentError(
-            f"options must be a dict of {', '.join(OPTIONS)}, got {unknown[0]!r}; correct its names"
-        )
-    return OPTIONS | given
+        raise InvalidArgumentError(f"options must be a dict of {', '.join(defaults)}{of}, got {unknown[0]!r}; {remedy}")
+    return defaults | given
+
+
+def most_evaluations(given: Any, spacing: Spacing) -> float:
+    """Calls of func after which a search for steps ends."""
+    if given is not None:
+        return check_count(given, "max_evaluations", minimum=1)
+    jumps = 0 if spacing.breakpoints is None else len(spacing.breakpoints)
+    return MAX_EVALUATIONS + _PER_BREAKPOINT * jumps if spacing.kind == "adaptive" else math.inf
 
 
 def check_batched(method: str, spacing: Spacing, options: dict[str, Any] | None) -> None:

@@ -1,7 +1,7 @@
 """What a solve gives besides states."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -28,6 +28,11 @@ class Status(Enum):
     def of(cls, error: FracdnnError) -> "Status":
         """That an error stands for."""
         return cls.NOT_FINITE if isinstance(error, NotFiniteError) else cls.NOT_CONVERGED
+
+
+def without_autocast(kind: str) -> AbstractContextManager[Any]:
+    """For the solver's own sums on a kind of device; func is called with it."""
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,7 @@ class DenseOutput:
 
     def _packed(self, times: torch.Tensor) -> torch.Tensor:
         elapsed, places = (times - self.times[0]).sort()
-        kind = self.problem.value.device.type
-        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+        with without_autocast(self.problem.value.device.type):
             return self.again(elapsed)[places.argsort()]
 
     def _checked(self, t: Any) -> torch.Tensor:
