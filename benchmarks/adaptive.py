@@ -80,7 +80,7 @@ class Problem:
         return many
 
 
-def power_sum(order: float) -> Problem:
+def power_sum_func(order: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """P1 of Diethelm, Ford and Freed, 2004."""
     half = order / 2
 
@@ -92,10 +92,20 @@ def power_sum(order: float) -> Problem:
         )
         return forcing + (1.5 * t**half - t**4) ** 3 - y.abs() ** 1.5
 
+    return func
+
+
+def power_sum_solution(order: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda t: t**8 - 3 * t ** (4 + order / 2) + 2.25 * t**order
+
+
+def power_sum(order: float) -> Problem:
+    func = power_sum_func(order)
+
     def solve(t: torch.Tensor, **way: Any) -> Solution:
         return fdeint(func, 0.0, t, order=order, **way)
 
-    return Problem(f"P1, order {order}", solve, 1.0, order, lambda t: t**8 - 3 * t ** (4 + half) + 2.25 * t**order)
+    return Problem(f"P1, order {order}", solve, 1.0, order, power_sum_solution(order))
 
 
 def _relaxation(t: torch.Tensor, **way: Any) -> Solution:
@@ -111,12 +121,13 @@ def _plate(t: torch.Tensor, **way: Any) -> Solution:
     return equation.solve((0.0, 0.0), t, **way)
 
 
-def _brusselator(t: torch.Tensor, **way: Any) -> Solution:
-    def func(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        x, y = u.unbind(-1)
-        return torch.stack([1 - 4 * x + x * x * y, 3 * x - x * x * y], dim=-1)
+def brusselator_func(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    x, y = u.unbind(-1)
+    return torch.stack([1 - 4 * x + x * x * y, 3 * x - x * x * y], dim=-1)
 
-    return fdeint(func, [1.2, 2.8], t, order=torch.tensor([0.8, 0.7], dtype=FLOAT64), **way)
+
+def _brusselator(t: torch.Tensor, **way: Any) -> Solution:
+    return fdeint(brusselator_func, [1.2, 2.8], t, order=torch.tensor([0.8, 0.7], dtype=FLOAT64), **way)
 
 
 SIX = (

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.adaptive import brusselator_func, power_sum_func, power_sum_solution
 from fracdnn import fdeint
 from fracdnn.solver import MultiTerm, Solution
 
@@ -87,40 +88,17 @@ class Plate(Problem):
             return float(equation.solve((0.0, 0.0), [0.0, self.T], **FINEST)[-1])
 
 
-def _power_sum(order: float) -> Field:
-    half = order / 2
-
-    def field(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        forcing = (
-            40320 / math.gamma(9 - order) * t ** (8 - order)
-            - 3 * math.gamma(5 + half) / math.gamma(5 - half) * t ** (4 - half)
-            + 2.25 * math.gamma(order + 1)
-        )
-        return forcing + (1.5 * t**half - t**4) ** 3 - u.abs() ** 1.5
-
-    return field
-
-
-def _sum_of_powers(order: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda t: t**8 - 3 * t ** (4 + order / 2) + 2.25 * t**order
-
-
-def _brusselator(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    x, y = u.unbind(-1)
-    return torch.stack([1 - 4 * x + x * x * y, 3 * x - x * x * y], dim=-1)
-
-
 def _at(*numbers: float) -> torch.Tensor:
     return torch.tensor(numbers, dtype=FLOAT64)
 
 
 SIX = (
-    Problem("P1, order 0.3", _power_sum(0.3), _at(0.0), 0.3, 1.0, _sum_of_powers(0.3)),
-    Problem("P1, order 0.8", _power_sum(0.8), _at(0.0), 0.8, 1.0, _sum_of_powers(0.8)),
+    Problem("P1, order 0.3", power_sum_func(0.3), _at(0.0), 0.3, 1.0, power_sum_solution(0.3)),
+    Problem("P1, order 0.8", power_sum_func(0.8), _at(0.0), 0.8, 1.0, power_sum_solution(0.8)),
     Problem("P6, rate 4, order 0.5", lambda t, u: -4.0 * u, _at(1.0), 0.5, 1.0),
     Problem("P7, order 1.8", lambda t, u: 1.0 - u, _at(0.0), 1.8, 1.0),
     Plate("Bagley and Torvik's", lambda t, u: u, _at(0.0), 0.5, 2.0),
-    Problem("Brusselator, orders 0.8 and 0.7", _brusselator, _at(1.2, 2.8), _at(0.8, 0.7), 5.0),
+    Problem("Brusselator, orders 0.8 and 0.7", brusselator_func, _at(1.2, 2.8), _at(0.8, 0.7), 5.0),
 )
 
 

@@ -125,9 +125,8 @@ class BatchedPanels:
             lost = left & ~change.flatten(1).isfinite().all(1)
             before, lengths = lengths, sizes(change)
             first = lengths if first is None else first
-            rates = (lengths / before.clip(min=torch.finfo(states.dtype).tiny)) if before.isfinite().all() else 1.0
             goal = 8.0 * self._epsilon * sizes(states) if enough is None else enough(states)
-            rates = torch.where(before.isfinite(), rates + 0.0 * lengths, 1.0)
+            rates = torch.where(before.isfinite(), lengths / before.clip(min=torch.finfo(states.dtype).tiny), 1.0)
             small = (rates * lengths <= goal) & (rates * sizes(residual) <= goal)
             # What does not become shorter any more is rounding.
             small |= (rates > _SLOW) & (lengths <= 64.0 * self._epsilon * sizes(states)) & before.isfinite()
