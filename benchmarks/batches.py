@@ -1,10 +1,10 @@
 """What a batch of solves costs against a loop over its samples: a table of docs/solver.md.
 
-    python -m benchmarks.batches [samples]
+    python -m benchmarks.batches [samples [device]]
 
 Linear chains with an oscillating input, 1, 2 and 4 components, rtol 1e-6, orders 0.5 to 0.9, without a gradient and
 with one by the rates. The loop's time is that of 40 samples, a share of all; both take turns, and the median of
-three is shown.
+three is shown. With a device, the batch is solved there, and the loop, which is quicker so, on the CPU.
 """
 
 import statistics
@@ -36,19 +36,22 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def measured(samples: int, components: int, *, gradient: bool) -> tuple[float, float]:
+def measured(samples: int, components: int, device: str, *, gradient: bool) -> tuple[float, float]:
     """Seconds of the batch, and of a loop over all samples."""
     generator = torch.Generator().manual_seed(0)
     rates = 0.2 + 3.0 * torch.rand(samples, components, dtype=FLOAT64, generator=generator)
     orders = 0.5 + 0.4 * torch.rand(samples, dtype=FLOAT64, generator=generator)
     starts = 0.5 + torch.rand(samples, components, dtype=FLOAT64, generator=generator)
-    rates.requires_grad_(gradient)
+    theirs, orders_there, starts_there = (each.to(device) for each in (rates, orders, starts))
+    theirs = theirs.detach().requires_grad_(gradient)
 
     def batch() -> None:
         with torch.set_grad_enabled(gradient):
-            states = fdeint(chain(rates), starts, TIMES, order=orders, rtol=1e-6, batched=True)
+            states = fdeint(chain(theirs), starts_there, TIMES, order=orders_there, rtol=1e-6, batched=True)
         if gradient:
-            torch.autograd.grad(states.sum(), rates)
+            float(torch.autograd.grad(states.sum(), theirs)[0].sum())  # which waits for a GPU
+        else:
+            float(states.sum())
 
     def loop() -> None:
         for sample in range(LOOPED):
@@ -65,11 +68,12 @@ def measured(samples: int, components: int, *, gradient: bool) -> tuple[float, f
 
 def main() -> None:
     samples = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
     print(f"| components | pass | batch of {samples:,}, s | loop, s | loop / batch |")
     print("| --- | --- | --- | --- | --- |")
     for components in (1, 2, 4):
         for gradient in (False, True):
-            batch, loop = measured(samples, components, gradient=gradient)
+            batch, loop = measured(samples, components, device, gradient=gradient)
             passes = "value + gradient" if gradient else "value"
             print(f"| {components} | {passes} | {batch:.3g} | {loop:.3g} | {loop / batch:.3g} |", flush=True)
 

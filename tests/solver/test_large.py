@@ -8,7 +8,10 @@ import scipy.sparse
 import torch
 
 from fracdnn.caputo import mittag_leffler
-from fracdnn.solver import fdeint
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver import fdeint, shifted
+from fracdnn.solver.krylov import Krylov, Products
+from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.shifted import Shifted, sparse_matrix
 
 
@@ -49,14 +52,14 @@ def test_shifted_systems_make_up_the_whole_one(kind, count):
     n, random = 30, np.random.default_rng(1)
     weights = np.tril(random.uniform(size=(count, count))) + 0.3 * random.normal(size=(count, count))
     jacobian = scattered(n, 3).toarray() / 1e3
-    shifted = Shifted(weights, scipy.sparse.csr_array(jacobian) if kind == "sparse" else jacobian)
+    made = Shifted(torch.from_numpy(weights)[None], scipy.sparse.csr_array(jacobian) if kind == "sparse" else jacobian)
     values = torch.from_numpy(random.normal(size=(1, count, n)))
     whole = np.eye(count * n) - np.kron(weights, jacobian)
     for transposed in (False, True):
         right = np.linalg.solve(whole.T if transposed else whole, values.numpy().reshape(-1))
-        found = shifted.solve(values, transposed=transposed).numpy().reshape(-1)
+        found = made.solve(values, transposed=transposed).numpy().reshape(-1)
         np.testing.assert_allclose(found, right, rtol=1e-8, atol=1e-10 * abs(right).max())
-    np.testing.assert_allclose(shifted.times(values)[0].numpy(), values[0].numpy() @ jacobian.T)
+    np.testing.assert_allclose(made.times(values)[0].numpy(), values[0].numpy() @ jacobian.T)
 
 
 def diffusion(n, kappa, dtype=torch.float64):
@@ -159,3 +162,59 @@ def test_steps_too_long_for_one_jacobian_are_solved_with_one_a_point():
     with torch.no_grad():
         many = fdeint(func, start, [0.0, 1.0], **options)[-1, [0, -1]]
         torch.testing.assert_close(many, fdeint(func, few, [0.0, 1.0], **options)[-1], rtol=1e-9, atol=0)
+
+
+def test_a_matrix_of_which_only_products_are_known():
+    """Held against the whole matrix, with components of very different size."""
+    random = torch.Generator().manual_seed(0)
+    sizes = torch.logspace(-6, 3, 12, dtype=torch.float64)
+    mixing = torch.randn(12, 12, generator=random, dtype=torch.float64)
+    func = lambda t, u: sizes * torch.tanh(mixing @ (u / sizes)) * t  # noqa: E731
+    clock = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64).unbind(0)
+    states = sizes * torch.randn(1, 3, 12, generator=random, dtype=torch.float64)
+    weights = torch.rand(1, 3, 3, generator=random, dtype=torch.float64)
+    values = sizes * torch.randn(1, 3, 12, generator=random, dtype=torch.float64)
+    krylov = Krylov(weights, Products(posed_problem(func, sizes, 0.7, None), clock, states))
+    each = [torch.func.jacrev(lambda u, t=t: func(t, u))(u) for t, u in zip(clock, states[0], strict=True)]
+    torch.testing.assert_close(
+        krylov.times(values)[0] / sizes, torch.stack([j @ v for j, v in zip(each, values[0], strict=True)]) / sizes
+    )
+    found = krylov.solve(values)
+    left = values - (found - weights @ krylov.times(found))
+    assert float((left / sizes).abs().max()) < 1e-2 * float((values / sizes).abs().max())
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.float64, 300.0), (torch.float32, 30.0)])
+def test_many_components_that_all_depend_on_one_another(monkeypatch, dtype, largest):
+    """Too many for a matrix, which is set to few here: values and gradient against the closed solution."""
+    monkeypatch.setattr(shifted, "_MOST_DENSE", 400)
+    random = torch.Generator().manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(420, 420, generator=random, dtype=torch.float64)).Q
+    rates = torch.logspace(-1, math.log10(largest), 420, dtype=torch.float64)
+    matrix, start = (turn @ torch.diag(-rates) @ turn.T).to(dtype), torch.ones(420, dtype=torch.float64)
+    factor = torch.tensor(1.0, dtype=dtype, requires_grad=True)
+
+    def exact(factor):
+        return turn @ (mittag_leffler(-factor * rates, 0.8) * (turn.T @ start))
+
+    u = fdeint(lambda t, u: factor * (matrix @ u), start.to(dtype), [0.0, 1.0], order=0.8, rtol=1e-4)[-1]
+    torch.testing.assert_close(u.detach().double(), exact(1.0), rtol=1e-3, atol=1e-5)
+    (found,) = torch.autograd.grad(u.sum(), factor)
+    right = (exact(1.0 + 1e-5) - exact(1.0 - 1e-5)).sum() / 2e-5
+    torch.testing.assert_close(found.double(), right, rtol=1e-3, atol=0)
+
+
+def test_a_stiff_func_without_second_derivatives(monkeypatch):
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, u):
+            return -300.0 * u.sum() * torch.ones_like(u) - u
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, cotangent):
+            return -300.0 * cotangent.sum() * torch.ones_like(cotangent) - cotangent
+
+    monkeypatch.setattr(shifted, "_MOST_DENSE", 400)
+    with torch.no_grad(), pytest.raises(InvalidArgumentError, match=r"second derivatives .* 420 components .*adams"):
+        fdeint(lambda t, u: Once.apply(u), torch.ones(420, dtype=torch.float64), [0.0, 1.0], order=0.8)

@@ -367,10 +367,11 @@ def _may_grow(matrices: torch.Tensor, orders: torch.Tensor) -> torch.Tensor:
     """Whether a mode of these matrices [B, E, d, d] grows; see `CoupledSolver.grows`."""
     if matrices.shape[-1] > MOST_MODES:
         return torch.zeros_like(orders, dtype=torch.bool)
-    finite = matrices.flatten(1).isfinite().all(1)
-    modes = torch.linalg.eigvals(torch.where(finite[:, None, None, None], matrices, 0.0))
-    grows = (modes.angle().abs() < 0.5 * math.pi * orders[:, None, None]) & (modes.abs() > GROWING)
-    return grows.flatten(1).any(1)
+    bound = matrices.abs().sum(-1).amax((1, 2))  # of the modes
+    may = (bound > GROWING) & bound.isfinite()
+    modes = torch.linalg.eigvals(matrices[may].cpu()).to(matrices.device)  # which a GPU finds one by one
+    grows = (modes.angle().abs() < 0.5 * math.pi * orders[may][:, None, None]) & (modes.abs() > GROWING)
+    return may.masked_scatter(may, grows.flatten(1).any(1))
 
 
 def merged(new: BatchedMemory, old: BatchedMemory, which: torch.Tensor) -> BatchedMemory:

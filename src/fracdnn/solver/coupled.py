@@ -9,7 +9,6 @@ first derivatives as its own.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, library, norm
 from fracdnn.solver.convergence import Progress, component_sizes, is_finite, sizes
 from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration
-from fracdnn.solver.jacobians import slopes_with_jacobians
+from fracdnn.solver.linear import Dense, by_points, flat, matrix_of
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -29,8 +28,9 @@ _LARGEST = 1e-2  # part of a state that rounding is thought to move
 _ROUNDINGS = 100.0  # of all that is added up in an equation, which rounding may leave of its residual
 # Iterations after which changes that are no shorter are taken for func's noise: by Newton's method, and without it.
 _NEWTON_WINDOW, _WINDOW = 4, 10
+_FAILURES = 3  # of iterations without a matrix, after which there will be one
 _FEW = 16  # iterations after which a search makes a matrix instead
-_LONGER = 4  # for iterations without a matrix, to rounding
+_LONGER, _LONGEST = 4, 15  # for iterations without a matrix, to rounding; and for gradients
 # Components up to which modes are looked for, and how large they have to be to grow.
 MOST_MODES, GROWING = 64, 3.0
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
@@ -73,15 +73,16 @@ class CoupledSolver:
     """
 
     def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], Array] | None = None) -> None:
-        self._problem, self._max_iterations, self._enough = problem, max_iterations, enough
+        self.problem, self._max_iterations, self._enough = problem, max_iterations, enough
         self.noise: Array | None = None
         self.acceptable: Callable[[Array], Array] | None = None
         self.moving: Array | None = None
-        self._jacobians: Array | None = None  # [S, n, n]
-        self._inverse: Array | None = None  # of the last system's matrix, where there is one
-        self._jacobian: Any = None  # at one point, where there are many components
-        self._shifted: Any = None  # of the last system, the same
+        self._kind: Any = None  # of matrix: `Dense`, or `OnePoint` where there are many components
+        self._jacobians: Any = None  # as that kind has them
+        self._linear: Any = None  # of that kind, that of the last system, where there is one
         self._at_solution = self.is_stiff = self._diverged = False
+        self._n_failed = 0
+        self.kept: dict[str, Any] = {}  # factors for systems to come, by what these are
         self._dtype = problem.value.dtype
         self._epsilon, self._tiny = torch.finfo(self._dtype).eps, torch.finfo(self._dtype).tiny
 
@@ -90,14 +91,13 @@ class CoupledSolver:
 
         A guess that is `close` is worth new Jacobians, the more so as the derivatives need them at the solution.
         """
-        self.moving = self._inverse = None
+        self.moving = self._linear = None
         transformed = being_transformed()
         wanted = torch.is_grad_enabled() or transformed
         unknowns = math.prod(system.known.shape)
         small = unknowns <= SMALL or transformed
         by_shifts = not small and len(system.weights) == 1
         dense = small or (self.is_stiff and not by_shifts)
-        self._shifted = None
         with torch.no_grad():
             if not small and not self.is_stiff:
                 try:
@@ -105,8 +105,9 @@ class CoupledSolver:
                     few = self._enough is not None and unknowns <= DENSE
                     found = self._iterated(system.detached(), guess, _FEW if few else self._max_iterations)
                 except NotConvergedError:
-                    # Changes that do not become longer are those of noise, about which a matrix knows nothing.
-                    if unknowns > DENSE and not (by_shifts and self._diverged):
+                    # One that only takes too long may do for a shorter panel; not where that happens again and again.
+                    self._n_failed += 1
+                    if unknowns > DENSE and not (by_shifts and (self._diverged or self._n_failed >= _FAILURES)):
                         raise
                     self.is_stiff, dense = True, not by_shifts
             if self.is_stiff and not dense:
@@ -125,11 +126,12 @@ class CoupledSolver:
 
     def after(self, residual: Array) -> Array:
         """What states [G, S, d] become of such a residual of the last system's equations: less of it in a stiff one."""
-        if self._shifted is not None:
-            return self._shifted.solve(residual)
-        if self._inverse is None:
-            return residual
-        return _by_points(as_kind(self._inverse, residual) @ _flat(residual), residual)
+        return residual if self._linear is None else self._linear.solve(residual)
+
+    def keep(self, kept: dict[str, Any]) -> None:
+        """The last system's factors, if they took long, for a solver that will solve it again."""
+        if self._linear is not None and self._kind.is_costly:
+            kept[_key(self._linear.weights)] = self._linear
 
     def grows(self, orders: Array, duration: float) -> bool:
         """Whether a small change of the last system's states grows within a time, by its Jacobians, if there are any.
@@ -137,7 +139,7 @@ class CoupledSolver:
         A mode of the eigenvalue λ grows where |arg λ| < order · π/2, soon where |λ| · duration^order is large.
         (Source: Matignon, "Stability results for fractional differential equations", 1996.)
         """
-        if self._inverse is None or self._jacobians is None or self._jacobians.shape[1] > MOST_MODES:
+        if self._kind is not Dense or self._linear is None or self._jacobians.shape[1] > MOST_MODES:
             return False
         if isinstance(self._jacobians, torch.Tensor) and being_transformed():
             return False
@@ -157,10 +159,11 @@ class CoupledSolver:
         """
         if self.moving is not None and self.acceptable is None:
             scale = sizes(states.detach()).double().cpu().clip(min=float(np.finfo(float).tiny))
-            self._problem.note_noise(float((torch.as_tensor(self.moving).double().cpu() / scale).max()), time)
+            self.problem.note_noise(float((torch.as_tensor(self.moving).double().cpu() / scale).max()), time)
 
     def _by_newton(self, system: System, guess: Array, *, always_anew: bool) -> tuple[Array, Array]:
         """In NumPy, which has less to do for each operation on few numbers, where that can be."""
+        self._take(Dense)
         if not isinstance(guess, torch.Tensor):
             return self._newton(system, guess, always_anew=always_anew)
         if guess.device.type != "cpu" or being_transformed():
@@ -169,19 +172,33 @@ class CoupledSolver:
             states, slopes = self._newton(system.numpy(), as_numpy(guess), always_anew=always_anew)
         return as_tensor(states, self._dtype), as_tensor(slopes, self._dtype)
 
+    def _by_shifts(self, system: System, guess: torch.Tensor) -> tuple[Array, Array]:
+        """With one Jacobian for all points, or products with it."""
+        from fracdnn.solver.shifted import OnePoint  # late, since SciPy's factors take long to import
+
+        self._take(OnePoint)
+        return self._newton(system.detached(), guess, always_anew=False)
+
+    def _take(self, kind: Any) -> None:
+        """The kind of Jacobians, and of matrices made of them, from now on."""
+        if self._kind is not kind:
+            self._kind, self._jacobians = kind, None
+
     def _newton(self, system: System, states: Array, *, always_anew: bool) -> tuple[Array, Array]:
-        inverse, mixing, anew = None, Mixing(), always_anew
+        linear, mixing, anew, kind = None, Mixing(), always_anew, self._kind
         progress, self._at_solution = Progress(_NEWTON_WINDOW), False
+        if kind.is_costly and self.kept:
+            linear = self.kept.pop(_key(system.weights), None)
+            self._jacobians = self._jacobians if linear is None else linear.jacobian
         for _ in range(self._max_iterations):
             if anew or self._jacobians is None:
-                slopes, self._jacobians = self._with_jacobians(system.clock, states)
-                inverse, mixing, anew = None, Mixing(), True
+                slopes, self._jacobians = kind.jacobians(self, system.clock, states)
+                linear, mixing, anew = None, Mixing(), True
             else:
                 slopes = self.slopes(system.clock, states)
-            if inverse is None:
-                inverse = _inverse(_matrix(system.weights, self._jacobians))
+            linear = linear or kind(system.weights, self._jacobians)
             residual = states - system.states(slopes)
-            change = _by_points(inverse @ _flat(residual), states)
+            change = linear.solve(residual)
             if not is_finite(change):
                 if anew:
                     break
@@ -189,72 +206,31 @@ class CoupledSolver:
                 continue
             rate, goal = progress.note(change), self._goal(system, states)
             # To a small change belongs a small residual, unless func is steep: then its slopes are not yet known.
-            done = (rate * progress.length <= goal) & (rate * sizes(residual) <= goal)
+            short = rate * progress.length <= goal
+            done = short & (rate * sizes(residual) <= goal)
             ends = bool(done.all())
             slow = not progress.begins and _any_slow(~done, rate, progress.length, goal)
-            if not ends and ((slow and anew) or bool((rate * progress.length <= goal).all())):
-                rounding = _ROUNDINGS * self._epsilon * self._rounded(system, states, slopes, self._jacobians)
-                done |= (rate * progress.length <= goal) & (sizes(residual) <= sizes(rounding))
-                if slow and anew:
-                    moved = sizes(_by_points(abs(inverse) @ _flat(rounding), states))
+            hopeless = slow and (anew or kind.is_costly)
+            if not ends and (hopeless or bool(short.all())):
+                rounding = self._rounded(system, states, slopes, linear)
+                done |= short & (sizes(residual) <= sizes(rounding))
+                if hopeless:
+                    moved = linear.moved(residual, rounding)
                     done |= progress.length <= library(states).minimum(moved, _LARGEST * sizes(states))
-                    if self.acceptable is not None:
+                    if anew and self.acceptable is not None:
                         done |= progress.length <= self.acceptable(states)
                 ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
                 self.moving = None if ends else _left(done, progress.length, states)
-                self._inverse = inverse
+                self._linear = linear
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
-                return states - change, slopes - _times(self._jacobians, change)
+                return states - change, slopes - linear.times(change)
             if self._enough and progress.stalls(done):  # a search tries a shorter step
                 break
             states = mixing.next(states - change, -change)
-            anew = slow or always_anew
+            anew = always_anew or (slow and not (anew and kind.is_costly))
         self._jacobians = None
-        raise self._not_converged(system, progress.largest)
-
-    def _by_shifts(self, system: System, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Newton's method with one Jacobian for all points, which is made anew where it has become a bad one."""
-        from fracdnn.solver.shifted import Shifted, jacobian_at  # late, since SciPy's factors take long to import
-
-        progress, shifted, is_new = Progress(_NEWTON_WINDOW), None, False
-        middle, weights = len(system.clock) // 2, as_numpy(system.weights[0].cpu())
-        for _ in range(self._max_iterations):
-            if self._jacobian is None:
-                self._jacobian = jacobian_at(self._problem, system.clock[middle], states[:, middle])
-                shifted, is_new = None, True
-            shifted = shifted or Shifted(weights, self._jacobian)
-            slopes = self.slopes(system.clock, states)
-            residual = states - system.states(slopes)
-            change = shifted.solve(residual)
-            if not is_finite(change):
-                if is_new:
-                    break
-                self._jacobian = None
-                continue
-            rate, goal = progress.note(change), self._goal(system, states)
-            short = rate * progress.length <= goal
-            done = short & (rate * sizes(residual) <= goal)
-            slow = not progress.begins and _any_slow(~done, rate, progress.length, goal)
-            if not bool(done.all()) and (slow or bool(short.all())):
-                inside = abs(slopes) + shifted.times_sizes(states)
-                rounding = abs(states) + abs(system.known) + abs(system.weights) @ inside
-                if slow:
-                    short = progress.length <= _LARGEST * sizes(states)
-                done |= short & (sizes(residual) <= _ROUNDINGS * self._epsilon * sizes(rounding))
-            ends = bool(done.all())
-            if ends or progress.is_stuck(done, states):
-                self.moving = None if ends else _left(done, progress.length, states)
-                self._shifted = shifted
-                return states - change, slopes - shifted.times(change)
-            if self._enough and progress.stalls(done):  # a search tries a shorter step
-                break
-            states = states - change
-            if slow and not is_new:
-                self._jacobian = None
-            is_new = False
-        self._jacobian = None
         raise self._not_converged(system, progress.largest)
 
     def _iterated(self, system: System, states: Array, most: int) -> tuple[Array, Array]:
@@ -289,52 +265,46 @@ class CoupledSolver:
             goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * noise)
         return goal.clip(min=self._tiny)
 
-    def _rounded(self, system: System, states: Array, slopes: Array, jacobians: Array) -> Array:
-        """The sizes of all that is added up in an equation, inside of func by its derivatives; [G, S, d]."""
-        inside = abs(slopes) + _times(abs(jacobians), abs(states))
-        return abs(states) + abs(system.known) + abs(system.weights) @ inside
+    def _rounded(self, system: System, states: Array, slopes: Array, linear: Any) -> Array:
+        """What rounding may leave of all that is added up in an equation, inside of func by derivatives; [G, S, d]."""
+        inside = abs(slopes) + linear.times_sizes(states)
+        return _ROUNDINGS * self._epsilon * (abs(states) + abs(system.known) + abs(system.weights) @ inside)
 
     def _attached(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             if self._at_solution and self._jacobians is not None:
                 jacobians = torch.as_tensor(self._jacobians).to(states.dtype)
             else:
-                _, jacobians = self._with_jacobians(system.clock, states)
-            matrix = _matrix(system.weights.detach().mT, jacobians.mT).T  # I − J W
+                _, jacobians = Dense.jacobians(self, system.clock, states)
+            matrix = matrix_of(system.weights.detach().mT, jacobians.mT).T  # I − J W
 
             # In units of each component, since factors of a matrix with entries of very different size lose digits.
             unit = component_sizes(slopes) + 0.0 * slopes.detach()
-            matrix = matrix * _flat(unit).T / _flat(unit)
+            matrix = matrix * flat(unit).T / flat(unit)
 
         def step(slopes: torch.Tensor) -> torch.Tensor:
-            residual = slopes - self._problem.slopes(system.clock, system.states(slopes))
-            return unit * _by_points(torch.linalg.solve(matrix, _flat(residual / unit)), slopes)
+            residual = slopes - self.problem.slopes(system.clock, system.states(slopes))
+            return unit * by_points(torch.linalg.solve(matrix, flat(residual / unit)), slopes)
 
         return attached(step, slopes)
 
     def _attached_by_iteration(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         apart = system.detached()
+        about = None if self._linear is None else self._linear.transposed()
         return attached_by_iteration(
-            self._problem.slopes(system.clock, system.states(slopes)),
+            self.problem.slopes(system.clock, system.states(slopes)),
             slopes,
-            lambda slopes: self._problem.slopes(system.clock, apart.states(slopes)),
-            self._max_iterations * _LONGER,
+            lambda slopes: self.problem.slopes(system.clock, apart.states(slopes)),
+            self._max_iterations * (_LONGER if about else _LONGEST),
             lambda residual: self._not_converged(system, norm(residual)),
-            None if self._shifted is None else partial(self._shifted.solve, transposed=True),
+            about,
         )
 
     def slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
         """Func at several times, for states [G, S, d] of either kind."""
         if isinstance(states, torch.Tensor):
-            return self._problem.slopes(clock, states)
-        return self._problem.slopes(clock, as_tensor(states, self._dtype)).double().numpy()
-
-    def _with_jacobians(self, clock: tuple[torch.Tensor, ...], states: Array) -> tuple[Array, Array]:
-        """Slopes, and their derivatives by the states [S, n, n] with n = G · d."""
-        if isinstance(states, torch.Tensor):
-            return slopes_with_jacobians(self._problem, clock, states)
-        found = slopes_with_jacobians(self._problem, clock, as_tensor(states, self._dtype))
-        return found[0].double().numpy(), found[1].double().numpy()
+            return self.problem.slopes(clock, states)
+        return self.problem.slopes(clock, as_tensor(states, self._dtype)).double().numpy()
 
     def _not_converged(self, system: System, last: float) -> NotConvergedError:
         remedy = "use shorter steps (n_steps=, or step_size or max_step in options), or check that func is smooth there"
@@ -348,6 +318,11 @@ class CoupledSolver:
         )
 
 
+def _key(weights: Array) -> str:
+    """The same for the same weights, but for rounding."""
+    return f"{float(weights.sum()):.9e}"
+
+
 def _left(done: Array, length: Array, states: Array) -> Array:
     """Of the changes, those that are not done."""
     return library(states).where(done, 0.0, length)
@@ -356,40 +331,3 @@ def _left(done: Array, length: Array, states: Array) -> Array:
 def _any_slow(left: Array, rate: Array, length: Array, goal: Array) -> bool:
     """Whether a component is left that needs other Jacobians, or too many iterations."""
     return bool((left & ((rate > _SLOW) | (rate**_PATIENCE * length > goal))).any())
-
-
-def _matrix(weights: Array, jacobians: Array) -> Array:
-    """I − W J, [S n, S n], where the unknowns of a point come together."""
-    groups, count, _ = weights.shape
-    n, of = jacobians.shape[-1], library(weights)
-    if n > groups:  # [n, S, S]
-        weights = of.stack([weights] * (n // groups), axis=1).reshape(n, count, count)
-    product = weights.swapaxes(0, 1)[..., None] * jacobians.swapaxes(0, 1)  # [S, n, S, n]
-    identity = of.eye(count * n)
-    if isinstance(weights, torch.Tensor):
-        identity = identity.to(weights)
-    return identity - product.reshape(count * n, count * n)
-
-
-def _inverse(matrix: Array) -> Array:
-    """Not a number where there is none."""
-    try:
-        return library(matrix).linalg.inv(matrix)
-    except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
-        return math.nan * matrix
-
-
-def _times(jacobians: Array, states: Array) -> Array:
-    """J u at each point."""
-    groups, count, d = states.shape
-    by_point = jacobians @ states.swapaxes(0, 1).reshape(count, groups * d, 1)
-    return by_point.reshape(count, groups, d).swapaxes(0, 1)
-
-
-def _flat(states: Array) -> Array:
-    return states.swapaxes(0, 1).reshape(-1, 1)
-
-
-def _by_points(flat: Array, like: Array) -> Array:
-    groups, count, d = like.shape
-    return flat.reshape(count, groups, d).swapaxes(0, 1)

@@ -18,6 +18,7 @@ from fracdnn.tracing import being_transformed
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 _DEPTH = 5  # of Anderson's memory
+_LOOKS = 20  # iterations of GMRES after which not each one looks whether it was the last
 
 
 def attached(step: Function, solution: torch.Tensor) -> torch.Tensor:
@@ -90,9 +91,13 @@ def attached_by_iteration(
 
 
 def solved_linear(
-    function: Function, target: torch.Tensor, max_iterations: int, error: Callable[[torch.Tensor], Exception]
+    function: Function,
+    target: torch.Tensor,
+    max_iterations: int,
+    error: Callable[[torch.Tensor], Exception],
+    left: float = 0.0,
 ) -> torch.Tensor:
-    """Where a linear function has the target's value, to rounding.
+    """Where a linear function has the target's value, but for a part that may be left, and rounding.
 
     By GMRES; source: Saad, Schultz, "GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear
     systems", 1986.
@@ -112,12 +117,14 @@ def solved_linear(
             projected[: k + 1, k] += parts
         rest = image.norm()
         projected[k + 1, k] = rest
+        basis.append(image / rest)
+        if k % (1 + k // _LOOKS) and float(rest) and k + 1 < max_iterations:
+            continue
         matrix, wanted = projected[: k + 2, : k + 1], goal[: k + 2]
         factors = torch.linalg.lstsq(matrix, wanted.unsqueeze(-1)).solution.squeeze(-1)
         residual = wanted - matrix @ factors
-        if norm(residual) <= 8.0 * rounding(target) * size or not float(rest):
+        if norm(residual) <= max(left, 8.0 * rounding(target)) * size or not float(rest):
             return (factors.to(known.dtype) @ known).reshape(target.shape)
-        basis.append(image / rest)
     raise error(residual)
 
 

@@ -5,6 +5,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,6 +91,7 @@ class PanelSearch(Search):
         self._left = self._spent = self._reach
         self._outputs = None if outputs is None else (outputs, outputs.tolist())
         self.guesses: list[torch.Tensor] = []  # for a walk over the same panels
+        self._kept: dict[str, Any] = {}  # the same
         self.states = [problem.value for time in (self._outputs or ((), ()))[1] if time <= 0.0]
 
     @property
@@ -256,6 +258,7 @@ class PanelSearch(Search):
             self._spent = self._spent + self._left
             if self._outputs is None:
                 self.guesses.append(self._scheme.tensor(self._panel.states))
+                self._scheme.solver.keep(self._kept)
             else:
                 self._note(self._panel, *self._outputs)
             self._memory = self._scheme.close(self._memory, self._panel)
@@ -310,6 +313,7 @@ class PanelSearch(Search):
         """Tell the solver of a walk over the same panels what has been found out about func."""
         solver.noise, solver.acceptable = self.noise, _Enough(self.tolerances, 0.0)
         solver.is_stiff = self._scheme.solver.is_stiff
+        solver.kept, self._kept = self._kept, {}
 
     def restart(self) -> None:
         self._restarted, self._origin = True, self.now

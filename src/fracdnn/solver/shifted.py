@@ -2,8 +2,8 @@
 
 J is func's Jacobian at one point of the panel: of Newton's method, iterates have to be more, the solution is the same.
 It is dense for few components. For many it is found as a sparse matrix, from what func makes of a few hundred
-directions, whatever its pattern. (Source of the eigenbasis: Hairer, Wanner, "Solving Ordinary Differential Equations
-II", IV.8.)
+directions, whatever its pattern; where it has none, there are products with it alone (`krylov`). (Source of the
+eigenbasis: Hairer, Wanner, "Solving Ordinary Differential Equations II", IV.8.)
 """
 
 from collections.abc import Callable
@@ -16,10 +16,12 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
+from fracdnn.solver.arrays import as_numpy
 from fracdnn.solver.jacobians import pulled_back, unhooked
+from fracdnn.solver.krylov import Krylov, Products, Unbounded
 from fracdnn.solver.problem import Problem
 
-_DENSE = 300  # components up to which J is dense
+_DENSE, _MOST_DENSE = 300, 1500  # components up to which J is dense, and may be
 _BUCKETS, _ROUNDS = 32, 12  # of rows that are added up, and draws of them
 _BATCH = 2**24  # numbers of directions at once
 _WHOLE = 0.02  # of a number that is taken for whole
@@ -27,16 +29,33 @@ _SMALL = 1e-10  # of the largest entry, below which one is left out
 _FULL = 0.2  # part of a matrix that is not 0, from which it is dense
 
 
-class Shifted:
-    """For weights W [S, S] and a Jacobian J [n, n]."""
+class OnePoint:
+    """The kind of matrix that `coupled` takes for many components: a `Shifted`, or a `Krylov` where J is too large."""
 
-    def __init__(self, weights: np.ndarray, jacobian: Any) -> None:
-        eigenvalues, vectors = np.linalg.eig(weights)
+    is_costly = True
+
+    def __new__(cls, weights: torch.Tensor, jacobian: Any) -> Any:
+        return (Krylov if isinstance(jacobian, Products) else Shifted)(weights, jacobian)
+
+    @staticmethod
+    def jacobians(solver: Any, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Slopes, and their derivative at the point in the middle, or its products at all points."""
+        middle = len(clock) // 2
+        jacobian = jacobian_at(solver.problem, clock[middle], states[:, middle])
+        slopes = solver.slopes(clock, states)
+        return slopes, Products(solver.problem, clock, states) if jacobian is None else jacobian
+
+
+class Shifted(Unbounded):
+    """For weights W [1, S, S] and a Jacobian J [n, n]."""
+
+    def __init__(self, weights: torch.Tensor, jacobian: Any) -> None:
+        eigenvalues, vectors = np.linalg.eig(as_numpy(weights[0].cpu()))
         chosen = eigenvalues.imag >= 0.0  # the others are conjugates
         self._out = (vectors * np.where(eigenvalues.imag > 0.0, 2.0, 1.0))[:, chosen]
         self._in = np.linalg.inv(vectors)[chosen]
         self._solvers = [_solver(jacobian, shift) for shift in eigenvalues[chosen]]
-        self.jacobian = jacobian
+        self.weights, self.jacobian = weights, jacobian
 
     def solve(self, values: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
         """(I − W ⊗ J)⁻¹ of values [1, S, n], or its transpose."""
@@ -45,6 +64,10 @@ class Shifted:
             parts = first @ values[0].detach().cpu().double().numpy()
             parts = np.stack([solver(part, transposed) for solver, part in zip(self._solvers, parts, strict=True)])
         return torch.from_numpy((last @ parts).real[None]).to(values)
+
+    def transposed(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """The transpose of `solve`."""
+        return partial(self.solve, transposed=True)
 
     def times(self, values: torch.Tensor) -> torch.Tensor:
         """J at each point."""
@@ -82,7 +105,7 @@ def _ordering(jacobian: Any) -> dict[str, Any]:
 
 
 def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> Any:
-    """Func's derivative by the state [1, n], as an array, or as a sparse matrix."""
+    """Func's derivative by the state [1, n], as an array, or as a sparse matrix; None where it is large and full."""
     n = state.numel()
     with torch.inference_mode(False), torch.enable_grad(), unhooked():
         at = state.detach().clone().requires_grad_()
@@ -91,6 +114,8 @@ def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> An
             return scipy.sparse.csr_array((n, n))
         pulled = partial(_rows_times, slope, at)
         found = None if n <= _DENSE else sparse_matrix(pulled, n)
+        if n > _MOST_DENSE and (found is None or found.nnz > _FULL * n * n):
+            return None
         if found is None or found.nnz > _FULL * n * n:
             eye = np.eye(n)
             found = np.concatenate([pulled(eye[rows]) for rows in _batches(n, n)])
