@@ -19,6 +19,10 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # at once: typer takes a quarter of a second
         print(f"fracdnn {__version__}")
         return
+    if sys.argv[1:] == ["info", "--system"]:  # without any extra, too
+        from fracdnn.cli.system import show_system
+
+        return show_system()
     take_as_interrupt()
     try:
         require("typer")
