@@ -1,6 +1,6 @@
 """Every private interface of torch that the package uses, with the test that notices when torch changes it.
 
-This is the file to read when a new torch breaks something. Add a line here when the package takes another one; a scan of
+Read this file when a new torch breaks something. Add a line here when the package takes another one: a scan of
 the sources compares.
 """
 
@@ -81,7 +81,7 @@ ATTRIBUTES = {name for each in OBJECTS.values() for name in dir(each) if name[0]
 
 
 def private_names(text):
-    """Private names of torch in a program: dotted ones by any import's alias, in strings, and attributes of its objects."""
+    """Private names of torch in a program: dotted ones by any alias, in strings, and attributes of its objects."""
     tree, found, aliases = ast.parse(text), set(), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "torch":
@@ -144,7 +144,7 @@ def test_a_private_name_would_be_found(code, name):
 @pytest.mark.parametrize("name", PRIVATE)
 def test_torch_has_it(name):
     first, *parts = name.split(".")
-    there = OBJECTS[first] if first in OBJECTS else torch
+    there = OBJECTS.get(first, torch)
     for part in parts:
         if not hasattr(there, part) and first == "torch":
             import_module(f"{there.__name__}.{part}")

@@ -1,8 +1,8 @@
-"""`python -m tools.changelog 0.1.0` prints a version's section of CHANGELOG.md; `cut 0.1.0` makes it from Unreleased."""
+"""`python -m tools.changelog 0.1.0` prints a version's section of CHANGELOG.md; `cut 0.1.0` makes one of Unreleased."""
 
 import re
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 CHANGELOG = Path(__file__).parents[1] / "CHANGELOG.md"
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
     if arguments[0] != "cut":
         print(section(text, arguments[0]), end="")
         return
-    today = datetime.now(timezone.utc).date().isoformat()
+    today = datetime.now(UTC).date().isoformat()
     CHANGELOG.write_text(cut(text, arguments[1], today), encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """`python -m tools.release_check`: fails while a release would be wrong; `--tag v0.1.0` also compares the tag.
 
-Looks for what is left to fill in, and whether version, changelog, citation and recipe agree. `make test` does not run it: it
-fails on purpose until a person has filled in the address of the repository.
+Looks for what is left to fill in, and whether version, changelog, citation and recipe agree. `make test` does not run
+it: it fails on purpose until a person has filled in the address of the repository.
 """
 
 import argparse
@@ -17,7 +17,13 @@ ROOT = Path(__file__).parents[1]
 # Written where only a person knows what belongs there; RELEASING.md lists the places.
 PLACEHOLDER = "FILL-IN"
 # These speak of the placeholder itself.
-ABOUT_IT = ("RELEASING.md", "tools/release_check.py", "tests/studies/test_release.py", "docs/conf.py")
+ABOUT_IT = (
+    "RELEASING.md",
+    "docs/_site/notebooks.py",
+    "tests/studies/docs/test_notebooks.py",
+    "tests/studies/test_release.py",
+    "tools/release_check.py",
+)
 
 
 def files(root: Path) -> list[str]:

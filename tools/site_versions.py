@@ -1,8 +1,8 @@
 """Several versions of the site in one folder, for the branch gh-pages.
 
 `python -m tools.site_versions name refs/tags/v0.1.0` prints FRACDNN_DOCS_VERSION=0.1, for other refs =dev;
-`add SITE PAGES NAME` puts a built site into PAGES/NAME, lists all versions in PAGES/switcher.json, and has PAGES/index.html
-lead to the newest release.
+`add SITE PAGES NAME` puts a built site into PAGES/NAME, lists all versions in PAGES/switcher.json, and has
+PAGES/index.html lead to the newest release.
 """
 
 import json
@@ -14,7 +14,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DEV = "dev"
-INDEX = '<!DOCTYPE html>\n<meta charset="utf-8">\n<title>fracdnn</title>\n<meta http-equiv="refresh" content="0; url={0}/">\n'
+INDEX = """<!DOCTYPE html>
+<meta charset="utf-8">
+<title>fracdnn</title>
+<meta http-equiv="refresh" content="0; url={0}/">
+"""
 # What the notebooks of the site need on Binder.
 BINDER = "fracdnn[all]\npandas\nrdatasets\n"
 
@@ -28,7 +32,9 @@ def name_of(ref: str) -> str:
 def newest_first(names: list[str]) -> list[str]:
     """Releases from new to old, then dev."""
     releases = [name for name in names if re.fullmatch(r"\d+\.\d+", name)]
-    return sorted(releases, key=lambda name: [int(part) for part in name.split(".")], reverse=True) + [DEV] * (DEV in names)
+    return sorted(releases, key=lambda name: [int(part) for part in name.split(".")], reverse=True) + [DEV] * (
+        DEV in names
+    )
 
 
 def add(site: Path, pages: Path, name: str, address: str) -> None:
@@ -36,7 +42,9 @@ def add(site: Path, pages: Path, name: str, address: str) -> None:
     shutil.rmtree(pages / name, ignore_errors=True)
     shutil.copytree(site, pages / name)
     names = newest_first([path.name for path in pages.iterdir() if path.is_dir()])
-    entries = [{"version": each, "url": f"{address}{each}/", "name": each} for each in names]
+    entries: list[dict[str, str | bool]] = [
+        {"version": each, "url": f"{address}{each}/", "name": each} for each in names
+    ]
     if names[0] != DEV:
         entries[0] |= {"name": f"{names[0]} (stable)", "preferred": True}
     (pages / "switcher.json").write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """`python tools/smoke.py`: everything that README shows, by the fracdnn that this Python has installed.
 
-It takes the standard library alone, for an environment that holds a wheel and nothing else. Each block of Python runs in
-a process of its own with warnings as errors, and must print what its comments say; the commands run on a small table.
+It takes the standard library alone, for an environment that holds a wheel and nothing else. Each block of Python runs
+in a process of its own with warnings as errors, and must print what its comments say; the commands run on a small table.
 Where extras are missing, what needs them must name the extra in one line. `--times` also holds imports to their limits.
 """
 
@@ -33,12 +33,14 @@ def commands(text: str) -> list[str]:
 
 
 def differences(code: str, printed: str) -> list[str]:
-    """Where what a program printed is not what the comments of its lines `print(…)  # …` say, to the digits they show."""
+    """Where a program printed something else than the comments of its lines `print(…)` say, to their digits."""
     comments = [line.rpartition("# ")[2].partition(" (")[0] for line in code.splitlines() if line.startswith("print(")]
     said, found = " ".join(comments).split(), printed.split()
     if len(said) != len(found) or not said:
         return [f"{len(said)} values announced, {len(found)} printed: {printed!r}"]
-    return [f"{text} announced, {value} printed" for text, value in zip(said, found, strict=True) if not agree(text, value)]
+    return [
+        f"{text} announced, {value} printed" for text, value in zip(said, found, strict=True) if not agree(text, value)
+    ]
 
 
 def agree(text: str, value: str) -> bool:
@@ -48,7 +50,7 @@ def agree(text: str, value: str) -> bool:
 
 
 def run(*arguments: str, cwd: str) -> subprocess.CompletedProcess[str]:
-    """This Python, without the folder it is in or PYTHONPATH, so that only what is installed is imported."""
+    """Run Python without the folder it is in or PYTHONPATH, so that only what is installed is imported."""
     return subprocess.run([sys.executable, "-I", *arguments], cwd=cwd, capture_output=True, text=True)
 
 

@@ -22,7 +22,8 @@ def main() -> None:
     if sys.argv[1:] == ["info", "--system"]:  # without any extra, too
         from fracdnn.cli.system import show_system
 
-        return show_system()
+        show_system()
+        return
     take_as_interrupt()
     try:
         require("typer")

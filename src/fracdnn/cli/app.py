@@ -176,7 +176,9 @@ def evaluate(
 @guarded
 def info(
     model: Annotated[Path | None, typer.Argument(help="A model file that `fracdnn train` wrote.")] = None,
-    system: Annotated[bool, typer.Option("--system", help="Versions, devices, engines, settings: for reports.")] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="Versions, devices, engines, settings: for reports.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a model file holds: network, order, the columns it expects, how it was trained, versions.

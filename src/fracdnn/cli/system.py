@@ -19,7 +19,9 @@ def show_system(*, as_json: bool = False) -> None:
     """Print versions, devices, engines and settings of this process, as lines or as one JSON document."""
     found = {"fracdnn": __version__, "python": platform.python_version(), "platform": platform.platform()}
     document = {**found, "packages": _packages(), **_devices(), "settings": _settings()}
-    print(json.dumps(document) if as_json else "\n".join(f"{name}: {_shown(value)}" for name, value in document.items()))
+    print(
+        json.dumps(document) if as_json else "\n".join(f"{name}: {_shown(value)}" for name, value in document.items())
+    )
 
 
 def _shown(value: Any) -> str:
