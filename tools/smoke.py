@@ -1,7 +1,7 @@
 """`python tools/smoke.py`: everything that README shows, by the fracdnn that this Python has installed.
 
 It takes the standard library alone, for an environment that holds a wheel and nothing else. Each block of Python runs
-in a process of its own with warnings as errors, and must print what its comments say; the commands run on a small table.
+in a process of its own with warnings as errors, and must print what its comments say; commands run on a small table.
 Where extras are missing, what needs them must name the extra in one line. `--times` also holds imports to their limits.
 """
 
