@@ -18,6 +18,22 @@ from pathlib import Path
 README = Path(__file__).parents[1] / "README.md"
 # What a program says without an extra: fracdnn's own line, or, where it imports scikit-learn itself, Python's.
 MISSING = re.compile(r"\S+ is missing: run pip install 'fracdnn\[\w+\]'|No module named 'sklearn'")
+# What README only names, of extras that nothing else here runs; it must print True.
+FURTHER = {
+    "export to ONNX": """
+from pathlib import Path
+from sklearn.datasets import load_iris
+from fracdnn import FractionalClassifier
+FractionalClassifier(max_iter=5, random_state=0).fit(*load_iris(return_X_y=True)).export("iris.onnx")
+print(Path("iris.onnx").stat().st_size > 1000)
+""",
+    "a fit": """
+import fracdnn, torch
+t = torch.linspace(0, 1, 20, dtype=torch.float64)
+result = fracdnn.fit(lambda t, a: a * t, {"a": 1.0}, t, 2 * t + 0.01 * torch.sin(9 * t))
+print(abs(result.values["a"] - 2) < 0.1)
+""",
+}
 # Seconds of CPU, the least of some tries.
 LIMITS = {"import fracdnn": 0.1, "from fracdnn.nn import FractionalStack": 0.2}
 
@@ -71,6 +87,9 @@ def faults(text: str, folder: Path) -> list[str]:
         done = run("-W", "error", "-c", code, cwd=str(folder))
         wrong = differences(code, done.stdout) if done.returncode == 0 else [done.stderr]
         found += report(f"Python, block {number}", done, wrong)
+    for what, code in FURTHER.items():
+        done = run("-W", "error", "-W", "ignore::DeprecationWarning", "-c", code, cwd=str(folder))
+        found += report(what, done, [] if done.stdout.endswith("True\n") else [done.stdout + done.stderr])
     write_tables(folder)
     for line in commands(text):
         done = run("-W", "error", "-m", *shlex.split(line), cwd=str(folder))
