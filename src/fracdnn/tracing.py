@@ -1,8 +1,7 @@
 """Every private call into torch: what is traced, transformed, hooked or watched, and which backward pass is under way.
 
 Torch has no public way to ask these questions. A new version of torch that moves one of them is met here,
-and `tests/test_tracing.py` has a test for each; `tests/test_torch_private.py` lists them and the few
-attributes that other files read.
+`tests/test_tracing.py` has a test for each, and `tests/test_torch_private.py` lists these and the few of other files.
 """
 
 import sys

@@ -33,14 +33,8 @@ def _shown(value: Any) -> str:
 def _packages() -> dict[str, str]:
     """The versions of what fracdnn may use; "missing" for what is not installed."""
     modules = dict.fromkeys([*_CORE, *(module for extra in EXTRAS.values() for module in extra)])
-    return {name: _version(name) for name in (PACKAGES.get(module, module) for module in modules)}
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "missing"
+    installed = {each.name.lower(): each.version for each in metadata.distributions()}
+    return {name: installed.get(name, "missing") for name in (PACKAGES.get(module, module) for module in modules)}
 
 
 def _devices() -> dict[str, Any]:
@@ -52,11 +46,13 @@ def _devices() -> dict[str, Any]:
     except (ImportError, OSError) as error:  # a broken installation is what such a report may be about
         return {"devices": f"torch cannot be imported: {error}"}
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
-    names = [f"{device} ({torch.cuda.get_device_name(device)})" for device in gpus]
     numba = ["numba"] if loading.small_network(torch.float64) else []
     triton = ["triton", "triton-wide"] if any(map(loading.triton_history, gpus)) else []
     return {
-        "devices": [f"cpu ({platform.machine()}, {os.cpu_count()} cores)", *names],
+        "devices": [
+            f"cpu ({platform.machine()}, {os.cpu_count()} cores)",
+            *(f"{gpu} ({torch.cuda.get_device_name(gpu)})" for gpu in gpus),
+        ],
         "threads": torch.get_num_threads(),
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "engines": ["autograd", "matmul", *numba, *triton],
