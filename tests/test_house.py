@@ -15,7 +15,7 @@ PACKAGE = Path(fracdnn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 ROOT = Path(__file__).parents[1]
 # What lies beside the package: none of it is in the wheel. Each imports only from itself and those before it.
-BESIDE = ["records", "reproduction", "benchmarks", "examples", "tests"]
+BESIDE = ["records", "reproduction", "benchmarks", "examples", "tools", "tests"]
 # A module imports only from its own room and from rooms above it in this list.
 ROOMS = [
     "version",

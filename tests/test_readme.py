@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import run_program
+from tools.smoke import differences
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -38,15 +39,7 @@ def ran_as_it_says(code, folder):
     program.write_text(code, encoding="utf-8")
     done = run_program(program, cwd=folder)
     assert done.returncode == 0, done.stderr
-    comments = [line.rpartition("# ")[2].partition(" (")[0] for line in code.splitlines() if line.startswith("print(")]
-    said, printed = " ".join(comments).split(), done.stdout.split()
-    assert len(said) == len(printed) > 0
-    for text, value in zip(said, printed, strict=True):
-        if re.fullmatch(r"\d+\.\d+", text):
-            decimals = len(text.partition(".")[2])
-            assert abs(float(text) - float(value)) <= 0.51 * 10**-decimals
-        else:
-            assert text == value
+    assert differences(code, done.stdout) == []
 
 
 @pytest.mark.parametrize("code", programs_of([README]))

@@ -39,7 +39,7 @@ ARMS = re.compile(r"learnt (order|by layer)")
 RECORDED = ("study.md", "transformers.md")
 FOLDERS = ("docs", *(f"docs/{name}" for name in ("explanation", "how-to", "reference", "start", "tutorials")))
 PAGES = [
-    ROOT / "README.md",
+    *(ROOT / f"{name}.md" for name in ("README", "RELEASING", "SECURITY", "CODE_OF_CONDUCT", "paper")),
     *(path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))),
     *sorted((ROOT / "examples" / "gallery").glob("*.*")),
 ]

@@ -1,7 +1,7 @@
 """Every private call into torch: what is traced, transformed, hooked or watched, and which backward pass is under way.
 
-Torch has no public way to ask these questions. A new version of torch that moves one of them is met in this file alone,
-and `tests/test_tracing.py` has a test for each.
+Torch has no public way to ask these questions. A new version of torch that moves one of them is met here,
+`tests/test_tracing.py` has a test for each, and `tests/test_torch_private.py` lists these and the few of other files.
 """
 
 import sys

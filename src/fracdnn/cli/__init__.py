@@ -19,6 +19,11 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # at once: typer takes a quarter of a second
         print(f"fracdnn {__version__}")
         return
+    if sys.argv[1:] == ["info", "--system"]:  # without any extra, too
+        from fracdnn.cli.system import show_system
+
+        show_system()
+        return
     take_as_interrupt()
     try:
         require("typer")

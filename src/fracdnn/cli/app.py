@@ -174,12 +174,26 @@ def evaluate(
 
 @app.command()
 @guarded
-def info(model: Model, as_json: Json = False) -> None:
+def info(
+    model: Annotated[Path | None, typer.Argument(help="A model file that `fracdnn train` wrote.")] = None,
+    system: Annotated[
+        bool, typer.Option("--system", help="Versions, devices, engines, settings: for reports.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what a model file holds: network, order, the columns it expects, how it was trained, versions.
 
-    Example: fracdnn info model.fracdnn
+    Examples:
+    fracdnn info model.fracdnn
+
+    fracdnn info --system
     """
-    loaded("predict").info(model, as_json=as_json)
+    if system == (model is not None):
+        raise typer.BadParameter("pass a model file or --system, one of them", param_hint="MODEL")
+    if model is None:
+        loaded("system").show_system(as_json=as_json)
+    else:
+        loaded("predict").info(model, as_json=as_json)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from filelock import FileLock
 
 ROOT = Path(__file__).parents[3]
 # What pages include, and what they link to and describe.
-INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md")
+INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "pyproject.toml", "SECURITY.md", "CODE_OF_CONDUCT.md")
 BESIDE = ("benchmarks", "examples", "records", "reproduction", "src", "tests")
 
 

@@ -1,0 +1,64 @@
+"""`fracdnn info --system`: what a bug report needs, in one block; it takes no extra."""
+
+import json
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+from fracdnn.extras import EXTRAS, PACKAGES
+from fracdnn.version import __version__
+
+_CORE = ("torch", "numpy", "scipy", "triton")
+_SETTINGS = ("FRACDNN_DEBUG", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET")
+# Folders, which may name a person: only whether they are set is shown.
+_FOLDERS = ("FRACDNN_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+
+
+def show_system(*, as_json: bool = False) -> None:
+    """Print versions, devices, engines and settings of this process, as lines or as one JSON document."""
+    found = {"fracdnn": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    document = {**found, "packages": _packages(), **_devices(), "settings": _settings()}
+    print(
+        json.dumps(document) if as_json else "\n".join(f"{name}: {_shown(value)}" for name, value in document.items())
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _packages() -> dict[str, str]:
+    """The versions of what fracdnn may use; "missing" for what is not installed."""
+    modules = dict.fromkeys([*_CORE, *(module for extra in EXTRAS.values() for module in extra)])
+    installed = {each.name.lower(): each.version for each in metadata.distributions()}
+    return {name: installed.get(name, "missing") for name in (PACKAGES.get(module, module) for module in modules)}
+
+
+def _devices() -> dict[str, Any]:
+    """Devices, threads and engines that work here: each kernel is tried, and warns where it fails."""
+    try:
+        import torch
+
+        from fracdnn.kernels import loading
+    except (ImportError, OSError) as error:  # a broken installation is what such a report may be about
+        return {"devices": f"torch cannot be imported: {error}"}
+    gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+    numba = ["numba"] if loading.small_network(torch.float64) else []
+    triton = ["triton", "triton-wide"] if any(map(loading.triton_history, gpus)) else []
+    return {
+        "devices": [
+            f"cpu ({platform.machine()}, {os.cpu_count()} cores)",
+            *(f"{gpu} ({torch.cuda.get_device_name(gpu)})" for gpu in gpus),
+        ],
+        "threads": torch.get_num_threads(),
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "engines": ["autograd", "matmul", *numba, *triton],
+    }
+
+
+def _settings() -> dict[str, str]:
+    values = {name: os.environ[name] for name in _SETTINGS if name in os.environ}
+    return values | {name: "(set)" for name in _FOLDERS if name in os.environ}

@@ -1,0 +1,1 @@
+"""What a release takes beside the package: see RELEASING.md."""
