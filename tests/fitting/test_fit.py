@@ -119,7 +119,9 @@ class Reverse(torch.autograd.Function):
 
 
 def test_a_derivative_of_0_that_is_true_is_no_failure():
-    result = fracdnn.fit(lambda t, root: 1 + root**2 * t, {"root": (0.0, 0.0, 5.0)}, T, 1 + 0.01 * DATA, intervals=False)
+    result = fracdnn.fit(
+        lambda t, root: 1 + root**2 * t, {"root": (0.0, 0.0, 5.0)}, T, 1 + 0.01 * DATA, intervals=False
+    )
     assert result.values["root"] < 0.1
 
 

@@ -24,7 +24,9 @@ def said(result, *words):
 
 def test_a_parameter_at_its_bound():
     result = fracdnn.fit(decay, {"rate": (0.3, 0.0, 0.5), "size": 1.0}, T, 2 * np.exp(-0.7 * T) + NOISE)
-    assert said(result, "rate is at its upper bound, 0.5, where its standard error means nothing", "else widen the bound")
+    assert said(
+        result, "rate is at its upper bound, 0.5, where its standard error means nothing", "else widen the bound"
+    )
     assert result.intervals["rate"][1] == 0.5
     assert not said(result, "do not limit it")
 

@@ -118,7 +118,9 @@ class _Search:
 
     def _rounding(self) -> float:
         """Of χ²."""
-        return ROUNDING**2 * (sum(float((each.data / each.sigma).abs().square().sum()) for each in self.misfit.sets) or 1.0)
+        return ROUNDING**2 * (
+            sum(float((each.data / each.sigma).abs().square().sum()) for each in self.misfit.sets) or 1.0
+        )
 
     def _best_point(self) -> dict[str, float]:
         return dict(zip(self.misfit.free, self.misfit.best[1], strict=True))

@@ -74,8 +74,8 @@ class Misfit:
             nudged[place] += step if x[place] + step <= self.upper[place] else -step
             if np.nanmax(np.abs(self.residual(nudged) - start)) > 1e-3 * step:
                 raise InvalidTypeError(
-                    f"model must be differentiable by torch in {self.free[place]!r}, got values that change with it and "
-                    f"a derivative of 0; {_REMEDY}"
+                    f"model must be differentiable by torch in {self.free[place]!r}, got values that change with it "
+                    f"and a derivative of 0; {_REMEDY}"
                 )
 
     def parameters(self, x: torch.Tensor) -> dict[str, torch.Tensor]:

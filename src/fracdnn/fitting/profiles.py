@@ -142,5 +142,6 @@ def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray, f
     arguments: dict[str, Any] = {"jac": lambda part: misfit.jacobian(whole(part))[:, free]}
     residual: Callable[[np.ndarray], np.ndarray] = lambda part: misfit.residual(whole(part))  # noqa: E731
     tolerances = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
-    found = least_squares(residual, inside, bounds=(lower, upper), x_scale="jac", **arguments, **tolerances)
+    with np.errstate(all="ignore"):  # SciPy divides by the room to a bound
+        found = least_squares(residual, inside, bounds=(lower, upper), x_scale="jac", **arguments, **tolerances)
     return found.x

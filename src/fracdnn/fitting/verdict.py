@@ -34,8 +34,8 @@ def _bounds(result: Any, alone: dict[str, float]) -> list[str]:
             near = max(_AT_PART * max(abs(bound), abs(value)), _AT * alone[name])
             if math.isfinite(bound) and math.isfinite(near) and abs(value - bound) <= near:
                 found.append(
-                    f"{name} is at its {word} bound, {bound:g}, where its standard error means nothing; if the bound is "
-                    f"a law of the model, fix {name} there and fit again, else widen the bound"
+                    f"{name} is at its {word} bound, {bound:g}, where its standard error means nothing; if the bound "
+                    f"is a law of the model, fix {name} there and fit again, else widen the bound"
                 )
     return found
 
@@ -57,8 +57,8 @@ def _unknown(result: Any, bounds: list[str]) -> list[str]:
             for (side, end), at_bound, word in zip(_SIDES, profile.at_bound, ("lower", "upper"), strict=True):
                 if at_bound and not any(text.startswith(f"{name} is at its {word} bound") for text in bounds):
                     found.append(
-                        f"the interval of {name} ends at its {word} bound, {getattr(profile, end):g}: these data do not "
-                        f"limit it from {side}; if the bound is no law of the model, widen it, or measure longer"
+                        f"the interval of {name} ends at its {word} bound, {getattr(profile, end):g}: these data do "
+                        f"not limit it from {side}; if the bound is no law of the model, widen it, or measure longer"
                     )
     return found
 
