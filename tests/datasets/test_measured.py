@@ -38,5 +38,7 @@ def test_measurements_of_people_and_a_mug():
 
 
 def test_a_name_that_there_is_not():
-    with pytest.raises(InvalidArgumentError, match="name must be one of 'battery spectra', 'polyethylene moduli'"):
+    with pytest.raises(
+        InvalidArgumentError, match="measurement must be one of 'battery spectra', 'polyethylene moduli'"
+    ):
         load_measured("spectra")

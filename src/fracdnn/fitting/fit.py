@@ -247,7 +247,7 @@ class _Numbers:
     ) -> "_Numbers":
         """`least` is the χ² of rounding where the noise is estimated, None where it is known."""
         freedom, relative = len(residual) - len(x), least is not None
-        variance = max(float(residual @ residual), least) / freedom if relative else 1.0
+        variance = 1.0 if least is None else max(float(residual @ residual), least) / freedom
         inverse = inverse_of(jacobian)
         limit = variance * float(stats.f.ppf(0.95, 1, freedom)) if relative else float(stats.chi2.ppf(0.95, 1))
         covariance = inverse * variance

@@ -140,7 +140,7 @@ class Misfit:
         """By the first way that the model's operations support, from then on."""
         point = torch.tensor(x, dtype=torch.float64)
         if not self._ways:
-            self._ways = [_all_at_once, _one_by_one, _by_rows]
+            self._ways = [lambda function, x: torch.func.jacfwd(function)(x), _by_rows]
             with contextlib.suppress(RuntimeError, TypeError):  # whatever is wrong shows in all of these
                 if _n_operations(self.weighted(point.clone().requires_grad_())) > _LONG * len(self.residual(x)):
                     self._ways.insert(0, _batched)
@@ -178,14 +178,6 @@ def _batched(function: Any, x: torch.Tensor) -> torch.Tensor:
     x = x.clone().requires_grad_()
     values = function(x)
     return torch.autograd.grad(values, x, torch.eye(len(values)).to(values), is_grads_batched=True)[0]
-
-
-def _all_at_once(function: Any, x: torch.Tensor) -> torch.Tensor:
-    return torch.func.jacfwd(function)(x)
-
-
-def _one_by_one(function: Any, x: torch.Tensor) -> torch.Tensor:
-    return torch.stack([torch.func.jvp(function, (x,), (unit,))[1] for unit in torch.eye(len(x)).to(x)], 1)
 
 
 def _by_rows(function: Any, x: torch.Tensor) -> torch.Tensor:
