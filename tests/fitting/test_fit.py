@@ -1,5 +1,6 @@
 """`fracdnn.fit`: estimates, errors and intervals against hand computations and lmfit; data sets, losses, bad input."""
 
+import json
 import math
 import re
 
@@ -13,6 +14,9 @@ import fracdnn
 from fracdnn import fdeint
 from fracdnn.exceptions import FileContentError, InvalidArgumentError, InvalidTypeError
 from fracdnn.fitting import Circuit, FitResult, LogDensity, Signal
+from fracdnn.fitting.measurements import data_sets
+from fracdnn.fitting.misfit import Misfit
+from fracdnn.fitting.start_values import start_parameters
 
 T = np.linspace(0.1, 6, 40)
 NOISE = np.random.default_rng(0).standard_normal((4, 40))
@@ -114,7 +118,30 @@ class Reverse(torch.autograd.Function):
         return gradient * torch.exp(ctx.saved_tensors[0])
 
 
-@pytest.mark.parametrize("model", [by_steps, lambda t, rate: Reverse.apply(-rate * t)], ids=["one by one", "reverse"])
+def test_a_derivative_of_0_that_is_true_is_no_failure():
+    result = fracdnn.fit(
+        lambda t, root: 1 + root**2 * t, {"root": (0.0, 0.0, 5.0)}, T, 1 + 0.01 * DATA, intervals=False
+    )
+    assert result.values["root"] < 0.1
+
+
+def test_both_directions_give_the_same_derivatives():
+    """A solver's long chain of operations goes backward, a formula forward."""
+
+    def relaxation(t, order, rate):
+        return fdeint(lambda s, u: -rate * u, 1.0, torch.cat([torch.zeros(1).to(t), t]), order=order)[1:]
+
+    x = np.array([0.8, 0.6])
+    misfit = Misfit(data_sets(relaxation, T[:12], DATA[:12], None), start_parameters({"order": 0.8, "rate": 0.6}))
+    assert misfit._ways[0].__name__ == "_batched"
+    backward = misfit.jacobian(x)
+    misfit._ways = misfit._ways[1:]
+    np.testing.assert_allclose(misfit.jacobian(x), backward, rtol=1e-9, atol=1e-12)
+    formula = Misfit(data_sets(decay, T, DATA, None), start_parameters(START))
+    assert formula._ways[0].__name__ != "_batched"
+
+
+@pytest.mark.parametrize("model", [by_steps, lambda t, rate: Reverse.apply(-rate * t)], ids=["no vmap", "reverse"])
 def test_models_that_forward_derivatives_cannot_take_are_fitted_too(model):
     result = fracdnn.fit(model, {"rate": 0.3}, T, DATA / 2)
     expected = fracdnn.fit(lambda t, rate: torch.exp(-rate * t), {"rate": 0.3}, T, DATA / 2)
@@ -273,6 +300,13 @@ def test_a_file_holds_all_numbers(tmp_path):
     assert len(loaded.plot().axes) == len(result.plot().axes)
     with pytest.raises(InvalidArgumentError, match="sample must be called on a result of fit, got one from a file"):
         loaded.sample()
+    unknown = fracdnn.fit(lambda t, a, b: a * b * torch.exp(-t), {"a": 1.0, "b": (1.0, 0.0, None)}, T, DATA)
+    path = unknown.save(tmp_path / "unknown.json")
+    json.loads(path.read_text(), parse_constant=pytest.fail)  # Infinity and NaN are no JSON
+    loaded = FitResult.load(path)
+    assert loaded.intervals == unknown.intervals == {"a": (-math.inf, math.inf), "b": (0.0, math.inf)}
+    assert loaded.bounds == unknown.bounds
+    np.testing.assert_array_equal(loaded.covariance, unknown.covariance)
     for text in ("{", "{}", '{"format": "fracdnn fit 0"}'):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(FileContentError, match=r"bad\.json is no fit of this version; write it by FitResult\.save"):
@@ -380,8 +414,12 @@ def test_bad_input_is_named(message):
         ("model must be callable as model(t, **parameters), got float", {"model": 1.0}),
         ("model must return a tensor, got ndarray; compute it with torch", {"model": lambda t, rate, size: T}),
         ("parameters must be a dict of start values by name, got [1]", {"parameters": [1]}),
+        ("model must be differentiable by torch, got \"Can't call numpy() on Tensor that requires grad",
+         {"model": lambda t, rate, size: size * torch.tensor(np.exp(-rate.numpy() * T))}),
+        ("model must be differentiable by torch in 'rate', got values that change with it and a derivative of 0; use",
+         {"model": lambda t, rate, size: decay(t, rate.detach(), size)}),
     ],
-)
+)  # fmt: skip
 def test_wrong_types_are_named(message, change):
     with pytest.raises(InvalidTypeError, match=re.escape(message)):
         fracdnn.fit(**{"model": decay, "parameters": START, "t": T, "data": DATA} | change)

@@ -113,6 +113,11 @@ def test_a_table_that_is_too_narrow(tmp_path):
     assert "a spectrum must have frequency, real and imaginary part, got 2 columns; add one" in done.stderr
     done = run("fit", "two.csv", "--model", "relaxation", cwd=tmp_path)
     assert "data must hold more numbers than there are free parameters, got 2 for 4; measure more" in done.stderr
+    (tmp_path / "three.csv").write_text("f,re,im\n1,2,3\n2,3,4\n")
+    done = run("fit", "three.csv", "--circuit", CIRCUIT, cwd=tmp_path)
+    assert "the third column must hold the imaginary part, negative for capacitors, got 3 and no" in done.stderr
+    done = run("fit", "three.csv", "--model", "dose", cwd=tmp_path)
+    assert "--model dose must have two columns, times and values, got 3; drop the others, or name" in done.stderr
     done = run("fit", "two.csv", cwd=tmp_path)
     assert done.returncode == 2
     assert "pass exactly one of --circuit, --body and --model, got 0" in " ".join(

@@ -7,6 +7,7 @@ from scipy import stats
 
 import fracdnn
 from fracdnn.fitting import Body
+from fracdnn.fitting.named_models import relaxation
 from fracdnn.fitting.verdict import durbin_watson, runs_test
 
 T = np.linspace(0.1, 6, 40)
@@ -23,8 +24,46 @@ def said(result, *words):
 
 def test_a_parameter_at_its_bound():
     result = fracdnn.fit(decay, {"rate": (0.3, 0.0, 0.5), "size": 1.0}, T, 2 * np.exp(-0.7 * T) + NOISE)
-    assert said(result, "rate is at its upper bound, 0.5; its standard error means nothing there")
+    assert said(
+        result, "rate is at its upper bound, 0.5, where its standard error means nothing", "else widen the bound"
+    )
     assert result.intervals["rate"][1] == 0.5
+    assert not said(result, "do not limit it")
+
+
+def test_an_interval_that_ends_at_a_bound():
+    result = fracdnn.fit(decay, {"rate": (0.3, 0.0, 0.71), "size": 1.0}, T, 2 * np.exp(-0.7 * T) + NOISE)
+    assert said(result, "the interval of rate ends at its upper bound, 0.71: these data do not limit it from above; if")
+    assert not said(result, "flat")
+
+
+def test_an_order_of_1_with_the_bound_1_takes_few_steps():
+    start = {"order": (0.9, 0.05, 1.0), "tau": (2.0, 0, None), "size": 1.0, "offset": {"value": 0.0, "vary": False}}
+    result = fracdnn.fit(relaxation, start, T, 2 * np.exp(-1.2 * T) + NOISE)
+    assert 0.98 < result.intervals["order"][0] < result.intervals["order"][1] == 1
+    (warning,) = result.warnings
+    assert warning.startswith("order is at its upper bound, 1, where")
+    assert "if the bound is a law of the model, fix order there and fit again" in warning
+    assert result.n_evaluations < 200
+    held = start | {"order": {"value": 1.0, "vary": False}}  # as advised
+    assert fracdnn.fit(relaxation, held, T, 2 * np.exp(-1.2 * T) + NOISE).warnings == []
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_data_without_noise_give_intervals_of_about_0(several):
+    data = 2 * np.exp(-0.7 * T)
+    result = fracdnn.fit(decay, {"rate": (0.3, 0.0, 5.0), "size": 1.0}, [T, T] if several else T,
+                         [data, data] if several else data)  # fmt: skip
+    assert result.warnings == []
+    assert result.exact
+    for name, truth in {"rate": 0.7, "size": 2.0}.items():
+        low, high = result.intervals[name]
+        assert low <= truth <= high
+        assert 0 < high - low < 1e-10
+    noisy = fracdnn.fit(decay, {"rate": 0.3, "size": 1.0}, T, data + 1e-9 * NOISE)
+    assert not noisy.exact
+    assert noisy.intervals["rate"][0] < 0.7 < noisy.intervals["rate"][1]
+    assert noisy.warnings == []
 
 
 def test_what_data_do_not_limit():
@@ -50,7 +89,7 @@ def test_parameters_that_cannot_be_distinguished():
         lambda t, rate, size: size * (1 - torch.exp(-rate * t)), {"rate": (0.01, 1e-6, 1.0), "size": (10.0, 0.0, None)},
         T, 0.2 * T + NOISE,
     )  # fmt: skip
-    assert said(result, "the profile of rate is flat: these data do not limit it from below")
+    assert said(result, "rate is at its lower bound, 1e-06, where")
     assert said(result, "rate and size cannot be distinguished by these data (correlation -", "measure longer")
     assert not said(result, "size is at its lower bound")
     rate, size = result.intervals["rate"], result.intervals["size"]
@@ -64,7 +103,7 @@ def test_a_bound_at_which_there_is_no_model():
     data = body.relaxation(t, E1=2.0, S1_V=2.0, S1_order=0.7).numpy() + NOISE
     start = {"E1": (1.0, 0, None), "S1_V": (1.0, 0, None), "S1_order": (0.5, 0.02, 1.0)}
     result = fracdnn.fit(body.relaxation, start, t, data)
-    assert said(result, "the profile of S1_order is flat")
+    assert said(result, "the interval of S1_order ends at its lower bound, 0.02")
     assert 1.5 < result.intervals["E1"][0] < 2.0
 
 

@@ -93,6 +93,11 @@ def _posed(request: Request, columns: list[np.ndarray]) -> tuple[Any, Any, np.nd
             raise InvalidArgumentError(
                 f"--model must be one of {', '.join(MODELS)}, got {request.model!r}; for others call fracdnn.fit"
             )
+        if len(columns) > 2 and request.sigma is None:
+            raise TableError(
+                f"--model {request.model} must have two columns, times and values, got {len(columns)}; drop the "
+                f"others, or name the one of standard deviations by --sigma"
+            )
         model, guess = MODELS[request.model]
         return model, guess(columns[0], columns[1]), columns[0], columns[1]
     if request.circuit is not None:
@@ -102,6 +107,11 @@ def _posed(request: Request, columns: list[np.ndarray]) -> tuple[Any, Any, np.nd
             )
         circuit, omega = Circuit(request.circuit), 2 * math.pi * columns[0]
         values = columns[1] + 1j * columns[2]
+        if "L" not in request.circuit and (values.imag > 0).all():
+            raise TableError(
+                f"the third column must hold the imaginary part, negative for capacitors, got {values.imag[0]:g} and "
+                f"no negative one; change its sign"
+            )
         return circuit.impedance, circuit.guess(omega, values), omega, values
     body = Body(str(request.body))
     if len(columns) >= 3 and request.sigma is None:

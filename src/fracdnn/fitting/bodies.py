@@ -52,8 +52,12 @@ class _Network:
     def _spectrum(self, omega: Any, parameters: dict[str, Any]) -> torch.Tensor:
         return self._immittance(parameters)(1j * check_frequencies(omega))
 
-    def _scaled_guess(self, omega: torch.Tensor, size: torch.Tensor) -> dict[str, tuple[float, float, float]]:
-        """Start values and bounds from the sizes |H| of a spectrum; time constants are spread over its frequencies."""
+    def guess(self, omega: Any, data: Any) -> dict[str, tuple[float, float, float]]:
+        """Start values and bounds for `fracdnn.fit`, from a measured spectrum; use them with `n_starts=8` or so.
+
+        Time constants are spread over its frequencies. For a relaxation pass 1/t as omega.
+        """
+        omega, size = check_frequencies(omega), check_numbers(data, "data").abs().clamp(min=1e-300)
         elements = list(elements_of(self._root))
         stores = [each for each in elements if each.kind not in ("R", "E", "L")]
         lowest, highest = float(omega.log().min()), float(omega.log().max())
@@ -106,10 +110,6 @@ class Circuit(_Network):
         self._check_damped(self._root, "voltage")
         return as_signal(voltage, "voltage").response(self._immittance(parameters, inverse=True), t, _SOON)
 
-    def guess(self, omega: Any, data: Any) -> dict[str, tuple[float, float, float]]:
-        """Start values and bounds for `fracdnn.fit`, from a measured spectrum; use them with `n_starts=8` or so."""
-        return self._scaled_guess(check_frequencies(omega), check_numbers(data, "data").abs().clamp(min=1e-300))
-
     def _check_damped(self, part: Element | Group, name: str) -> None:
         inside = list(elements_of(part))
         energies = {self._kinds[each.kind].energy for each in inside}
@@ -150,10 +150,6 @@ class Body(_Network):
     def strain(self, t: Any, stress: Any, **parameters: Any) -> torch.Tensor:
         """The strain [n] for a stress, a `Signal` or a pair (times, values), from rest."""
         return as_signal(stress, "stress").response(self._immittance(parameters, inverse=True), t)
-
-    def guess(self, omega: Any, data: Any) -> dict[str, tuple[float, float, float]]:
-        """Start values and bounds for `fracdnn.fit` from moduli; for relaxation pass 1/t as omega."""
-        return self._scaled_guess(check_frequencies(omega), check_numbers(data, "data").abs().clamp(min=1e-300))
 
 
 def check_frequencies(omega: Any) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from fracdnn.extras import require
-from fracdnn.fitting.fit_result import FitResult, SetResult
+from fracdnn.fitting.fit_result import ROUNDING, FitResult, SetResult
 from fracdnn.fitting.measurements import DataSet, data_sets
 from fracdnn.fitting.misfit import Misfit
 from fracdnn.fitting.profiles import BetterFitError, Profile, Profiler
@@ -74,7 +74,7 @@ def fit(
     profiles: dict[str, Profile] = {}
     try:
         search.run()
-        if check_flag(intervals, "intervals") and loss == "linear":
+        if check_flag(intervals, "intervals") and loss == "linear" and not search.exact():
             profiles = search.profiles()
     except KeyboardInterrupt:
         search.interrupted = True
@@ -101,13 +101,26 @@ class _Search:
             self.misfit.stage = f"start {place + 1} of {len(self._starts)}"
             costs.append(self._minimize(start, "linear"))
         self.n_agree = sum(cost <= 1.001 * min(costs) + 1e-300 for cost in costs)
-        for _ in range(_ROUNDS if self._weighs else 0):
+        for _ in range(_ROUNDS if self._weighs and not self.exact() else 0):
             if self._reweigh() < 0.01:
                 break
         if self._loss != "linear":
             deviation = 1.4826 * np.median(np.abs(self.misfit.residual(self.misfit.best[1])))
             self.scale = _BEND * (deviation if self._relative else 1.0) or 1.0
             self._minimize(self._best_point(), self._loss)
+
+    def exact(self) -> bool:
+        """Whether the model meets the data to rounding; there are no profiles to follow then."""
+        if not self._relative or self.misfit.best[0] > self._rounding():
+            return False
+        self.converged = True
+        return True
+
+    def _rounding(self) -> float:
+        """Of χ²."""
+        return ROUNDING**2 * (
+            sum(float((each.data / each.sigma).abs().square().sum()) for each in self.misfit.sets) or 1.0
+        )
 
     def _best_point(self) -> dict[str, float]:
         return dict(zip(self.misfit.free, self.misfit.best[1], strict=True))
@@ -172,7 +185,8 @@ class _Search:
     def _numbers(self) -> "_Numbers":
         x = self.misfit.best[1]
         residual, jacobian = self.misfit.residual(x), self.misfit.jacobian(x)
-        return _Numbers.build(x, residual, jacobian, self._relative, self._loss, self.scale)
+        least = self._rounding() if self._relative else None
+        return _Numbers.build(x, residual, jacobian, least, self._loss, self.scale)
 
     def _sigma(self, each: DataSet) -> np.ndarray | None:
         """None where all values count the same."""
@@ -229,10 +243,11 @@ class _Numbers:
 
     @classmethod
     def build(
-        cls, x: np.ndarray, residual: np.ndarray, jacobian: np.ndarray, relative: bool, loss: str, scale: float
+        cls, x: np.ndarray, residual: np.ndarray, jacobian: np.ndarray, least: float | None, loss: str, scale: float
     ) -> "_Numbers":
-        freedom = len(residual) - len(x)
-        variance = float(residual @ residual) / freedom if relative else 1.0
+        """`least` is the χ² of rounding where the noise is estimated, None where it is known."""
+        freedom, relative = len(residual) - len(x), least is not None
+        variance = 1.0 if least is None else max(float(residual @ residual), least) / freedom
         inverse = inverse_of(jacobian)
         limit = variance * float(stats.f.ppf(0.95, 1, freedom)) if relative else float(stats.chi2.ppf(0.95, 1))
         covariance = inverse * variance

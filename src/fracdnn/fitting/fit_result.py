@@ -13,7 +13,9 @@ from fracdnn.exceptions import FileContentError
 from fracdnn.files import write_whole
 from fracdnn.fitting.profiles import Profile
 
-_FORMAT = "fracdnn fit 1"
+_FORMAT = "fracdnn fit 2"
+# Of data, below which their residuals are no noise.
+ROUNDING = 1e-12
 
 
 @dataclass
@@ -87,6 +89,12 @@ class FitResult:
         with np.errstate(invalid="ignore", divide="ignore"):
             sizes = np.sqrt(np.diag(self.covariance))
             return self.covariance / np.outer(sizes, sizes)
+
+    @property
+    def exact(self) -> bool:
+        """Whether residuals are no larger than rounding, as of data without noise; intervals are then about 0 wide."""
+        sizes = [(np.linalg.norm(each.residuals), np.linalg.norm(each.data)) for each in self.sets]
+        return not self.absolute_sigma and all(left <= ROUNDING * (size or 1.0) for left, size in sizes)
 
     @property
     def residuals(self) -> list[np.ndarray]:
@@ -172,7 +180,7 @@ class FitResult:
         content = {name: value for name, value in vars(self).items() if name not in ("lmfit", "misfit")}
         content["profiles"] = {name: asdict(each) for name, each in self.profiles.items()}
         content["sets"] = [vars(each) for each in self.sets]
-        text = json.dumps({"format": _FORMAT} | content, default=_plain, indent=1)
+        text = json.dumps(_plain({"format": _FORMAT} | content), allow_nan=False, indent=1)
         return write_whole(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     @classmethod
@@ -195,14 +203,22 @@ class FitResult:
 
 
 def _plain(value: Any) -> Any:
+    """As JSON has it; {"number": "inf"} for numbers that it has not."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
     if isinstance(value, np.ndarray) and np.iscomplexobj(value):
-        return {"real": value.real.tolist(), "imaginary": value.imag.tolist()}
+        return {"real": _plain(value.real.tolist()), "imaginary": _plain(value.imag.tolist())}
     if isinstance(value, np.ndarray):
-        return {"numbers": value.tolist()}
-    return value.item()
+        return {"numbers": _plain(value.tolist())}
+    value = value.item() if isinstance(value, np.generic) else value
+    return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _revived(found: dict[str, Any]) -> Any:
+    if found.keys() == {"number"}:
+        return float(found["number"])
     if found.keys() == {"real", "imaginary"}:
         return np.array(found["real"]) + 1j * np.array(found["imaginary"])
     return np.array(found["numbers"]) if found.keys() == {"numbers"} else found

@@ -1,17 +1,24 @@
 """Residuals of all data sets as a function of the free parameters, with exact derivatives."""
 
+import contextlib
 import math
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.fitting.measurements import DataSet
 
 _FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "tanh", "abs")
+# Operations for each number from which on reverse derivatives are cheaper: a solver's long chain of small ones.
+_LONG = 10
+# Of a parameter, to see whether a derivative of 0 is true.
+_NUDGE = 1e-6
+_REMEDY = "use functions of torch throughout, not NumPy, math, float(), item() or detach()"
 
 
 class Misfit:
@@ -26,7 +33,8 @@ class Misfit:
             if not each.vary and not each.expr
         }
         self._expressions = {name: each.expr for name, each in parameters.items() if each.expr}
-        self.verbose, self.stage, self._mode = False, "", 0
+        self.verbose, self.stage = False, ""
+        self._ways: list[Callable[[Any, torch.Tensor], torch.Tensor]] = []
         self.n_evaluations, self.best = 0, (math.inf, np.array([parameters[name].value for name in self.free]))
         self.lower, self.upper = (
             np.array([getattr(parameters[name], end) for name in self.free]) for end in ("min", "max")
@@ -56,6 +64,19 @@ class Misfit:
                 f"parameters must start where the model is finite, got {start[~np.isfinite(start)][0]} at number "
                 f"{int(np.argmin(np.isfinite(start)))}; pass other start values, or exclude t = 0"
             )
+        self._check_derivatives(start)
+
+    def _check_derivatives(self, start: np.ndarray) -> None:
+        """A derivative of 0 for what changes the model is one that torch was not shown."""
+        x = self.best[1]
+        for place in np.flatnonzero((self._derivatives(x) == 0).all(axis=0)):
+            nudged, step = x.copy(), _NUDGE * (abs(x[place]) or 1.0)
+            nudged[place] += step if x[place] + step <= self.upper[place] else -step
+            if np.nanmax(np.abs(self.residual(nudged) - start)) > 1e-3 * step:
+                raise InvalidTypeError(
+                    f"model must be differentiable by torch in {self.free[place]!r}, got values that change with it "
+                    f"and a derivative of 0; {_REMEDY}"
+                )
 
     def parameters(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         """All parameters by name: free, fixed, and those that expressions give, in the user's order."""
@@ -112,22 +133,28 @@ class Misfit:
         return values
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:
-        """dr/dx by forward derivatives, one pass for all parameters, or for each; else by reverse ones, row by row.
+        """dr/dx [n, p]. Derivatives that are not finite, as at the edge of a domain, count as 0."""
+        return np.nan_to_num(self._derivatives(x), nan=0.0, posinf=0.0, neginf=0.0)
 
-        There are always fewer parameters than numbers. The first kind that the model's operations support is used from
-        then on. Derivatives that are not finite, as at the edge of a domain, count as 0.
-        """
+    def _derivatives(self, x: np.ndarray) -> np.ndarray:
+        """By the first way that the model's operations support, from then on."""
         point = torch.tensor(x, dtype=torch.float64)
+        if not self._ways:
+            self._ways = [lambda function, x: torch.func.jacfwd(function)(x), _by_rows]
+            with contextlib.suppress(RuntimeError, TypeError):  # whatever is wrong shows in all of these
+                if _n_operations(self.weighted(point.clone().requires_grad_())) > _LONG * len(self.residual(x)):
+                    self._ways.insert(0, _batched)
         while True:
             try:
                 with warnings.catch_warnings():  # torch's own, when it first loads its forward derivatives
                     warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
-                    found = _KINDS[self._mode](self.weighted, point).detach()
-                return torch.nan_to_num(found, 0.0, 0.0, 0.0).numpy()
-            except (RuntimeError, NotImplementedError):
-                if self._mode == len(_KINDS) - 1:
-                    raise
-                self._mode += 1
+                    return self._ways[0](self.weighted, point).detach().numpy()
+            except (RuntimeError, TypeError) as error:
+                if len(self._ways) == 1:
+                    raise InvalidTypeError(
+                        f"model must be differentiable by torch, got {str(error).splitlines()[0]!r}; {_REMEDY}"
+                    ) from error
+                del self._ways[0]
 
     def derivatives(self, x: np.ndarray) -> np.ndarray:
         """Of all parameters by the free ones, [all, p]: expressions among them."""
@@ -135,19 +162,28 @@ class Misfit:
         return _by_rows(lambda free: torch.stack(list(self.parameters(free).values())), point).numpy()
 
 
-def _all_at_once(function: Any, x: torch.Tensor) -> torch.Tensor:
-    return torch.func.jacfwd(function)(x)
+def _n_operations(values: torch.Tensor) -> int:
+    """In the graph that led to values."""
+    seen: set[Any] = set()
+    waiting = [values.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [each for each, _ in node.next_functions]
+    return len(seen)
 
 
-def _one_by_one(function: Any, x: torch.Tensor) -> torch.Tensor:
-    return torch.stack([torch.func.jvp(function, (x,), (unit,))[1] for unit in torch.eye(len(x)).to(x)], 1)
+def _batched(function: Any, x: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    values = function(x)
+    return torch.autograd.grad(values, x, torch.eye(len(values)).to(values), is_grads_batched=True)[0]
 
 
 def _by_rows(function: Any, x: torch.Tensor) -> torch.Tensor:
     x = x.clone().requires_grad_()
     values = function(x)
+    if not values.requires_grad:
+        return torch.zeros(len(values), len(x)).to(x)
     rows = [torch.autograd.grad(each, x, retain_graph=True, allow_unused=True)[0] for each in values]
     return torch.stack([torch.zeros_like(x) if row is None else row for row in rows]).detach()
-
-
-_KINDS = (_all_at_once, _one_by_one, _by_rows)

@@ -19,6 +19,8 @@ from fracdnn.fitting.misfit import Misfit
 # An excess from which on a fit is tried from elsewhere, too.
 _DOUBTFUL = 10.0
 _MOST_FITS, _FAR, _CLOSE = 24, 100.0, 1e-3
+# Of its size, closer than which a parameter is at its bound.
+_AT = 1e-6
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Profiler:
         bound = (self._misfit.lower if sign < 0 else self._misfit.upper)[place]
         unit = float(np.sqrt(self._limit * self._covariance[place, place]))
         room = abs(bound - start)
-        if not np.isfinite(unit) or unit == 0.0:
+        if not np.isfinite(unit) or room <= _AT * abs(start):
             return (float(bound), True) if np.isfinite(bound) else (sign * np.inf, False)
         inside, outside, distance = (0.0, 0.0), (0.0, 0.0), min(unit, room)
         # Of the other parameters, by this one: linear at first, then through the last fit inside.
@@ -140,5 +142,6 @@ def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray, f
     arguments: dict[str, Any] = {"jac": lambda part: misfit.jacobian(whole(part))[:, free]}
     residual: Callable[[np.ndarray], np.ndarray] = lambda part: misfit.residual(whole(part))  # noqa: E731
     tolerances = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
-    found = least_squares(residual, inside, bounds=(lower, upper), x_scale="jac", **arguments, **tolerances)
+    with np.errstate(all="ignore"):  # SciPy divides by the room to a bound
+        found = least_squares(residual, inside, bounds=(lower, upper), x_scale="jac", **arguments, **tolerances)
     return found.x

