@@ -98,16 +98,16 @@ def _store_row(
 
 
 @triton.jit
-def _added(r0, r1, r2, r3, r4, r5, r6, r7, x, weights):
-    """Eight rows, each with its weight times x more."""
+def _added(r0, r1, r2, r3, r4, r5, r6, r7, x, weights, rows=8):
+    """Eight rows, each with its weight times x more; there are as many weights as rows."""
     r0 += tl.load(weights) * x
-    r1 += tl.load(weights + 1) * x
-    r2 += tl.load(weights + 2) * x
-    r3 += tl.load(weights + 3) * x
-    r4 += tl.load(weights + 4) * x
-    r5 += tl.load(weights + 5) * x
-    r6 += tl.load(weights + 6) * x
-    r7 += tl.load(weights + 7) * x
+    r1 += tl.load(weights + 1, mask=rows > 1, other=0.0) * x
+    r2 += tl.load(weights + 2, mask=rows > 2, other=0.0) * x
+    r3 += tl.load(weights + 3, mask=rows > 3, other=0.0) * x
+    r4 += tl.load(weights + 4, mask=rows > 4, other=0.0) * x
+    r5 += tl.load(weights + 5, mask=rows > 5, other=0.0) * x
+    r6 += tl.load(weights + 6, mask=rows > 6, other=0.0) * x
+    r7 += tl.load(weights + 7, mask=rows > 7, other=0.0) * x
     return r0, r1, r2, r3, r4, r5, r6, r7
 
 
@@ -138,20 +138,6 @@ def _by_near(x0, x1, x2, x3, x4, x5, x6, x7, weights, TILE: tl.constexpr):
     r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x5, weights + 40)
     r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x6, weights + 48)
     return _added(r0, r1, r2, r3, r4, r5, r6, r7, x7, weights + 56)
-
-
-@triton.jit
-def _with_first(r0, r1, r2, r3, r4, r5, r6, r7, x, weights, rows):
-    """Eight rows with the first state, for which there are as many weights as rows."""
-    r0 += tl.load(weights) * x
-    r1 += tl.load(weights + 1, mask=rows > 1, other=0.0) * x
-    r2 += tl.load(weights + 2, mask=rows > 2, other=0.0) * x
-    r3 += tl.load(weights + 3, mask=rows > 3, other=0.0) * x
-    r4 += tl.load(weights + 4, mask=rows > 4, other=0.0) * x
-    r5 += tl.load(weights + 5, mask=rows > 5, other=0.0) * x
-    r6 += tl.load(weights + 6, mask=rows > 6, other=0.0) * x
-    r7 += tl.load(weights + 7, mask=rows > 7, other=0.0) * x
-    return r0, r1, r2, r3, r4, r5, r6, r7
 
 
 @triton.jit
@@ -266,7 +252,7 @@ def start_block(
         tl.store(place + i * length, _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, oldest + oldest_row, -1), mask=inside)
     else:
         x = tl.load(first + at, mask=inside).to(kind)
-        r0, r1, r2, r3, r4, r5, r6, r7 = _with_first(r0, r1, r2, r3, r4, r5, r6, r7, x, oldest + oldest_row, rows)
+        r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x, oldest + oldest_row, rows)
     _store_bases(base + at, length, inside, rows, r1, r2, r3, r4, r5, r6, r7)
     _store_row(out, scaled, r0, x7, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
 

@@ -7,6 +7,7 @@ of 16 bits stay what they are: only sums, far states and the rows under way are 
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -32,6 +33,13 @@ def can_take(state: torch.Tensor) -> bool:
     if type(state) not in (torch.Tensor, nn.Parameter) or state.layout is not torch.strided:
         return False
     return state.dtype in DTYPES and not in_dispatch_mode() and loading.triton_history(state.device) is not None
+
+
+def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
+    """Around a launch: Triton takes the current device."""
+    if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(tensor.device)
 
 
 @dataclass(frozen=True)
@@ -263,10 +271,7 @@ class TritonCompressedSum(HistorySum):
         self._launch(self._start_block, *arguments, TRANSPOSED=self._transposed, **row.options)
 
     def _launch(self, kernel: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        if not self._like.is_cuda or self._device.index == torch.cuda.current_device():
-            kernel(*arguments, **options)
-            return
-        with torch.cuda.device(self._device):
+        with on_device_of(self._like):
             kernel(*arguments, **options)
 
     def _base_rows(self) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.triton_sum import TritonCompressedSum
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.by_hand import LayerGradients, Layers
+from fracdnn.nn.engines.by_hand import LayerGradients, Layers, feature_biases
 from fracdnn.nn.operators import SLOPES
 
 
@@ -32,8 +32,8 @@ class TritonWideLayers(Layers):
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         history = _by_triton(self._plan.forward_sum(y0))
-        n_layers, block, operators, biases = len(self._K), history.block, self._K.mT.unbind(), self._biases()
-        self._y0, y = y0, history.first(y0)
+        n_layers, block, operators = len(self._K), history.block, self._K.mT.unbind()
+        self._y0, y, biases = y0, history.first(y0), feature_biases(self._K, self._b)
         # Of eight layers each: their inputs, and what becomes of their products.
         self._blocks: list[tuple[torch.Tensor, torch.Tensor]] = []
         for j in range(n_layers):
@@ -69,13 +69,6 @@ class TritonWideLayers(Layers):
                         torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
                 end = begin
         return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, ())
-
-    def _biases(self) -> list[torch.Tensor | None]:
-        """A number for each feature, as kernels read it."""
-        if self._b is None:
-            return [None] * len(self._K)
-        b = self._b if self._b.dim() == 2 else self._b.unsqueeze(1).expand(self._K.shape[:2])
-        return list(b.contiguous().resolve_neg().unbind())
 
 
 class _Aside:
