@@ -75,7 +75,9 @@ STOPPING = EarlyStopping(0.2, n_iter_no_change=4)
     ],
     ids=["half", "learnt", "one", "deep", "tanh"],
 )
-@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float64, 1e-11), pytest.param(torch.float32, 2e-4, marks=pytest.mark.slow)]
+)
 def test_same_as_alone(loss, options, dtype, close, device):
     training = AdamTraining(0.02, batch_size=16, max_epochs=15, early_stopping=STOPPING)
     together, alone = (tasks_of(loss=loss, dtype=dtype, device=each, **options) for each in (device, "cpu"))
@@ -238,6 +240,7 @@ AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, 3), checkpoints=poi
 """
 
 
+@pytest.mark.slow  # `test_checkpoints.py` kills one network's training, and the interruption above resumes several
 def test_killed_twice_and_resumed_ends_at_the_same_bits(tmp_path):
     path = tmp_path / "all.ckpt"
     for moment in ("3", "6"):
