@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import l1_weights, memory_matrix, memory_weights
-from fracdnn.memory.reference import history_sum, history_sum_transpose, propagate
+from fracdnn.memory.reference import propagate
 
 
 @pytest.mark.parametrize("order", [0.1, 0.5, 0.9, 1.0])
@@ -32,18 +32,6 @@ def test_a_zero_field_is_the_identity(dtype):
     states = propagate(memory_matrix(0.3, 12), torch.ones(12), lambda j, y: torch.zeros_like(y), y0)
     assert states[-1].dtype == dtype
     torch.testing.assert_close(states[-1], y0)
-
-
-def test_the_transpose_is_the_transpose():
-    """⟨H y, q⟩ = ⟨y, Hᵀ q⟩ for random y and q."""
-    n = 7
-    generator = torch.Generator().manual_seed(2)
-    matrix = memory_matrix(0.4, n)
-    y = torch.randn(n, 3, dtype=torch.float64, generator=generator)
-    q = torch.randn(n, 3, dtype=torch.float64, generator=generator)
-    forward = sum((history_sum(matrix[j - 1, :j], list(y[:j])) * q[j - 1]).sum() for j in range(1, n + 1))
-    backward = sum((history_sum_transpose(matrix, list(q), k) * y[k]).sum() for k in range(n))
-    torch.testing.assert_close(forward, backward)
 
 
 @pytest.mark.parametrize("order", [0.2, 1.0])

@@ -17,10 +17,12 @@ def task(activation):
     return Task(network, Objective("squared_error"), x, target, generator=generator)
 
 
+FULL, ADAM = FullBatchTraining(max_iter=25), AdamTraining(max_epochs=120, batch_size=20, lr=0.03)
+
+
 @pytest.mark.parametrize(
-    "training", [FullBatchTraining(max_iter=25), AdamTraining(max_epochs=120, batch_size=20, lr=0.03)]
+    ("training", "activation"), [(FULL, torch.sin), (ADAM, nn.PReLU()), (FULL, lambda y: y / (1 + y.abs()))]
 )
-@pytest.mark.parametrize("activation", [torch.sin, nn.PReLU(), lambda y: y / (1 + y.abs())])
 def test_it_trains(training, activation):
     made = task(activation)
     before = [parameter.detach().clone() for parameter in made.network.parameters()]

@@ -22,7 +22,6 @@ from fracdnn.training import (
     captured,
     epochs,
 )
-from fracdnn.training.adam import fit_side_by_side
 from fracdnn.training.captured import CapturedEvaluation
 from tests.nn.problems import network
 from tests.training.test_side_by_side import outputs_of, tasks_of
@@ -257,7 +256,7 @@ def test_steps_of_members_are_those_of_single_steps(monkeypatch, without_gpu):
         tasks = tasks_of(3)
         for task, held_out in zip(tasks, (13, 12, 12), strict=True):
             task.held_out = torch.arange(held_out)
-        return fit_side_by_side(training, tasks), tasks
+        return training.fit_all(tasks), tasks
 
     histories, tasks = fitted()
     assert all(history.captured for history in histories)

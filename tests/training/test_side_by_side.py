@@ -17,7 +17,7 @@ from fracdnn.container import read_document, write_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping, Objective, Regularization, Task
-from fracdnn.training.adam import can_go_side_by_side, fit_side_by_side
+from fracdnn.training.adam import can_go_side_by_side
 from fracdnn.training.stacked import StackedNetworks, can_stack
 
 DECAY = Regularization(decay_output=1e-3, decay=2e-3)
@@ -75,12 +75,14 @@ STOPPING = EarlyStopping(0.2, n_iter_no_change=4)
     ],
     ids=["half", "learnt", "one", "deep", "tanh"],
 )
-@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float64, 1e-11), pytest.param(torch.float32, 2e-4, marks=pytest.mark.slow)]
+)
 def test_same_as_alone(loss, options, dtype, close, device):
     training = AdamTraining(0.02, batch_size=16, max_epochs=15, early_stopping=STOPPING)
     together, alone = (tasks_of(loss=loss, dtype=dtype, device=each, **options) for each in (device, "cpu"))
     assert can_go_side_by_side(together, training)
-    histories = fit_side_by_side(training, together)
+    histories = training.fit_all(together)
     expected = [training.fit(task) for task in alone]
     torch.testing.assert_close(outputs_of(together), outputs_of(alone), rtol=close, atol=close)
     # One that goes on alone for a few steps after the others have ended is not captured anew.
@@ -100,7 +102,7 @@ def test_networks_with_other_numbers_of_batches_stop_where_they_have_none(device
     together, alone = tasks_of(2, device=device), tasks_of(2)
     for first, second in (together, alone):
         first.held_out, second.held_out = torch.arange(13), torch.arange(12)
-    histories = fit_side_by_side(training, together)
+    histories = training.fit_all(together)
     expected = [training.fit(task) for task in alone]
     torch.testing.assert_close(outputs_of(together), outputs_of(alone), rtol=1e-12, atol=1e-12)
     for found, wanted in zip(histories, expected, strict=True):
@@ -111,7 +113,7 @@ def test_networks_with_other_numbers_of_batches_stop_where_they_have_none(device
 def test_one_that_stops_early_leaves_the_others_as_they_are(device):
     training = AdamTraining(0.05, batch_size=16, max_epochs=60, early_stopping=EarlyStopping(0.2, n_iter_no_change=2))
     together, alone = tasks_of(4, device=device), tasks_of(4)
-    lengths = {len(history.records) for history in fit_side_by_side(training, together)}
+    lengths = {len(history.records) for history in training.fit_all(together)}
     for task in alone:
         training.fit(task)
     assert len(lengths) > 1
@@ -120,7 +122,7 @@ def test_one_that_stops_early_leaves_the_others_as_they_are(device):
 
 def test_networks_own_their_parameters_afterwards():
     tasks = tasks_of(2)
-    fit_side_by_side(AdamTraining(0.02, 16, 2), tasks)
+    AdamTraining(0.02, 16, 2).fit_all(tasks)
     before = outputs_of(tasks)
     with torch.no_grad():
         tasks[0].network.W.zero_()
@@ -134,7 +136,7 @@ def test_a_network_that_leaves_what_is_finite_is_kept_as_it_was(device):
     with torch.no_grad():
         tasks[0].network.W.fill_(1e308)
     before = {name: value.clone() for name, value in tasks[0].network.state_dict().items()}
-    bad, good = fit_side_by_side(AdamTraining(0.02, 16, 3), tasks)
+    bad, good = AdamTraining(0.02, 16, 3).fit_all(tasks)
     assert bad.status == "not finite"
     assert (good.status, len(good.records)) == ("epoch limit", 3)
     for name, value in tasks[0].network.state_dict().items():
@@ -179,11 +181,11 @@ def test_interrupted_ones_are_usable_and_their_checkpoint_goes_on(tmp_path):
     points = Checkpoints(tmp_path / "all.ckpt", every=3)
     cut, expected = tasks_of(), tasks_of()
     cut[0].watch = watch
-    histories = fit_side_by_side(replace(whole, checkpoints=points, keep_interrupted=True), cut)
+    histories = replace(whole, checkpoints=points, keep_interrupted=True).fit_all(cut)
     assert {history.status for history in histories} == {"interrupted"}
     resumed = tasks_of()
-    fit_side_by_side(replace(whole, checkpoints=replace(points, resume=True)), resumed)
-    fit_side_by_side(whole, expected)
+    replace(whole, checkpoints=replace(points, resume=True)).fit_all(resumed)
+    whole.fit_all(expected)
     assert torch.equal(outputs_of(resumed), outputs_of(expected))
 
 
@@ -191,19 +193,19 @@ def test_steps_that_ran_from_graphs_stay_known(tmp_path):
     """Begun on a GPU, a checkpoint says so; what goes on without graphs does not take it back."""
     points = Checkpoints(tmp_path / "all.ckpt", every=2)
     training = AdamTraining(0.02, 16, 3, early_stopping=STOPPING, checkpoints=points)
-    fit_side_by_side(training, tasks_of())
+    training.fit_all(tasks_of())
     document = read_document(points.path, "checkpoint")
     for member in document["members"]:
         assert member["history"]["captured"] is False
         member["history"]["captured"] = True
     write_document(points.path, "checkpoint", document)
     going_on = replace(training, checkpoints=replace(points, resume=True))
-    assert [history.captured for history in fit_side_by_side(going_on, tasks_of())] == [True] * 3
+    assert [history.captured for history in going_on.fit_all(tasks_of())] == [True] * 3
 
 
 def test_time_ends_all_of_them():
     tasks = tasks_of()
-    histories = fit_side_by_side(AdamTraining(0.02, 16, 100_000, max_time=0.2), tasks)
+    histories = AdamTraining(0.02, 16, 100_000, max_time=0.2).fit_all(tasks)
     assert {history.status for history in histories} == {"time limit"}
     assert len({len(history.records) for history in histories}) == 1
 
@@ -211,21 +213,20 @@ def test_time_ends_all_of_them():
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     points = Checkpoints(tmp_path / "all.ckpt", every=1)
     training = AdamTraining(0.02, 16, 2, early_stopping=STOPPING, checkpoints=points)
-    fit_side_by_side(training, tasks_of(3))
+    training.fit_all(tasks_of(3))
     going_on = replace(training, checkpoints=replace(points, resume=True))
     with pytest.raises(FileContentError, match="checkpoint of 4 members, got one of 3"):
-        fit_side_by_side(going_on, tasks_of(4))
+        going_on.fit_all(tasks_of(4))
     with pytest.raises(FileContentError, match="other settings"):
-        fit_side_by_side(replace(going_on, batch_size=8), tasks_of(3))
+        replace(going_on, batch_size=8).fit_all(tasks_of(3))
     with pytest.raises(FileContentError, match="other network"):
-        fit_side_by_side(going_on, tasks_of(3, width=5))
+        going_on.fit_all(tasks_of(3, width=5))
 
 
 KILLED = """
 import os, signal, sys
 from dataclasses import replace
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping
-from fracdnn.training.adam import fit_side_by_side
 from tests.training.test_side_by_side import tasks_of
 
 def watch(record):
@@ -235,10 +236,11 @@ def watch(record):
 tasks = tasks_of(4)
 tasks[2].watch = watch
 points = Checkpoints(sys.argv[1], every=2, resume=True)
-fit_side_by_side(AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, 3), checkpoints=points), tasks)
+AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, 3), checkpoints=points).fit_all(tasks)
 """
 
 
+@pytest.mark.slow  # `test_checkpoints.py` kills one network's training, and the interruption above resumes several
 def test_killed_twice_and_resumed_ends_at_the_same_bits(tmp_path):
     path = tmp_path / "all.ckpt"
     for moment in ("3", "6"):
@@ -248,7 +250,7 @@ def test_killed_twice_and_resumed_ends_at_the_same_bits(tmp_path):
     resumed, expected = tasks_of(4), tasks_of(4)
     training = AdamTraining(0.05, 16, 30, early_stopping=EarlyStopping(0.2, n_iter_no_change=3))
     points = Checkpoints(path, every=2, resume=True)
-    histories = fit_side_by_side(replace(training, checkpoints=points), resumed)
-    wanted = fit_side_by_side(training, expected)
+    histories = replace(training, checkpoints=points).fit_all(resumed)
+    wanted = training.fit_all(expected)
     assert torch.equal(outputs_of(resumed), outputs_of(expected))
     assert [history.to_dict() for history in histories] == [history.to_dict() for history in wanted]

@@ -206,7 +206,8 @@ def _grid_weights(order: torch.Tensor, steps: torch.Tensor, distance: torch.Tens
     _check_orders(order, steps.numel())
     row_order = order.unsqueeze(-1) if order.dim() else order
     weights = _increments(steps, distance, 1.0 - row_order) / steps * steps.unsqueeze(-1) ** row_order
-    return _with_unit_diagonal(weights)
+    # τ^order / τ · τ^p is 1 up to rounding; as a constant it is exact, and has the right gradient: none.
+    return torch.where(torch.eye(steps.numel(), dtype=torch.bool, device=weights.device), 1.0, weights)
 
 
 def memory_weights_of_steps(order: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
@@ -257,9 +258,3 @@ def _check_orders(order: torch.Tensor, n_rows: int) -> None:
             f"order must be one number or one for each of the {n_rows} steps, got shape {tuple(order.shape)}; "
             f"pass a tensor of {n_rows} orders"
         )
-
-
-def _with_unit_diagonal(weights: torch.Tensor) -> torch.Tensor:
-    # τ^order / τ · τ^p is 1 up to rounding; as a constant it is exact, and has the right gradient: none.
-    diagonal = torch.eye(weights.shape[-1], dtype=torch.bool, device=weights.device)
-    return torch.where(diagonal, 1.0, weights)

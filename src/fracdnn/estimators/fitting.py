@@ -41,7 +41,7 @@ from fracdnn.training import (
     shown_progress,
     together,
 )
-from fracdnn.training.adam import adam_epoch, can_go_side_by_side, fit_side_by_side
+from fracdnn.training.adam import adam_epoch, can_go_side_by_side
 from fracdnn.training.digest import digest
 from fracdnn.training.epochs import Adam
 from fracdnn.training.records import record_of
@@ -132,7 +132,7 @@ class Fitting(Inputs, SharedParameters):
             with self._shown(max_iter) as watch:
                 for task in tasks:
                     task.watch = watch
-                kept, histories = tasks, fit_side_by_side(at_once, tasks)
+                kept, histories = tasks, at_once.fit_all(tasks)
             ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
         else:
             kept, histories, ended = self._one_by_one(tasks, training, max_iter)

@@ -16,12 +16,14 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels.interrupts import interrupt_afterwards
-from fracdnn.kernels.tensors import NUMPY_TYPES
 
+# The dtypes that kernels are compiled for.
+NUMPY_TYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 _one_at_a_time = threading.Lock()
 
 

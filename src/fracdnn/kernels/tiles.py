@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels import codes, loading
-from fracdnn.kernels.tensors import NUMPY_TYPES
+from fracdnn.kernels.loading import NUMPY_TYPES
 from fracdnn.kernels.threads import MAX_THREADS, on_threads
 
 ACTIVATIONS = {"tanh": codes.TANH, "relu": codes.RELU}

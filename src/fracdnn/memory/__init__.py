@@ -1,8 +1,8 @@
 """The history engine: the weighted sum over all earlier states and its transpose.
 
-`reference` is the definition, `exact` the blocked sum, `compressed` the sum for any depth, `memoryless` order 1;
-`plan` holds the weights, `choose_sum` says which sum runs, and `chain` runs layers over it with the exact adjoint as
-its backward pass, in segments (`recomputation`) where they are computed again.
+`reference` is the definition, `exact` the blocked sum, `compressed` the sum for any depth, `sums` what all share, and
+order 1; `plan` holds the weights, `choose_sum` says which sum runs, and `chain` runs layers over it with the exact
+adjoint as its backward pass, in segments (`recomputation`) where they are computed again.
 """
 
 from fracdnn.memory.chain import propagate

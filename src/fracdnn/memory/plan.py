@@ -19,8 +19,7 @@ from fracdnn.memory.choose_sum import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum, ExactWeights
 from fracdnn.memory.functional import FunctionalSum
-from fracdnn.memory.memoryless import MemorylessSum
-from fracdnn.memory.sums import HistorySum, WideSum, as_rows, wide
+from fracdnn.memory.sums import HistorySum, MemorylessSum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
 from fracdnn.tracing import being_transformed, carries_derivative, outside_of_modes, values_are_unknown
 

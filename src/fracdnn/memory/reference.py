@@ -20,14 +20,6 @@ def history_sum(row: torch.Tensor, history: Sequence[torch.Tensor]) -> torch.Ten
     return total
 
 
-def history_sum_transpose(matrix: torch.Tensor, cotangents: Sequence[torch.Tensor], k: int) -> torch.Tensor:
-    """Σ_{j>k} H_jk · Q_j over the later layers' cotangents Q_1, …, Q_N: what state k is held to account for."""
-    total = torch.zeros_like(cotangents[0])
-    for j in range(k + 1, len(cotangents) + 1):
-        total = total + matrix[j - 1, k].to(total.dtype) * cotangents[j - 1]
-    return total
-
-
 def propagate(
     matrix: torch.Tensor,
     factors: torch.Tensor,

@@ -36,10 +36,6 @@ class HistorySum(ABC):
         product = state * scale
         return self.follow(n, state), product if product.dtype is dtype else product.to(dtype)
 
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
-        return self.advance(n, change, 1.0) * scale
-
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
         """What row n and later ones need of the states before the last; nobody writes into it."""
         return ()
@@ -47,6 +43,31 @@ class HistorySum(ABC):
     def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
         """Go on with row n of a forward sum, from the last state and the position there."""
         self.first(state)
+
+
+class MemorylessSum(HistorySum):
+    """Order 1: row n is x_{n−1}; without skip connections it is 0. So x_{n−1} is all that a position needs."""
+
+    def __init__(self, *, skip: bool) -> None:
+        self._skip = skip
+        self._last: torch.Tensor
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        self._last = state
+        return state
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        change = change.to(self._last.dtype)
+        if not self._skip:
+            self._last = change * factor
+        elif isinstance(factor, float):
+            self._last = torch.add(self._last, change, alpha=factor)
+        else:
+            self._last = torch.addcmul(self._last, change, factor)
+        return self._last
+
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        return state if self._skip else torch.zeros_like(state)
 
 
 class WideSum(HistorySum):
@@ -69,9 +90,6 @@ class WideSum(HistorySum):
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         return self._inner.advance(n, change.to(torch.float32), factor).to(self._dtype)
-
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        return self._inner.advance_scaled(n, change.to(torch.float32), scale).to(self._dtype)
 
     def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         # With what the row, of which the state was made, lost on its way out.

@@ -1,7 +1,7 @@
 """Order and steps as parameters, kept in their ranges by smooth maps."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -21,26 +21,37 @@ _REMEDY = (
 )
 
 
-class LearnedOrder(nn.Module):
-    """An order in (0, 1), the logistic function of a parameter: one for all layers, or one for each."""
+class _Learned(nn.Module):
+    """Numbers in a range as a smooth function of a parameter without bounds, of which `_raw` is the inverse."""
+
+    _raw: Callable[[torch.Tensor], torch.Tensor]
 
     def __init__(self, initial: torch.Tensor, *, device: Device = None, dtype: DType = None) -> None:
         super().__init__()
+        self.by_layer, self.initial = initial.dim() > 0, initial
+        raw = self._raw(initial).to(device, dtype or torch.get_default_dtype())
+        self.raw = nn.Parameter(torch.atleast_1d(raw))  # since `fully_shard` takes none without axes
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Back to where it started."""
+        self.raw.copy_(self._raw(self.initial).reshape(self.raw.shape))
+
+
+class LearnedOrder(_Learned):
+    """An order in (0, 1), the logistic function of a parameter: one for all layers, or one for each."""
+
+    _raw = staticmethod(torch.logit)
+
+    def __init__(self, initial: torch.Tensor, *, device: Device = None, dtype: DType = None) -> None:
         if not bool((initial < 1).all()):
             raise InvalidArgumentError(
                 "order must lie in (0, 1) to be learned, got 1.0; start from 0.9, say, or set learn_order=False"
             )
-        self.by_layer, self.initial = initial.dim() > 0, initial
-        raw = torch.logit(initial).to(device, dtype or torch.get_default_dtype())
-        self.raw = nn.Parameter(torch.atleast_1d(raw))  # since `fully_shard` takes none without axes
+        super().__init__(initial, device=device, dtype=dtype)
 
     def extra_repr(self) -> str:
         return "one for each layer" if self.by_layer else "one for all layers"
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Back to the order it started from."""
-        self.raw.copy_(torch.logit(self.initial).reshape(self.raw.shape))
 
     def forward(self) -> torch.Tensor:
         # Not a view of the result: FSDP2 warns of views, which might be written into.
@@ -51,20 +62,10 @@ class LearnedOrder(nn.Module):
         return check_order(self(), remedy=f"; {_REMEDY}")
 
 
-class LearnedSteps(nn.Module):
+class LearnedSteps(_Learned):
     """A positive step for each layer, the exponential of a parameter."""
 
-    by_layer = True
-
-    def __init__(self, initial: torch.Tensor, *, device: Device = None, dtype: DType = None) -> None:
-        super().__init__()
-        self.initial = initial
-        self.raw = nn.Parameter(torch.log(initial).to(device, dtype or torch.get_default_dtype()))
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Back to the steps it started from."""
-        self.raw.copy_(torch.log(self.initial))
+    _raw = staticmethod(torch.log)
 
     def forward(self) -> torch.Tensor:
         return torch.exp(self.raw.to(torch.float64))
@@ -97,13 +98,12 @@ def parameter_groups(
     learning rate of 0.1 take an order of 0.9 to 0.69 where the gradient is 0. One step of Adam moves an order by
     `order_lr` times order (1 − order), and a step size by the fraction `order_lr`, at most about.
     """
-    memory = list(_memory_parameters(module))
-    known = {id(parameter) for parameter in memory}
-    others = [parameter for parameter in module.parameters() if id(parameter) not in known]
+    memory = {id(part.raw): part.raw for part in module.modules() if isinstance(part, _Learned)}
+    others = [parameter for parameter in module.parameters() if id(parameter) not in memory]
     rates = {"lr": lr, "weight_decay": weight_decay, "order_lr": order_lr}
     given = {name: _checked_rate(rate, name) for name, rate in rates.items() if rate is not None}
     order_rate = given.pop("order_lr", 1e-2 if lr is None else 10 * lr)
-    return [{"params": others, **given}, {"params": memory, "lr": order_rate, "weight_decay": 0.0}]
+    return [{"params": others, **given}, {"params": list(memory.values()), "lr": order_rate, "weight_decay": 0.0}]
 
 
 def _checked_rate(rate: Any, name: str) -> Any:
@@ -112,11 +112,3 @@ def _checked_rate(rate: Any, name: str) -> Any:
     if not is_number or not (math.isfinite(rate) and rate >= 0):
         raise InvalidArgumentError(f"{name} must be a finite number, not negative, got {rate!r}; pass 0.01, say")
     return rate
-
-
-def _memory_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    seen: set[int] = set()
-    for part in module.modules():
-        if isinstance(part, LearnedOrder | LearnedSteps) and id(part.raw) not in seen:
-            seen.add(id(part.raw))
-            yield part.raw

@@ -82,7 +82,7 @@ class Memory(nn.Module):
         # Whether the layers have no memory.
         self.is_residual = not learn_order and bool((orders == 1).all())
         self.compress = check_compress(compress)
-        if compress is True and not self.is_compressible:
+        if compress is True and self.is_by_layer:
             raise InvalidArgumentError(
                 "compress must be False or 'auto' for unequal steps or an order for each layer, got True; "
                 "exponentials need one order and equal steps"
@@ -171,7 +171,7 @@ class Memory(nn.Module):
 
     def sums_by_triton(self, state: torch.Tensor, n_layers: int) -> bool:
         """Whether "auto" sums over so many layers, with states like this one, by Triton's kernels."""
-        by_triton = self.is_compressible and choose_triton("auto", state, choose_block(state))
+        by_triton = not self.is_by_layer and choose_triton("auto", state, choose_block(state))
         return by_triton and self._choice(state, n_layers)
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, compress: bool, sums: str) -> MemoryPlan:
@@ -219,17 +219,12 @@ class Memory(nn.Module):
 
     @property
     def is_by_layer(self) -> bool:
-        """Whether there are orders or steps of single layers."""
+        """Whether there are orders or steps of single layers, so that far weights cannot be exponentials."""
         per_layer = self.learned_order is not None and self.learned_order.by_layer
         return per_layer or self.learned_steps is not None or bool(self._steps.dim() or self._order.dim())
 
-    @property
-    def is_compressible(self) -> bool:
-        """Whether it has one order and equal steps."""
-        return not self.is_by_layer
-
     def _choice(self, state: torch.Tensor, n_layers: int, transformed: bool | None = None) -> bool:
-        kind = {"equal_steps": self.is_compressible, "learned": self.learned_order is not None}
+        kind = {"equal_steps": not self.is_by_layer, "learned": self.learned_order is not None}
         return choose_compression(self.compress, n_layers, state, **kind, transformed=transformed)
 
     def _compress_tol(self, state: torch.Tensor) -> float:

@@ -120,7 +120,11 @@ class FractionalNetwork(nn.Module):
         self.engine = engine
         self.engine_: str | None = None
         self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
-        self._check_combination()
+        if not residual and not self.memory.is_fixed:
+            raise InvalidArgumentError(
+                "residual must be True to learn the order or the steps, got False; "
+                "a network without skip connections has neither"
+            )
         self._make_parameters()
         self.reset_parameters(generator)
         if isinstance(activation, nn.Module):
@@ -205,7 +209,8 @@ class FractionalNetwork(nn.Module):
         watched = operations_are_watched(x.device.type)
         found = None if watched else self._routes.get(key)
         if found is None:
-            found = self._new_route(x, weights, watched=watched)
+            engine = choose(self.engine, self.architecture, self.memory, x, weights, watched=watched)
+            found = engine, self._plan(x, **NEEDS.get(engine, {}))
             if self.memory.is_fixed and not watched:
                 self._routes = {**(self._routes if len(self._routes) < _ROUTES else {}), key: found}
         if not watched or not torch.compiler.is_compiling():
@@ -216,10 +221,6 @@ class FractionalNetwork(nn.Module):
         """What passes read beside parameters and batches: who holds it keeps its memory, as a CUDA graph needs it."""
         plans = [plan for _, plan in self._routes.values()]
         return [*plans, *(plan.constants() for plan in plans), self.memory.constants()]
-
-    def _new_route(self, x: torch.Tensor, weights: Weights, *, watched: bool) -> tuple[str, MemoryPlan]:
-        engine = choose(self.engine, self.architecture, self.memory, x, weights, watched=watched)
-        return engine, self._plan(x, **NEEDS.get(engine, {}))
 
     def _plan(self, x: torch.Tensor, compress: bool | None = None, sums: str = "auto") -> MemoryPlan:
         a = self.architecture
@@ -284,14 +285,6 @@ class FractionalNetwork(nn.Module):
             raise InvalidArgumentError(
                 f"x must be on the device of the network, {self.W.device}, got {x.device}; "
                 f"use x.to({str(self.W.device)!r}) or network.to({str(x.device)!r})"
-            )
-
-    def _check_combination(self) -> None:
-        a, memory = self.architecture, self.memory
-        if not a.has_skip and not memory.is_fixed:
-            raise InvalidArgumentError(
-                "residual must be True to learn the order or the steps, got False; "
-                "a network without skip connections has neither"
             )
 
 

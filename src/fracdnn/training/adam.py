@@ -12,7 +12,7 @@ from fracdnn.training import together
 from fracdnn.training.captured import can_capture
 from fracdnn.training.epochs import Adam, Epochs, OneMember, Result
 from fracdnn.training.loops import Training
-from fracdnn.training.records import History, Record
+from fracdnn.training.records import Record
 from fracdnn.training.run import Member, Run, State
 from fracdnn.training.stacked import StackedMembers, can_stack
 from fracdnn.training.task import Task
@@ -49,13 +49,6 @@ def can_go_side_by_side(tasks: Sequence[Task], training: Any) -> bool:
     terms = tasks[0].objective.regularization
     plain = not terms.smooth and not terms.decay_bias
     return plain and tasks[0].weight is not None and can_stack([task.network for task in tasks])
-
-
-def fit_side_by_side(training: AdamTraining, tasks: Sequence[Task]) -> list[History]:
-    """Train all at once, each to what it comes to by `fit`; where it ends from outside (Ctrl-C, time), all of them are
-    at their best point so far. The state of all is one checkpoint.
-    """
-    return training._fit_all(tasks)
 
 
 class AdamLoop:

@@ -48,10 +48,13 @@ class Training(ABC):
 
     def fit(self, task: Task) -> History:
         """Change the network's parameters in place and tell what happened; the history's `status` says why it ended."""
-        return self._fit_all([task])[0]
+        return self.fit_all([task])[0]
 
-    def _fit_all(self, tasks: Sequence[Task]) -> list[History]:
-        """The same for tasks that are trained side by side, where `_train` can."""
+    def fit_all(self, tasks: Sequence[Task]) -> list[History]:
+        """The same for tasks side by side, each to what it comes to by `fit`; `can_go_side_by_side` says whether.
+
+        Where it ends from outside (Ctrl-C, time), all are at their best point so far. Their state is one checkpoint.
+        """
         if self.max_time is not None:
             check_positive(self.max_time, "max_time")
         ends = None if self.max_time is None else time.monotonic() + self.max_time
@@ -109,9 +112,7 @@ class FullBatchTraining(Training):
         check_count(self.max_iter, "max_iter", minimum=1)
 
     def _train(self, run: Run) -> str:
-        return _minimise(
-            run, run.members[0].task, self.optimizer, self.max_iter, self.tolerance_grad, {}, CapturedEvaluation()
-        )
+        return _minimise(self, run, run.members[0].task, {}, CapturedEvaluation())
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class MiniBatchTraining(Training):
             if self.normalization != "none":
                 by_feature = self.normalization == "feature"
                 batch.x = normalize_batch(batch.x, per_feature=by_feature, shared=True)
-            status = _minimise(run, batch, self.optimizer, self.max_iter, self.tolerance_grad, here, captured)
+            status = _minimise(self, run, batch, here, captured)
         return status
 
     def _drawn(self, task: Task) -> torch.Tensor:
@@ -171,15 +172,9 @@ class MiniBatchTraining(Training):
 
 
 def _minimise(
-    run: Run,
-    task: Task,
-    optimizer: str,
-    max_iter: int,
-    tolerance_grad: float,
-    here: State,
-    captured: CapturedEvaluation,
+    training: FullBatchTraining | MiniBatchTraining, run: Run, task: Task, here: State, captured: CapturedEvaluation
 ) -> str:
-    """Run a line-search optimiser on the task, noting each iteration; returns why it stopped.
+    """Run the line-search optimiser of a training on a task, noting each iteration; returns why it stopped.
 
     `here` is what a checkpoint must hold beside the state of the optimiser; of a checkpoint, the first call goes on.
     `captured` evaluates where it can.
@@ -188,7 +183,7 @@ def _minimise(
     resumed, member.position = member.position, {}
     with run.restoring():
         done = check_count(resumed.get("iteration", 0), "iteration")
-    if done >= max_iter:
+    if done >= training.max_iter:
         return str(Status.ITERATION_LIMIT)
 
     def note(iteration: Iteration) -> None:
@@ -200,9 +195,8 @@ def _minimise(
         run.note([(member, record)], lambda: [{**place, "optimizer": minimizer.state_dict()}])
 
     parameters = list(task.network.parameters())
-    minimizer: Any = OPTIMIZERS[optimizer](
-        parameters, max_iter=max_iter - done, tolerance_grad=tolerance_grad, callback=note
-    )
+    limits = {"max_iter": training.max_iter - done, "tolerance_grad": training.tolerance_grad}
+    minimizer: Any = OPTIMIZERS[training.optimizer](parameters, **limits, callback=note)
     if resumed:
         with run.restoring():
             minimizer.load_state_dict(resumed["optimizer"])

@@ -17,7 +17,7 @@ class Standardization:
     @classmethod
     def of(cls, x: torch.Tensor, weight: torch.Tensor | None = None, *, shared: bool = False) -> "Standardization":
         """The statistics of rows, weighted where weights are given; `shared` takes the rows of all processes."""
-        total, largest_of = (together.total, together.largest) if shared else (_as_it_is, _as_it_is)
+        total, largest_of = (together.total, together.largest) if shared else (lambda values, _: values,) * 2
         what = "the means and deviations of the samples"
         weight = torch.ones(len(x), dtype=x.dtype, device=x.device) if weight is None else weight
         share = (weight / total(weight.sum(), what)).unsqueeze(-1)
@@ -68,10 +68,6 @@ def normalize_batch(x: torch.Tensor, *, per_feature: bool = True, shared: bool =
         squares = together.total((x - mean).square().sum(dim, keepdim=True), what)
         deviation = (squares / max(n - 1, 1)).sqrt()
     return (x - mean) / _without_zeros(deviation, mean)
-
-
-def _as_it_is(values: torch.Tensor, what: str) -> torch.Tensor:
-    return values
 
 
 def _without_zeros(deviation: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:

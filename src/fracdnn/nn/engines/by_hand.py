@@ -46,6 +46,13 @@ class Layers(ABC):
         """All gradients, from that of Y_N."""
 
 
+def feature_biases(K: torch.Tensor, b: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
+    """The biases of each layer, a number for each feature; contiguous, as kernels read them."""
+    if b is None:
+        return [None] * len(K)
+    return (b if b.dim() == 2 else b.unsqueeze(1).expand(K.shape[:2])).contiguous().resolve_neg().unbind()
+
+
 class MatmulLayers(Layers):
     """Layers by matrix products: any width, any activation, also with a learned memory."""
 
@@ -56,10 +63,7 @@ class MatmulLayers(Layers):
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         keeps_value, activation, factors = self._slope.keeps_value, self._activation, self._factors
-        history, width = self._plan.forward_sum(y0), y0.shape[1]
-        biases: Sequence[torch.Tensor | None] = [None] * len(self._K)
-        if self._b is not None:
-            biases = (self._b if self._b.dim() == 2 else self._b.unsqueeze(1).expand(-1, width)).unbind()
+        history, biases = self._plan.forward_sum(y0), feature_biases(self._K, self._b)
         y = history.first(y0)
         # Of each layer its input, what its slope needs, and what it gave where weights of the memory are learned.
         self._states, self._kept, self._changes = [y], [], []
@@ -86,11 +90,11 @@ class MatmulLayers(Layers):
             if grad_b is not None:
                 torch.sum(cotangent, 0 if grad_b.dim() == 2 else (0, 1), out=grad_b[j])
             cotangent = cotangent @ operators[j]
-            if learned and j:
-                adjoints.append(adjoint.advance(n, cotangent, 1.0))
-                cotangent = adjoints[-1] * factors[j - 1]
-            elif j:
-                cotangent = adjoint.advance_scaled(n, cotangent, factors[j - 1])
+            if j:
+                cotangent = adjoint.advance(n, cotangent, 1.0)
+                if learned:
+                    adjoints.append(cotangent)
+                cotangent = cotangent * factors[j - 1]
         memory: tuple[torch.Tensor, ...] = ()
         if learned:
             memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes)

@@ -11,7 +11,7 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.kernels import loading
-from fracdnn.kernels.tensors import NUMPY_TYPES
+from fracdnn.kernels.loading import NUMPY_TYPES
 from fracdnn.memory import triton_sum
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import triton
@@ -114,7 +114,7 @@ def _obstacle_in(name: str, architecture: Architecture, memory: Memory) -> str |
     way = "by exponentials" if kernel.compress else "over all pairs of layers"
     if memory.compress not in ("auto", kernel.compress):
         return f"it sums {way}, and compress is {memory.compress}"
-    if kernel.compress and (memory.is_residual or not memory.is_compressible):
+    if kernel.compress and (memory.is_residual or memory.is_by_layer):
         return f"it sums {way}, which need one order below 1 and equal steps"
     return None
 

@@ -5,7 +5,6 @@ cotangent as soon as it is known itself: `loss_and_gradients` has it in the laun
 parameters are products over all samples, one of each kind for all layers, so their sums have a fixed order.
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from fracdnn.kernels import codes, loading
 from fracdnn.kernels.tiles import LOSSES, Loss
 from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.memory.plan import kind_of
+from fracdnn.memory.triton_sum import on_device_of
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines.by_hand import InputProjection, LayerGradients, Layers
 from fracdnn.nn.engines.numba_network import Evaluation
@@ -121,7 +121,7 @@ class TritonLayers(Layers):
 
     def _launch(self, name: str, *arguments: Any, **options: Any) -> None:
         kernels: Any = loading.triton_network(self._states.device)
-        with _on_device_of(self._states):
+        with on_device_of(self._states):
             getattr(kernels, name)[(self._rows // _TILE,)](*arguments, **options, **self._tile)
 
 
@@ -173,9 +173,3 @@ def _coarse_products(like: torch.Tensor) -> bool:
 def _padded(size: int) -> int:
     """As sizes of products have to be: powers of two, 16 at least."""
     return max(16, 1 << (size - 1).bit_length())
-
-
-def _on_device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
-        return nullcontext()
-    return torch.cuda.device(tensor.device)
