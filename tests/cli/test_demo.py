@@ -81,7 +81,7 @@ def test_version_and_help_import_nothing_slow(arguments):
     ("words", "expected"),
     [
         ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "fit", "demo", "play", "warmup"]),
-        ("fracdnn predict --new", ["--new-categories"]),
+        ("fracdnn predict --enc", ["--encoding"]),
         ("fracdnn train measurements.c", []),
     ],
 )

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from fracdnn.cli.messages import guarded, say
-from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Timeout, own_options
+from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Sheet, Timeout, own_options
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.version import __version__
@@ -32,7 +32,6 @@ Data = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on standard error.")]
 Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
-NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
 
 
 def loaded(name: str, *, trains: bool = False) -> Any:
@@ -135,8 +134,8 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
     ] = None,
-    new_categories: NewCategories = "error",
     encoding: Encoding = ENCODING,
+    sheet: Sheet = None,
     timeout: Timeout = TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
@@ -149,7 +148,7 @@ def predict(
 
     zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """
-    reading = loaded("predict").Reading(model, data, new_categories, encoding, timeout)
+    reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
     loaded("predict").predict(reading, out, keep or [])
 
 
@@ -158,8 +157,8 @@ def predict(
 def evaluate(
     model: Model,
     data: Data,
-    new_categories: NewCategories = "error",
     encoding: Encoding = ENCODING,
+    sheet: Sheet = None,
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -168,7 +167,7 @@ def evaluate(
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
-    reading = loaded("predict").Reading(model, data, new_categories, encoding, timeout)
+    reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
     loaded("predict").evaluate(reading, as_json=as_json)
 
 
@@ -189,6 +188,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     data: Annotated[str | None, typer.Option(help="Rows to show, with their target; else those held out.")] = None,
     encoding: Encoding = ENCODING,
+    sheet: Sheet = None,
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page that opens offline: scores, calibration, importances, curves, memory, regions, flow.
@@ -198,7 +198,7 @@ def report(
 
     fracdnn report model.fracdnn --data test.csv --out report.html
     """
-    loaded("predict").report(run, out, data=data, encoding=encoding)
+    loaded("predict").report(run, out, data=data, encoding=encoding, sheet=sheet)
 
 
 @app.command()

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from queue import Full, Queue
@@ -21,10 +21,11 @@ from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.runs import check_output
 from fracdnn.cli.settings import ENCODING
+from fracdnn.columns.cells import Strays
 from fracdnn.columns.column import Categories, Column, Dates, Numbers
 from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns, listed
+from fracdnn.columns.words import check_columns, count, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.tabular import TableModel, load
@@ -61,16 +62,13 @@ class Reading:
 
     path: Path
     source: str
-    new_categories: str
     encoding: str
+    sheet: str | None
     timeout: float
+    unseen: dict[str, Strays] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[TableModel]:
-        if self.new_categories not in ("error", "ignore"):
-            raise typer.BadParameter(
-                f"must be error or ignore, got {self.new_categories!r}", param_hint="--new-categories"
-            )
         check_encoding(self.encoding)
         with process_group(self.timeout), together.interrupts_noted():
             with together.joint("loading the model"):
@@ -81,7 +79,20 @@ class Reading:
             yield model
 
     def features(self, model: TableModel, part: "pl.DataFrame", first_row: int) -> Encoded:
-        return model.features(part, new_categories=self.new_categories, first_row=first_row)
+        found = model.features(part, first_row=first_row)
+        for name, cells in found.unseen.items():
+            self.unseen[name] = self.unseen.get(name, Strays()).merged(cells)
+        return replace(found, unseen={})
+
+    def tell_unseen(self, model: TableModel) -> None:
+        """Of all processes: how many cells held a category that training has not seen."""
+        mine = json.dumps({name: astuple(cells) for name, cells in self.unseen.items()})
+        whole: dict[str, Strays] = {}
+        for text in together.texts(mine, "the new categories"):
+            for name, (n, examples) in json.loads(text).items():
+                whole[name] = whole.get(name, Strays()).merged(Strays(n, tuple(examples)))
+        for note in model.encoding.unseen_notes(whole):
+            say(f"warning: {note}")
 
 
 def predict(reading: Reading, out: str, keep: list[str]) -> None:
@@ -91,7 +102,7 @@ def predict(reading: Reading, out: str, keep: list[str]) -> None:
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
             check_output("--out", out, reading.path, reading.source)
-        together.check_same(options=repr((out, keep, reading.new_categories, reading.encoding)))
+        together.check_same(options=repr((out, keep, reading.encoding, reading.sheet)))
         made = in_order(_predictions(reading, model, keep))
         with together.joint("writing predictions"), closing(made) as parts:
             if not together.is_first():
@@ -104,7 +115,8 @@ def predict(reading: Reading, out: str, keep: list[str]) -> None:
             else:
                 with written(Path(out)):
                     rows = _write(Path(out), parts)
-                say(f"{rows:,} predictions: {out}")
+                say(f"{count(rows, 'prediction')}: {out}")
+        reading.tell_unseen(model)
 
 
 def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
@@ -132,7 +144,7 @@ def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Itera
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
     numbers = [name for name in model.encoding.number_names if name not in keep]
-    for parts in parts_here(reading.source, numbers, lambda frame: frame, reading.encoding):
+    for parts in parts_here(reading.source, numbers, lambda frame: frame, reading.encoding, reading.sheet):
         with together.joint("predicting"):
             found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
@@ -196,8 +208,9 @@ def _sink(path: Path, parts: "Iterator[pl.DataFrame]") -> None:
 def evaluate(reading: Reading, *, as_json: bool) -> None:
     """The first process talks."""
     with reading.opened() as model:
-        together.check_same(options=repr((reading.new_categories, reading.encoding)))
+        together.check_same(options=repr((reading.encoding, reading.sheet)))
         scores = _scored(reading, model)
+        reading.tell_unseen(model)
         if not together.is_first():
             return
         if isinstance(scores, ClassScores):
@@ -223,7 +236,7 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
         n_missing += part.height - int(known.sum())
         return part.filter(known)
 
-    for parts in parts_here(reading.source, [], with_target, reading.encoding):
+    for parts in parts_here(reading.source, [], with_target, reading.encoding, reading.sheet):
         with together.joint("predicting"):
             for part, first_row in parts:
                 if part.height:
@@ -321,7 +334,7 @@ def _column_values(column: Column) -> str:
     return f"median {column.median:g}" if isinstance(column, Numbers) else column.why
 
 
-def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
+def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str | None) -> None:
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
@@ -331,8 +344,8 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
     check_output("--out", out, path, source)
-    features, values, _ = split_target(read_table(source, encoding if data else ENCODING), model.target)
-    X, y = model.features(features, new_categories="ignore"), _true_answers(model, values)
+    features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
+    X, y = replace(model.features(features), unseen={}), _true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
     n_columns = len(model.encoding.columns)
     title = f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}"

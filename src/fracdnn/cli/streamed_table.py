@@ -100,7 +100,7 @@ def examined(source: str, settings: Any) -> ExaminedTable:
         if settings.search:
             instead = "got one that is streamed; leave it out, or raise --memory-limit"
             fail(f"--search must go with a table in memory, {instead}")
-        stream = TableStream.of(source, encoding=settings.encoding)
+        stream = TableStream.of(source, encoding=settings.encoding, sheet=settings.sheet)
     parameters = FractionalClassifier().get_params() | settings.parameters
     seed = settings.parameters.get("random_state", 0)
     drawn = together.from_rank(0, torch.tensor(secrets.randbits(32)), "the seed of what is held out")

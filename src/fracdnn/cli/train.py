@@ -147,7 +147,7 @@ def _then(estimator: Any) -> str:
 
 
 def _prepared(source: str, settings: Settings) -> _Prepared:
-    whole, asked = read_table(source, settings.encoding), (*settings.keep, *settings.categorical)
+    whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
     check_columns((*settings.drop, *asked), whole.columns)
     check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
     table, values, n_missing = split_target(whole, settings.target)

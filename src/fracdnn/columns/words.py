@@ -47,6 +47,10 @@ def quoted(text: str) -> str:
     return shortened.repr(text)
 
 
+def count(n: int, word: str) -> str:
+    return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+
 def listed(names: Sequence[str], most: int = 20) -> str:
     shown = ", ".join(quoted(name) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,6 +1,7 @@
 """What classifier and regressor share beside their training: validation, predictions, files."""
 
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
 from fracdnn.estimators.fitting import Fitting
-from fracdnn.estimators.inputs import checked_table, inputs_of
+from fracdnn.estimators.inputs import checked_table, inputs_of, unseen_notes
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
 from fracdnn.estimators.sample_checks import as_numpy, as_tensor, check_one_label_each, checked_weights, dense
@@ -146,6 +147,8 @@ class FractionalEstimator(Fitting):
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
         """The function of standardised samples, a part of them at a time; `rows` is their axis in what it gives."""
         table, _ = checked_table(self, as_numpy(X), reset=False)
+        for note in unseen_notes(self.encoding_, table):
+            warnings.warn(note, stacklevel=5)
         parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, table.shape[0], ROWS_AT_A_TIME))
         pieces = (as_tensor(inputs_of(self.encoding_, table, part)) for part in parts)
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()

@@ -6,10 +6,11 @@ import numpy as np
 from scipy.stats import binomtest
 from sklearn.metrics import log_loss, r2_score
 
+from fracdnn.columns.words import count
 from fracdnn.estimators.reliability import BINS
 from fracdnn.report.classes import ranked
 from fracdnn.report.subject import Subject
-from fracdnn.report.texts import count, number, share
+from fracdnn.report.texts import number, share
 
 # Below this probability a difference is not put down to chance.
 CHANCE = 0.05

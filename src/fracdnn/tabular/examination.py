@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import parsed
 from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
@@ -83,9 +82,7 @@ class ExaminedTable:
             mine &= target.is_not_null()
             if mine.any():
                 found = frame.filter(mine)
-                # The whole table has shown that its commas are clear; a part of it may not.
-                numbers = [parsed(found[name], truth=True) for name in self.encoding.number_names]
-                inputs = self.encoding(found.with_columns(numbers).select(self.encoding.names))
+                inputs = self.encoding(found.select(self.encoding.names))
                 yield found, Encoded(inputs, self.encoding), self.target.values(target.filter(mine))
 
 
