@@ -271,7 +271,7 @@ def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None
 def _true_answers(model: TableModel, values: "pl.Series") -> np.ndarray:
     """The true values, or the classes as the model has them; a class it has never seen is an error."""
     if not model.is_classifier:
-        return target_values(values, "regression")
+        return target_values(values, "regression", model.details.get("decimal", ""))
     classes = model.estimator.classes_
     if classes.dtype.kind == "U" and values.dtype == str and values.is_in(classes.tolist()).all():
         return values.to_numpy().astype(str)  # as they are, also where all of this part look like numbers

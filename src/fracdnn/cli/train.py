@@ -25,12 +25,12 @@ from fracdnn.cli.termination import exit_code
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns
+from fracdnn.columns.words import check_columns, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import TableModel, check_target_name, split_target, target_column
+from fracdnn.tabular.model import TableModel, check_target_name, target_column
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training import together
@@ -44,19 +44,19 @@ MOST_BETWEEN, SHARE = 50, 20
 
 @dataclass
 class Learned:
-    """A model, what it reached, and rows that were held out, with their targets."""
+    """A model, what it reached, and rows that were held out, as they are in the table."""
 
     model: TableModel
     summary: dict[str, Any]
-    held_out: "tuple[pl.DataFrame, np.ndarray]"
+    held_out: "pl.DataFrame"
     search_cut_short: bool = False
 
 
 @dataclass
 class _Prepared:
-    """The rows of a table, to learn from and to test with, as they are (without the target) and as features."""
+    """The rows of a table, to learn from and to test with, as they are and as features."""
 
-    task: str
+    target: Target
     left_out: dict[str, str]
     table: "pl.DataFrame"
     X: Encoded
@@ -150,12 +150,16 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
     check_columns((*settings.drop, *asked), whole.columns)
     check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
-    table, values, n_missing = split_target(whole, settings.target)
+    values = target_column(whole, settings.target)
+    table, n_missing = whole.filter(values.is_not_null()), values.null_count()
+    if not len(table):
+        raise TableError(f"the target column {quoted(settings.target)} must hold values, got none; check the table")
+    values = values.drop_nulls()
     reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
     target = reader.summary(values, np.ones(len(values), dtype=bool)).target(settings.target, settings.task)
     _say_target(target, n_missing, settings)
     y, task = target.values(values), target.task
-    features = with_categories(table.drop(settings.drop), settings.categorical)
+    features = with_categories(table.drop(settings.target, *settings.drop), settings.categorical)
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     train_rows, test_rows = _split(y, task, settings)
     rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
@@ -169,13 +173,13 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
         say(note)
     used = encoding.used()
     X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
-    return _Prepared(task, encoding.left_out, table, X, y, train_rows, test_rows)
+    return _Prepared(target, encoding.left_out, table, X, y, train_rows, test_rows)
 
 
 def _learned(source: str, settings: Settings) -> Learned:
     with together.joint("reading and preparing the table"):
         table = _prepared(source, settings)
-        estimator = _estimator(table.task, settings, len(table.train_rows), table.X.shape[1])
+        estimator = _estimator(table.target.task, settings, len(table.train_rows), table.X.shape[1])
     if not together.is_alone():
         parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
         together.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
@@ -189,13 +193,15 @@ def _learned(source: str, settings: Settings) -> Learned:
     _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
-    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
+    model = TableModel(
+        estimator, settings.target, {"left_out": table.left_out, "decimal": table.target.writing.decimal}
+    )
     if together.is_first():  # which alone tells of it
         tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
         summary = _summary(model, new_scores(model).add(X, y), tested)
     if trials is not None:
         summary["search"] = [trial.to_dict() for trial in trials]
-    return Learned(model, summary, (table.table[table.test_rows], y_test), search_cut_short)
+    return Learned(model, summary, table.table[table.test_rows], search_cut_short)
 
 
 def _learned_streamed(source: str, settings: Settings) -> Learned:
@@ -211,7 +217,7 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
         estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
         streamed_table.say_unused(settings.parameters)
     _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
-    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
+    model = TableModel(estimator, settings.target, {"left_out": table.left_out, "decimal": target.writing.decimal})
     found = streamed_table.scores_of(model, table, "training", "validation")
     tested = streamed_table.scores_of(model, table, "test") if n_test else None
     with together.joint("reading the rows held out"):

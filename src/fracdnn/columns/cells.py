@@ -38,10 +38,10 @@ def missing_as_null(column: "pl.Series") -> "pl.Series":
     return stripped.set(stripped.is_in(MISSING), None)
 
 
-def numbers_in(column: "pl.Series", *, units: bool = True) -> "pl.Series | None":
+def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") -> "pl.Series | None":
     """The column as float64 with nulls, or None if some cell is not a number, a code, or of another unit.
 
-    Without `units`, numbers with one are none.
+    Without `units`, numbers with one are none. The `decimal` sign is that of an earlier table, where it told.
     """
     column = missing_as_null(column)
     if not may_be_numbers(column.dtype):
@@ -50,7 +50,9 @@ def numbers_in(column: "pl.Series", *, units: bool = True) -> "pl.Series | None"
     if not marks.are_one_unit or (marks.units and not units):
         return None
     values = parsed(column)
-    return None if values.null_count() > column.null_count() else parsed(column, marks.writing(column.name))
+    if values.null_count() > column.null_count():
+        return None
+    return parsed(column, decimal=decimal or marks.writing(column.name).decimal)
 
 
 def parsed(

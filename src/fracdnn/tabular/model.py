@@ -127,10 +127,10 @@ def _are_labels(numbers: "pl.Series") -> bool:
     return bool(((numbers == numbers.round()) & (numbers.abs() < 2**53)).all())
 
 
-def target_values(values: "pl.Series", task: str) -> np.ndarray:
+def target_values(values: "pl.Series", task: str, decimal: str = "") -> np.ndarray:
     """Class labels as text or whole numbers, or values as float64."""
     if task == "regression":
-        numbers = numbers_in(values)
+        numbers = numbers_in(values, decimal=decimal)
         if numbers is None or not bool(numbers.is_finite().all()):
             raise no_finite_numbers(values)
         return numbers.to_numpy()
