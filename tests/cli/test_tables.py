@@ -82,7 +82,7 @@ def test_every_format_is_trained_on_and_predicted(ending, tmp_path):
     done = run(*command, *PLAIN_OPTIONS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "classification: 'species' holds 3 classes (--task overrides)" in done.stderr
-    assert "column 'sample' is left out: it is text with 120 different values in 120 rows" in done.stderr
+    assert re.search(r"  sample +left out +s\d.* it is text with 120 different values in 120 rows; group", done.stderr)
     assert "60/60" in done.stderr
     accuracy = float(done.stdout.split("test rows (30): ")[1].split("\n")[0])
     assert accuracy >= 0.9
@@ -238,7 +238,7 @@ def test_missing_values_are_filled_in(folder, tmp_path):
     write(table, tmp_path / "holes.csv")
     done = run("train", "holes.csv", "--target", "species", "--out", "m", "--max-iter", "60", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "3 rows are left out: their target is missing" in done.stderr
+    assert "3 rows left out: the target is missing" in done.stderr
     assert float(done.stdout.split("test rows (29): ")[1].split("\n")[0]) > 0.85
     assert run("predict", "m", "holes.csv", cwd=tmp_path).stdout.count("\n") == 151
     # A model that has seen no hole fills them in as well.
@@ -703,7 +703,7 @@ def test_dates_become_features(limit, tmp_path):
     for ending in ("csv", "parquet"):
         done = run("train", f"t.{ending}", *command, "--run", ending, "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "column 'day' holds dates, taken as days since 2022-01-0" in done.stderr
+        assert re.search(r"  day +date .*days since 2022-01-0", done.stderr)
         assert json.loads(done.stdout)["test"]["R2"] > 0.8
         assert "month, weekday" in run("info", f"{ending}/model.fracdnn", cwd=tmp_path).stdout
         assert run("report", ending, "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
@@ -730,7 +730,7 @@ def test_what_is_few_is_said_before_training(tmp_path):
     (tmp_path / "values.csv").write_text("a,y\n1,0.5\n2,1.5\n", encoding="utf-8")
     rows = "".join(f"{k * k},n{k // 2 if k < 38 else k}\n" for k in range(40))
     (tmp_path / "classes.csv").write_text("number,y\n" + rows, encoding="utf-8")
-    few = "warning: only 2 rows to learn from: expect little of the model\n"
+    few = "warning: only 2 rows to learn from: results will be unreliable\n"
     none = "warning: no row is left to test the model with; how good it is on new rows stays unknown\n"
     for limit in ("1TB", "0"):
         place = ["--target", "y", "--out", "m", "--memory-limit", limit, "--max-iter", "3"]
@@ -742,7 +742,7 @@ def test_what_is_few_is_said_before_training(tmp_path):
         done = run("train", "classes.csv", *place, "--test-fraction", "0", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         told, _, after = done.stderr.partition("3/3")
-        assert "warning: 2 of 21 classes have one row to learn from" in told
+        assert re.search(r"warning: \d+ classes of 21 with fewer than 5 rows to learn from: '", told)
         assert "warning: 21 classes in 40 rows; for a value, pass --task regression" in told
         assert "warning" not in after
         assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
@@ -781,8 +781,8 @@ def test_parquet_of_all_kinds(tmp_path):
     write(table, tmp_path / "t.parquet")
     done = run("train", "t.parquet", "--target", "value", "--run", "r", "--json", "--max-iter", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "15 rows are left out: their target is missing" in done.stderr
-    assert "column 'list' is left out: its type List(Int64) is neither a number nor a category" in done.stderr
+    assert "15 rows left out: the target is missing" in done.stderr
+    assert re.search(r"  list +left out .*its type List\(Int64\) is neither a number nor a category", done.stderr)
     assert json.loads(done.stdout)["task"] == "classification"
     assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
     done = run("train", "t.parquet", "--target", "huge", "--out", "m", "--json", *QUICK, cwd=tmp_path)

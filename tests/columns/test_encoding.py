@@ -136,7 +136,7 @@ def test_cells_that_are_no_numbers_are_missing_where_some_were_before():
     with pytest.raises(TableError, match="column 'b' must hold finite numbers, got -inf in row 1; correct the cell"):
         inputs_of(learned, pl.DataFrame({"a": ["1"], "b": ["-inf"]}))
     assert learned_from(table.with_columns(c=pl.col("b")), categorical=["a"])[1] == [
-        "column 'a' is left out: it is text with 41 different values in 41 rows"
+        "column 'a' is left out: it is text with 41 different values in 41 rows; group its values to use it"
     ]
 
 
@@ -184,10 +184,19 @@ def test_of_many_values_the_most_frequent_have_an_input_each(n_values, n_inputs)
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (many(10_001, 20_000), "it is text with more than 10,000 different values in 20,000 rows"),
-        ([f"k{k % 400}" for k in range(800)], "it is text with 400 different values in 800 rows"),
-        ([f"name {k}" for k in range(150)], "it is text with 150 different values in 150 rows"),
-        (["a", "b", "c"], "it is text with 3 different values in 3 rows"),
+        (
+            many(10_001, 20_000),
+            "it is text with more than 10,000 different values in 20,000 rows; group its values to use it",
+        ),
+        (
+            [f"k{k % 400}" for k in range(800)],
+            "it is text with 400 different values in 800 rows; group its values to use it",
+        ),
+        (
+            [f"name {k}" for k in range(150)],
+            "it is text with 150 different values in 150 rows; group its values to use it",
+        ),
+        (["a", "b", "c"], "it is text with 3 different values in 3 rows; group its values to use it"),
         ([None, "", "NA"], "it is empty"),
         ([float("nan"), None], "it is empty"),
         ([float("inf"), float("-inf")], "it holds no finite number"),

@@ -247,7 +247,7 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     if not scores.rows:
         raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
     if n_missing:
-        say(f"{n_missing:,} rows are left out: their target is missing")
+        say(f"{count(n_missing, 'row')} left out: the target is missing")
     return scores
 
 
@@ -347,9 +347,8 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
     features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
     X, y = replace(model.features(features), unseen={}), _true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
-    n_columns = len(model.encoding.columns)
-    title = f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}"
-    left_out, versions = model.details.get("left_out", {}), model.details.get("versions")
+    title = f"{model.target} from {count(len(model.encoding.columns), 'column')}"
+    columns, versions = model.details.get("columns", []), model.details.get("versions")
     with written(out):
-        write_report(out, model.estimator, X, y, title=title, details=details, left_out=left_out, trained_with=versions)
+        write_report(out, model.estimator, X, y, title=title, details=details, columns=columns, trained_with=versions)
     say(f"report: {out}")

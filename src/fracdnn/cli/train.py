@@ -16,16 +16,18 @@ from fracdnn.cli import runs, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import new_scores
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
+from fracdnn.cli.remarks import on_classes, on_ids, on_outliers, on_rows, on_target
 from fracdnn.cli.results import tell, write_results
 from fracdnn.cli.runs import UNFINISHED, Places, files_of
 from fracdnn.cli.settings import Settings
 from fracdnn.cli.settings_search import search
 from fracdnn.cli.termination import exit_code
+from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns, quoted
+from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
+from fracdnn.columns.words import check_columns, count, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.exceptions import TableError
@@ -58,6 +60,7 @@ class _Prepared:
 
     target: Target
     left_out: dict[str, str]
+    columns: list[dict[str, str]]
     table: "pl.DataFrame"
     X: Encoded
     y: np.ndarray
@@ -169,11 +172,13 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     learned, ids = y[train_rows], like_ids(encoding, numberings)
     counts = np.unique(learned, return_counts=True)[1] if task == "classification" else None
     remarks = on_rows(len(learned), len(test_rows), settings.test_fraction, counts) + on_ids(ids, len(learned))
-    for note in (*summary.notes(encoding), *remarks, *(on_target(settings.target, learned) if counts is None else ())):
+    remarks += on_target(settings.target, learned) if counts is None else on_classes(np.unique(learned), counts)
+    columns = _say_columns(describe_columns(summary, encoding), settings)
+    for note in (*summary.notes(encoding), *remarks):
         say(note)
     used = encoding.used()
     X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
-    return _Prepared(target, encoding.left_out, table, X, y, train_rows, test_rows)
+    return _Prepared(target, encoding.left_out, columns, table, X, y, train_rows, test_rows)
 
 
 def _learned(source: str, settings: Settings) -> Learned:
@@ -193,9 +198,7 @@ def _learned(source: str, settings: Settings) -> Learned:
     _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
-    model = TableModel(
-        estimator, settings.target, {"left_out": table.left_out, "decimal": table.target.writing.decimal}
-    )
+    model = _model(estimator, table.target, table.left_out, table.columns)
     if together.is_first():  # which alone tells of it
         tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
         summary = _summary(model, new_scores(model).add(X, y), tested)
@@ -211,13 +214,15 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
     counts = target.counts if target.classes is not None else None
     remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
+    remarks += [] if target.classes is None else on_classes(target.classes, target.counts)
+    columns = _say_columns(table.columns, settings)
     for note in (*table.notes, *remarks):
         say(note)
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
         streamed_table.say_unused(settings.parameters)
     _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
-    model = TableModel(estimator, settings.target, {"left_out": table.left_out, "decimal": target.writing.decimal})
+    model = _model(estimator, target, table.left_out, columns)
     found = streamed_table.scores_of(model, table, "training", "validation")
     tested = streamed_table.scores_of(model, table, "test") if n_test else None
     with together.joint("reading the rows held out"):
@@ -237,11 +242,24 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
     }
 
 
+def _model(estimator: Any, target: Target, left_out: dict[str, str], columns: list[dict[str, str]]) -> TableModel:
+    details = {"left_out": left_out, "columns": columns, "decimal": target.writing.decimal}
+    return TableModel(estimator, target.name, details)
+
+
+def _say_columns(columns: list[dict[str, str]], settings: Settings) -> list[dict[str, str]]:
+    """What was understood of the table, with the columns that the user leaves out."""
+    dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
+    columns = columns + [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
+    say("\n".join(["what was understood of the table:", *as_lines(columns)]))
+    return columns
+
+
 def _say_target(target: Target, n_missing: int, settings: Settings) -> None:
     if n_missing:
-        say(f"{n_missing:,} rows are left out: their target is missing")
+        say(f"{count(n_missing, 'row')} left out: the target is missing")
     values = f"values from {target.least:g} to {target.most:g}"
-    found = values if target.classes is None else f"{len(target.classes)} classes"
+    found = values if target.classes is None else count(len(target.classes), "class")
     why = "" if settings.task != "auto" else " (--task overrides)"
     say(f"{target.task}: {settings.target!r} holds {found}{why}")
 
@@ -285,7 +303,8 @@ def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> A
 def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoding) -> None:
     """Fit, and tell of it; warnings in one line each, but for that of the user's own interrupt."""
     shared = "" if together.is_alone() else f", shared among {together.count()} processes"
-    say(f"{n_rows:,} rows, {len(encoding.columns)} columns, {len(encoding.feature_names)} features{shared}")
+    columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")
+    say(f"{count(n_rows, 'row')} to learn from, {columns}, {features}{shared}")
     with together.joint("looking at the checkpoint"):
         if together.is_first():  # the others may have no such file
             runs.say_resumed(estimator)

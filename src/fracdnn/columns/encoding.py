@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from fracdnn.columns.cells import Strays, as_text
-from fracdnn.columns.column import Categories, Column, Dates, Numbers, Place, Unused, from_document
+from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import median_of
 from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.columns.tree import Tree, shared
-from fracdnn.columns.words import count, listed, nearest, quoted
+from fracdnn.columns.words import alike, count, listed, nearest, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.training import Standardization, together
 
@@ -157,25 +157,23 @@ class TableSummary:
         return Standardization.of_moments(mean, deviation)
 
     def notes(self, encoding: Encoding) -> list[str]:
-        """A sentence for each column that is left out, holds dates, or has cells that are taken as missing."""
-        dates, strays = [], []
+        """Warnings: of columns that may be meant otherwise, cells that are taken as missing, categories alike."""
+        found = []
         for column, summary in zip(encoding.columns, self.columns, strict=True):
-            if isinstance(column, Dates):
-                *others, last = column.parts
-                parts = f"{', '.join(others)} and {last}" if others else last
-                parts = parts.replace("days", f"days since {column.first}")
-                dates.append(f"column {quoted(column.name)} holds dates, taken as {parts}")
+            before = f"warning: column {quoted(column.name)}: "
             if doubt := summary.doubts(column):
-                strays.append(f"warning: column {quoted(column.name)}: {doubt}")
+                found.append(before + doubt)
             cells, kind = summary.strays(column), column.kind
             if cells.count:
                 many = f"{cells.count:,} cells that are no {kind}s are"
                 are = f"a cell that is no {kind} is" if cells.count == 1 else many
-                strays.append(
-                    f"warning: column {quoted(column.name)}: {are} taken as missing, such as {listed(cells.examples)}; "
+                found.append(
+                    f"{before}{are} taken as missing, such as {listed(cells.examples)}; "
                     f"--categorical (in Python, the dtype category) takes all as categories"
                 )
-        return [*left_out_notes(encoding), *dates, *strays]
+            for group in alike(column.categories if isinstance(column, Categories) else ()):
+                found.append(f"{before}{listed(group)} look alike; where they mean the same, write them alike")
+        return found
 
 
 def summary_of(
@@ -206,7 +204,7 @@ def learn(
     tree.add_part(together.rank(), mine)
     summary = shared(tree, TableSummary).root()
     encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
-    return with_inputs(encoding), [note for note in summary.notes(encoding) if "holds dates" not in note]
+    return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 
 
 def _numbers(values: np.ndarray, weight: np.ndarray, name: str) -> Column:

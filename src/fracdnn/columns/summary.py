@@ -25,6 +25,7 @@ from fracdnn.columns.words import quoted
 MOST_TEXTS, LEAST_FREQUENT = 10_000, 0.1
 # So many cells of a column are shown, and so much of each.
 EXAMPLES, EXAMPLE_LENGTH = 3, 24
+GROUP = "; group its values to use it"
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ class ColumnSummary:
             return Unused(name, f"its type {dtype} is neither a number nor a category")
         if self.numbers is not None and self._are_numbers and self.numbers.marks.are_one_unit:
             return self._numbers(name, self.numbers, place)
+        if self._has_other_units:
+            return Unused(name, f"its numbers have different units, {self._units}; write all of them in one to use it")
         order, dates = self._dates
         if dates is not None and dates.moments.count[0] and are_numbers(self.cells - dates.learned_strays, self.cells):
             first, gaps = date_of(dates.least[0]), bool(dates.moments.count[0] < self.rows)
@@ -180,12 +183,14 @@ class ColumnSummary:
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""
         texts, gaps = self.texts, self.cells < self.rows
         if texts is None:
-            return Unused(name, f"it is text with more than {MOST_TEXTS:,} different values in {self.rows:,} rows")
+            return Unused(
+                name, f"it is text with more than {MOST_TEXTS:,} different values in {self.rows:,} rows{GROUP}"
+            )
         if texts.height <= MOST_CATEGORIES and not texts.height == self.rows > 2:
             return Categories(name, tuple(texts["text"]), gaps)
         frequent = texts.sort("n", "text", descending=[True, False]).head(MOST_FREQUENT)
         if texts.height == self.rows or frequent["n"].sum() < LEAST_FREQUENT * self.weight:
-            return Unused(name, f"it is text with {texts.height:,} different values in {self.rows:,} rows")
+            return Unused(name, f"it is text with {texts.height:,} different values in {self.rows:,} rows{GROUP}")
         return Categories(name, tuple(sorted(frequent["text"])), gaps, others=True)
 
     def strays(self, column: Column) -> Strays:
@@ -198,11 +203,17 @@ class ColumnSummary:
         if isinstance(column, Dates) and not self._order_is_clear:
             way = "month/day/year" if column.order == "mdy" else "day-month-year"
             return f"{self.examples[0]} may be read in two ways and is taken as {way}; write 2024-01-31 to be sure"
-        marks = self.numbers.marks if self.numbers is not None and self._are_numbers else Marks()
-        if not (isinstance(column, Numbers) or marks.are_one_unit or marks.codes):
-            units = [*map(quoted, marks.units), *(["none"] if marks.bare else [])]
-            return f"its numbers have different units, {', '.join(units)}; write all of them in one"
         return ""
+
+    @property
+    def _has_other_units(self) -> bool:
+        marks = self.numbers.marks if self.numbers is not None and self._are_numbers else Marks()
+        return not marks.are_one_unit and not marks.codes
+
+    @property
+    def _units(self) -> str:
+        marks = self.numbers.marks if self.numbers is not None else Marks()
+        return ", ".join([*map(quoted, marks.units), *(["none"] if marks.bare else [])])
 
     @property
     def _are_numbers(self) -> bool:

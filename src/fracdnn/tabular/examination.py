@@ -15,6 +15,7 @@ from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.summary import Cell, ColumnReader, Places
 from fracdnn.columns.tree import Tree, shared
+from fracdnn.columns.understood import describe_columns
 from fracdnn.columns.words import check_columns, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
@@ -53,6 +54,7 @@ class ExaminedTable:
     target: Target
     encoding: Encoding
     left_out: dict[str, str]
+    columns: list[dict[str, str]]
     notes: list[str]
     ids: list[str]
     standardization: Standardization
@@ -147,6 +149,7 @@ def examine(
         found,
         encoding.used(),
         encoding.left_out,
+        describe_columns(summary.table, encoding),
         summary.table.notes(encoding),
         like_ids(encoding, numberings),
         summary.table.standardization(encoding),
