@@ -134,6 +134,10 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
     ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Such as 0.9: ends that hold this share of new values, or the classes that are plausible."),
+    ] = None,
     encoding: Encoding = ENCODING,
     sheet: Sheet = None,
     timeout: Timeout = TIMEOUT,
@@ -144,12 +148,12 @@ def predict(
     Large tables are read and written in parts, so that memory stays small.
 
     Examples:
-    fracdnn predict model.fracdnn new.csv --out predictions.csv --id sample
+    fracdnn predict model.fracdnn new.csv --out predictions.csv --id sample --interval 0.9
 
     zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """
     reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
-    loaded("predict").predict(reading, out, keep or [])
+    loaded("predict").predict(reading, out, keep or [], interval)
 
 
 @app.command()

@@ -95,15 +95,17 @@ class Reading:
             say(f"warning: {note}")
 
 
-def predict(reading: Reading, out: str, keep: list[str]) -> None:
+def predict(reading: Reading, out: str, keep: list[str], interval: float | None) -> None:
     """The first process writes."""
     with reading.opened() as model:
+        if interval is not None:
+            model.estimator._held_out_scores(interval, "interval")
         with together.joint("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
             check_output("--out", out, reading.path, reading.source)
-        together.check_same(options=repr((out, keep, reading.encoding, reading.sheet)))
-        made = in_order(_predictions(reading, model, keep))
+        together.check_same(options=repr((out, keep, interval, reading.encoding, reading.sheet)))
+        made = in_order(_predictions(reading, model, keep, interval))
         with together.joint("writing predictions"), closing(made) as parts:
             if not together.is_first():
                 for _ in parts:
@@ -125,10 +127,15 @@ def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
         yield part.write_csv(include_header=number == 0, separator=separator).encode()
 
 
-def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Iterator[pl.DataFrame | None]":
-    """For each round the predictions of what is here: kept columns, the prediction, the probability of each class."""
+def _predictions(
+    reading: Reading, model: TableModel, keep: list[str], interval: float | None
+) -> "Iterator[pl.DataFrame | None]":
+    """For each round the predictions of what is here: kept columns, the prediction, the probability of each class; with
+    an interval, its ends, or the classes that are plausible.
+    """
     classes = model.estimator.classes_ if model.is_classifier else ()
-    made = ["prediction", *(f"probability_{name}" for name in classes)]
+    ends = [] if interval is None else ["plausible"] if model.is_classifier else ["lower", "upper"]
+    made = ["prediction", *ends, *(f"probability_{name}" for name in classes)]
     for name in keep:
         if name in made:
             raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
@@ -137,10 +144,12 @@ def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Itera
         check_columns(keep, part.columns)
         X = reading.features(model, part, first_row)
         if not model.is_classifier:
-            answers = [model.estimator.predict(X)]
+            found = model.estimator.predict(X, interval=interval)
+            answers = [found] if interval is None else [found[0], *found[1].T]
         else:
             probabilities = model.estimator.predict_proba(X)
-            answers = [classes[probabilities.argmax(1)], *probabilities.T]
+            sets = [] if interval is None else [_joined(model.estimator.predict_sets(X, interval), classes)]
+            answers = [classes[probabilities.argmax(1)], *sets, *probabilities.T]
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
     numbers = [name for name in model.encoding.number_names if name not in keep]
@@ -149,6 +158,11 @@ def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Itera
             found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
         yield frame
+
+
+def _joined(sets: np.ndarray, classes: np.ndarray) -> list[str]:
+    """The names of the classes in each set, such as "a | b"."""
+    return [" | ".join(str(name) for name in classes[each]) for each in sets]
 
 
 def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:

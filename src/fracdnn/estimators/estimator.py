@@ -5,6 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,13 +14,14 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.container import checked, read_document, write_document
+from fracdnn.estimators.calibration import Calibration
 from fracdnn.estimators.export import Deployed, check_exportable, write_program
 from fracdnn.estimators.fitting import Fitting
 from fracdnn.estimators.inputs import checked_table, inputs_of, unseen_notes
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
 from fracdnn.estimators.sample_checks import as_numpy, as_tensor, check_one_label_each, checked_weights, dense
-from fracdnn.exceptions import FileContentError
+from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.training import History, Objective, together
 from fracdnn.version import versions
 
@@ -107,6 +109,7 @@ class FractionalEstimator(Fitting):
             "network": network_document(self.network_),
             "members": [network_document(member) for member in self.members_[1:]],
             "temperature": self.temperature_,
+            "calibration": None if self.calibration_ is None else vars(self.calibration_),
             **self._features_document(),
             "history": self.history_.to_dict(),
             "loss": self.loss_,
@@ -126,6 +129,8 @@ class FractionalEstimator(Fitting):
         estimator.members_ = [network.to(estimator._device()) for network in networks]
         estimator.temperature_ = checked_temperature(document["temperature"])
         estimator._take_features(document)
+        n_features = networks[0].architecture.n_features
+        estimator.calibration_ = Calibration.of_document(document.get("calibration"), len(networks), n_features)
         estimator.history_ = History.from_dict(document["history"])
         estimator.n_iter_ = len(estimator.history_.records)
         estimator.loss_ = float(document["loss"])
@@ -142,6 +147,18 @@ class FractionalEstimator(Fitting):
             return mean_of(self._answer(network(x).to("cpu", torch.float64)) for network in self.members_)
 
         return self._run(X, answer)
+
+    def _held_out_scores(self, level: float, name: str) -> Calibration:
+        """What intervals and sets are made of, with their level checked."""
+        check_is_fitted(self)
+        if not (isinstance(level, Real) and 0 < level < 1):
+            raise InvalidArgumentError(f"{name} must hold numbers between 0 and 1, got {level!r}; such as 0.9")
+        if self.calibration_ is None:
+            raise InvalidArgumentError(
+                f"{name} must go with a model that held samples out in fit, got one that did not; fit it to 10 samples "
+                f"or more with early_stopping=True, all at once and without warm_start"
+            )
+        return self.calibration_
 
     @torch.no_grad()
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:

@@ -62,9 +62,12 @@ class TableModel:
         inputs = self.encoding(frame, lambda row: f"row {first_row + row + 1}")
         return Encoded(inputs, self.encoding, self.encoding.unseen(frame))
 
-    def predict(self, table: Any) -> np.ndarray:
-        """A class or a value for each row of a Polars or pandas frame; a warning counts categories that are new."""
-        return self.estimator.predict(self.features(table))
+    def predict(self, table: Any, **options: Any) -> Any:
+        """A class or a value for each row of a Polars or pandas frame; a warning counts categories that are new.
+
+        The options are those of the estimator's `predict`, such as `interval=0.9`.
+        """
+        return self.estimator.predict(self.features(table), **options)
 
     def predict_proba(self, table: Any) -> np.ndarray:
         """The probability of each class of `estimator.classes_`."""
