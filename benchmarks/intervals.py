@@ -129,7 +129,7 @@ def rendered(records: Records) -> str:
             f"| {name} | {held.mean():.1%} | {held.min():.0%} to {held.max():.0%} | {each['width'].mean():.3f} | "
             f"{each['pinball'].mean():.4f} | {np.median(each['cpu_seconds']):.1f} |"
         )
-    return "\n".join(lines + ["", f"{len(shared)} tables, one split each."])
+    return "\n".join([*lines, "", f"{len(shared)} tables, one split each."])
 
 
 def records_in(folder: Path) -> Records:
