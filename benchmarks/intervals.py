@@ -64,7 +64,7 @@ def mapie_quantiles(data: Data, train: np.ndarray, test: np.ndarray, seed: int) 
     from mapie.regression import ConformalizedQuantileRegressor
 
     X, third = codes(data), len(train) // 3
-    model = LGBMRegressor(objective="quantile", random_state=seed, verbose=-1)
+    model = LGBMRegressor(objective="quantile", alpha=0.5, random_state=seed, verbose=-1)
     found = ConformalizedQuantileRegressor(model, confidence_level=LEVEL)
     found.fit(X[train[third:]], data.y[train[third:]]).conformalize(X[train[:third]], data.y[train[:third]])
     return tuple(found.predict_interval(X[test])[1][:, :, 0].T)

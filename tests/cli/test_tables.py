@@ -334,7 +334,7 @@ def test_values_beyond_the_limit_are_told(tmp_path):
 
 
 def test_options_are_those_of_the_estimator(tmp_path):
-    text = run("train", "--help", cwd=tmp_path).stdout
+    text = run("train", "--help-all", cwd=tmp_path).stdout
     for name in fracdnn.FractionalClassifier().get_params():
         if name != "verbose":
             assert f"--{name.replace('_', '-')}" in text
@@ -350,6 +350,7 @@ def test_options_are_those_of_the_estimator(tmp_path):
     ):
         assert line in words
     assert "in the range" not in words
+    (tmp_path / "iris.csv").touch()
     bad = run("train", "iris.csv", "--target", "species", "--order", "1.5", "--out", "m", cwd=tmp_path)
     assert bad.returncode == 2
     assert "order must be a number above 0, at most 1, got 1.5; the default is 0.5" in " ".join(

@@ -160,7 +160,7 @@ def _predictions(
         yield frame
 
 
-def _joined(sets: np.ndarray, classes: np.ndarray) -> list[str]:
+def _joined(sets: np.ndarray, classes: Any) -> list[str]:
     """The names of the classes in each set, such as "a | b"."""
     return [" | ".join(str(name) for name in classes[each]) for each in sets]
 

@@ -75,6 +75,13 @@ def files_of(source: str) -> list[str]:
     return files
 
 
+def check_there(source: str) -> None:
+    """A table that can be opened, as far as one can tell without reading it."""
+    for file in files_of(source) if source != "-" else ():
+        ending_of(file)
+        Path(file).open("rb").close()
+
+
 def is_text(ending: str) -> bool:
     return ending.startswith((".csv", ".tsv"))
 
