@@ -139,9 +139,9 @@ def test_training_tells_what_its_scores_compare_with(limit, folder):
             assert found["ECE"] == pytest.approx(calibration_error(true, probabilities, classes))
             shares = [(n / 3 - (true == name).sum()) / (n - len(true)) for name in true]
             assert baseline["log_loss"] == pytest.approx(-np.log(shares).mean())
-            assert f"log-loss on the test rows: {found['log_loss']:.4g}; always the shares of the classes: " in text
+            assert f"log-loss on the test rows: {found['log_loss']:.4g}; baseline (class frequencies): " in text
             assert f"expected calibration error (ECE) on the test rows: {found['ECE']:.4g}\n" in text
-            assert f"always the most frequent class, '{baseline['class']}': accuracy" in text
+            assert f"always answering '{baseline['class']}': accuracy" in text
         else:
             true, everything = held_out[target].cast(float).to_numpy(), diabetes()[target]
             n = summary["rows"]["training"]

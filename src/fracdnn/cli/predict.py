@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import typer
 
+from fracdnn.cli import seen_rows
 from fracdnn.cli.messages import fail, say, show_table, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, shown
 from fracdnn.cli.options import check_encoding
@@ -29,7 +30,7 @@ from fracdnn.columns.words import check_columns, count, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
+from fracdnn.tabular.model import check_target_name, split_target, target_column, true_answers
 from fracdnn.tabular.reading import ENDINGS, read_table
 from fracdnn.tabular.streaming import in_order, parts_here
 from fracdnn.training import together
@@ -241,7 +242,8 @@ def _tell(facts: dict[str, str]) -> None:
 
 
 def _scored(reading: Reading, model: TableModel) -> Scores:
-    scores, n_missing = new_scores(model), 0
+    scores, n_missing, learned = new_scores(model), 0, np.zeros(2, dtype=np.int64)
+    known = model.details.get("rows_learned")
 
     def with_target(part: "pl.DataFrame") -> "pl.DataFrame":
         nonlocal n_missing
@@ -254,12 +256,20 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
         with together.joint("predicting"):
             for part, first_row in parts:
                 if part.height:
-                    y = _true_answers(model, target_column(part, model.target))
-                    scores.add(reading.features(model, part, first_row), y)
+                    y = true_answers(model, target_column(part, model.target))
+                    X = reading.features(model, part, first_row)
+                    scores.add(X, y)
+                    learned += seen_rows.seen(known, X.inputs) if known else 0
     scores.add_up()
     n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
+    n_seen, n_known = together.total(torch.from_numpy(learned), "the number of rows").tolist()
+    if n_seen >= seen_rows.LEAST_SHARE * max(n_known, 1):
+        say(
+            f"warning: {n_seen / n_known:.0%} of the rows are among those that the model was trained on: new rows "
+            f"will score lower; evaluate others, such as held-out.csv of a --run"
+        )
     if n_missing:
         say(f"{count(n_missing, 'row')} left out: the target is missing")
     return scores
@@ -282,25 +292,6 @@ def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None
     show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
 
 
-def _true_answers(model: TableModel, values: "pl.Series") -> np.ndarray:
-    """The true values, or the classes as the model has them; a class it has never seen is an error."""
-    if not model.is_classifier:
-        return target_values(values, "regression", model.details.get("decimal", ""))
-    classes = model.estimator.classes_
-    if classes.dtype.kind == "U" and values.dtype == str and values.is_in(classes.tolist()).all():
-        return values.to_numpy().astype(str)  # as they are, also where all of this part look like numbers
-    labels = target_values(values, "classification")
-    if classes.dtype.kind == "U":
-        labels = labels.astype(str)
-    unknown = sorted({str(label) for label in labels} - {str(name) for name in classes})
-    if unknown:
-        raise TableError(
-            f"the target column {model.target!r} must hold classes of the training table, got {listed(unknown)}; "
-            f"it knows {listed([str(name) for name in classes])}"
-        )
-    return labels
-
-
 def info(path: Path, *, as_json: bool) -> None:
     model = table_model(path)
     estimator = model.estimator
@@ -313,7 +304,7 @@ def info(path: Path, *, as_json: bool) -> None:
         "members": len(estimator.members_),
         "temperature": estimator.temperature_,
         "training": {"iterations": estimator.n_iter_, "loss": estimator.loss_, "status": estimator.history_.status},
-        "details": model.details,
+        "details": {name: value for name, value in model.details.items() if name != "rows_learned"},
     }
     if as_json:
         typer.echo(json.dumps(document))
@@ -359,7 +350,7 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
     check_output("--out", out, path, source)
     features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
-    X, y = replace(model.features(features), unseen={}), _true_answers(model, values)
+    X, y = replace(model.features(features), unseen={}), true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
     title = f"{model.target} from {count(len(model.encoding.columns), 'column')}"
     columns, versions = model.details.get("columns", []), model.details.get("versions")

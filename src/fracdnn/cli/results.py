@@ -43,6 +43,8 @@ def tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**summary, **paths}))
         return
+    if summary.get("verdict"):
+        typer.echo(summary["verdict"])
     name = "accuracy" if summary["task"] == "classification" else "R2"
     for part in ("training", "test"):
         if summary[part]:
@@ -62,9 +64,9 @@ def _compared(summary: dict[str, Any]) -> str:
     part, baseline = "test" if summary["test"] else "training", summary["baseline"]
     if summary["task"] == "classification":
         balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
-        most = f"always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+        most = f"always answering {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
         loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
-        shares = f"always the shares of the classes: {shown(baseline['log_loss'])}"
+        shares = f"baseline (class frequencies): {shown(baseline['log_loss'])}"
         error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
         return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
     error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"

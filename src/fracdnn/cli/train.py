@@ -4,7 +4,7 @@ import hashlib
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import typer
 
-from fracdnn.cli import runs, streamed_table
+from fracdnn.cli import runs, seen_rows, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import new_scores
 from fracdnn.cli.ranks import check_ranks, process_group
@@ -31,8 +31,10 @@ from fracdnn.columns.words import check_columns, count, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.exceptions import TableError
+from fracdnn.report.headline import headline
+from fracdnn.report.subject import subject_of
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import TableModel, check_target_name, target_column
+from fracdnn.tabular.model import TableModel, check_target_name, target_column, true_answers
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training import together
@@ -101,6 +103,8 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
         if own is not None and status not in UNFINISHED and together.is_first():
             for file in files_of(own):  # which are ours, and done with
                 file.unlink(missing_ok=True)
+        if status == "no improvement":
+            say(f"stopped early: held-out rows improved no more after {count(estimator.n_iter_, 'epoch')} at most")
         if status == "time limit":
             say(f"the time is over; {_then(estimator)}")
         if status == "interrupted":
@@ -135,6 +139,10 @@ def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dic
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
     }
+    if len(learned.held_out):
+        rows = learned.held_out.drop(learned.model.target), target_column(learned.held_out, learned.model.target)
+        X, y = replace(learned.model.features(rows[0]), unseen={}), true_answers(learned.model, rows[1])
+        summary["verdict"] = headline(subject_of(estimator, X, y))
     learned.model.details.update(source=source, summary=summary, versions=versions())
     remedy = f"make room, then {_then(estimator)}"
     paths = write_results(learned.model, learned.held_out, places, summary["status"] == "interrupted", remedy)
@@ -199,6 +207,7 @@ def _learned(source: str, settings: Settings) -> Learned:
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
     model = _model(estimator, table.target, table.left_out, table.columns)
+    model.details["rows_learned"] = seen_rows.as_text(X.inputs)
     if together.is_first():  # which alone tells of it
         tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
         summary = _summary(model, new_scores(model).add(X, y), tested)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
-from fracdnn.estimators.export import Deployed, check_exportable, write_program
+from fracdnn.estimators.export import Deployed, write_program
 from fracdnn.estimators.fitting import Fitting
 from fracdnn.estimators.inputs import checked_table, inputs_of, unseen_notes
 from fracdnn.estimators.model_file import parameters_document, parameters_of
@@ -80,13 +80,13 @@ class FractionalEstimator(Fitting):
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
 
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
-        regressor's `predict` ([n, n_outputs]) gives. Models of columns with categories, dates or missing cells are
+        regressor's `predict` ([n, n_outputs]) gives. Of a table with categories or missing cells, ONNX takes the
+        columns as they are, an input [n, 1] for each: float64 with NaN, or text with "" for a missing cell. Dates are
         refused.
         """
         check_is_fitted(self)
         module = Deployed(self.members_, self.standardization_, self.shaping_, self._answer)
-        check_exportable(self.encoding_)
-        return write_program(path, module, self._dtype())
+        return write_program(path, module, self._dtype(), self.encoding_)
 
     @abstractmethod
     def _answer(self, output: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from fracdnn.report.texts import number, share
 LEVEL = 0.9
 # Below this probability a difference is not put down to chance.
 CHANCE = 0.05
-_BY_CHANCE = " So few samples may owe that to chance."
+_BY_CHANCE = " With so few rows this may be chance."
 
 
 class Tile(NamedTuple):
@@ -118,7 +118,7 @@ def _class_tiles(subject: Subject) -> list[Tile]:
     areas = [each.area for each in ranked(subject)]  # of one class against the rest
     return [
         Tile("Accuracy", share(hits / subject.n), f"95% interval: {low:.1%} to {high:.1%}"),
-        Tile("Log-loss", loss, f"shares of the classes alone: {number(entropy)}"),
+        Tile("Log-loss", loss, f"baseline (class frequencies): {number(entropy)}"),
         *([Tile("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
         Tile("Calibration error", number(subject.reliability.error, 3), f"ECE of {BINS} bins; 0 is exact"),
     ]

@@ -148,6 +148,25 @@ def target_values(values: "pl.Series", task: str, decimal: str = "") -> np.ndarr
     return values.cast(pl.String).to_numpy().astype(str)
 
 
+def true_answers(model: TableModel, values: "pl.Series") -> np.ndarray:
+    """The true values, or the classes as the model has them; a class it has never seen is an error."""
+    if not model.is_classifier:
+        return target_values(values, "regression", model.details.get("decimal", ""))
+    classes = model.estimator.classes_
+    if classes.dtype.kind == "U" and values.dtype == str and values.is_in(classes.tolist()).all():
+        return values.to_numpy().astype(str)  # as they are, also where all of this part look like numbers
+    labels = target_values(values, "classification")
+    if classes.dtype.kind == "U":
+        labels = labels.astype(str)
+    unknown = sorted({str(label) for label in labels} - {str(name) for name in classes})
+    if unknown:
+        raise TableError(
+            f"the target column {model.target!r} must hold classes of the training table, got {listed(unknown)}; "
+            f"it knows {listed([str(name) for name in classes])}"
+        )
+    return labels
+
+
 def refuse_dates(values: "pl.Series") -> None:
     if may_be_dates(values.dtype) and any(not seconds_in(values, order=order).null_count() for order in ORDERS):
         name = quoted(values.name)
