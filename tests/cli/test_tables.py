@@ -581,7 +581,10 @@ def test_a_large_table_is_read_in_parts(folder):
     lines = big.read_text(encoding="utf-8").splitlines()
     lines[50_000] = lines[50_000].replace("clay", "mud").replace("sand", "mud").replace("loam", "mud")
     big.write_text("\n".join(lines), encoding="utf-8")
-    assert "'mud' in row 50000;" in run("predict", "iris/model.fracdnn", big, cwd=folder).stderr
+    assert "column 'soil': 1 cell with a category" in run("predict", "iris/model.fracdnn", big, cwd=folder).stderr
+    lines[50_000] = lines[50_000].replace(lines[50_000].split(",")[0], "wide", 1)
+    big.write_text("\n".join(lines), encoding="utf-8")
+    assert "got 'wide' in row 50000;" in run("predict", "iris/model.fracdnn", big, cwd=folder).stderr
 
 
 def test_cells_with_line_ends_do_not_cut_rows(tmp_path):
@@ -682,7 +685,7 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     np.testing.assert_array_equal(model.features(again), model.features(table)[rows])
     assert run("report", "r", "--out", "r.html", "-q", cwd=tmp_path).returncode == 0
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert '<th scope="row">number</th><td>it was dropped (--drop)</td>' in page
+    assert re.search(r'<th scope="row">number</th><td>left out</td>.*?<td>it was dropped \(--drop\)</td>', page)
     assert model.details["left_out"].keys() == {"number", "sample", "cells"}
     assert f'<th scope="row">cells</th><td>{model.details["left_out"]["cells"]}</td>' in page
     assert "different values" in model.details["left_out"]["sample"]

@@ -54,10 +54,10 @@ def quoted(text: str) -> str:
 def alike(names: Sequence[str]) -> list[list[str]]:
     """Groups of names that may mean the same: in other case or signs, yes and ja, or with a letter more or less."""
     groups: dict[str, list[str]] = {}
-    for name in names:
+    for name in (each for each in names if not any(sign.isdigit() for sign in each)):
         key = "".join(each for each in name.casefold() if each.isalnum()) or name
         groups.setdefault(_MEANING.get(key, key), []).append(name)
-    words = [key for key in groups if len(key) > 5 and not any(each.isdigit() for each in key)]
+    words = [key for key in groups if len(key) > 5]
     for place, key in enumerate(words):
         near = difflib.get_close_matches(key, words[:place], n=1, cutoff=0.92)
         if near and near[0] in groups:
