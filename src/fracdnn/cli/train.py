@@ -104,7 +104,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             for file in files_of(own):  # which are ours, and done with
                 file.unlink(missing_ok=True)
         if status == "no improvement":
-            say(f"stopped early: held-out rows improved no more after {count(estimator.n_iter_, 'epoch')} at most")
+            say(f"stopped early, after {count(estimator.n_iter_, 'iteration')}: the held-out rows improved no more")
         if status == "time limit":
             say(f"the time is over; {_then(estimator)}")
         if status == "interrupted":
