@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import xlsxwriter
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
@@ -858,3 +859,38 @@ def test_a_closed_pipe_is_the_end(folder):
     done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
     assert done.stdout.startswith("prediction,")
     assert done.stderr == ""
+
+
+def test_sheets_of_a_workbook_and_what_people_write(tmp_path):
+    """One ugly table from end to end: sheets, German numbers and dates, codes, classes that look alike."""
+    rng = np.random.default_rng(0)
+    with xlsxwriter.Workbook(tmp_path / "book.xlsx") as book:
+        book.add_worksheet("Notes").write_row(0, 0, ["readme"])
+        book.get_worksheet_by_name("Notes").write_row(1, 0, ["nothing"])
+        sheet = book.add_worksheet("Data")
+        sheet.write_row(0, 0, ["Tag", "Preis", "PLZ", "Antwort"])
+        for k in range(60):
+            price = f"{1000 + 10 * k:,.2f} €".translate(str.maketrans(",.", ".,"))
+            answer = "jA" if k == 7 else "Ja" if k > 25 else "Nein"
+            sheet.write_row(k + 1, 0, [f"{k % 28 + 1:02d}.0{k % 3 + 1}.2024", price, f"0{rng.integers(9)}123", answer])
+    done = run("train", "book.xlsx", "--target", "Antwort", "--out", "m.fracdnn", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "the sheet 'Notes' is read, of 'Notes', 'Data'; --sheet reads another" in done.stderr
+    done = run("train", "book.xlsx", "--target", "Antwort", "--sheet", "Dta", "--out", "m.fracdnn", cwd=tmp_path)
+    assert "book.xlsx must have the sheet 'Dta' (did you mean 'Data'?); it has 'Notes', 'Data'" in done.stderr
+    sheet = ["--sheet", "Data"]
+    done = run("train", "book.xlsx", "--target", "Antwort", *sheet, "--run", "run", *QUICK[:-1], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"  Tag +date .*days since 2024-01-\d\d, month, weekday, day before month", done.stderr)
+    assert re.search(r"  Preis +number .*a number, in €, with a decimal comma", done.stderr)
+    assert re.search(r"  PLZ +category .*codes with leading zeros", done.stderr)
+    assert "warning: 1 class of 3 with fewer than 5 rows to learn from: 'jA' (1); they will" in done.stderr
+    assert "warning: the classes 'Ja', 'jA' look alike; where they mean the same" in done.stderr
+    assert done.stdout.startswith("Right for ")
+    done = run("evaluate", "run/model.fracdnn", "book.xlsx", *sheet, cwd=tmp_path)
+    assert "of the rows are among those that the model was trained on" in done.stderr
+    done = run("evaluate", "run/model.fracdnn", "run/held-out.csv", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "trained on" not in done.stderr
+    done = run("predict", "run/model.fracdnn", "run/held-out.csv", "--interval", "0.8", cwd=tmp_path)
+    assert done.stdout.startswith("prediction,plausible,probability_Ja,")

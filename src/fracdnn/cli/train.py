@@ -27,7 +27,7 @@ from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
-from fracdnn.columns.words import check_columns, count, quoted
+from fracdnn.columns.words import check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.exceptions import TableError
@@ -35,7 +35,7 @@ from fracdnn.report.headline import headline
 from fracdnn.report.subject import subject_of
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import TableModel, check_target_name, target_column, true_answers
-from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.reading import read_table, sheets_of
 from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training import together
 from fracdnn.version import versions
@@ -159,6 +159,8 @@ def _then(estimator: Any) -> str:
 
 def _prepared(source: str, settings: Settings) -> _Prepared:
     whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
+    if settings.sheet is None and source.lower().endswith(".xlsx") and len(sheets := sheets_of(source)) > 1:
+        say(f"the sheet {quoted(sheets[0])} is read, of {listed(sheets)}; --sheet reads another")
     check_columns((*settings.drop, *asked), whole.columns)
     check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
     values = target_column(whole, settings.target)
