@@ -1,6 +1,6 @@
 """Tables of people's own: read, prepare, learn from, predict for. Polars is imported when a table is read.
 
-Models are imported when they are first asked for: a file that is missing is told without torch.
+Models are imported when they are first used, so that an error about a file comes without torch.
 """
 
 from typing import TYPE_CHECKING, Any
