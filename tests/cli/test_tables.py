@@ -688,7 +688,7 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert re.search(r'<th scope="row">number</th><td>left out</td>.*?<td>it was dropped \(--drop\)</td>', page)
     assert model.details["left_out"].keys() == {"number", "sample", "cells"}
-    assert f'<td>{model.details["left_out"]["cells"]}</td></tr>' in page
+    assert f"<td>{model.details['left_out']['cells']}</td></tr>" in page
     assert "different values" in model.details["left_out"]["sample"]
 
 

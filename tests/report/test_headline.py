@@ -58,7 +58,7 @@ def test_a_share_of_the_variance_that_chance_may_explain():
 
 def test_the_top_tells_no_reason_for_the_end_of_the_training():
     words = [tile.word for tile in tiles(classified("aabb", "aabb"))]
-    assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "Held-out samples"]
+    assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "90% sets", "Held-out samples"]
 
 
 def test_the_accuracy_has_an_interval():
