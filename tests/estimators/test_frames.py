@@ -435,7 +435,7 @@ def test_a_number_of_features_that_lies_takes_no_memory(tmp_path):
 
 
 def test_export_is_for_numbers(tmp_path):
-    message = "numbers of which none was missing, got categories, dates or missing cells in column 'colour'; encode the"
+    message = r"export to \.pt2 must have no categories, got some in column 'colour'; export to \.onnx, or use save"
     with pytest.raises(InvalidArgumentError, match=message):
         small(max_iter=2).fit(TABLE[["colour", "length"]], y).export(tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())
