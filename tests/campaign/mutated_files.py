@@ -102,7 +102,7 @@ def ready(folder):
 def answers(model):
     """Predictions for samples with the features that the model says it takes."""
     if isinstance(model, TableModel):
-        return model.predict(TABLE, new_categories="ignore")
+        return model.predict(TABLE)
     samples = np.resize(X, (5, model.n_features_in_))
     names = getattr(model, "feature_names_in_", None)
     if names is None or not all(isinstance(name, str) for name in names):

@@ -33,7 +33,7 @@ def test_commands_refuse_damaged_tables_in_one_line_or_work(shard, tmp_path):
         path.write_bytes(mutated_tables.changed(world, ending, changes))
         for done in (
             run("train", path, *train, "new.fracdnn", cwd=tmp_path),
-            run("predict", "good.fracdnn", path, "--new-categories", "ignore", "--quiet", cwd=tmp_path),
+            run("predict", "good.fracdnn", path, "--quiet", cwd=tmp_path),
         ):
             # Polars tells of some Parquet files in its own words, before we can tell in ours.
             lines = [line for line in done.stderr.splitlines() if line.startswith("fracdnn: ")]

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 
@@ -71,17 +72,38 @@ def slow_modules(result):
     return imported & {"torch", "numpy", "sklearn", "numba", "fracdnn.nn"}
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["predict", "--help"]])
-def test_version_and_help_import_nothing_slow(arguments):
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--version"], "fracdnn"),
+        (["--help"], "evaluate"),
+        (["predict", "--help"], "--interval"),
+        (["train", "--help"], "--help-all"),
+        (["train", "no.csv", "--target", "y", "--out", "m"], "fracdnn: no.csv: No such file"),
+        (["train", "table.cvs", "--target", "y", "--out", "m"], "table.cvs must end in one of .csv"),
+        (["predict", "no.fracdnn", "no.csv"], "fracdnn: no.fracdnn: No such file"),
+    ],
+)
+def test_help_and_errors_about_files_import_nothing_slow(arguments, told, tmp_path):
     command = [sys.executable, "-X", "importtime", "-m", "fracdnn", *arguments]
-    assert slow_modules(subprocess.run(command, capture_output=True, text=True, check=True)) == set()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert told in done.stdout + done.stderr
+    assert slow_modules(done) == set()
+
+
+def test_the_short_help_of_train_has_what_people_use_and_fits_80_columns():
+    text = run("train", "--help").stdout
+    options = re.findall(r"^  (?:-q, )?(--[a-z-]+)", text, flags=re.MULTILINE)
+    assert options[:3] == ["--target", "--out", "--run"]
+    assert len(options) == 12
+    assert "--memory-limit" not in options
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "fit", "demo", "play", "warmup"]),
-        ("fracdnn predict --new", ["--new-categories"]),
+        ("fracdnn predict --enc", ["--encoding"]),
         ("fracdnn train measurements.c", []),
     ],
 )

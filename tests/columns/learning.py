@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from fracdnn.columns.encoding import summary_of, with_inputs
+from fracdnn.columns.encoding import left_out_notes, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 
 
@@ -13,7 +13,7 @@ def learned_from(table, *, categorical=(), tested=None):
     whole = with_categories(whole, categorical)
     summary = summary_of(whole, np.arange(whole.height) < table.height, np.arange(whole.height) + 1)
     encoding = with_inputs(summary.encoding(whole.schema, lambda cell: f"row {cell.row}"))
-    return encoding.used(), summary.notes(encoding)
+    return encoding.used(), [*left_out_notes(encoding), *summary.notes(encoding)]
 
 
 def inputs_of(encoding, table):

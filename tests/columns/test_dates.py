@@ -35,7 +35,7 @@ READ = {
     "1969-12-31 23:59:59": datetime(1969, 12, 31, 23, 59, 59),
 }
 NO_DATES = [
-    "2024-02-30", "2024-13-01", "0000-01-01", "0000-00-00", "24-05-31", "2024-5-31", "2024", "20240531", "31.05.2024",
+    "2024-02-30", "2024-13-01", "0000-01-01", "0000-00-00", "24-05-31", "2024", "20240531", "31.05.2024",
     "2024-05-31 25:00", "2024-05-31x", "x2024-05-31", "soon",
 ]  # fmt: skip
 
@@ -77,7 +77,7 @@ def table(n=60, first=date(2023, 12, 30), **columns):
 
 def test_what_varies_is_learned():
     encoding, notes = learned_from(table())
-    assert notes == ["column 'day' holds dates, taken as days since 2023-12-30, month and weekday"]
+    assert notes == []
     assert encoding.feature_names == ["a", "day (days)", "day (month)", "day (weekday)"]
     assert encoding.places == {"a": [0], "day": [1, 2, 3]}
     features = inputs_of(encoding, table())
@@ -89,14 +89,14 @@ def test_what_varies_is_learned():
     assert encoding.columns == (Dates("t", "2024-05-31", 0.5, ("days", "hour")),)
     assert inputs_of(encoding, times).tolist() == [[0.25, 6], [0.75, 18]]
     same, notes = learned_from(pl.DataFrame({"t": ["2024-05-31"] * 3}))
-    assert notes == ["column 't' holds dates, taken as days since 2024-05-31"]
+    assert notes == []
     assert same.feature_names == ["t (days)"]
 
 
 def test_a_cell_that_is_no_date_is_the_median_date():
     days = [str(day) for day in table()["day"]]
     learned, notes = learned_from(pl.DataFrame({"day": ["soon", *days, "never", None]}))
-    assert notes[1:] == [
+    assert notes == [
         "warning: column 'day': 2 cells that are no dates are taken as missing, such as 'never', 'soon'; "
         "--categorical (in Python, the dtype category) takes all as categories"
     ]

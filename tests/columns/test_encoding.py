@@ -76,7 +76,6 @@ def test_messages_stay_short():
     for call in (
         lambda: split_target(table, "z"),
         lambda: inputs_of(Encoding((Numbers(long, 1.0),)), table),
-        lambda: Encoding((Categories(long, ("1", "2")),)).check_known(table, str),
     ):
         with pytest.raises(TableError, match="must h") as refused:
             call()
@@ -137,7 +136,7 @@ def test_cells_that_are_no_numbers_are_missing_where_some_were_before():
     with pytest.raises(TableError, match="column 'b' must hold finite numbers, got -inf in row 1; correct the cell"):
         inputs_of(learned, pl.DataFrame({"a": ["1"], "b": ["-inf"]}))
     assert learned_from(table.with_columns(c=pl.col("b")), categorical=["a"])[1] == [
-        "column 'a' is left out: it is text with 41 different values in 41 rows"
+        "column 'a' is left out: it is text with 41 different values in 41 rows; group its values to use it"
     ]
 
 
@@ -179,16 +178,25 @@ def test_of_many_values_the_most_frequent_have_an_input_each(n_values, n_inputs)
         new = inputs_of(learned, pl.DataFrame({"a": [rare, "new", column.categories[3], None]}))
         assert new.argmax(1).tolist() == [30, 30, 3, 0]
         assert new.sum(1).tolist() == [1, 1, 1, 0]
-        learned.check_known(pl.DataFrame({"a": ["new"]}), str)
+        assert learned.unseen(pl.DataFrame({"a": ["new"]})) == {}
 
 
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (many(10_001, 20_000), "it is text with more than 10,000 different values in 20,000 rows"),
-        ([f"k{k % 400}" for k in range(800)], "it is text with 400 different values in 800 rows"),
-        ([f"name {k}" for k in range(150)], "it is text with 150 different values in 150 rows"),
-        (["a", "b", "c"], "it is text with 3 different values in 3 rows"),
+        (
+            many(10_001, 20_000),
+            "it is text with more than 10,000 different values in 20,000 rows; group its values to use it",
+        ),
+        (
+            [f"k{k % 400}" for k in range(800)],
+            "it is text with 400 different values in 800 rows; group its values to use it",
+        ),
+        (
+            [f"name {k}" for k in range(150)],
+            "it is text with 150 different values in 150 rows; group its values to use it",
+        ),
+        (["a", "b", "c"], "it is text with 3 different values in 3 rows; group its values to use it"),
         ([None, "", "NA"], "it is empty"),
         ([float("nan"), None], "it is empty"),
         ([float("inf"), float("-inf")], "it holds no finite number"),
@@ -209,11 +217,11 @@ def test_text_that_differs_in_each_row_of_two_or_with_missing_cells_stays():
     assert learned_from(pl.DataFrame({"a": ["x", "y", "z", None]}))[0].feature_names[-1] == "a=(missing)"
 
 
-def test_new_categories_are_refused_where_they_would_be_nothing():
+def test_new_categories_are_counted_and_are_none_of_the_known_ones():
     learned, _ = learned_from(pl.DataFrame({"soil": ["clay", "sand", "sand"]}))
-    message = (
-        r"column 'soil' must hold categories of the training table, got 'Sand' \(did you mean 'sand'\?\) in row 2;"
-    )
-    with pytest.raises(TableError, match=message):
-        learned.check_known(pl.DataFrame({"soil": [None, "Sand"]}), lambda row: f"row {row + 1}")
+    unseen = learned.unseen(pl.DataFrame({"soil": [None, "Sand", "Sand", "lava", "clay"]}))
+    assert learned.unseen_notes(unseen) == [
+        "column 'soil': 3 cells with a category that training has not seen, such as 'Sand' (did you mean 'sand'?), "
+        "'lava'; predicted as none of the known ones"
+    ]
     assert inputs_of(learned, pl.DataFrame({"soil": [None, "Sand"]})).tolist() == [[0, 0], [0, 0]]

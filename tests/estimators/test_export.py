@@ -2,6 +2,7 @@ import sys
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_diabetes, load_iris
@@ -68,6 +69,30 @@ def test_regressors_give_values_in_the_targets_units(tmp_path):
     )
     found = run_onnx(regressor.export(tmp_path / "diabetes.onnx"), X, np.float64)
     np.testing.assert_allclose(found[:, 0], regressor.predict(X), rtol=1e-6)
+
+
+def test_tables_with_categories_and_missing_cells(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.standard_normal(80), "age": rng.uniform(size=80)})
+    table["kind"] = rng.choice(["a", "b", "c"], 80)
+    table.loc[::7, ["size", "kind"]] = None
+    y = np.where(table["age"] + (table["kind"] == "a") > 0.7, "yes", "no")
+    classifier = FractionalClassifier(random_state=0, width=8, max_iter=5, n_members=2).fit(table, y)
+    new = table.head(20)
+    new.loc[3, "kind"], new.loc[4, ["age", "kind"]] = "never seen", [np.nan, None]
+    session = onnxruntime.InferenceSession(classifier.export(tmp_path / "t.onnx"), providers=["CPUExecutionProvider"])
+    cells = {name: new[[name]].to_numpy(np.float64) for name in ("size", "age")}
+    cells["kind"] = new[["kind"]].fillna("").to_numpy(object)
+    with pytest.warns(UserWarning, match="1 cell with a category that training has not seen"):
+        expected = classifier.predict_proba(new)
+    np.testing.assert_allclose(session.run(None, cells)[0], expected, rtol=0, atol=1e-6)
+    with pytest.raises(InvalidArgumentError, match=r"to \.pt2 must have no missing cells, got some in column 'size'"):
+        classifier.export(tmp_path / "t.pt2")
+    dated = FractionalClassifier(random_state=0, width=8, max_iter=1).fit(
+        pd.DataFrame({"day": pd.date_range("2024-01-01", periods=80)}), y
+    )
+    with pytest.raises(InvalidArgumentError, match=r"export to \.onnx must have no dates, got some in column 'day'"):
+        dated.export(tmp_path / "t.onnx")
 
 
 def test_other_endings_and_a_missing_exporter(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ def test_mistakes_that_are_gone():
     subject = classified("a" * 10 + "b" * 10, "a" * 8 + "b" * 2 + "b" * 8 + "a" * 2)
     assert headline(subject) == (
         "Right for 80.0% of 20 held-out samples; always answering “a”, the most frequent class, is right for 50.0%: "
-        "60.0% of those mistakes are gone. So few samples may owe that to chance."
+        "60.0% of those mistakes are gone. With so few rows this may be chance."
     )
     # Only the model has 8 right, only the constant answer 2: twice P(at most 2 heads of 10).
     assert chance(subject) == pytest.approx(2 * (1 + 10 + 45) / 1024)
@@ -53,12 +53,12 @@ def test_values_no_better_than_their_mean():
 
 def test_a_share_of_the_variance_that_chance_may_explain():
     told = headline(with_errors(np.resize([1e3, -1e3], 100)))
-    assert told.endswith("of the variance. So few samples may owe that to chance.")
+    assert told.endswith("of the variance. With so few rows this may be chance.")
 
 
 def test_the_top_tells_no_reason_for_the_end_of_the_training():
     words = [tile.word for tile in tiles(classified("aabb", "aabb"))]
-    assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "Held-out samples"]
+    assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "90% sets", "Held-out samples"]
 
 
 def test_the_accuracy_has_an_interval():

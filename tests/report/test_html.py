@@ -174,11 +174,12 @@ class TestFile:
             X,
             y,
             title="",
-            left_out={"comment": "it is <empty>"},
+            columns=[{"column": "comment", "kind": "unused", "what became of it": "it is <empty>"}],
             trained_with={**versions(), "torch": "1.0"},
         )
         text = Elements(page_of(path)).text
-        assert "Columns left out" in text
+        assert "What was understood of the table" in text
+        assert "left out" in text
         assert "it is <empty>" in text
         assert text.count(versions()["numpy"]) == 1
         assert f"1.0 (report: {versions()['torch']})" in text

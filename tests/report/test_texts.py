@@ -2,7 +2,8 @@
 
 import pytest
 
-from fracdnn.report.texts import count, is_number, number, share
+from fracdnn.columns.words import count
+from fracdnn.report.texts import is_number, number, share
 
 
 @pytest.mark.parametrize(

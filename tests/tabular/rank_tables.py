@@ -33,6 +33,7 @@ def said(found):
     return {
         "columns": [asdict(column) for column in found.encoding.columns],
         "notes": found.notes,
+        "left_out": found.left_out,
         "scaling": (scaling.mean.tolist(), scaling.deviation.tolist()),
         "target": repr((target.digest(), target.least, target.most)),
         "sizes": found.sizes.tolist(),

@@ -35,8 +35,7 @@ def assert_as_in_memory(source, table, target="y", **options):
     features, values, n_missing = split_target(table, target)
     expected, notes = learned_from(features, categorical=options.get("categorical", ()))
     assert found.encoding.columns == expected.columns
-    assert len(found.notes) == len(notes)
-    assert [note for note in found.notes if "warning" in note] == [note for note in notes if "warning" in note]
+    assert found.notes == [note for note in notes if "warning" in note]
     assert found.n_without_target == n_missing
     X = inputs_of(expected, features)
     scaling = Standardization.of(torch.from_numpy(X))
@@ -156,7 +155,7 @@ def test_a_cell_that_is_no_number_only_in_rows_that_are_tested(tmp_path):
     features = read_table(str(path)).drop("y")
     expected, notes = learned_from(features.filter(~is_tested), tested=features.filter(is_tested))
     assert found.encoding.columns == expected.columns
-    assert found.notes == notes
+    assert found.notes == [note for note in notes if "warning" in note]
     assert found.encoding.columns[0].skips_text
     x, _ = all_samples(found.samples("test"))
     assert found.encoding.columns[0].median in x

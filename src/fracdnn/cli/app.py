@@ -1,7 +1,9 @@
 """The commands. Each imports what it needs when it runs."""
 
+import copy
 import inspect
 import webbrowser
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,9 +15,10 @@ import typer
 from typer.core import TyperCommand
 
 from fracdnn.cli.messages import guarded, say
-from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Timeout, own_options
+from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Sheet, Timeout, own_options
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.tabular.reading import check_there
 from fracdnn.version import __version__
 
 app = typer.Typer(
@@ -23,8 +26,10 @@ app = typer.Typer(
     help="Deep networks with memory: layers as time steps of a fractional differential equation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # boxes leave no room for the names of options in 80 columns, and take time
 )
+# Options of `train` that its short help shows.
+_USUAL = ["target", "out", "run", "task", "drop", "categorical", "test_fraction", "search", "quiet", "as_json"]
 
 Model = Annotated[Path, typer.Argument(help="A model file that `fracdnn train` wrote.")]
 Data = Annotated[
@@ -32,7 +37,6 @@ Data = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on standard error.")]
 Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
-NewCategories = Annotated[str, typer.Option(help="What to do with categories unknown from training: error or ignore.")]
 
 
 def loaded(name: str, *, trains: bool = False) -> Any:
@@ -45,6 +49,13 @@ def loaded(name: str, *, trains: bool = False) -> Any:
         if trains:
             import_module("torch._dynamo")
         return import_module(f"fracdnn.cli.{name}")
+
+
+def _check_files(model: Path, data: str | None = None) -> None:
+    """That they are there, before anything is imported that takes time."""
+    model.stat()
+    if data is not None:
+        check_there(data)
 
 
 @app.callback(invoke_without_command=True)
@@ -73,15 +84,13 @@ def _train(
     Columns of numbers and of categories are recognized, missing values filled in; part of the rows is held out to test.
     Ctrl-C writes the best model so far, as NAME.interrupted.fracdnn where NAME.fracdnn is there already, which is kept.
 
+    \b
     Examples:
-    fracdnn train measurements.csv --target label --out model.fracdnn
-
-    fracdnn train houses.parquet --target price --drop id --run houses --learn-order
-
-    fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
-
-    torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
-    """
+      fracdnn train measurements.csv --target label --out model.fracdnn
+      fracdnn train houses.parquet --target price --drop id --run houses --learn-order
+      fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
+      torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
+    """  # noqa: D301
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
     settings = loaded("options").settings_of(given, config)
@@ -89,11 +98,14 @@ def _train(
     command.train(data, settings, command.Places(out, run, config), as_json=as_json)
 
 
-def _with_options(generated: list[inspect.Parameter]) -> Any:
-    """`train` as Typer takes it, with options in place of **given."""
+def _with_options(generated: list[inspect.Parameter], shown: Sequence[str] | None = None) -> Any:
+    """`train` as Typer takes it, with options in place of **given; of its own, help shows some or all."""
     signature = inspect.signature(_train)
     data, out, run, *others, _ = signature.parameters.values()
-    every = [data, out, run, *own_options(), *others, *generated]
+    own = [out, run, *own_options(), *others]
+    if shown is not None:
+        own = sorted((_shown(each, each.name in shown) for each in own), key=lambda each: _place(each.name, shown))
+    every = [data, *own, *generated]
     every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in every]
     train = guarded(_train)
     train.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
@@ -101,20 +113,36 @@ def _with_options(generated: list[inspect.Parameter]) -> Any:
     return train
 
 
+def _place(name: str, shown: Sequence[str]) -> int:
+    return shown.index(name) if name in shown else len(shown)
+
+
+def _shown(option: inspect.Parameter, is_shown: bool) -> inspect.Parameter:
+    kind, about = option.annotation.__origin__, copy.copy(option.annotation.__metadata__[0])
+    about.hidden = not is_shown
+    return option.replace(annotation=Annotated[kind, about])
+
+
 @lru_cache(maxsize=1)
 def _whole_train() -> Any:
     """`train` with an option for each parameter of the estimators, which take seconds to import."""
-    whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     whole.command("train")(_with_options(loaded("options").estimator_options()))
     return typer.main.get_command(whole)
 
 
 class _ListedTrain(TyperCommand):
-    """`train` for the list of commands; to run it, show its help or complete its options takes the whole one."""
+    """`train` for the list of commands and the short help; to run it or complete its options takes the whole one."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        if extra.get("resilient_parsing"):  # completion, perhaps of a file's name
+        if extra.get("resilient_parsing") or "--help" in args:  # completion, perhaps of a file's name
             return super().make_context(info_name, args, parent, **extra)
+        if "--help-all" in args:
+            args = ["--help"]
+        elif args and not args[0].startswith(
+            "-"
+        ):  # else it may be the value of an option that only the whole one knows
+            guarded(check_there)(args[0])
         return _whole_train().make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
@@ -123,7 +151,13 @@ class _ListedTrain(TyperCommand):
         return super().shell_complete(ctx, incomplete)
 
 
-app.command("train", cls=_ListedTrain)(_with_options([]))
+def _help_all() -> inspect.Parameter:
+    option = typer.Option("--help-all", help="Show every option, those of network and training too, and exit.")
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, option])
+
+
+app.command("train", cls=_ListedTrain)(_with_options([_help_all()], shown=_USUAL))
 
 
 @app.command()
@@ -135,8 +169,12 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
     ] = None,
-    new_categories: NewCategories = "error",
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Such as 0.9: ends that hold this share of new values, or the classes that are plausible."),
+    ] = None,
     encoding: Encoding = ENCODING,
+    sheet: Sheet = None,
     timeout: Timeout = TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
@@ -144,13 +182,14 @@ def predict(
 
     Large tables are read and written in parts, so that memory stays small.
 
+    \b
     Examples:
-    fracdnn predict model.fracdnn new.csv --out predictions.csv --id sample
-
-    zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
-    """
-    reading = loaded("predict").Reading(model, data, new_categories, encoding, timeout)
-    loaded("predict").predict(reading, out, keep or [])
+      fracdnn predict model.fracdnn new.csv --out predictions.csv --id sample --interval 0.9
+      zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
+    """  # noqa: D301
+    _check_files(model, data)
+    reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
+    loaded("predict").predict(reading, out, keep or [], interval)
 
 
 @app.command()
@@ -158,8 +197,8 @@ def predict(
 def evaluate(
     model: Model,
     data: Data,
-    new_categories: NewCategories = "error",
     encoding: Encoding = ENCODING,
+    sheet: Sheet = None,
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -168,7 +207,8 @@ def evaluate(
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
-    reading = loaded("predict").Reading(model, data, new_categories, encoding, timeout)
+    _check_files(model, data)
+    reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
     loaded("predict").evaluate(reading, as_json=as_json)
 
 
@@ -193,6 +233,7 @@ def info(
     if model is None:
         loaded("system").show_system(as_json=as_json)
     else:
+        _check_files(model)
         loaded("predict").info(model, as_json=as_json)
 
 
@@ -203,16 +244,18 @@ def report(
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     data: Annotated[str | None, typer.Option(help="Rows to show, with their target; else those held out.")] = None,
     encoding: Encoding = ENCODING,
+    sheet: Sheet = None,
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page that opens offline: scores, calibration, importances, curves, memory, regions, flow.
 
+    \b
     Examples:
-    fracdnn report run --out report.html
-
-    fracdnn report model.fracdnn --data test.csv --out report.html
-    """
-    loaded("predict").report(run, out, data=data, encoding=encoding)
+      fracdnn report run --out report.html
+      fracdnn report model.fracdnn --data test.csv --out report.html
+    """  # noqa: D301
+    _check_files(run, data)
+    loaded("predict").report(run, out, data=data, encoding=encoding, sheet=sheet)
 
 
 @app.command()
@@ -238,11 +281,11 @@ def fit(
 
     The first column of the table holds times or frequencies, the next ones values; a heading is optional.
 
+    \b
     Examples:
-    fracdnn fit spectrum.csv --circuit "R0-p(R1,CPE1)" --out report.html
-
-    fracdnn fit data.csv --model relaxation
-    """
+      fracdnn fit spectrum.csv --circuit "R0-p(R1,CPE1)" --out report.html
+      fracdnn fit data.csv --model relaxation
+    """  # noqa: D301
     command = loaded("fit_command", trains=True)
     request = command.Request(circuit, body, model, sigma, starts, seed)
     command.run_fit(data, request, encoding, out, save, as_json=as_json)
@@ -274,11 +317,11 @@ def play(
 
     The page is served to this machine alone, until Ctrl-C.
 
+    \b
     Examples:
-    fracdnn play
-
-    fracdnn play measurements.csv --port 8000 --no-browser
-    """
+      fracdnn play
+      fracdnn play measurements.csv --port 8000 --no-browser
+    """  # noqa: D301
     with interrupt_afterwards():
         from fracdnn.playground import Server
 

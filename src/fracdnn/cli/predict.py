@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from queue import Full, Queue
@@ -15,20 +15,22 @@ import numpy as np
 import torch
 import typer
 
+from fracdnn.cli import seen_rows
 from fracdnn.cli.messages import fail, say, show_table, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, shown
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.runs import check_output
 from fracdnn.cli.settings import ENCODING
+from fracdnn.columns.cells import Strays
 from fracdnn.columns.column import Categories, Column, Dates, Numbers
 from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns, listed
+from fracdnn.columns.words import check_columns, count, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.model import check_target_name, split_target, target_column, target_values
+from fracdnn.tabular.model import check_target_name, split_target, target_column, true_answers
 from fracdnn.tabular.reading import ENDINGS, read_table
 from fracdnn.tabular.streaming import in_order, parts_here
 from fracdnn.training import together
@@ -61,16 +63,13 @@ class Reading:
 
     path: Path
     source: str
-    new_categories: str
     encoding: str
+    sheet: str | None
     timeout: float
+    unseen: dict[str, Strays] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[TableModel]:
-        if self.new_categories not in ("error", "ignore"):
-            raise typer.BadParameter(
-                f"must be error or ignore, got {self.new_categories!r}", param_hint="--new-categories"
-            )
         check_encoding(self.encoding)
         with process_group(self.timeout), together.interrupts_noted():
             with together.joint("loading the model"):
@@ -81,18 +80,33 @@ class Reading:
             yield model
 
     def features(self, model: TableModel, part: "pl.DataFrame", first_row: int) -> Encoded:
-        return model.features(part, new_categories=self.new_categories, first_row=first_row)
+        found = model.features(part, first_row=first_row)
+        for name, cells in found.unseen.items():
+            self.unseen[name] = self.unseen.get(name, Strays()).merged(cells)
+        return replace(found, unseen={})
+
+    def tell_unseen(self, model: TableModel) -> None:
+        """Of all processes: how many cells held a category that training has not seen."""
+        mine = json.dumps({name: astuple(cells) for name, cells in self.unseen.items()})
+        whole: dict[str, Strays] = {}
+        for text in together.texts(mine, "the new categories"):
+            for name, (n, examples) in json.loads(text).items():
+                whole[name] = whole.get(name, Strays()).merged(Strays(n, tuple(examples)))
+        for note in model.encoding.unseen_notes(whole):
+            say(f"warning: {note}")
 
 
-def predict(reading: Reading, out: str, keep: list[str]) -> None:
+def predict(reading: Reading, out: str, keep: list[str], interval: float | None) -> None:
     """The first process writes."""
     with reading.opened() as model:
+        if interval is not None:
+            model.estimator._held_out_scores(interval, "interval")
         with together.joint("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
             check_output("--out", out, reading.path, reading.source)
-        together.check_same(options=repr((out, keep, reading.new_categories, reading.encoding)))
-        made = in_order(_predictions(reading, model, keep))
+        together.check_same(options=repr((out, keep, interval, reading.encoding, reading.sheet)))
+        made = in_order(_predictions(reading, model, keep, interval))
         with together.joint("writing predictions"), closing(made) as parts:
             if not together.is_first():
                 for _ in parts:
@@ -104,7 +118,8 @@ def predict(reading: Reading, out: str, keep: list[str]) -> None:
             else:
                 with written(Path(out)):
                     rows = _write(Path(out), parts)
-                say(f"{rows:,} predictions: {out}")
+                say(f"{count(rows, 'prediction')}: {out}")
+        reading.tell_unseen(model)
 
 
 def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
@@ -113,10 +128,15 @@ def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
         yield part.write_csv(include_header=number == 0, separator=separator).encode()
 
 
-def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Iterator[pl.DataFrame | None]":
-    """For each round the predictions of what is here: kept columns, the prediction, the probability of each class."""
+def _predictions(
+    reading: Reading, model: TableModel, keep: list[str], interval: float | None
+) -> "Iterator[pl.DataFrame | None]":
+    """For each round the predictions of what is here: kept columns, the prediction, the probability of each class; with
+    an interval, its ends, or the classes that are plausible.
+    """
     classes = model.estimator.classes_ if model.is_classifier else ()
-    made = ["prediction", *(f"probability_{name}" for name in classes)]
+    ends = [] if interval is None else ["plausible"] if model.is_classifier else ["lower", "upper"]
+    made = ["prediction", *ends, *(f"probability_{name}" for name in classes)]
     for name in keep:
         if name in made:
             raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
@@ -125,18 +145,25 @@ def _predictions(reading: Reading, model: TableModel, keep: list[str]) -> "Itera
         check_columns(keep, part.columns)
         X = reading.features(model, part, first_row)
         if not model.is_classifier:
-            answers = [model.estimator.predict(X)]
+            found = model.estimator.predict(X, interval=interval)
+            answers = [found] if interval is None else [found[0], *found[1].T]
         else:
             probabilities = model.estimator.predict_proba(X)
-            answers = [classes[probabilities.argmax(1)], *probabilities.T]
+            sets = [] if interval is None else [_joined(model.estimator.predict_sets(X, interval), classes)]
+            answers = [classes[probabilities.argmax(1)], *sets, *probabilities.T]
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
     numbers = [name for name in model.encoding.number_names if name not in keep]
-    for parts in parts_here(reading.source, numbers, lambda frame: frame, reading.encoding):
+    for parts in parts_here(reading.source, numbers, lambda frame: frame, reading.encoding, reading.sheet):
         with together.joint("predicting"):
             found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
         yield frame
+
+
+def _joined(sets: np.ndarray, classes: Any) -> list[str]:
+    """The names of the classes in each set, such as "a | b"."""
+    return [" | ".join(str(name) for name in classes[each]) for each in sets]
 
 
 def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
@@ -196,8 +223,9 @@ def _sink(path: Path, parts: "Iterator[pl.DataFrame]") -> None:
 def evaluate(reading: Reading, *, as_json: bool) -> None:
     """The first process talks."""
     with reading.opened() as model:
-        together.check_same(options=repr((reading.new_categories, reading.encoding)))
+        together.check_same(options=repr((reading.encoding, reading.sheet)))
         scores = _scored(reading, model)
+        reading.tell_unseen(model)
         if not together.is_first():
             return
         if isinstance(scores, ClassScores):
@@ -214,7 +242,8 @@ def _tell(facts: dict[str, str]) -> None:
 
 
 def _scored(reading: Reading, model: TableModel) -> Scores:
-    scores, n_missing = new_scores(model), 0
+    scores, n_missing, learned = new_scores(model), 0, np.zeros(2, dtype=np.int64)
+    known = model.details.get("rows_learned")
 
     def with_target(part: "pl.DataFrame") -> "pl.DataFrame":
         nonlocal n_missing
@@ -223,18 +252,26 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
         n_missing += part.height - int(known.sum())
         return part.filter(known)
 
-    for parts in parts_here(reading.source, [], with_target, reading.encoding):
+    for parts in parts_here(reading.source, [], with_target, reading.encoding, reading.sheet):
         with together.joint("predicting"):
             for part, first_row in parts:
                 if part.height:
-                    y = _true_answers(model, target_column(part, model.target))
-                    scores.add(reading.features(model, part, first_row), y)
+                    y = true_answers(model, target_column(part, model.target))
+                    X = reading.features(model, part, first_row)
+                    scores.add(X, y)
+                    learned += seen_rows.seen(known, X.inputs) if known else 0
     scores.add_up()
     n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
+    n_seen, n_known = together.total(torch.from_numpy(learned), "the number of rows").tolist()
+    if n_seen >= seen_rows.LEAST_SHARE * max(n_known, 1):
+        say(
+            f"warning: {n_seen / n_known:.0%} of the rows are among those that the model was trained on: new rows "
+            f"will score lower; evaluate others, such as held-out.csv of a --run"
+        )
     if n_missing:
-        say(f"{n_missing:,} rows are left out: their target is missing")
+        say(f"{count(n_missing, 'row')} left out: the target is missing")
     return scores
 
 
@@ -255,25 +292,6 @@ def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None
     show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
 
 
-def _true_answers(model: TableModel, values: "pl.Series") -> np.ndarray:
-    """The true values, or the classes as the model has them; a class it has never seen is an error."""
-    if not model.is_classifier:
-        return target_values(values, "regression")
-    classes = model.estimator.classes_
-    if classes.dtype.kind == "U" and values.dtype == str and values.is_in(classes.tolist()).all():
-        return values.to_numpy().astype(str)  # as they are, also where all of this part look like numbers
-    labels = target_values(values, "classification")
-    if classes.dtype.kind == "U":
-        labels = labels.astype(str)
-    unknown = sorted({str(label) for label in labels} - {str(name) for name in classes})
-    if unknown:
-        raise TableError(
-            f"the target column {model.target!r} must hold classes of the training table, got {listed(unknown)}; "
-            f"it knows {listed([str(name) for name in classes])}"
-        )
-    return labels
-
-
 def info(path: Path, *, as_json: bool) -> None:
     model = table_model(path)
     estimator = model.estimator
@@ -286,7 +304,7 @@ def info(path: Path, *, as_json: bool) -> None:
         "members": len(estimator.members_),
         "temperature": estimator.temperature_,
         "training": {"iterations": estimator.n_iter_, "loss": estimator.loss_, "status": estimator.history_.status},
-        "details": model.details,
+        "details": {name: value for name, value in model.details.items() if name != "rows_learned"},
     }
     if as_json:
         typer.echo(json.dumps(document))
@@ -321,7 +339,7 @@ def _column_values(column: Column) -> str:
     return f"median {column.median:g}" if isinstance(column, Numbers) else column.why
 
 
-def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
+def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str | None) -> None:
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
@@ -331,12 +349,11 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str) -> None:
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
     check_output("--out", out, path, source)
-    features, values, _ = split_target(read_table(source, encoding if data else ENCODING), model.target)
-    X, y = model.features(features, new_categories="ignore"), _true_answers(model, values)
+    features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
+    X, y = replace(model.features(features), unseen={}), true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
-    n_columns = len(model.encoding.columns)
-    title = f"{model.target} from {n_columns} column{'' if n_columns == 1 else 's'}"
-    left_out, versions = model.details.get("left_out", {}), model.details.get("versions")
+    title = f"{model.target} from {count(len(model.encoding.columns), 'column')}"
+    columns, versions = model.details.get("columns", []), model.details.get("versions")
     with written(out):
-        write_report(out, model.estimator, X, y, title=title, details=details, left_out=left_out, trained_with=versions)
+        write_report(out, model.estimator, X, y, title=title, details=details, columns=columns, trained_with=versions)
     say(f"report: {out}")

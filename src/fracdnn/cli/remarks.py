@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.columns.words import listed, quoted
+from fracdnn.columns.words import alike, count, listed, quoted
 
-FEW_ROWS = 20
+FEW_ROWS, FEW_OF_CLASS = 20, 5
+MOST_NAMED = 6
 # A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.
 _SPAN, _PARTS, _LESS = 10.0, (0.05, 0.95), 0.5
 
@@ -16,17 +17,28 @@ def on_rows(n_learned: int, n_test: int, test_fraction: float, class_counts: np.
     """Of the rows to learn from; `class_counts` is how many of them each class has, None for a regression."""
     found = []
     if n_learned < FEW_ROWS:
-        found.append(
-            f"warning: only {n_learned} row{'' if n_learned == 1 else 's'} to learn from: expect little of the model"
-        )
+        found.append(f"warning: only {count(n_learned, 'row')} to learn from: results will be unreliable")
     if test_fraction and not n_test:
         found.append("warning: no row is left to test the model with; how good it is on new rows stays unknown")
     if class_counts is not None:
-        n, single = len(class_counts), int((class_counts == 1).sum())
-        if single:
-            found.append(f"warning: {single:,} of {n:,} classes have one row to learn from; more rows would tell more")
+        n = len(class_counts)
         if n > n_learned / 2:
             found.append(f"warning: {n:,} classes in {n_learned:,} rows; for a value, pass --task regression")
+    return found
+
+
+def on_classes(classes: np.ndarray, counts: np.ndarray) -> list[str]:
+    """Of classes and the number of rows to learn from that have them: rare ones, and names that look alike."""
+    rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(classes, counts, strict=True) if n < FEW_OF_CLASS]
+    found = []
+    if rare:
+        more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
+        found.append(
+            f"warning: {count(len(rare), 'class')} of {len(classes):,} with fewer than "
+            f"{FEW_OF_CLASS} rows to learn from: {', '.join(rare[:MOST_NAMED])}{more}; they will hardly be predicted"
+        )
+    for group in alike(classes.tolist()) if classes.dtype.kind == "U" else ():
+        found.append(f"warning: the classes {listed(group)} look alike; where they mean the same, write them alike")
     return found
 
 

@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-import numpy as np
 import typer
 
 from fracdnn.cli.messages import written
 from fracdnn.cli.metrics import shown
 from fracdnn.cli.runs import HELD_OUT, Places, place_for
-from fracdnn.columns.cells import has_no_text, parsed
+from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed
 from fracdnn.files import write_whole
@@ -17,7 +16,7 @@ from fracdnn.tabular.model import TableModel
 
 
 def write_results(
-    model: TableModel, held_out: "tuple[pl.DataFrame, np.ndarray]", places: Places, interrupted: bool, remedy: str
+    model: TableModel, held_out: "pl.DataFrame", places: Places, interrupted: bool, remedy: str
 ) -> dict[str, str]:
     """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`).
 
@@ -26,7 +25,8 @@ def write_results(
     paths, run = {}, places.run
     if run is not None and not (interrupted and (run / HELD_OUT).exists()):  # those of the model that is kept
         with written(run, remedy):
-            write_whole(run / HELD_OUT, _held_out(model, *held_out).write_csv)
+            kept = held_out.select(column for column in held_out if not has_no_text(column.dtype))  # as text can be
+            write_whole(run / HELD_OUT, kept.write_csv)
     for path in places.models:
         place = place_for(path, interrupted)
         with written(path, remedy):
@@ -38,30 +38,13 @@ def write_results(
     return paths
 
 
-def _held_out(model: TableModel, test_table: "pl.DataFrame", y_test: np.ndarray) -> "pl.DataFrame":
-    """All columns that a text file can hold, with cells as they were, and the target as it was learned."""
-    numbers = model.encoding.number_names
-    kept = [column for column in test_table if not has_no_text(column.dtype)]
-    columns = [_readable(column) if column.name in numbers else column for column in kept]
-    target = pl.Series(model.target, y_test)
-    if target.dtype.is_float() and bool(((target == target.round()) & (target.abs() < 2**53)).all()):
-        target = target.cast(pl.Int64)
-    return pl.DataFrame([*columns, target])
-
-
-def _readable(column: "pl.Series") -> "pl.Series":
-    """Numbers as they were, unless a part of the table would be read in another way: truth values, decimal commas."""
-    if column.dtype == pl.Boolean:
-        return column.cast(pl.Int8)
-    has_comma = column.dtype == pl.String and column.str.contains(",", literal=True).any()
-    return parsed(column) if has_comma else column
-
-
 def tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
     """Print what a model reached and where it is."""
     if as_json:
         typer.echo(json.dumps({**summary, **paths}))
         return
+    if summary.get("verdict"):
+        typer.echo(summary["verdict"])
     name = "accuracy" if summary["task"] == "classification" else "R2"
     for part in ("training", "test"):
         if summary[part]:
@@ -81,9 +64,9 @@ def _compared(summary: dict[str, Any]) -> str:
     part, baseline = "test" if summary["test"] else "training", summary["baseline"]
     if summary["task"] == "classification":
         balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
-        most = f"always the most frequent class, {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
+        most = f"always answering {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
         loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
-        shares = f"always the shares of the classes: {shown(baseline['log_loss'])}"
+        shares = f"baseline (class frequencies): {shown(baseline['log_loss'])}"
         error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
         return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
     error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"

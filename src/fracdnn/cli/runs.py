@@ -94,7 +94,8 @@ def choose_checkpoint(parameters: dict[str, Any], places: Places) -> Path | None
 
     Returns its path if it is ours to remove.
     """
-    requested = places.run is not None or "checkpoint_every" in parameters or parameters.get("resume")
+    names = ("checkpoint_every", "max_time")
+    requested = places.run is not None or any(name in parameters for name in names) or parameters.get("resume")
     if "checkpoint_path" in parameters or not requested:
         return None
     path = places.models[-1].with_suffix(".ckpt")  # that of the run, where there is one

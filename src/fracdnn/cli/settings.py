@@ -16,6 +16,7 @@ Encoding = Annotated[
         show_default=False,
     ),
 ]
+Sheet = Annotated[str | None, typer.Option(help="The sheet of an .xlsx file; the first one by default.")]
 Timeout = Annotated[
     float,
     typer.Option(help="Under torchrun: seconds to wait for another process; 1800 by default.", show_default=False),
@@ -47,6 +48,7 @@ class Settings:
         bool, typer.Option("--start-over", help="Discard the checkpoint of an earlier training; see --resume.")
     ] = False
     encoding: Encoding = ENCODING
+    sheet: Sheet = None
     timeout: Timeout = TIMEOUT
     parameters: dict[str, Any] = field(default_factory=dict)
     spaces_checkpoints: bool = False

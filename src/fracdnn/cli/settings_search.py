@@ -82,6 +82,9 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     if trials[0].mean == -math.inf:
         fail("--search must reach one finite score, got none; scale the target, or pass a smaller --learning-rate-init")
     _show(trials, score)
+    same = sum(trial.mean == trials[0].mean for trial in trials)
+    if same > 1:
+        say(f"{same} settings have the same {score}; the first of them that was tried is taken")
     if interrupted:
         done = f"{len(trials)} of {len(settings)} settings"
         say(f"the search was interrupted after {done}; the best of them is trained now")

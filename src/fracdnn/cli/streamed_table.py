@@ -6,7 +6,6 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fracdnn.cli.messages import fail, say
@@ -100,7 +99,7 @@ def examined(source: str, settings: Any) -> ExaminedTable:
         if settings.search:
             instead = "got one that is streamed; leave it out, or raise --memory-limit"
             fail(f"--search must go with a table in memory, {instead}")
-        stream = TableStream.of(source, encoding=settings.encoding)
+        stream = TableStream.of(source, encoding=settings.encoding, sheet=settings.sheet)
     parameters = FractionalClassifier().get_params() | settings.parameters
     seed = settings.parameters.get("random_state", 0)
     drawn = together.from_rank(0, torch.tensor(secrets.randbits(32)), "the seed of what is held out")
@@ -150,18 +149,15 @@ def scores_of(model: TableModel, table: ExaminedTable, *roles: str) -> Scores:
     return scores
 
 
-def held_out(table: ExaminedTable, most: int) -> "tuple[pl.DataFrame, np.ndarray]":
-    """The first rows that were held out, at most so many, and their targets."""
+def held_out(table: ExaminedTable, most: int) -> "pl.DataFrame":
+    """The first rows that were held out, at most so many, as they are in the table."""
     # Parts may have columns in another order, and sheets other types where nothing is learned from them.
-    names, used = [name for name in table.stream.schema if name != table.target.name], table.encoding.names
-    frames, values, n = [], [], 0
+    names, used = list(table.stream.schema), table.encoding.names
+    frames, n = [], 0
     for place in range(len(table.stream.pieces)):
-        for frame, _, y in table.parts(place, "test", whole=True) if n < most else ():
+        for frame, _, _ in table.parts(place, "test", whole=True) if n < most else ():
             texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
             kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
             frames.append(pl.DataFrame(kept)[: most - n])
-            values.append(y[: most - n])
             n += frames[-1].height
-    if not frames:
-        return pl.DataFrame({name: [] for name in table.encoding.names}), np.empty(0)
-    return pl.concat(frames, how="vertical_relaxed"), np.concatenate(values)
+    return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=table.stream.schema)

@@ -4,7 +4,7 @@ import hashlib
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,30 @@ import numpy as np
 import torch
 import typer
 
-from fracdnn.cli import runs, streamed_table
+from fracdnn.cli import runs, seen_rows, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import new_scores
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.remarks import on_ids, on_outliers, on_rows, on_target
+from fracdnn.cli.remarks import on_classes, on_ids, on_outliers, on_rows, on_target
 from fracdnn.cli.results import tell, write_results
 from fracdnn.cli.runs import UNFINISHED, Places, files_of
 from fracdnn.cli.settings import Settings
 from fracdnn.cli.settings_search import search
 from fracdnn.cli.termination import exit_code
+from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns
+from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
+from fracdnn.columns.words import check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.exceptions import TableError
+from fracdnn.report.headline import headline
+from fracdnn.report.subject import subject_of
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import TableModel, check_target_name, split_target, target_column
-from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.model import TableModel, check_target_name, target_column, true_answers
+from fracdnn.tabular.reading import read_table, sheets_of
 from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training import together
 from fracdnn.version import versions
@@ -44,20 +48,21 @@ MOST_BETWEEN, SHARE = 50, 20
 
 @dataclass
 class Learned:
-    """A model, what it reached, and rows that were held out, with their targets."""
+    """A model, what it reached, and rows that were held out, as they are in the table."""
 
     model: TableModel
     summary: dict[str, Any]
-    held_out: "tuple[pl.DataFrame, np.ndarray]"
+    held_out: "pl.DataFrame"
     search_cut_short: bool = False
 
 
 @dataclass
 class _Prepared:
-    """The rows of a table, to learn from and to test with, as they are (without the target) and as features."""
+    """The rows of a table, to learn from and to test with, as they are and as features."""
 
-    task: str
+    target: Target
     left_out: dict[str, str]
+    columns: list[dict[str, str]]
     table: "pl.DataFrame"
     X: Encoded
     y: np.ndarray
@@ -98,6 +103,8 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
         if own is not None and status not in UNFINISHED and together.is_first():
             for file in files_of(own):  # which are ours, and done with
                 file.unlink(missing_ok=True)
+        if status == "no improvement":
+            say(f"stopped early, after {count(estimator.n_iter_, 'iteration')}: the held-out rows improved no more")
         if status == "time limit":
             say(f"the time is over; {_then(estimator)}")
         if status == "interrupted":
@@ -132,6 +139,10 @@ def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dic
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
     }
+    if len(learned.held_out):
+        rows = learned.held_out.drop(learned.model.target), target_column(learned.held_out, learned.model.target)
+        X, y = replace(learned.model.features(rows[0]), unseen={}), true_answers(learned.model, rows[1])
+        summary["verdict"] = headline(subject_of(estimator, X, y))
     learned.model.details.update(source=source, summary=summary, versions=versions())
     remedy = f"make room, then {_then(estimator)}"
     paths = write_results(learned.model, learned.held_out, places, summary["status"] == "interrupted", remedy)
@@ -147,15 +158,21 @@ def _then(estimator: Any) -> str:
 
 
 def _prepared(source: str, settings: Settings) -> _Prepared:
-    whole, asked = read_table(source, settings.encoding), (*settings.keep, *settings.categorical)
+    whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
+    if settings.sheet is None and source.lower().endswith(".xlsx") and len(sheets := sheets_of(source)) > 1:
+        say(f"the sheet {quoted(sheets[0])} is read, of {listed(sheets)}; --sheet reads another")
     check_columns((*settings.drop, *asked), whole.columns)
     check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
-    table, values, n_missing = split_target(whole, settings.target)
+    values = target_column(whole, settings.target)
+    table, n_missing = whole.filter(values.is_not_null()), values.null_count()
+    if not len(table):
+        raise TableError(f"the target column {quoted(settings.target)} must hold values, got none; check the table")
+    values = values.drop_nulls()
     reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
     target = reader.summary(values, np.ones(len(values), dtype=bool)).target(settings.target, settings.task)
     _say_target(target, n_missing, settings)
     y, task = target.values(values), target.task
-    features = with_categories(table.drop(settings.drop), settings.categorical)
+    features = with_categories(table.drop(settings.target, *settings.drop), settings.categorical)
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     train_rows, test_rows = _split(y, task, settings)
     rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
@@ -165,17 +182,19 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     learned, ids = y[train_rows], like_ids(encoding, numberings)
     counts = np.unique(learned, return_counts=True)[1] if task == "classification" else None
     remarks = on_rows(len(learned), len(test_rows), settings.test_fraction, counts) + on_ids(ids, len(learned))
-    for note in (*summary.notes(encoding), *remarks, *(on_target(settings.target, learned) if counts is None else ())):
+    remarks += on_target(settings.target, learned) if counts is None else on_classes(np.unique(learned), counts)
+    columns = _say_columns(describe_columns(summary, encoding), settings)
+    for note in (*summary.notes(encoding), *remarks):
         say(note)
     used = encoding.used()
     X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
-    return _Prepared(task, encoding.left_out, table, X, y, train_rows, test_rows)
+    return _Prepared(target, encoding.left_out, columns, table, X, y, train_rows, test_rows)
 
 
 def _learned(source: str, settings: Settings) -> Learned:
     with together.joint("reading and preparing the table"):
         table = _prepared(source, settings)
-        estimator = _estimator(table.task, settings, len(table.train_rows), table.X.shape[1])
+        estimator = _estimator(table.target.task, settings, len(table.train_rows), table.X.shape[1])
     if not together.is_alone():
         parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
         together.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
@@ -189,13 +208,14 @@ def _learned(source: str, settings: Settings) -> Learned:
     _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
-    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
+    model = _model(estimator, table.target, table.left_out, table.columns)
+    model.details["rows_learned"] = seen_rows.as_text(X.inputs)
     if together.is_first():  # which alone tells of it
         tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
         summary = _summary(model, new_scores(model).add(X, y), tested)
     if trials is not None:
         summary["search"] = [trial.to_dict() for trial in trials]
-    return Learned(model, summary, (table.table[table.test_rows], y_test), search_cut_short)
+    return Learned(model, summary, table.table[table.test_rows], search_cut_short)
 
 
 def _learned_streamed(source: str, settings: Settings) -> Learned:
@@ -205,13 +225,15 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
     counts = target.counts if target.classes is not None else None
     remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
+    remarks += [] if target.classes is None else on_classes(target.classes, target.counts)
+    columns = _say_columns(table.columns, settings)
     for note in (*table.notes, *remarks):
         say(note)
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
         streamed_table.say_unused(settings.parameters)
     _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
-    model = TableModel(estimator, settings.target, {"left_out": table.left_out})
+    model = _model(estimator, target, table.left_out, columns)
     found = streamed_table.scores_of(model, table, "training", "validation")
     tested = streamed_table.scores_of(model, table, "test") if n_test else None
     with together.joint("reading the rows held out"):
@@ -231,11 +253,24 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
     }
 
 
+def _model(estimator: Any, target: Target, left_out: dict[str, str], columns: list[dict[str, str]]) -> TableModel:
+    details = {"left_out": left_out, "columns": columns, "decimal": target.writing.decimal}
+    return TableModel(estimator, target.name, details)
+
+
+def _say_columns(columns: list[dict[str, str]], settings: Settings) -> list[dict[str, str]]:
+    """What was understood of the table, with the columns that the user leaves out."""
+    dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
+    columns = columns + [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
+    say("\n".join(["what was understood of the table:", *as_lines(columns)]))
+    return columns
+
+
 def _say_target(target: Target, n_missing: int, settings: Settings) -> None:
     if n_missing:
-        say(f"{n_missing:,} rows are left out: their target is missing")
+        say(f"{count(n_missing, 'row')} left out: the target is missing")
     values = f"values from {target.least:g} to {target.most:g}"
-    found = values if target.classes is None else f"{len(target.classes)} classes"
+    found = values if target.classes is None else count(len(target.classes), "class")
     why = "" if settings.task != "auto" else " (--task overrides)"
     say(f"{target.task}: {settings.target!r} holds {found}{why}")
 
@@ -279,7 +314,8 @@ def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> A
 def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoding) -> None:
     """Fit, and tell of it; warnings in one line each, but for that of the user's own interrupt."""
     shared = "" if together.is_alone() else f", shared among {together.count()} processes"
-    say(f"{n_rows:,} rows, {len(encoding.columns)} columns, {len(encoding.feature_names)} features{shared}")
+    columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")
+    say(f"{count(n_rows, 'row')} to learn from, {columns}, {features}{shared}")
     with together.joint("looking at the checkpoint"):
         if together.is_first():  # the others may have no such file
             runs.say_resumed(estimator)

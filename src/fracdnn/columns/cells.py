@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fracdnn.columns.late import pl
+from fracdnn.columns.numerals import Marks, Writing, read_numbers
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
@@ -10,8 +11,6 @@ from fracdnn.exceptions import TableError
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "#N/A", "#NA", "<NA>", "-NaN", "-nan")
 # Where so many cells to learn from are numbers, and such a share of them, the others are taken as missing.
 LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
-# A comma that may separate thousands as well as decimals.
-_THOUSANDS = r"^[+-]?\d{1,3},\d{3}$"
 
 
 @dataclass(frozen=True)
@@ -29,33 +28,6 @@ class Strays:
         return Strays(self.count + other.count, tuple(sorted({*self.examples, *other.examples})[:3]))
 
 
-@dataclass(frozen=True)
-class Commas:
-    """Of cells with a comma in place of the point: the first, how many, and how many may mean thousands."""
-
-    first: str = ""
-    count: int = 0
-    ambiguous: int = 0
-
-    @classmethod
-    def of(cls, column: "pl.Series") -> "Commas":
-        if column.dtype != pl.String:
-            return cls()
-        cells = column.filter(column.str.contains(",", literal=True))
-        return cls(cells[0], len(cells), int(cells.str.contains(_THOUSANDS).sum())) if len(cells) else cls()
-
-    def merged(self, other: "Commas") -> "Commas":
-        return Commas(self.first or other.first, self.count + other.count, self.ambiguous + other.ambiguous)
-
-    def check(self, name: str) -> None:
-        """Of the whole column: a part of it may be unclear."""
-        if self.count and self.count == self.ambiguous:
-            raise TableError(
-                f"column {quoted(name)} must be clear about its commas, got {quoted(self.first)}, which may be a "
-                f"thousand times more or less; write numbers with a decimal point and without separators"
-            )
-
-
 def missing_as_null(column: "pl.Series") -> "pl.Series":
     """Text without blanks around it, with nulls for words that mean a missing value and for NaN."""
     if column.dtype.is_float():
@@ -66,30 +38,34 @@ def missing_as_null(column: "pl.Series") -> "pl.Series":
     return stripped.set(stripped.is_in(MISSING), None)
 
 
-def numbers_in(column: "pl.Series") -> "pl.Series | None":
-    """The column as float64 with nulls, or None if some cell is not a number; a comma may stand for the point."""
+def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") -> "pl.Series | None":
+    """The column as float64 with nulls, or None if some cell is not a number, a code, or of another unit.
+
+    Without `units`, numbers with one are none. The `decimal` sign is that of an earlier table, where it told.
+    """
     column = missing_as_null(column)
     if not may_be_numbers(column.dtype):
+        return None
+    marks = Marks.of(column)
+    if not marks.are_one_unit or (marks.units and not units):
         return None
     values = parsed(column)
     if values.null_count() > column.null_count():
         return None
-    Commas.of(column).check(column.name)
-    return values
+    return parsed(column, decimal=decimal or marks.writing(column.name).decimal)
 
 
-def parsed(column: "pl.Series", *, truth: bool = False) -> "pl.Series":
-    """The column as float64, with nulls also for cells that are no numbers; a comma may stand for the point.
+def parsed(
+    column: "pl.Series", writing: Writing | None = None, *, decimal: str = ".", truth: bool = False
+) -> "pl.Series":
+    """The column as float64, with nulls also for cells that are no numbers as `writing` says, or of any unit.
 
     With `truth`, the words true and false are 1 and 0.
     """
     column = missing_as_null(column)
     if column.dtype != pl.String:
         return column.cast(pl.Float64, strict=False)
-    values = column.cast(pl.Float64, strict=False)
-    if values.null_count() == column.null_count():
-        return values
-    values = column.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+    values = read_numbers(column, decimal) if writing is None else read_numbers(column, writing.decimal, writing.unit)
     if truth and values.null_count() > column.null_count():
         lower = column.str.to_lowercase()
         values = values.set(lower == "true", 1.0).set(lower == "false", 0.0)

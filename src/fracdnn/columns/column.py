@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Commas, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
-from fracdnn.columns.dates import PARTS, date_features, days_of, seconds_in
+from fracdnn.columns.cells import Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
+from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import listed, nearest, quoted
-from fracdnn.exceptions import TableError
+from fracdnn.columns.numerals import Marks, Writing
+from fracdnn.columns.words import quoted
 
 # Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.
 MOST_CATEGORIES, MOST_FREQUENT = 100, 30
@@ -29,7 +29,8 @@ Place = Callable[[int], str]
 class Numbers:
     """Numbers: the median fills in missing ones, and where training saw `gaps`, an input says which were missing.
 
-    With `skips_text`, cells such as "<0.5" or "n.d." are missing; else they are an error.
+    With `skips_text`, cells such as "<0.5" or "n.d." are missing; else they are an error. Text is written with a
+    `decimal` sign, where commas told which, and perhaps a `unit`, which new cells may leave out.
     """
 
     kind: ClassVar[str] = "number"
@@ -37,6 +38,8 @@ class Numbers:
     median: float
     gaps: bool = False
     skips_text: bool = False
+    decimal: str = ""
+    unit: str = ""
 
     @property
     def inputs(self) -> list[str]:
@@ -51,8 +54,8 @@ class Numbers:
 
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
-        values = parsed(cells, truth=True)
-        Commas.of(cells.filter(values.is_not_null())).check(self.name)
+        decimal = self.decimal or (Marks.of(cells).writing(self.name).decimal if cells.dtype == pl.String else "")
+        values = parsed(cells, Writing(decimal, self.unit), truth=True)
         bad = cells.is_not_null() & values.is_null()
         if bad.any() and not (self.skips_text and cells.dtype == pl.String):
             row = int(bad.arg_max() or 0)
@@ -92,22 +95,19 @@ class Categories:
             codes = codes.set(texts.is_null(), len(self.inputs) - 1)
         inputs[codes.is_not_null().arg_true().to_numpy(), codes.drop_nulls().to_numpy()] = 1.0
 
-    def check_known(self, column: "pl.Series", place: Place) -> None:
-        """An error that names the first category that training has not seen, unless it is one of the others."""
+    def unseen(self, column: "pl.Series") -> Strays:
+        """The cells that hold a category which training has not seen; none where there are others."""
         texts = as_text(column)
-        new = ~texts.is_in(self.categories) & texts.is_not_null()
-        if new.any() and not self.others:
-            row = int(new.arg_max() or 0)
-            raise TableError(
-                f"column {quoted(self.name)} must hold categories of the training table, got "
-                f"{nearest(texts[row], self.categories)} in {place(row)}; it knows {listed(self.categories)}; "
-                f"correct the cell, or pass --new-categories ignore"
-            )
+        new = texts.filter(~texts.is_in(self.categories) & texts.is_not_null())
+        return Strays() if self.others else Strays.of(new)
 
 
 @dataclass(frozen=True)
 class Dates:
-    """Dates: days since the `first` one and other `parts` (see `dates`); a missing one is `median` days after that."""
+    """Dates: days since the `first` one and other `parts` (see `dates`); a missing one is `median` days after that.
+
+    `order` is how text is written: see `dates`.
+    """
 
     kind: ClassVar[str] = "date"
     name: str
@@ -115,6 +115,7 @@ class Dates:
     median: float
     parts: tuple[str, ...]
     gaps: bool = False
+    order: str = ORDERS[0]
 
     @property
     def inputs(self) -> list[str]:
@@ -127,7 +128,7 @@ class Dates:
         return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
-        seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name)
+        seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name, self.order)
         inputs[:, : len(self.parts)] = date_features(seconds, self.first, self.median, self.parts)
         if self.gaps:
             inputs[:, -1] = seconds.is_null().to_numpy()
@@ -168,7 +169,9 @@ def _is_learned(column: Column) -> bool:
     if not (isinstance(column.median, float | int) and math.isfinite(column.median)):
         return False
     if isinstance(column, Numbers):
-        return True
+        return column.decimal in ("", ".", ",") and isinstance(column.unit, str)
+    if column.order not in ORDERS:
+        return False
     parts = tuple(part for part in PARTS if part in column.parts)
     last = days_of(column.first) + column.median
     return column.parts == parts != () and column.median >= 0 and last <= days_of("9999-12-31")

@@ -1,7 +1,8 @@
 """Dates as numbers: days, and where they vary month, weekday (Monday is 1) and hour; other cells are missing.
 
 A date is one of Polars's types or text as ISO 8601 has it: 2024-05-31, 2024-05-31 17:45, 2024-05-31T17:45:30.5+02:00.
-The clock is that of the cell's own zone, to the second.
+The clock is that of the cell's own zone, to the second. The other orders of `ORDERS` take the same, and day before
+month (31.5.2024, 31/05/24) or month before day (5/31/2024 5:45 PM); which it is, the whole column decides.
 """
 
 from datetime import date, datetime, timedelta
@@ -15,7 +16,13 @@ from fracdnn.exceptions import TableError
 
 PARTS = ("days", "month", "weekday", "hour")
 DAY = 86_400
-_ISO = r"^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2})?(?:[.,]\d+)?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?$"
+ORDERS = ("ymd", "dmy", "mdy")
+_CLOCK = r"(?:[T ]+(\d{1,2}:\d{2})(:\d{2})?(?:[.,]\d+)?(?: ?([AaPp])[Mm])?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?$"
+# Year, month and day in this order, for each way to write them.
+_ISO = rf"^(\d{{4}})[-/](\d{{1,2}})[-/](\d{{1,2}}){_CLOCK}"
+_DAY_FIRST = rf"^(\d{{1,2}})(?:\.|/|-)(\d{{1,2}})(?:\.|/|-)(\d{{4}}|\d{{2}}){_CLOCK}"
+_MONTH_FIRST = rf"^(\d{{1,2}})[/-](\d{{1,2}})[/-](\d{{4}}|\d{{2}}){_CLOCK}"
+_PATTERNS = {"dmy": (_DAY_FIRST, (3, 2, 1)), "mdy": (_MONTH_FIRST, (3, 1, 2))}
 _EPOCH = date(1970, 1, 1)
 # In seconds since 1970: what Python's dates, and so model files, can name.
 _LEAST, _MOST = (round((end - datetime(1970, 1, 1)).total_seconds()) for end in (datetime.min, datetime.max))
@@ -25,15 +32,15 @@ def may_be_dates(dtype: "pl.DataType") -> bool:
     return dtype in (pl.Date, pl.Datetime, pl.String)
 
 
-def seconds_in(column: "pl.Series", name: str = "") -> "pl.Series":
+def seconds_in(column: "pl.Series", name: str = "", order: str = ORDERS[0]) -> "pl.Series":
     """Whole seconds since 1970, with nulls for cells that are no dates; messages call the column by `name`."""
     column = missing_as_null(column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column)
     if column.null_count() == len(column):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
     if column.dtype == pl.String:
-        day, clock, seconds = (column.str.extract(_ISO, group) for group in (1, 2, 3))
-        whole = day + " " + clock.fill_null("00:00") + seconds.fill_null(":00")
-        moments = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
+        moments = _moments(column, _ISO, (1, 2, 3))
+        if order in _PATTERNS:
+            moments = moments.zip_with(moments.is_not_null(), _moments(column, *_PATTERNS[order]))
     elif column.dtype in (pl.Date, pl.Datetime):
         moments = column.cast(pl.Datetime) if column.dtype != pl.Datetime else column.dt.replace_time_zone(None)
     else:
@@ -45,12 +52,29 @@ def seconds_in(column: "pl.Series", name: str = "") -> "pl.Series":
     return found.set(~found.is_between(_LEAST, _MOST - 1), None)
 
 
-def date_strays(column: "pl.Series") -> "pl.Series":
+def _moments(column: "pl.Series", pattern: str, groups: tuple[int, int, int]) -> "pl.Series":
+    """Dates written so, of which these groups are year, month and day; a year of two digits is 1970 to 2069."""
+    parts = column.str.extract_groups(pattern).struct.unnest()
+    year, month, day = (parts.to_series(group - 1) for group in groups)
+    century = pl.select(
+        pl.when(year.str.len_chars() == 4).then(pl.lit("")).when(year < "70").then(pl.lit("20")).otherwise(pl.lit("19"))
+    )
+    year = century.to_series() + year
+    clock, seconds, half = (parts.to_series(group) for group in (3, 4, 5))
+    whole = year + "-" + month + "-" + day + " " + clock.fill_null("00:00") + seconds.fill_null(":00")
+    moments = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
+    hour, half = moments.dt.hour(), half.str.to_lowercase()
+    moments = moments.set(half.is_not_null() & ~hour.is_between(1, 12), None)
+    late = ((half == "p") & (hour < 12)).cast(pl.Int64) - ((half == "a") & (hour == 12)).cast(pl.Int64)
+    return moments + (late.fill_null(0) * (DAY // 2) * 1_000_000).cast(pl.Duration("us"))
+
+
+def date_strays(column: "pl.Series", order: str = ORDERS[0]) -> "pl.Series":
     """The cells that hold something, but no date."""
     if column.dtype != pl.String:
         return pl.Series(column.name, [], dtype=pl.String)
     cells = missing_as_null(column)
-    return cells.filter(cells.is_not_null() & seconds_in(column).is_null())
+    return cells.filter(cells.is_not_null() & seconds_in(column, order=order).is_null())
 
 
 def parts_of(seconds: "pl.Series") -> np.ndarray:

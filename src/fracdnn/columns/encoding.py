@@ -5,7 +5,7 @@ A table is an array of numbers, NaN where one is missing, or a Polars frame (see
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import as_text
-from fracdnn.columns.column import Categories, Column, Dates, Numbers, Place, Unused, from_document
+from fracdnn.columns.cells import Strays, as_text
+from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import median_of
 from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.columns.tree import Tree, shared
-from fracdnn.columns.words import listed, quoted
+from fracdnn.columns.words import alike, count, listed, nearest, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.training import Standardization, together
 
@@ -100,19 +100,32 @@ class Encoding:
                 first = end
         return inputs
 
-    def check_known(self, table: "pl.DataFrame", place: Place) -> None:
-        """An error that names the first category that training has not seen."""
-        for column in self.columns:
-            if isinstance(column, Categories):
-                column.check_known(table[column.name], place)
+    def unseen(self, table: "pl.DataFrame") -> dict[str, Strays]:
+        """By column, the cells with a category that training has not seen, where there are any."""
+        categories = [(j, column) for j, column in enumerate(self.columns) if isinstance(column, Categories)]
+        found = {column.name: column.unseen(table.to_series(j)) for j, column in categories}
+        return {name: cells for name, cells in found.items() if cells.count}
+
+    def unseen_notes(self, unseen: Mapping[str, Strays]) -> list[str]:
+        """What a user should know of them."""
+        known = {column.name: column.categories for column in self.columns if isinstance(column, Categories)}
+        return [
+            f"column {quoted(name)}: {count(cells.count, 'cell')} with a category that training has not seen, such as "
+            f"{', '.join(nearest(text, known[name]) for text in cells.examples)}; predicted as none of the known ones"
+            for name, cells in unseen.items()
+        ]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """The inputs that an encoding made of a table; estimators take them in place of the table."""
+    """The inputs that an encoding made of a table; estimators take them in place of the table.
+
+    `unseen` is what the encoding says of the table's new categories.
+    """
 
     inputs: np.ndarray
     encoding: Encoding
+    unseen: Mapping[str, Strays] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -144,23 +157,23 @@ class TableSummary:
         return Standardization.of_moments(mean, deviation)
 
     def notes(self, encoding: Encoding) -> list[str]:
-        """A sentence for each column that is left out, holds dates, or has cells that are taken as missing."""
-        dates, strays = [], []
+        """Warnings: of columns that may be meant otherwise, cells that are taken as missing, categories alike."""
+        found = []
         for column, summary in zip(encoding.columns, self.columns, strict=True):
-            if isinstance(column, Dates):
-                *others, last = column.parts
-                parts = f"{', '.join(others)} and {last}" if others else last
-                parts = parts.replace("days", f"days since {column.first}")
-                dates.append(f"column {quoted(column.name)} holds dates, taken as {parts}")
+            before = f"warning: column {quoted(column.name)}: "
+            if doubt := summary.doubts(column):
+                found.append(before + doubt)
             cells, kind = summary.strays(column), column.kind
             if cells.count:
                 many = f"{cells.count:,} cells that are no {kind}s are"
                 are = f"a cell that is no {kind} is" if cells.count == 1 else many
-                strays.append(
-                    f"warning: column {quoted(column.name)}: {are} taken as missing, such as {listed(cells.examples)}; "
+                found.append(
+                    f"{before}{are} taken as missing, such as {listed(cells.examples)}; "
                     f"--categorical (in Python, the dtype category) takes all as categories"
                 )
-        return [*left_out_notes(encoding), *dates, *strays]
+            for group in alike(column.categories if isinstance(column, Categories) else ()):
+                found.append(f"{before}{listed(group)} look alike; where they mean the same, write them alike")
+        return found
 
 
 def summary_of(
@@ -191,7 +204,7 @@ def learn(
     tree.add_part(together.rank(), mine)
     summary = shared(tree, TableSummary).root()
     encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
-    return with_inputs(encoding), [note for note in summary.notes(encoding) if "holds dates" not in note]
+    return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 
 
 def _numbers(values: np.ndarray, weight: np.ndarray, name: str) -> Column:

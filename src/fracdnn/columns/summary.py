@@ -12,16 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from fracdnn.columns import cells
-from fracdnn.columns.cells import Commas, Strays, are_numbers
+from fracdnn.columns.cells import Strays, are_numbers
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
-from fracdnn.columns.dates import PARTS, date_of, date_strays, days_of, may_be_dates, parts_of, seconds_in
+from fracdnn.columns.dates import ORDERS, PARTS, date_of, date_strays, days_of, may_be_dates, parts_of, seconds_in
 from fracdnn.columns.late import pl
+from fracdnn.columns.numerals import DIFFERENT, Marks
 from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles
 from fracdnn.columns.words import quoted
 
 # Text of more different values is left out, and so is text of more than `MOST_CATEGORIES` whose most frequent values
 # have less than this share of the rows: comments, names.
 MOST_TEXTS, LEAST_FREQUENT = 10_000, 0.1
+# So many cells of a column are shown, and so much of each.
+EXAMPLES, EXAMPLE_LENGTH = 3, 24
+GROUP = "; group its values to use it"
 
 
 @dataclass(frozen=True)
@@ -45,29 +49,45 @@ class Places:
 
 
 @dataclass(frozen=True)
-class NumberSummary:
-    """The numbers of a column, how many cells to learn from are none, and of all rows those that are
-    none, the first of them, and the first that is not finite.
-    """
+class Values:
+    """What is kept of numbers."""
 
     moments: Moments
     quantiles: Quantiles
-    commas: Commas
+
+    def merged(self, other: "Values") -> "Values":
+        return Values(self.moments.merged(other.moments), self.quantiles.merged(other.quantiles))
+
+
+@dataclass(frozen=True)
+class NumberSummary:
+    """The numbers of a column, with a decimal `point` and, where that makes a difference, a `comma`, what tells which
+    it is, how many cells to learn from are none, and of all rows those that are none, the first of them, and the first
+    that is not finite.
+    """
+
+    point: Values
+    comma: Values | None
+    marks: Marks
     learned_strays: int
     strays: Strays
     bad: Cell | None
     infinite: Cell | None
 
     def merged(self, other: "NumberSummary") -> "NumberSummary":
+        both = (self.comma or self.point).merged(other.comma or other.point) if self.comma or other.comma else None
         return NumberSummary(
-            self.moments.merged(other.moments),
-            self.quantiles.merged(other.quantiles),
-            self.commas.merged(other.commas),
+            self.point.merged(other.point),
+            both,
+            self.marks.merged(other.marks),
             self.learned_strays + other.learned_strays,
             self.strays.merged(other.strays),
             self.bad or other.bad,
             self.infinite or other.infinite,
         )
+
+    def values(self, decimal: str) -> Values:
+        return self.comma if decimal == "," and self.comma else self.point
 
 
 @dataclass(frozen=True)
@@ -104,26 +124,29 @@ class DateSummary:
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """The rows to learn from, their weight, the cells in them that hold something, and what that is; None for what the
-    column is not. `texts` has each `text`, in alphabetical order, with its weight `n`.
+    """The rows to learn from, their weight, the cells in them that hold something, the first of these, and what they
+    are; None for what the column is not. There are dates for each of `ORDERS`. `texts` has each `text`, in alphabetical
+    order, with its weight `n`.
     """
 
     rows: int
     weight: float
     cells: int
+    examples: tuple[str, ...]
     numbers: NumberSummary | None
-    dates: DateSummary | None
+    dates: tuple[DateSummary | None, ...]
     texts: "pl.DataFrame | None"
 
     def merged(self, other: "ColumnSummary") -> "ColumnSummary":
         numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
-        dates = self.dates and other.dates and self.dates.merged(other.dates)
+        dates = tuple(mine and its and mine.merged(its) for mine, its in zip(self.dates, other.dates, strict=True))
         texts = None
         if self.texts is not None and other.texts is not None:
             texts = pl.concat([self.texts, other.texts]).group_by("text").agg(pl.col("n").sum()).sort("text")
             texts = texts if texts.height <= MOST_TEXTS else None
         sums = self.rows + other.rows, self.weight + other.weight, self.cells + other.cells
-        return ColumnSummary(*sums, numbers, dates, texts)
+        examples = tuple(dict.fromkeys((*self.examples, *other.examples)))[:EXAMPLES]
+        return ColumnSummary(*sums, examples, numbers, dates, texts)
 
     def column(self, name: str, dtype: "pl.DataType", place: Callable[[Cell], str]) -> Column:
         """What the column is; `place` says in words where a cell is."""
@@ -131,51 +154,94 @@ class ColumnSummary:
             return Unused(name, "it is empty")
         if not cells.is_usable(dtype):
             return Unused(name, f"its type {dtype} is neither a number nor a category")
-        numbers, dates = self.numbers, self.dates
-        if numbers is not None and are_numbers(self.cells - numbers.learned_strays, self.cells):
-            return self._numbers(name, numbers, place)
+        if self.numbers is not None and self._are_numbers and self.numbers.marks.are_one_unit:
+            return self._numbers(name, self.numbers, place)
+        if self._has_other_units:
+            return Unused(name, f"its numbers have different units, {self._units}; write all of them in one to use it")
+        order, dates = self._dates
         if dates is not None and dates.moments.count[0] and are_numbers(self.cells - dates.learned_strays, self.cells):
             first, gaps = date_of(dates.least[0]), bool(dates.moments.count[0] < self.rows)
             parts = (part for part, low, high in zip(PARTS, dates.least, dates.most, strict=True) if low < high)
             median = dates.quantiles.median() - days_of(first)
-            return Dates(name, first, median, tuple(dict.fromkeys(("days", *parts))), gaps)
+            return Dates(name, first, median, tuple(dict.fromkeys(("days", *parts))), gaps, order)
         return self._categories(name)
 
     def _numbers(self, name: str, numbers: NumberSummary, place: Callable[[Cell], str]) -> Column:
-        numbers.commas.check(name)
-        count = numbers.moments.count[0]
+        count = numbers.point.moments.count[0]
         if not count:
             return Unused(name, "it holds no finite number")
+        writing = numbers.marks.writing(name)
         skips = numbers.strays.count > 0 and cells.skips_text(self.cells - numbers.learned_strays, self.cells)
         # Nothing else in any row, but for text that is skipped.
         for cell, rule in ((None if skips else numbers.bad, "numbers"), (numbers.infinite, "finite numbers")):
             if cell:
                 raise cells.not_numbers(name, rule, cell.text, place(cell))
-        return Numbers(name, numbers.quantiles.median(), bool(count < self.rows), skips)
+        median = numbers.values(writing.decimal).quantiles.median()
+        return Numbers(name, median, bool(count < self.rows), skips, writing.decimal, writing.unit)
 
     def _categories(self, name: str) -> Column:
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""
         texts, gaps = self.texts, self.cells < self.rows
         if texts is None:
-            return Unused(name, f"it is text with more than {MOST_TEXTS:,} different values in {self.rows:,} rows")
+            return Unused(
+                name, f"it is text with more than {MOST_TEXTS:,} different values in {self.rows:,} rows{GROUP}"
+            )
         if texts.height <= MOST_CATEGORIES and not texts.height == self.rows > 2:
             return Categories(name, tuple(texts["text"]), gaps)
         frequent = texts.sort("n", "text", descending=[True, False]).head(MOST_FREQUENT)
         if texts.height == self.rows or frequent["n"].sum() < LEAST_FREQUENT * self.weight:
-            return Unused(name, f"it is text with {texts.height:,} different values in {self.rows:,} rows")
+            return Unused(name, f"it is text with {texts.height:,} different values in {self.rows:,} rows{GROUP}")
         return Categories(name, tuple(sorted(frequent["text"])), gaps, others=True)
 
     def strays(self, column: Column) -> Strays:
         """Cells that are taken as missing, but are not."""
-        found = {"number": self.numbers, "date": self.dates}.get(column.kind)
+        found = {"number": self.numbers, "date": self._dates[1]}.get(column.kind)
         return Strays() if found is None else found.strays
+
+    def doubts(self, column: Column) -> str:
+        """What may have been read in another way than it was meant; nothing where there is no doubt."""
+        if isinstance(column, Dates) and not self._order_is_clear:
+            way = "month/day/year" if column.order == "mdy" else "day-month-year"
+            return f"{self.examples[0]} may be read in two ways and is taken as {way}; write 2024-01-31 to be sure"
+        return ""
+
+    @property
+    def _has_other_units(self) -> bool:
+        marks = self.numbers.marks if self.numbers is not None and self._are_numbers else Marks()
+        return not marks.are_one_unit and not marks.codes
+
+    @property
+    def _units(self) -> str:
+        marks = self.numbers.marks if self.numbers is not None else Marks()
+        return ", ".join([*map(quoted, marks.units), *(["none"] if marks.bare else [])])
+
+    @property
+    def _are_numbers(self) -> bool:
+        return self.numbers is not None and are_numbers(self.cells - self.numbers.learned_strays, self.cells)
+
+    @property
+    def _dates(self) -> tuple[str, DateSummary | None]:
+        """The order of day, month and year that explains most cells, and what they are then."""
+        found = [(order, each) for order, each in zip(ORDERS, self.dates, strict=True) if each]
+        if not found:
+            return ORDERS[0], None
+        fewest = min(each.learned_strays for _, each in found)
+        best = [(order, each) for order, each in found if each.learned_strays == fewest]
+        has_slash = any("/" in text for text in self.examples)
+        return best[-1] if best[0][0] == "dmy" and has_slash else best[0]
+
+    @property
+    def _order_is_clear(self) -> bool:
+        *_, day_first, month_first = (each and each.learned_strays for each in self.dates)
+        order, dates = self._dates
+        return order == ORDERS[0] or day_first != month_first or dates is None
 
     def moments(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation of the inputs that are made of the column, where rows weigh the same."""
         if isinstance(column, Numbers) and self.numbers is not None:
-            return self._filled(self.numbers.moments, np.array([column.median]), column.gaps)
-        if isinstance(column, Dates) and self.dates is not None:
-            found, places = self.dates.moments, [PARTS.index(part) for part in column.parts]
+            return self._filled(self.numbers.values(column.decimal).moments, np.array([column.median]), column.gaps)
+        if isinstance(column, Dates) and (dates := self.dates[ORDERS.index(column.order)]) is not None:
+            found, places = dates.moments, [PARTS.index(part) for part in column.parts]
             moments = Moments(found.count[places], found.mean[places], found.deviation[places])
             return self._filled(moments, column.filling, column.gaps)
         if not isinstance(column, Categories) or self.texts is None:
@@ -194,7 +260,8 @@ class ColumnSummary:
 
     def digest(self) -> bytes:
         """The same for the same column; another one has other sums."""
-        found = next((each.moments for each in (self.numbers, self.dates) if each is not None), None)
+        found = self.numbers and self.numbers.point.moments
+        found = found or next((each.moments for each in self.dates if each is not None), None)
         parts = () if found is None else (found.count, found.mean, found.deviation)
         texts = None if self.texts is None else self.texts.rows()
         return repr((self.rows, self.cells, texts)).encode() + b"".join(part.tobytes() for part in parts)
@@ -207,8 +274,9 @@ class ColumnReader:
     """
 
     def __init__(self, dtype: "pl.DataType", *, exact: bool = False) -> None:
-        self._may_be_numbers, self._may_be_dates = cells.may_be_numbers(dtype), may_be_dates(dtype)
-        is_other = dtype != pl.String and (self._may_be_numbers or self._may_be_dates)
+        self._may_be_numbers, may_be = cells.may_be_numbers(dtype), may_be_dates(dtype)
+        self._orders = [may_be and (order == ORDERS[0] or dtype == pl.String) for order in ORDERS]
+        is_other = dtype != pl.String and (self._may_be_numbers or may_be)
         self._may_be_text = cells.is_usable(dtype) and not is_other
         self._size = sys.maxsize if exact else MOST_DISTINCT
 
@@ -219,20 +287,23 @@ class ColumnReader:
 
         A row to learn from stands as often as its `weight` [n_learned] says.
         """
-        is_text = cells.is_usable(column.dtype) and not (self._may_be_numbers or self._may_be_dates)
+        is_text = cells.is_usable(column.dtype) and not (self._may_be_numbers or any(self._orders))
         column = cells.missing_as_null(cells.as_text(column) if is_text else column)
         kept = column.filter(learned)
         numbers = self._numbers(column, learned, places, weight) if self._may_be_numbers else None
-        dates = self._dates(column, kept, weight) if self._may_be_dates else None
+        may_be = zip(ORDERS, self._orders, strict=True)
+        dates = tuple(self._dates(column, kept, weight, order) if each else None for order, each in may_be)
         texts = _texts(kept, weight) if self._may_be_text else None
-        self._may_be_dates, self._may_be_text = dates is not None, texts is not None
+        self._orders, self._may_be_text = [each is not None for each in dates], texts is not None
         total = float(len(kept) if weight is None else weight.sum())
-        return ColumnSummary(len(kept), total, len(kept) - kept.null_count(), numbers, dates, texts)
+        n_cells = len(kept) - kept.null_count()
+        return ColumnSummary(len(kept), total, n_cells, _examples(kept), numbers, dates, texts)
 
     def _numbers(
         self, column: "pl.Series", learned: np.ndarray, places: Places, weight: np.ndarray | None
     ) -> NumberSummary:
         values, bad_cell, infinite = cells.parsed(column, truth=True), None, None
+        marks = Marks.of(column.filter(learned)) if column.dtype == pl.String else Marks()
         bad = column.is_not_null() & values.is_null()
         strays = column.filter(bad)
         if len(strays):
@@ -242,24 +313,31 @@ class ColumnReader:
         if np.isinf(numbers).any():
             row = int(np.isinf(numbers).argmax())
             infinite = places.cell(str(numbers[row]), row)
-        numbers = numbers[learned]
-        finite = np.isfinite(numbers)
-        commas = Commas.of(column.filter(learned & ~bad.to_numpy()))
-        quantiles = Quantiles.of(numbers[finite], None if weight is None else weight[finite], self._size)
+        point, comma = self._values(numbers[learned], weight), None
+        if column.dtype == pl.String and marks.may_have_comma and column.str.contains(DIFFERENT).any():
+            other = cells.parsed(column, decimal=",", truth=True).fill_null(float("nan")).to_numpy()
+            comma = self._values(other[learned], weight)
         counts = int(bad.filter(learned).sum()), Strays.of(strays)
-        return NumberSummary(Moments.of(numbers[finite, None]), quantiles, commas, *counts, bad_cell, infinite)
+        return NumberSummary(point, comma, marks, *counts, bad_cell, infinite)
 
-    def _dates(self, column: "pl.Series", kept: "pl.Series", weight: np.ndarray | None) -> DateSummary | None:
-        strays = date_strays(column)
+    def _values(self, numbers: np.ndarray, weight: np.ndarray | None) -> Values:
+        finite = np.isfinite(numbers)
+        quantiles = Quantiles.of(numbers[finite], None if weight is None else weight[finite], self._size)
+        return Values(Moments.of(numbers[finite, None]), quantiles)
+
+    def _dates(
+        self, column: "pl.Series", kept: "pl.Series", weight: np.ndarray | None, order: str
+    ) -> DateSummary | None:
+        strays = date_strays(column, order)
         if 2 * len(strays) > column.count():
             return None
-        seconds = seconds_in(kept)
+        seconds = seconds_in(kept, order=order)
         values = parts_of(seconds.drop_nulls())
         ends = values.min(0, initial=np.inf), values.max(0, initial=-np.inf)
         known = None if weight is None else weight[seconds.is_not_null().to_numpy()]
         quantiles = Quantiles.of(values[:, 0], known, self._size)
         values[:, 0] -= np.floor(ends[0][0])
-        return DateSummary(Moments.of(values), quantiles, *ends, len(date_strays(kept)), Strays.of(strays))
+        return DateSummary(Moments.of(values), quantiles, *ends, len(date_strays(kept, order)), Strays.of(strays))
 
 
 def _texts(kept: "pl.Series", weight: np.ndarray | None) -> "pl.DataFrame | None":
@@ -271,6 +349,12 @@ def _texts(kept: "pl.Series", weight: np.ndarray | None) -> "pl.DataFrame | None
     weights = None if weight is None else weight[known.to_numpy()]
     counts = np.bincount(places, weights=weights, minlength=len(different)).astype(np.float64)
     return pl.DataFrame({"text": different, "n": counts}, schema={"text": pl.String, "n": pl.Float64})
+
+
+def _examples(kept: "pl.Series") -> tuple[str, ...]:
+    first = [str(cell) for cell in kept.drop_nulls().head(20).to_list()]
+    shown = (text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in first)
+    return tuple(dict.fromkeys(shown))[:EXAMPLES]
 
 
 def _shares(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 from fracdnn.exceptions import TableError
 
+_MEANING = dict.fromkeys(("y", "yes", "j", "ja", "true", "oui"), "yes") | dict.fromkeys(
+    ("n", "no", "nein", "false", "non"), "no"
+)
+
 
 def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
     """Every wanted column must be there; the message names the nearest of the others that are."""
@@ -45,6 +49,26 @@ def quoted(text: str) -> str:
     shortened = reprlib.Repr()
     shortened.maxstring = 80
     return shortened.repr(text)
+
+
+def alike(names: Sequence[str]) -> list[list[str]]:
+    """Groups of names that may mean the same: in other case or signs, yes and ja, or with a letter more or less."""
+    groups: dict[str, list[str]] = {}
+    for name in (each for each in names if not any(sign.isdigit() for sign in each)):
+        key = "".join(each for each in name.casefold() if each.isalnum()) or name
+        groups.setdefault(_MEANING.get(key, key), []).append(name)
+    words = [key for key in groups if len(key) > 5]
+    for place, key in enumerate(words):
+        near = difflib.get_close_matches(key, words[:place], n=1, cutoff=0.92)
+        if near and near[0] in groups:
+            groups[near[0]] += groups.pop(key)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def count(n: int, word: str) -> str:
+    """1 class, 2 classes, 1,000 rows."""
+    plural = f"{word[:-1]}ies" if word.endswith("ory") else f"{word}es" if word.endswith("ss") else f"{word}s"
+    return f"{n:,} {word if n == 1 else plural}"
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

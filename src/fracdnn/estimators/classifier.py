@@ -91,6 +91,18 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
 
+    def predict_sets(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Which classes of `classes_` are plausible, [n_samples, n_classes]: the true one is for such a share of new
+        samples, and the most probable one always. `calibration` says what that promises.
+        """
+        calibration = self._held_out_scores(coverage, "coverage")
+
+        def answer(x: torch.Tensor) -> torch.Tensor:
+            outputs = (network(x).to("cpu", torch.float64) for network in self.members_)
+            return calibration.plausible(torch.stack([self._answer(output) for output in outputs]), coverage)
+
+        return self._run(X, answer)
+
     def _samples(
         self, table: Any, y: np.ndarray, sample_weight: Any, *, new: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -130,6 +142,9 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
 
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         return target
+
+    def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return 1.0 - self._answer(output).gather(1, target[:, None])
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         if self.temperature_ is not None:

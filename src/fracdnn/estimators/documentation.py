@@ -21,6 +21,10 @@ FITTED = {
         "float | None",
         "What a classifier's logits are divided by, from held-out samples; None without `calibrate` or such samples.",
     ),
+    "calibration_": (
+        "Calibration | None",
+        "How far off members were on samples that they held out, for intervals and sets; None without such samples.",
+    ),
     "order_": ("float", "The order of the networks as it was given, or the mean of those they learned."),
     "encoding_": ("Encoding", "How columns become inputs of the network; `feature_names` are the names of these."),
     "standardization_": ("Standardization", "Mean and scale of each input."),

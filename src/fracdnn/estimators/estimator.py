@@ -1,9 +1,11 @@
 """What classifier and regressor share beside their training: validation, predictions, files."""
 
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,13 +14,14 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.container import checked, read_document, write_document
-from fracdnn.estimators.export import Deployed, check_exportable, write_program
+from fracdnn.estimators.calibration import Calibration
+from fracdnn.estimators.export import Deployed, write_program
 from fracdnn.estimators.fitting import Fitting
-from fracdnn.estimators.inputs import checked_table, inputs_of
+from fracdnn.estimators.inputs import checked_table, inputs_of, unseen_notes
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
 from fracdnn.estimators.sample_checks import as_numpy, as_tensor, check_one_label_each, checked_weights, dense
-from fracdnn.exceptions import FileContentError
+from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.training import History, Objective, together
 from fracdnn.version import versions
 
@@ -77,13 +80,13 @@ class FractionalEstimator(Fitting):
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
 
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
-        regressor's `predict` ([n, n_outputs]) gives. Models of columns with categories, dates or missing cells are
+        regressor's `predict` ([n, n_outputs]) gives. Of a table with categories or missing cells, ONNX takes the
+        columns as they are, an input [n, 1] for each: float64 with NaN, or text with "" for a missing cell. Dates are
         refused.
         """
         check_is_fitted(self)
         module = Deployed(self.members_, self.standardization_, self.shaping_, self._answer)
-        check_exportable(self.encoding_)
-        return write_program(path, module, self._dtype())
+        return write_program(path, module, self._dtype(), self.encoding_)
 
     @abstractmethod
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
@@ -106,6 +109,7 @@ class FractionalEstimator(Fitting):
             "network": network_document(self.network_),
             "members": [network_document(member) for member in self.members_[1:]],
             "temperature": self.temperature_,
+            "calibration": None if self.calibration_ is None else vars(self.calibration_),
             **self._features_document(),
             "history": self.history_.to_dict(),
             "loss": self.loss_,
@@ -125,6 +129,8 @@ class FractionalEstimator(Fitting):
         estimator.members_ = [network.to(estimator._device()) for network in networks]
         estimator.temperature_ = checked_temperature(document["temperature"])
         estimator._take_features(document)
+        n_features = networks[0].architecture.n_features
+        estimator.calibration_ = Calibration.of_document(document.get("calibration"), len(networks), n_features)
         estimator.history_ = History.from_dict(document["history"])
         estimator.n_iter_ = len(estimator.history_.records)
         estimator.loss_ = float(document["loss"])
@@ -142,10 +148,24 @@ class FractionalEstimator(Fitting):
 
         return self._run(X, answer)
 
+    def _held_out_scores(self, level: float, name: str) -> Calibration:
+        """What intervals and sets are made of, with their level checked."""
+        check_is_fitted(self)
+        if not (isinstance(level, Real) and 0 < level < 1):
+            raise InvalidArgumentError(f"{name} must hold numbers between 0 and 1, got {level!r}; such as 0.9")
+        if self.calibration_ is None:
+            raise InvalidArgumentError(
+                f"{name} must go with a model that held samples out in fit, got one that did not; fit it to 10 samples "
+                f"or more with early_stopping=True, all at once and without warm_start"
+            )
+        return self.calibration_
+
     @torch.no_grad()
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
         """The function of standardised samples, a part of them at a time; `rows` is their axis in what it gives."""
         table, _ = checked_table(self, as_numpy(X), reset=False)
+        for note in unseen_notes(self.encoding_, table):
+            warnings.warn(note, stacklevel=5)
         parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, table.shape[0], ROWS_AT_A_TIME))
         pieces = (as_tensor(inputs_of(self.encoding_, table, part)) for part in parts)
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()

@@ -5,11 +5,15 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
+from fracdnn.columns.cells import MISSING
+from fracdnn.columns.column import Categories, Numbers
 from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators.networks import mean_of
 from fracdnn.estimators.shaping import Shaping
@@ -87,28 +91,33 @@ class _Member(nn.Module):
         return nn.functional.linear(y, weights.W)
 
 
-def check_exportable(encoding: Encoding) -> None:
-    """Refuse columns that are not the network's inputs as they are: a program takes one tensor of numbers."""
-    if not encoding.is_plain:
-        odd = next(column.name for column in encoding.columns if column.inputs != [column.name])
+def _check_exportable(encoding: Encoding, suffix: str) -> None:
+    """Refuse columns that a program cannot take: in .pt2 all that are not inputs as they are, in .onnx dates."""
+    kinds = {"date": "dates", "category": "categories", "number": "missing cells"}
+    odd = [column for column in encoding.columns if column.kind == "date" or suffix == ".pt2"]
+    odd = [column for column in odd if column.inputs != [column.name]]
+    if odd:
+        remedy = "export to .onnx" if odd[0].kind != "date" else "make numbers of the dates before the estimator"
         raise InvalidArgumentError(
-            f"a model to export must have been fitted to numbers of which none was missing, got categories, dates or "
-            f"missing cells in column {odd!r}; encode the columns before the estimator (OneHotEncoder, SimpleImputer), "
-            f"or use save"
+            f"a model to export to {suffix} must have no {kinds[odd[0].kind]}, got some in column {odd[0].name!r}; "
+            f"{remedy}, or use save"
         )
 
 
-def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype) -> Path:
-    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features of this dtype."""
+def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype, encoding: Encoding) -> Path:
+    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features of this dtype, or the columns."""
     path = Path(path)
     if path.suffix not in (".onnx", ".pt2"):
         raise InvalidArgumentError(f"path must end in .onnx or .pt2, got {path}; the ending says which format to write")
+    if not encoding.is_plain:
+        _check_exportable(encoding, path.suffix)
+        dtype = torch.float64
     example = torch.zeros(2, len(module.mean), dtype=dtype)
     if path.suffix == ".pt2":
         program = _program(module, example)
         return write_whole(path, lambda temporary: torch.export.save(program, temporary))
     module.use({**ACTIVATIONS, "gelu": _single_gelu})
-    return _write_onnx(path, _program(module, example))
+    return _write_onnx(path, _program(module, example), None if encoding.is_plain else encoding)
 
 
 def _single_gelu(x: torch.Tensor) -> torch.Tensor:
@@ -121,10 +130,58 @@ def _program(module: Deployed, example: torch.Tensor) -> torch.export.ExportedPr
         return torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("n_samples")},))
 
 
-def _write_onnx(path: Path, program: torch.export.ExportedProgram) -> Path:
+def _write_onnx(path: Path, program: torch.export.ExportedProgram, encoding: Encoding | None) -> Path:
     require("onnx", "onnxscript")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own, about its registry
         onnx = torch.onnx.export(program, dynamo=True, verbose=False)
     assert onnx is not None
+    if encoding is not None:
+        content = _with_columns(onnx.model_proto, encoding).SerializeToString()
+        return write_whole(path, lambda temporary: temporary.write_bytes(content))
     return write_whole(path, lambda temporary: onnx.save(str(temporary)))
+
+
+def _with_columns(model: Any, encoding: Encoding) -> Any:
+    """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
+    a number is missing, or text, "" where a category is.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph, nodes, parts = model.graph, [], []
+    features, inputs = graph.input[0].name, []
+
+    def constant(name: str, values: Any) -> str:
+        graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def add(kind: str, sources: list[str], out: str, **options: Any) -> str:
+        nodes.append(helper.make_node(kind, sources, [out], **options))
+        return out
+
+    for number, column in enumerate(encoding.columns):
+        own = f"column_{number}"
+        if isinstance(column, Numbers):
+            is_missing = add("IsNaN", [column.name], f"{own}_is_missing")
+            parts.append(add("Where", [is_missing, constant(f"{own}_median", column.median), column.name], own))
+            if column.gaps:
+                parts.append(add("Cast", [is_missing], f"{own}_missing", to=TensorProto.DOUBLE))
+        elif isinstance(column, Categories):
+            places = {text: place for place, text in enumerate(column.categories)}
+            places |= dict.fromkeys(MISSING, len(column.inputs) - 1 if column.gaps else -1)
+            codes = {"keys_strings": list(places), "values_int64s": list(places.values()), "domain": "ai.onnx.ml"}
+            others = len(column.categories) if column.others else -1
+            code = add("LabelEncoder", [column.name], f"{own}_code", default_int64=others, **codes)
+            known = constant(f"{own}_places", np.arange(len(column.inputs))[None])
+            parts.append(add("Cast", [add("Equal", [code, known], f"{own}_is")], own, to=TensorProto.DOUBLE))
+        else:
+            continue
+        kind = TensorProto.DOUBLE if isinstance(column, Numbers) else TensorProto.STRING
+        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n_samples", 1]))
+    add("Concat", parts, features, axis=1)
+    nodes += graph.node
+    for field, values in (("input", inputs), ("node", nodes)):
+        graph.ClearField(field)
+        getattr(graph, field).extend(values)
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return model

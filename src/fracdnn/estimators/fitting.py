@@ -17,6 +17,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
 from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
 from fracdnn.estimators.networks import check_matrix_fits, mean_order
@@ -66,6 +67,8 @@ class Fitting(Inputs, SharedParameters):
 
     members_: list[FractionalNetwork]
     temperature_: float | None
+    calibration_: Calibration | None
+    _went_on = False
     history_: History
     _loss: str
 
@@ -75,10 +78,11 @@ class Fitting(Inputs, SharedParameters):
 
     @network_.setter
     def network_(self, network: FractionalNetwork) -> None:
-        self.members_, self.temperature_ = [network], None
+        self.members_, self.temperature_, self.calibration_ = [network], None, None
 
     def _train(self, X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         seed, before = self._seed(), list(self.members_) if self._goes_on() else []
+        self._went_on = bool(before)  # then members may have been trained on what they hold out now
         task, recipe = self._task(X, target, weight, seed, new=not before)
         n_members = len(before) if before and self.n_members == "auto" else recipe.n_members
         recipe = replace(recipe, n_members=n_members)
@@ -117,7 +121,9 @@ class Fitting(Inputs, SharedParameters):
         """
         self.members_ = [task.network for task in tasks]
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
-        self.temperature_ = self._temperature(tasks)
+        held_out = [task.part(task.held_out.to(task.x.device)) for task in tasks if task.held_out is not None]
+        self.temperature_ = self._temperature(held_out)
+        self.calibration_ = self._calibrated(held_out) if held_out and not self._went_on else None
         self._warn(histories, ended, n_members)
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
@@ -160,12 +166,35 @@ class Fitting(Inputs, SharedParameters):
         kept = [task for task, history in zip(tasks, histories, strict=False) if history.status not in _CUT_SHORT]
         return kept or tasks[:1], histories, ended
 
-    def _temperature(self, tasks: list[Any]) -> float | None:
+    def _temperature(self, held_out: list[Any]) -> float | None:
         """How sure the members may be, where they classify and held samples out."""
-        held_out = [task.part(task.held_out.to(task.x.device)) for task in tasks if task.held_out is not None]
-        if not self.calibrate or tasks[0].objective.loss != "cross_entropy" or not held_out:
+        if not self.calibrate or not held_out or held_out[0].objective.loss != "cross_entropy":
             return None
         return temperature_of(held_out)
+
+    @torch.no_grad()
+    def _calibrated(self, held_out: list[Any]) -> Calibration | None:
+        """How far off each member is on the rows of all processes that it held out."""
+        scores, weights, features = [], [], []
+        with together.joint("calibrating"):
+            for task in held_out:
+                output, target = task.network(task.x).to("cpu", torch.float64), task.target.cpu()
+                scores.append(self._scores(output, target))
+                weights.append(torch.ones(len(target)) if task.weight is None else task.weight.cpu())
+                features.append(task.x.cpu())
+        slopes = None
+        if not together.is_alone():
+            scores, weights = ([torch.from_numpy(rows_of_all(x.numpy())) for x in each] for each in (scores, weights))
+        elif self._loss == "squared_error":
+            slopes = learned_scale(scores, features, weights)
+            several = enumerate(zip(scores, features, strict=True))
+            scores = [scaled(each, slopes, member, x) for member, (each, x) in several]
+        is_usable = all(len(each) and bool(torch.isfinite(each).all()) for each in scores)
+        return Calibration.of(scores, weights, slopes=slopes) if is_usable else None
+
+    @abstractmethod
+    def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """How far off outputs are, [n, n_outputs], or for classes [n, 1]."""
 
     def _time_left(self, began: float) -> float | None:
         """Of `max_time`; the least of all processes, as all must end together."""

@@ -48,6 +48,13 @@ def inputs_of(encoding: Encoding, table: Any, rows: slice = slice(None)) -> np.n
     return encoding(dense(table[rows]), lambda row: row_from_0((rows.start or 0) + row))
 
 
+def unseen_notes(encoding: Encoding, table: Any) -> list[str]:
+    """What a user should know of categories in what `checked_table` gives that the training has not seen."""
+    if isinstance(table, Encoded):
+        return encoding.unseen_notes(table.unseen)
+    return encoding.unseen_notes(encoding.unseen(table)) if hasattr(table, "iter_columns") else []
+
+
 class Inputs:
     """What a fit learned of the columns of X: names, encoding, scaling."""
 

@@ -53,10 +53,35 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         self._train_on(*self._samples(X, y, sample_weight, new=not hasattr(self, "target_scale_")))
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The predicted values, [n_samples] or [n_samples, n_outputs] as they were given."""
+    def predict(self, X: Any, *, interval: float | None = None) -> Any:
+        """The predicted values, [n_samples] or [n_samples, n_outputs] as they were given.
+
+        With `interval=0.9`, these and the ends of intervals that hold nine in ten new values, [n_samples, 2] or
+        [n_samples, n_outputs, 2]; `calibration` says by which theorem, and what it promises.
+        """
         values = self._answers(X)
-        return values[:, 0] if self._flat else values
+        values = values[:, 0] if self._flat else values
+        if interval is None:
+            return values
+        self._held_out_scores(interval, "interval")
+        return values, self.predict_quantiles(X, [0.5 - interval / 2, 0.5 + interval / 2])
+
+    def predict_quantiles(self, X: Any, quantiles: Any) -> np.ndarray:
+        """Values below which such shares of new ones lie, [n_samples, n_quantiles], of several outputs [n_samples,
+        n_outputs, n_quantiles]; infinite where too few samples were held out to tell.
+        """
+        shares = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+        for share in shares.tolist():
+            calibration = self._held_out_scores(share, "quantiles")
+        scale = self.target_scale_
+
+        def answer(x: torch.Tensor) -> torch.Tensor:
+            outputs = torch.stack([network(x).to("cpu", torch.float64) for network in self.members_])
+            found = calibration.quantiles(x.cpu(), outputs, shares.tolist())
+            return found * scale.deviation[:, None] + scale.mean[:, None]
+
+        found = self._run(X, answer)
+        return found[:, 0] if self._flat else found
 
     def _samples(self, X: Any, y: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         table, y = self._validated(X, y, multi_output=True, y_numeric=True, reset=new)
@@ -104,6 +129,9 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
 
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         return self.target_scale_(as_tensor(target.clip(*self.target_limits_))).numpy()
+
+    def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return target.to(torch.float64).reshape(output.shape) - output
 
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         return self.target_scale_.undo(output)

@@ -8,11 +8,12 @@ import numpy as np
 from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
+from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, GREY
 from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, numbers, scatter
 from fracdnn.report.subject import Subject
-from fracdnn.report.texts import count, number, share
+from fracdnn.report.texts import number, share
 
 # A matrix of more classes than this has no room for its counts; they are shown on hovering.
 MOST_COUNTED = 30

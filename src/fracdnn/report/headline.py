@@ -6,14 +6,17 @@ import numpy as np
 from scipy.stats import binomtest
 from sklearn.metrics import log_loss, r2_score
 
+from fracdnn.columns.words import count
 from fracdnn.estimators.reliability import BINS
 from fracdnn.report.classes import ranked
 from fracdnn.report.subject import Subject
-from fracdnn.report.texts import count, number, share
+from fracdnn.report.texts import number, share
 
+# What intervals and sets are to hold.
+LEVEL = 0.9
 # Below this probability a difference is not put down to chance.
 CHANCE = 0.05
-_BY_CHANCE = " So few samples may owe that to chance."
+_BY_CHANCE = " With so few rows this may be chance."
 
 
 class Tile(NamedTuple):
@@ -30,7 +33,24 @@ def headline(subject: Subject) -> str:
 
 def tiles(subject: Subject) -> list[Tile]:
     shape = Tile("Held-out samples", f"{subject.n:,}", f"from {count(len(subject.columns), 'column')}")
-    return [*(_class_tiles(subject) if subject.classifies else _value_tiles(subject)), shape]
+    scores = _class_tiles(subject) if subject.classifies else _value_tiles(subject)
+    return [*scores, *_coverage_tile(subject), shape]
+
+
+def _coverage_tile(subject: Subject) -> list[Tile]:
+    """How often the true answer lies in what is to hold it nine times in ten; nothing where no rows were held out."""
+    estimator = subject.estimator
+    if estimator.calibration_ is None:
+        return []
+    if subject.classifies:
+        sets = estimator.predict_sets(subject.X, LEVEL)
+        known = subject.codes < sets.shape[1]
+        inside = sets[np.arange(subject.n), np.where(known, subject.codes, 0)] & known
+        return [Tile("90% sets", share(float(inside.mean())), f"hold the class; {sets.sum(1).mean():.3g} classes each")]
+    ends = estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).reshape(*subject.y.shape, 2)
+    inside = (subject.y >= ends[..., 0]) & (subject.y <= ends[..., 1])
+    width = number(float((ends[..., 1] - ends[..., 0]).mean()), 3)
+    return [Tile("90% intervals", share(float(inside.mean())), f"hold the value; mean width {width}")]
 
 
 def chance(subject: Subject) -> float:
@@ -98,7 +118,7 @@ def _class_tiles(subject: Subject) -> list[Tile]:
     areas = [each.area for each in ranked(subject)]  # of one class against the rest
     return [
         Tile("Accuracy", share(hits / subject.n), f"95% interval: {low:.1%} to {high:.1%}"),
-        Tile("Log-loss", loss, f"shares of the classes alone: {number(entropy)}"),
+        Tile("Log-loss", loss, f"baseline (class frequencies): {number(entropy)}"),
         *([Tile("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
         Tile("Calibration error", number(subject.reliability.error, 3), f"ECE of {BINS} bins; 0 is exact"),
     ]

@@ -2,7 +2,7 @@
 
 import os
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -36,13 +36,13 @@ def write_report(
     *,
     title: str,
     details: dict[str, str] | None = None,
-    left_out: Mapping[str, str] | None = None,
+    columns: Sequence[Mapping[str, str]] = (),
     trained_with: Mapping[str, str] | None = None,
 ) -> Path:
     """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
-    a table; `left_out` says of other columns why the model does without them; `trained_with` are the versions of the
+    a table; `columns` are rows that say what was understood of each column; `trained_with` are the versions of the
     training, where they may be others than today's. The file, about 5 to 7 MB, holds its scripts and data, asks for
     nothing from the network, and is whole or absent. Scatter plots show at most 2,000 samples, and what takes long is
     measured on as few as its caption says; the figures at the top count all.
@@ -52,7 +52,7 @@ def write_report(
 
     subject = subject_of(estimator, X, y)
     importances = measured(subject)
-    plots = _plots(subject, importances, left_out or {})
+    plots = _plots(subject, importances, columns)
     # Values are escaped unless they are marked as safe; what a browser runs is named by its hash, so nothing else runs.
     scripts = [get_plotlyjs(), _resource("report.js")]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -74,7 +74,7 @@ def write_report(
     return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
-def _plots(subject: Subject, importances: Importances, left_out: Mapping[str, str]) -> list[Plot]:
+def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> list[Plot]:
     """What there is to see of this model and these samples, the most important first."""
     history, n_members = subject.estimator.history_, len(subject.estimator.members_)
     if subject.classifies:
@@ -84,8 +84,10 @@ def _plots(subject: Subject, importances: Importances, left_out: Mapping[str, st
     regions = region_plot(subject)
     # Regions show all that there is to one or two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
-    left = Plot("left-out", "Columns left out", table=_facts(left_out)) if left_out else None
-    reasons = [importance_plot(subject, importances), depends, left]
+    rows = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
+    table = Table([heading.capitalize() for heading in columns[0]], rows) if columns else None
+    understood = Plot("columns", "What was understood of the table", table=table) if columns else None
+    reasons = [importance_plot(subject, importances), depends, understood]
     network = [flow_plot(subject), memory_plot(subject), training_plot(history, n_members), gradient_plot(history)]
     facts = Plot("network", "The network", table=_facts(network_facts(subject)))
     return [plot for plot in (*answers, *reasons, *network, facts) if plot is not None]

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import VERMILION
 from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, padded, scatter, shown_note
 from fracdnn.report.subject import Subject
-from fracdnn.report.texts import count, number, share
+from fracdnn.report.texts import number, share
 
 # A residual is an outlier this many robust deviations from the median (Iglewicz and Hoaglin 1993), and so many are
 # listed. For a normal distribution the median distance from the median is 1/1.4826 deviations.

@@ -30,10 +30,6 @@ def share(value: float) -> str:
     return text
 
 
-def count(n: int, word: str) -> str:
-    return f"{n:,} {word}{'' if n == 1 else 's'}"
-
-
 def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 
 from fracdnn.caputo import memory_weights
+from fracdnn.columns.words import count
 from fracdnn.report.figures import BLUE, VERMILION
 from fracdnn.report.plots import MOST_POINTS, Plot, axis, bar, color_ends, log_axis, numbers, picked, scatter, whole
 from fracdnn.report.subject import Subject
-from fracdnn.report.texts import count, number
+from fracdnn.report.texts import number
 from fracdnn.training import History
 
 # A heat map has no more columns and rows; of fewer layers, weights and gradients are told in words.

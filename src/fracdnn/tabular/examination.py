@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import parsed
 from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.summary import Cell, ColumnReader, Places
 from fracdnn.columns.tree import Tree, shared
+from fracdnn.columns.understood import describe_columns
 from fracdnn.columns.words import check_columns, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
@@ -54,6 +54,7 @@ class ExaminedTable:
     target: Target
     encoding: Encoding
     left_out: dict[str, str]
+    columns: list[dict[str, str]]
     notes: list[str]
     ids: list[str]
     standardization: Standardization
@@ -83,9 +84,7 @@ class ExaminedTable:
             mine &= target.is_not_null()
             if mine.any():
                 found = frame.filter(mine)
-                # The whole table has shown that its commas are clear; a part of it may not.
-                numbers = [parsed(found[name], truth=True) for name in self.encoding.number_names]
-                inputs = self.encoding(found.with_columns(numbers).select(self.encoding.names))
+                inputs = self.encoding(found.select(self.encoding.names))
                 yield found, Encoded(inputs, self.encoding), self.target.values(target.filter(mine))
 
 
@@ -150,6 +149,7 @@ def examine(
         found,
         encoding.used(),
         encoding.left_out,
+        describe_columns(summary.table, encoding),
         summary.table.notes(encoding),
         like_ids(encoding, numberings),
         summary.table.standardization(encoding),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fracdnn.columns.cells import missing_as_null, parsed
+from fracdnn.columns.cells import missing_as_null
 from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoding
 from fracdnn.columns.late import pl
@@ -60,7 +60,7 @@ class Numbering:
         if not (column.dtype.is_numeric() or column.dtype == pl.String):
             return None
         column = missing_as_null(column)
-        values = parsed(column).drop_nulls().to_numpy()
+        values = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
         if len(values) < column.count() and is_named_id(column.name):
             texts = np.unique(column.drop_nulls().hash(seed=0).to_numpy())
             return cls(len(column), column.count(), np.nan, np.nan, False, False, (), texts)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fracdnn.columns.cells import has_no_text, missing_as_null, numbers_in
-from fracdnn.columns.dates import may_be_dates, seconds_in
+from fracdnn.columns.dates import ORDERS, may_be_dates, seconds_in
 from fracdnn.columns.encoding import Encoded, Encoding
 from fracdnn.columns.frames import as_polars
 from fracdnn.columns.late import pl
@@ -50,27 +50,28 @@ class TableModel:
     def encoding(self) -> Encoding:
         return self.estimator.encoding_
 
-    def features(self, table: Any, *, new_categories: str = "error", first_row: int = 0) -> Encoded:
+    def features(self, table: Any, *, first_row: int = 0) -> Encoded:
         """The table's features as the estimator takes them, from columns in any order; others are not looked at.
 
-        A category that was not in the training table is an error that names it, or with `new_categories="ignore"`
-        what the estimator makes of it. `first_row` is the number of rows before this part of the table.
+        `first_row` is the number of rows before this part of the table.
         """
         names = self.encoding.names
         frame = as_polars(table, names)
         check_columns(names, frame.columns)
-        frame, place = frame.select(names), lambda row: f"row {first_row + row + 1}"
-        if new_categories == "error":
-            self.encoding.check_known(frame, place)
-        return Encoded(self.encoding(frame, place), self.encoding)
+        frame = frame.select(names)
+        inputs = self.encoding(frame, lambda row: f"row {first_row + row + 1}")
+        return Encoded(inputs, self.encoding, self.encoding.unseen(frame))
 
-    def predict(self, table: Any, *, new_categories: str = "error") -> np.ndarray:
-        """A class or a value for each row of a Polars or pandas frame."""
-        return self.estimator.predict(self.features(table, new_categories=new_categories))
+    def predict(self, table: Any, **options: Any) -> Any:
+        """A class or a value for each row of a Polars or pandas frame; a warning counts categories that are new.
 
-    def predict_proba(self, table: Any, *, new_categories: str = "error") -> np.ndarray:
+        The options are those of the estimator's `predict`, such as `interval=0.9`.
+        """
+        return self.estimator.predict(self.features(table), **options)
+
+    def predict_proba(self, table: Any) -> np.ndarray:
         """The probability of each class of `estimator.classes_`."""
-        return self.estimator.predict_proba(self.features(table, new_categories=new_categories))
+        return self.estimator.predict_proba(self.features(table))
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write the estimator and what it is for to one file; `fracdnn.load` reads it."""
@@ -120,7 +121,8 @@ def task_of(values: "pl.Series") -> str:
     if numbers is None:
         refuse_dates(values)
         return "classification"
-    return "classification" if _are_labels(numbers) and numbers.n_unique() <= MOST_CLASSES else "regression"
+    few = numbers.n_unique() <= MOST_CLASSES and _are_labels(numbers)
+    return "classification" if few else "regression"
 
 
 def _are_labels(numbers: "pl.Series") -> bool:
@@ -128,14 +130,14 @@ def _are_labels(numbers: "pl.Series") -> bool:
     return bool(((numbers == numbers.round()) & (numbers.abs() < 2**53)).all())
 
 
-def target_values(values: "pl.Series", task: str) -> np.ndarray:
+def target_values(values: "pl.Series", task: str, decimal: str = "") -> np.ndarray:
     """Class labels as text or whole numbers, or values as float64."""
     if task == "regression":
-        numbers = numbers_in(values)
+        numbers = numbers_in(values, decimal=decimal)
         if numbers is None or not bool(numbers.is_finite().all()):
             raise no_finite_numbers(values)
         return numbers.to_numpy()
-    numbers = None if values.dtype == pl.Boolean else numbers_in(values)
+    numbers = None if values.dtype == pl.Boolean else numbers_in(values, units=False)
     if numbers is not None and _are_labels(numbers):
         return numbers.cast(pl.Int64).to_numpy()
     if has_no_text(values.dtype):
@@ -146,8 +148,27 @@ def target_values(values: "pl.Series", task: str) -> np.ndarray:
     return values.cast(pl.String).to_numpy().astype(str)
 
 
+def true_answers(model: TableModel, values: "pl.Series") -> np.ndarray:
+    """The true values, or the classes as the model has them; a class it has never seen is an error."""
+    if not model.is_classifier:
+        return target_values(values, "regression", model.details.get("decimal", ""))
+    classes = model.estimator.classes_
+    if classes.dtype.kind == "U" and values.dtype == str and values.is_in(classes.tolist()).all():
+        return values.to_numpy().astype(str)  # as they are, also where all of this part look like numbers
+    labels = target_values(values, "classification")
+    if classes.dtype.kind == "U":
+        labels = labels.astype(str)
+    unknown = sorted({str(label) for label in labels} - {str(name) for name in classes})
+    if unknown:
+        raise TableError(
+            f"the target column {model.target!r} must hold classes of the training table, got {listed(unknown)}; "
+            f"it knows {listed([str(name) for name in classes])}"
+        )
+    return labels
+
+
 def refuse_dates(values: "pl.Series") -> None:
-    if may_be_dates(values.dtype) and not seconds_in(values).null_count():
+    if may_be_dates(values.dtype) and any(not seconds_in(values, order=order).null_count() for order in ORDERS):
         name = quoted(values.name)
         raise TableError(
             f"the target column {name} must hold classes or numbers, got dates; to predict a date, add a column with "

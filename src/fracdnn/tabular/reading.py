@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_unique
+from fracdnn.columns.words import check_unique, listed, nearest
 from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.extras import require
 
@@ -29,13 +29,15 @@ PART_BYTES = 8_000_000
 PART_ROWS = 65_536
 
 
-def read_table(source: str, encoding: str = UTF_8) -> "pl.DataFrame":
-    """The whole table; "-" is standard input, as CSV."""
+def read_table(source: str, encoding: str = UTF_8, sheet: str | None = None) -> "pl.DataFrame":
+    """The whole table; "-" is standard input, as CSV. Of an Excel file, the sheet of that name, or the first one."""
     require("polars")
-    return pl.concat(list(read_parts(source, encoding=encoding)), how="vertical_relaxed")
+    return pl.concat(list(read_parts(source, encoding=encoding, sheet=sheet)), how="vertical_relaxed")
 
 
-def read_parts(source: str, numbers: Sequence[str] = (), encoding: str = UTF_8) -> "Iterator[pl.DataFrame]":
+def read_parts(
+    source: str, numbers: Sequence[str] = (), encoding: str = UTF_8, sheet: str | None = None
+) -> "Iterator[pl.DataFrame]":
     """The table in parts, at least one, each with all columns and at least one row.
 
     Columns named in `numbers` come as numbers where all their cells are; other columns of text formats as text.
@@ -45,8 +47,8 @@ def read_parts(source: str, numbers: Sequence[str] = (), encoding: str = UTF_8) 
     first: pl.DataFrame | None = None
     for file in files:
         ending = ending_of(file)
-        check_is_encoded(file, ending, encoding)
-        parts = _text_parts(file, ending, numbers, encoding) if is_text(ending) else _binary_parts(file, ending)
+        check_is_encoded(file, ending, encoding, sheet)
+        parts = _text_parts(file, ending, numbers, encoding) if is_text(ending) else _binary_parts(file, ending, sheet)
         empty = True
         for part in parts:
             if part.height:
@@ -73,12 +75,21 @@ def files_of(source: str) -> list[str]:
     return files
 
 
+def check_there(source: str) -> None:
+    """A table that can be opened, as far as one can tell without reading it."""
+    for file in files_of(source) if source != "-" else ():
+        ending_of(file)
+        Path(file).open("rb").close()
+
+
 def is_text(ending: str) -> bool:
     return ending.startswith((".csv", ".tsv"))
 
 
-def check_is_encoded(file: str, ending: str, encoding: str) -> None:
-    """Only text has an encoding that can be named."""
+def check_is_encoded(file: str, ending: str, encoding: str, sheet: str | None = None) -> None:
+    """Only text has an encoding that can be named, and only .xlsx a sheet."""
+    if sheet is not None and ending != ".xlsx":
+        raise TableError(f"{file} must be an .xlsx file for --sheet, got a {ending} file; leave --sheet out")
     if encoding != UTF_8 and not is_text(ending):
         raise TableError(
             f"{file} must be a .csv or .tsv file for --encoding, got a {ending} file; leave --encoding out"
@@ -113,8 +124,24 @@ def _name(source: str) -> str:
     return "standard input" if source == "-" else source
 
 
-def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
-    if ending == ".xlsx":
+def sheets_of(source: str) -> list[str]:
+    """The names of an Excel file's sheets."""
+    require("fastexcel")
+    import fastexcel
+
+    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
+    with readable(source, ".xlsx"):
+        return fastexcel.read_excel(source).sheet_names
+
+
+def _binary_parts(source: str, ending: str, sheet: str | None) -> "Iterator[pl.DataFrame]":
+    options: dict[str, Any] = {"engine": "calamine"}
+    if ending == ".xlsx" and sheet is not None:
+        sheets = sheets_of(source)
+        if sheet not in sheets:
+            raise TableError(f"{source} must have the sheet {nearest(sheet, sheets)}; it has {listed(sheets)}")
+        options["sheet_name"] = sheet
+    elif ending == ".xlsx":
         require("fastexcel")
     Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     with readable(source, ending):
@@ -122,10 +149,10 @@ def _binary_parts(source: str, ending: str) -> "Iterator[pl.DataFrame]":
             yield from pl.scan_parquet(source, glob=False).collect_batches(chunk_size=PART_ROWS)
         else:
             # A name that occurs twice is made another one by what reads the sheet.
-            first = pl.read_excel(source, engine="calamine", has_header=False, read_options={"n_rows": 1})
+            first = pl.read_excel(source, has_header=False, read_options={"n_rows": 1}, **options)
             check_unique([None if cell is None else str(cell) for row in first.rows() for cell in row], source)
             # The whole sheet decides on the type of a column, not its first hundred rows.
-            yield pl.read_excel(source, engine="calamine", infer_schema_length=None)
+            yield pl.read_excel(source, infer_schema_length=None, **options)
 
 
 @contextmanager

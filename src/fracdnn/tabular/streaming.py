@@ -40,6 +40,7 @@ class File:
     heading: bytes = b""
     separator: str = ","
     encoding: str = UTF_8
+    sheet: str | None = None
 
     def check_unchanged(self) -> None:
         if _state(self.path) != self.state:
@@ -67,7 +68,9 @@ class TableStream:
     pieces: tuple[Piece, ...]
 
     @classmethod
-    def of(cls, source: str, *, piece_rows: int = PART_ROWS, encoding: str = UTF_8) -> "TableStream":
+    def of(
+        cls, source: str, *, piece_rows: int = PART_ROWS, encoding: str = UTF_8, sheet: str | None = None
+    ) -> "TableStream":
         """A file or a folder of parts, which must have the same columns; a pipe has no pieces to come back to."""
         require("polars")
         check_count(piece_rows, "piece_rows", minimum=1)
@@ -76,7 +79,7 @@ class TableStream:
             raise TableError("a streamed table must be a file or a folder, got standard input; save it to a file first")
         pieces: list[Piece] = []
         for path in reading.files_of(source):
-            found = list(_pieces(path, piece_rows, encoding))
+            found = list(_pieces(path, piece_rows, encoding, sheet))
             file, first = found[0].file, pieces[0].file if pieces else found[0].file
             reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
             pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
@@ -117,7 +120,7 @@ def read_piece(
 def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
     file = piece.file
     if piece.end is None:
-        yield from read_parts(file.path, numbers, file.encoding)
+        yield from read_parts(file.path, numbers, file.encoding, file.sheet)
     elif file.ending == ".parquet":
         with readable(file.path, file.ending):
             rows = pl.scan_parquet(file.path, glob=False).slice(piece.begin, piece.end - piece.begin)
@@ -134,10 +137,10 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
             yield found
 
 
-def _pieces(path: str, piece_rows: int, encoding: str) -> Iterator[Piece]:
+def _pieces(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iterator[Piece]:
     """The pieces of a file, one at least: a file without rows is an error."""
     ending, state = ending_of(path), _state(path)
-    reading.check_is_encoded(path, ending, encoding)
+    reading.check_is_encoded(path, ending, encoding, sheet)
     if ending == ".parquet":
         with readable(path, ending):
             scan = pl.scan_parquet(path, glob=False)
@@ -150,8 +153,8 @@ def _pieces(path: str, piece_rows: int, encoding: str) -> Iterator[Piece]:
         schema = reading.text_frame(heading, b"", separator, path).schema
         file = File(path, ending, schema, state, heading, separator)
     else:
-        schema = next(read_parts(path, encoding=encoding)).schema
-        file = File(path, ending, schema, state, encoding=encoding)
+        schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
+        file = File(path, ending, schema, state, encoding=encoding, sheet=sheet)
         yield Piece(0, file)
         return
     spans = [(begin, end) for begin, end in pairwise(borders) if begin < end]
@@ -171,13 +174,14 @@ def parts_here(
     numbers: list[str],
     kept: "Callable[[pl.DataFrame], pl.DataFrame]",
     encoding: str = UTF_8,
+    sheet: str | None = None,
 ) -> "Iterator[list[Part]]":
     """For each round the parts that are here, none or more; of them, and of the rows counted, what `kept` leaves.
 
     All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
     """
     before = 0
-    for frames in _rounds(source, numbers, kept, encoding):
+    for frames in _rounds(source, numbers, kept, encoding, sheet):
         heights = together.numbers(sum(frame.height for frame in frames), "the number of rows")
         first = before + sum(heights[: together.rank()])
         places = list(accumulate((frame.height for frame in frames), initial=first))
@@ -206,13 +210,13 @@ def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]"
 
 
 def _rounds(
-    source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str
+    source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str, sheet: str | None
 ) -> "Iterator[list[pl.DataFrame]]":
     if together.is_alone():
-        yield from ([kept(frame)] for frame in read_parts(source, numbers, encoding))
+        yield from ([kept(frame)] for frame in read_parts(source, numbers, encoding, sheet))
         return
     with together.joint("looking at the table"):
-        stream = TableStream.of(source, encoding=encoding)
+        stream = TableStream.of(source, encoding=encoding, sheet=sheet)
     together.check_same(table=repr(stream.spans))
     pieces = stream.pieces
     for begin in range(0, len(pieces), together.count()):

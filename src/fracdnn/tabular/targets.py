@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import Commas, may_be_numbers, parsed
+from fracdnn.columns.cells import may_be_numbers, parsed
 from fracdnn.columns.late import pl
+from fracdnn.columns.numerals import PLAIN, Marks, Writing
 from fracdnn.columns.summaries import Moments
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
@@ -28,6 +29,7 @@ class Target:
     scale: Standardization | None
     least: float
     most: float
+    writing: Writing = PLAIN
 
     def digest(self) -> str:
         scale = None if self.scale is None else [self.scale.mean.tolist(), self.scale.deviation.tolist()]
@@ -37,7 +39,7 @@ class Target:
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
         if self.classes is None:
-            return parsed(column).to_numpy()
+            return parsed(column, self.writing).to_numpy()
         if self.classes.dtype.kind == "U":
             return column.cast(pl.String).to_numpy().astype(str)
         return parsed(column).cast(pl.Int64).to_numpy()
@@ -50,48 +52,47 @@ class TargetNumbers:
     moments: Moments
     least: float
     most: float
-    commas: Commas
 
     def merged(self, other: "TargetNumbers") -> "TargetNumbers":
-        return TargetNumbers(
-            self.moments.merged(other.moments),
-            min(self.least, other.least),
-            max(self.most, other.most),
-            self.commas.merged(other.commas),
-        )
+        ends = min(self.least, other.least), max(self.most, other.most)
+        return TargetNumbers(self.moments.merged(other.moments), *ends)
 
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """The numbers of a target, and its labels while they are few, with the number of rows to learn from; or None."""
+    """The numbers of a target, with a decimal point and with a comma, what tells which it is, and its labels while they
+    are few, with the number of rows to learn from; or None.
+    """
 
-    numbers: TargetNumbers | None
+    numbers: tuple[TargetNumbers, ...] | None
+    marks: Marks
     labels: "pl.DataFrame | None"
 
     def merged(self, other: "TargetSummary") -> "TargetSummary":
-        numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
+        both = zip(self.numbers or (), other.numbers or (), strict=False)
+        numbers = tuple(mine.merged(its) for mine, its in both) or None
         labels = None
         if self.labels is not None and other.labels is not None:
             labels = _few(pl.concat([self.labels, other.labels], how="vertical_relaxed"))
-        return TargetSummary(numbers, labels)
+        return TargetSummary(numbers, self.marks.merged(other.marks), labels)
 
     def target(self, name: str, task: str) -> Target:
         """The target of that name, whose whole column this is the summary of."""
         if task == "auto" and self.labels is None:
-            task = "regression" if self.numbers is not None else "classification"
+            task = "regression" if self.numbers and self.marks.are_one_unit else "classification"
         elif task == "auto" and self.labels is not None:
             task = task_of(self.labels["label"].alias(name))
         return self._values(name) if task == "regression" else self._classes(name)
 
     def _values(self, name: str) -> Target:
-        numbers = self.numbers
+        writing = self.marks.writing(name) if self.numbers and self.marks.are_one_unit else PLAIN
+        numbers = self.numbers[writing.decimal == ","] if self.numbers and self.marks.are_one_unit else None
         if numbers is None or not (math.isfinite(numbers.least) and math.isfinite(numbers.most)):
             cells = pl.Series([]) if self.labels is None else self.labels["label"]
             raise no_finite_numbers(cells.alias(name))
-        numbers.commas.check(name)
         mean, deviation = (torch.from_numpy(part) for part in (numbers.moments.mean, numbers.moments.deviation))
         scale = Standardization.of_moments(mean, deviation)
-        return Target(name, "regression", None, numbers.moments.count, scale, numbers.least, numbers.most)
+        return Target(name, "regression", None, numbers.moments.count, scale, numbers.least, numbers.most, writing)
 
     def _classes(self, name: str) -> Target:
         if self.labels is None:
@@ -131,17 +132,20 @@ class TargetReader:
         numbers = _numbers(column, learned) if self._may_be_numbers else None
         labels = _few(pl.DataFrame({"label": column, "learned": learned}), self._most) if self._may_be_labels else None
         self._may_be_numbers, self._may_be_labels = numbers is not None, labels is not None
-        return TargetSummary(numbers, labels)
+        return TargetSummary(numbers, Marks.of(column), labels)
 
 
-def _numbers(column: "pl.Series", learned: np.ndarray) -> TargetNumbers | None:
-    values = parsed(column)
-    if values.null_count():
-        return None
-    numbers = values.to_numpy()
-    kept = numbers[learned & np.isfinite(numbers)]
-    least, most = float(numbers.min(initial=math.inf)), float(numbers.max(initial=-math.inf))
-    return TargetNumbers(Moments.of(kept[:, None]), least, most, Commas.of(column))
+def _numbers(column: "pl.Series", learned: np.ndarray) -> tuple[TargetNumbers, ...] | None:
+    found = []
+    for decimal in (".", ","):
+        values = parsed(column, decimal=decimal)
+        if values.null_count():
+            return None
+        numbers = values.to_numpy()
+        kept = numbers[learned & np.isfinite(numbers)]
+        ends = float(numbers.min(initial=math.inf)), float(numbers.max(initial=-math.inf))
+        found.append(TargetNumbers(Moments.of(kept[:, None]), *ends))
+    return tuple(found)
 
 
 def _few(labels: "pl.DataFrame", most: int = MOST_LABELS) -> "pl.DataFrame | None":

@@ -1,0 +1,144 @@
+"""How far off members are on rows that they were not trained on, and the intervals and sets that follow from it.
+
+CV+ (Barber, Candès, Ramdas and Tibshirani 2021; for classes Romano, Sesia and Candès 2020): row i was held out of
+member k(i), which was off by e_i. A new row x has the values f_k(i)(x) + e_i, one for each i, and their quantiles bound
+it. If rows are exchangeable and members treat them alike, an interval of level 1 − a holds at least 1 − 2a of new
+values, less a term that vanishes with the number of rows, and about 1 − a in practice; with one member it is
+split-conformal, with 1 − a. Here members also stop early by the rows that they hold out, which no theorem covers and
+which makes e_i slightly too small, while the mean of several members makes the prediction better than e_i says.
+
+Errors are divided by a scale s_k(x), where that explains them: log s is linear in the network's features, by ridge
+regression on log |e_i| of the other parts.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Of more held-out rows so many quantiles of their scores are kept, which moves a level by 1 / 4,096 at most.
+MOST_SCORES = 4096
+# No scale is learned of more features, or of fewer rows for each part.
+MOST_FEATURES, LEAST_ROWS = 1024, 10
+# Penalties that are tried, in rows; at the last one there is no scale left.
+_PENALTIES = (1.0, 10.0, 100.0, 1e3, math.inf)
+_MOST_LOG = 3.0
+_ROWS_AT_A_TIME = 256
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Sorted scores [m, n_outputs] of the rows that each member held out, of `n` rows in all; for classes [m, 1].
+
+    `slopes` [n_members, n_features + 1, n_outputs] give the logarithm of the scale, the last one its constant.
+    """
+
+    scores: list[torch.Tensor]
+    n: int
+    slopes: torch.Tensor | None = None
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any] | None, n_members: int, n_features: int) -> "Calibration | None":
+        """The inverse of `vars`; a ValueError unless it is one of such a model."""
+        if document is None:
+            return None
+        found = cls(**document)
+        shapes = {tuple(each.shape[1:]) for each in found.scores}
+        finite = all(bool(torch.isfinite(each).all()) and len(each) for each in found.scores)
+        if len(found.scores) != n_members or len(shapes) != 1 or not finite or not isinstance(found.n, int):
+            raise ValueError("scores of other members than there are")
+        if found.slopes is not None and found.slopes.shape[:2] != (n_members, n_features + 1):
+            raise ValueError("a scale of other features than the network's")
+        return found
+
+    @classmethod
+    def of(cls, scores: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], **options: Any) -> "Calibration":
+        """Of scores [n_k, n_outputs] by member, each of which stands as often as its weight [n_k] says."""
+        n, every = sum(map(len, scores)), torch.cat(list(weights))
+        if n <= MOST_SCORES and bool((every == every[0]).all()):
+            return cls([each.sort(0).values for each in scores], n, **options)
+        share = min(n, MOST_SCORES) / float(every.sum())
+        counts = [max(1, round(share * float(weight.sum()))) for weight in weights]
+        return cls([_thinned(*each) for each in zip(scores, weights, counts, strict=True)], n, **options)
+
+    def quantiles(self, x: torch.Tensor, outputs: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
+        """Quantiles [n, n_outputs, n_shares] of the values for features x, of members' outputs [members, n, n_outputs];
+        infinite where the held-out rows are too few. Those above one half are rounded up, those below down.
+        """
+        scales = _scales(self.slopes, x) if self.slopes is not None else torch.ones_like(outputs)
+        parts = [slice(i, i + _ROWS_AT_A_TIME) for i in range(0, len(x), _ROWS_AT_A_TIME)]
+        return torch.cat([self._quantiles(outputs[:, part], scales[:, part], shares) for part in parts])
+
+    def _quantiles(self, outputs: torch.Tensor, scales: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
+        several = zip(outputs, scales, self.scores, strict=True)
+        values = torch.cat([output[:, None] + scale[:, None] * scores for output, scale, scores in several], dim=1)
+        found = []
+        for share in shares:
+            rank = share * (self.n + 1)
+            rank = math.ceil(rank - 1e-9) if share >= 0.5 else math.floor(rank + 1e-9)
+            if 1 <= rank <= self.n:
+                place = rank * values.shape[1] / self.n
+                place = max(1, math.ceil(place - 1e-9) if share >= 0.5 else math.floor(place + 1e-9))
+                found.append(values.kthvalue(place, dim=1).values)
+            else:
+                found.append(torch.full_like(outputs[0], math.inf if rank > self.n else -math.inf))
+        return torch.stack(found, dim=-1)
+
+    def plausible(self, probabilities: torch.Tensor, coverage: float) -> torch.Tensor:
+        """Which classes [n, n_classes] cannot be ruled out, by the members' probabilities [members, n, n_classes]."""
+        worse = torch.zeros(probabilities.shape[1:], dtype=torch.float64)
+        for each, scores in zip(probabilities, self.scores, strict=True):
+            known = scores[:, 0].contiguous()
+            worse += len(known) - torch.searchsorted(known, (1.0 - each).contiguous() - 1e-12)
+        share = (1.0 + worse * self.n / sum(map(len, self.scores))) / (self.n + 1.0)
+        found = share > 1.0 - coverage
+        return found.scatter(1, probabilities.mean(0).argmax(1, keepdim=True), True)
+
+
+def learned_scale(
+    errors: Sequence[torch.Tensor], features: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]
+) -> torch.Tensor | None:
+    """The `slopes` that predict log |e| of each part best from the other parts; None where none do, or rows are few."""
+    n_features, n = features[0].shape[1] + 1, sum(map(len, errors))
+    if len(errors) < 2 or n_features > MOST_FEATURES or n < LEAST_ROWS * len(errors):
+        return None
+    least = 1e-3 * torch.cat(list(errors)).abs().median(0).values.clamp(min=1e-12)
+    logs = [each.abs().clamp(min=least).log() for each in errors]
+    mean = torch.cat(logs).mean(0)
+    designs = [torch.cat([each, torch.ones(len(each), 1)], 1).to(torch.float64) for each in features]
+    grams = [(x.T * (w / w.mean())) @ x for x, w in zip(designs, weights, strict=True)]
+    sides = [(x.T * (w / w.mean())) @ (y - mean) for x, w, y in zip(designs, weights, logs, strict=True)]
+    gram, side, best = sum(grams), sum(sides), (math.inf, torch.zeros(0))
+    for penalty in _PENALTIES:
+        ridge = torch.eye(n_features, dtype=torch.float64) * min(penalty, 1e12)
+        ridge[-1, -1] = 1e-6
+        slopes = torch.stack(
+            [torch.linalg.solve(gram - g + ridge, side - s) for g, s in zip(grams, sides, strict=True)]
+        )
+        missed = sum(float(((y - mean - x @ b) ** 2).sum()) for x, y, b in zip(designs, logs, slopes, strict=True))
+        best = min(best, (missed, slopes), key=lambda each: each[0])
+        flat = math.isinf(penalty) and best[1] is slopes
+    return None if flat else best[1]
+
+
+def scaled(errors: torch.Tensor, slopes: torch.Tensor | None, member: int, features: torch.Tensor) -> torch.Tensor:
+    return errors if slopes is None else errors / _scales(slopes[member : member + 1], features)[0]
+
+
+def _scales(slopes: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    """[n_members, n, n_outputs]"""
+    logs = features.to(torch.float64) @ slopes[:, :-1] + slopes[:, -1:]
+    return logs.clamp(-_MOST_LOG, _MOST_LOG).exp()
+
+
+def _thinned(scores: torch.Tensor, weight: torch.Tensor, count: int) -> torch.Tensor:
+    """So many scores in the middle of equal shares of the weight, for each output."""
+    places = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    columns = []
+    for column in scores.T:
+        ordered, order = column.sort()
+        up_to = weight.to(torch.float64)[order].cumsum(0)
+        columns.append(ordered[torch.searchsorted(up_to, places * up_to[-1]).clamp(max=len(ordered) - 1)])
+    return torch.stack(columns, dim=1)
