@@ -141,9 +141,17 @@ TRAIN = ["train", "t.csv", "--target", "y", "--out", "m.fracdnn"]
 
 @pytest.mark.parametrize(
     ("module", "arguments"),
-    [("typer", ["--help"]), ("typer", ["demo"]), ("sklearn", TRAIN), ("sklearn", ["info", "m.fracdnn"])],
+    [
+        ("typer", ["--help"]),
+        ("typer", ["demo"]),
+        ("sklearn", TRAIN),
+        ("sklearn", ["info", "m.fracdnn"]),
+        ("plotly", ["report", "m.fracdnn"]),
+    ],
 )
 def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_path):
+    for name in ("t.csv", "m.fracdnn"):  # whether there is one is asked first
+        (tmp_path / name).write_text("a,y\n1,2\n")
     done = without([module], RUN, *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fracdnn: {line(module, 'cli')}\n")
 
@@ -154,18 +162,17 @@ def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_pa
         ("polars", TRAIN),
         ("fastexcel", ["train", "t.xlsx", *TRAIN[2:]]),
         ("safetensors", ["info", "m.fracdnn"]),
-        ("plotly", ["report", "run"]),
         ("matplotlib", ["demo"]),
         ("lmfit", ["fit", "t.csv", "--model", "relaxation"]),
     ],
 )
 def test_commands_say_it_in_one_line(module, arguments, tmp_path):
-    tables = [tmp_path / name for name in arguments if name.startswith("t.")]
-    for table in tables:  # whether there is one is asked first
-        table.write_text("a,b\n1,2\n")
+    there = [tmp_path / arguments[1]] if arguments[1:] else []
+    for file in there:  # whether there is one is asked first
+        file.write_text("a,b\n1,2\n")
     done = run(*arguments, cwd=tmp_path, missing=[module])
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fracdnn: {line(module, 'cli')}\n")
-    assert list(tmp_path.iterdir()) == tables
+    assert list(tmp_path.iterdir()) == there
 
 
 def test_the_version_needs_no_extra():

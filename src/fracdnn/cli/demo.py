@@ -9,6 +9,7 @@ import typer
 
 from fracdnn.cli.messages import show_table, written
 from fracdnn.datasets import make_level_set
+from fracdnn.extras import require
 from fracdnn.nn import FractionalNetwork
 from fracdnn.report.figures import BLUE, ORANGE, new_figure, save_figure
 from fracdnn.training import (
@@ -29,6 +30,7 @@ PAPER = {"training": "99.82", "test": "99.79"}
 
 
 def show_demo(out: Path) -> None:
+    require("matplotlib")  # at the end, after the training
     with written(out):
         out.mkdir(parents=True, exist_ok=True)
     X, y = (torch.from_numpy(part) for part in make_level_set(2 * N_POINTS, random_state=SEED))
