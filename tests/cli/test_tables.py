@@ -21,6 +21,7 @@ from sklearn.metrics import balanced_accuracy_score, log_loss
 import fracdnn
 from fracdnn.cli.remarks import is_like_a_price
 from fracdnn.estimators.reliability import calibration_error
+from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
 from tests.cli.commands import run
@@ -135,21 +136,21 @@ def test_training_tells_what_its_scores_compare_with(limit, folder):
             assert summary["test"]["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, predicted))
             assert baseline["accuracy"] == pytest.approx((true == baseline["class"]).mean())
             probabilities, classes = model.predict_proba(held_out), model.estimator.classes_
-            found, n = summary["test"], iris().height
+            found = summary["test"]
             assert found["log_loss"] == pytest.approx(log_loss(true, probabilities, labels=classes))
             assert found["ECE"] == pytest.approx(calibration_error(true, probabilities, classes))
-            shares = [(n / 3 - (true == name).sum()) / (n - len(true)) for name in true]
+            shares = [(true == name).mean() for name in true]
             assert baseline["log_loss"] == pytest.approx(-np.log(shares).mean())
-            assert f"log-loss on the test rows: {found['log_loss']:.4g}; baseline (class frequencies): " in text
-            assert f"expected calibration error (ECE) on the test rows: {found['ECE']:.4g}\n" in text
+            assert f"log-loss on the test rows: {number(found['log_loss'])}; baseline (class frequencies): " in text
+            assert f"expected calibration error (ECE) on the test rows: {number(found['ECE'])}\n" in text
             assert f"always answering '{baseline['class']}': accuracy" in text
+            assert f"always answering “{baseline['class']}”, the most frequent class" in text  # the report's verdict
         else:
-            true, everything = held_out[target].cast(float).to_numpy(), diabetes()[target]
-            n = summary["rows"]["training"]
-            mean = (everything.sum() - true.sum()) / n
-            assert summary["baseline"]["mean"] == pytest.approx(mean)
-            assert summary["baseline"]["RMSE"] == pytest.approx(np.sqrt(((true - mean) ** 2).mean()))
-            assert f"RMSE on the test rows: {summary['test']['RMSE']:.4g}; always the mean, {mean:.4g}: " in text
+            true = held_out[target].cast(float).to_numpy()
+            mean, error = true.mean(), number(summary["test"]["RMSE"])
+            assert summary["baseline"] == pytest.approx({"mean": mean, "RMSE": true.std()})
+            assert f"RMSE on the test rows: {error}; always their mean, {number(mean)}: {number(true.std())}\n" in text
+            assert f"Off by {error} (root mean square)" in text  # the report's verdict
 
 
 def test_the_task_can_be_chosen(tmp_path):
@@ -866,7 +867,6 @@ def test_sheets_of_a_workbook_and_what_people_write(tmp_path):
     rng = np.random.default_rng(0)
     with xlsxwriter.Workbook(tmp_path / "book.xlsx") as book:
         book.add_worksheet("Notes").write_row(0, 0, ["readme"])
-        book.get_worksheet_by_name("Notes").write_row(1, 0, ["nothing"])
         sheet = book.add_worksheet("Data")
         sheet.write_row(0, 0, ["Tag", "Preis", "PLZ", "Antwort"])
         for k in range(60):
@@ -875,7 +875,7 @@ def test_sheets_of_a_workbook_and_what_people_write(tmp_path):
             sheet.write_row(k + 1, 0, [f"{k % 28 + 1:02d}.0{k % 3 + 1}.2024", price, f"0{rng.integers(9)}123", answer])
     done = run("train", "book.xlsx", "--target", "Antwort", "--out", "m.fracdnn", cwd=tmp_path)
     assert done.returncode == 1
-    assert "the sheet 'Notes' is read, of 'Notes', 'Data'; --sheet reads another" in done.stderr
+    assert "at least one row below its heading, got none; --sheet names another of 'Notes', 'Data'" in done.stderr
     done = run("train", "book.xlsx", "--target", "Antwort", "--sheet", "Dta", "--out", "m.fracdnn", cwd=tmp_path)
     assert "book.xlsx must have the sheet 'Dta' (did you mean 'Data'?); it has 'Notes', 'Data'" in done.stderr
     sheet = ["--sheet", "Data"]
@@ -884,7 +884,7 @@ def test_sheets_of_a_workbook_and_what_people_write(tmp_path):
     assert re.search(r"  Tag +date .*days since 2024-01-\d\d, month, weekday, day before month", done.stderr)
     assert re.search(r"  Preis +number .*a number, in €, with a decimal comma", done.stderr)
     assert re.search(r"  PLZ +category .*codes with leading zeros", done.stderr)
-    assert "warning: 1 class of 3 with fewer than 5 rows to learn from: 'jA' (1); they will" in done.stderr
+    assert "warning: 1 class of 3 with fewer than 5 rows to learn from: 'jA' (1); it will" in done.stderr
     assert "warning: the classes 'Ja', 'jA' look alike; where they mean the same" in done.stderr
     assert done.stdout.startswith("Right for ")
     done = run("evaluate", "run/model.fracdnn", "book.xlsx", *sheet, cwd=tmp_path)
@@ -894,3 +894,30 @@ def test_sheets_of_a_workbook_and_what_people_write(tmp_path):
     assert "trained on" not in done.stderr
     done = run("predict", "run/model.fracdnn", "run/held-out.csv", "--interval", "0.8", cwd=tmp_path)
     assert done.stdout.startswith("prediction,plausible,probability_Ja,")
+
+
+@pytest.mark.parametrize("limit", ["1GB", "1"])
+def test_commas_that_do_not_tell_and_ends_that_nobody_knows(limit, tmp_path):
+    """--decimal says what the cells of features and target do not, also to later tables; in memory and streamed."""
+    rng = np.random.default_rng(0)
+    cells = [f"{rng.integers(1, 9)},{rng.integers(100, 999)}" for _ in range(120)]
+    write(pl.DataFrame({"price": cells, "cost": cells}), tmp_path / "t.csv")
+    command = ["train", "t.csv", "--target", "cost", "--run", "run", "--memory-limit", limit, *QUICK]
+    assert "it is: fracdnn train --decimal , or --decimal .\n" in run(*command, cwd=tmp_path).stderr
+    assert "must be . or ,, got 'x'" in run(*command, "--decimal", "x", cwd=tmp_path).stderr
+    for decimal, most in ((",", 9.0), (".", 9000.0)):
+        done = run(*command, "--decimal", decimal, "--json", cwd=tmp_path)
+        assert most / 9 < json.loads(done.stdout)["baseline"]["mean"] < most, done.stderr
+        done = run("evaluate", "run/model.fracdnn", "t.csv", "--json", cwd=tmp_path)
+        assert most / 9000 < json.loads(done.stdout)["RMSE"] < most
+    if limit == "1GB":
+        done = run("predict", "run/model.fracdnn", "t.csv", "--interval", "0.999", cwd=tmp_path)
+        assert done.stderr.startswith("fracdnn: warning: an interval of 0.999 takes 1,999 held-out rows, got ")
+        assert done.stdout.splitlines()[1].endswith(",-inf,inf")
+
+
+def test_a_target_that_never_differs(tmp_path):
+    write(pl.DataFrame({"a": range(0, 90, 3), "y": [3.5] * 30}), tmp_path / "t.csv")
+    done = run("train", "t.csv", "--target", "y", "--out", "m.fracdnn", *QUICK[:-1], cwd=tmp_path)
+    assert "warning: 'y' is 3.5 in every row to learn from: there is nothing to learn" in done.stderr
+    assert "R2 on the training rows (24): –\nR2 on the test rows (6): –\n" in done.stdout

@@ -19,6 +19,7 @@ NUMBERS = [
     (["1,5", "2.5", "1e3"], "", [1.5, 2.5, 1000]),
     (["1,017 €", "2,50 €", "3 €"], "€", [1.017, 2.5, 3]),
     (["0.500", "1.234", ".5"], "", [0.5, 1.234, 0.5]),
+    (["(89.06)", "134.02", "($1,017.5)"], "$", [-89.06, 134.02, -1017.5]),
 ]
 
 
@@ -42,6 +43,12 @@ def test_what_may_be_two_numbers_or_of_two_kinds_is_not_guessed():
         assert notes == [
             f"column 'a' is left out: its numbers have different units, {units}; write all of them in one to use it"
         ]
+
+
+def test_few_words_that_begin_with_numbers_are_categories():
+    cells = ["1st", "2nd", "3rd"] * 5
+    (column,) = learned_from(pl.DataFrame({"place": cells}))[0].columns
+    assert column == Categories("place", ("1st", "2nd", "3rd"))
 
 
 def test_codes_with_leading_zeros_are_categories():

@@ -42,7 +42,12 @@ def test_intervals_hold_their_share_and_are_wide_where_noise_is(regressor, tmp_p
 
 def test_levels_that_the_held_out_rows_cannot_tell_are_infinite(regressor):
     X, _ = drawn(3, np.random.default_rng(2))
-    assert np.isinf(regressor.predict(X, interval=0.9999)[1]).all()
+    n = regressor.calibration_.n
+    with pytest.warns(UserWarning, match=f"an interval of 0.9999 takes 19,999 held-out rows, got {n}: its ends are"):
+        assert np.isinf(regressor.predict(X, interval=0.9999)[1]).all()
+    assert np.isfinite(regressor.predict(X, interval=1 - 2 / (n + 1))[1]).all()
+    with pytest.warns(UserWarning, match="infinite"):
+        assert np.isinf(regressor.predict(X, interval=1 - 2 / (n + 1.5))[1]).all()
 
 
 def test_sets_hold_their_share():
@@ -75,3 +80,6 @@ def test_without_held_out_rows_there_are_none(regressor):
         bare.predict(X, interval=0.9)
     with pytest.raises(InvalidArgumentError, match=r"interval must hold numbers between 0 and 1, got 90; such as 0\.9"):
         regressor.predict(X, interval=90)
+    for quantiles in ([], None, "a", [0.1, "0.9"]):
+        with pytest.raises(InvalidArgumentError, match="quantiles must hold numbers between 0 and 1, got "):
+            regressor.predict_quantiles(X, quantiles)

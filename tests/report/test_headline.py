@@ -41,7 +41,7 @@ def test_values_beside_their_mean():
     deviation = subject.y.std()
     assert headline(subject) == (
         f"Off by 1 (root mean square) on 100 held-out samples; always answering their mean is off by "
-        f"{deviation:.3g}: the model explains {1 - 1 / deviation**2:.1%} of the variance."
+        f"{deviation:.4g}: the model explains {1 - 1 / deviation**2:.1%} of the variance."
     )
     found = {tile.word: tile.value for tile in tiles(subject)}
     assert (found["RMSE"], found["Median error"], found["Mean error"]) == ("1", "1", "1")

@@ -126,5 +126,8 @@ def test_a_name_that_occurs_twice(tmp_path):
 
 def test_columns_without_a_name_may_be_several(tmp_path):
     """As a spreadsheet leaves them at the right."""
-    (tmp_path / "t.csv").write_text("a,b,,\n1,2,,\n", encoding="utf-8")
-    assert reading.read_table(str(tmp_path / "t.csv")).select("a", "b").rows() == [("1", "2")]
+    path = tmp_path / "t.csv"
+    path.write_text('a,"b ""c""",,\n1,2,,5\n', encoding="utf-8")
+    names = ["a", 'b "c"', "Unnamed: 2", "Unnamed: 3"]
+    assert reading.read_table(str(path)).to_dicts() == [dict(zip(names, ("1", "2", None, "5"), strict=True))]
+    assert list(TableStream.of(str(path)).schema) == names

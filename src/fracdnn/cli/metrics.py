@@ -62,18 +62,12 @@ class ClassScores:
             "ECE": self._reliability.error,
         }
 
-    def baseline(self, tested: "ClassScores") -> dict[str, Any]:
-        """What always the most frequent class of these rows, or always their shares, reach on those that are tested.
-
-        All classes are among these rows.
-        """
-        here, there = self.counts.sum(1), tested.counts.sum(1)
-        most = int(here.argmax())
-        return {
-            "class": self._classes.tolist()[most],
-            "accuracy": int(there[most]) / tested.rows,
-            "log_loss": -float((there * np.log(here / here.sum())).sum()) / tested.rows,
-        }
+    def baseline(self) -> dict[str, Any]:
+        """What always the most frequent class, or always the shares of the classes, reach: no constant is better."""
+        counts = self.counts.sum(1)
+        most, shares = int(counts.argmax()), counts[counts > 0] / self.rows
+        loss = -float((shares * np.log(shares)).sum())
+        return {"class": self._classes.tolist()[most], "accuracy": int(counts[most]) / self.rows, "log_loss": loss}
 
 
 class ValueScores:
@@ -101,20 +95,21 @@ class ValueScores:
         self._values = reduce(Moments.merged, parts)
 
     def results(self) -> dict[str, float | None]:
-        (square, size), variance = (self._errors / self.rows).tolist(), float(self._values.deviation[0]) ** 2
+        (square, size), variance = (self._errors / self.rows).tolist(), self._deviation**2
         return {"R2": 1.0 - square / variance if variance else None, "RMSE": math.sqrt(square), "MAE": size}
 
-    def baseline(self, tested: "ValueScores") -> dict[str, Any]:
-        """What always the mean of these rows reaches on those that are tested."""
-        mean, there = float(self._values.mean[0]), tested._values
-        return {"mean": mean, "RMSE": math.hypot(float(there.deviation[0]), float(there.mean[0]) - mean)}
+    def baseline(self) -> dict[str, Any]:
+        """What always the mean reaches: no constant is better."""
+        return {"mean": float(self._values.mean[0]), "RMSE": self._deviation}
+
+    @property
+    def _deviation(self) -> float:
+        """Of the true values; 0 where nothing but rounding makes them differ."""
+        deviation, mean = float(self._values.deviation[0]), float(self._values.mean[0])
+        return deviation if deviation > 1e-14 * abs(mean) else 0.0
 
 
 Scores = ClassScores | ValueScores
-
-
-def shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -117,6 +117,8 @@ def _read_config(path: Path, names: list[str]) -> dict[str, Any]:
 def _check(settings: Settings) -> None:
     if settings.task not in TASKS:
         raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
+    if settings.decimal not in ("", ".", ","):
+        raise typer.BadParameter(f"must be . or ,, got {settings.decimal!r}", param_hint="--decimal")
     if not 0 <= settings.test_fraction < 1:
         raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
     both = [name for name in settings.keep if name in settings.drop]

@@ -17,7 +17,7 @@ import typer
 
 from fracdnn.cli import seen_rows
 from fracdnn.cli.messages import fail, say, show_table, written
-from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, shown
+from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.runs import check_output
@@ -29,6 +29,7 @@ from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns, count, listed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.files import os_error, write_whole
+from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import check_target_name, split_target, target_column, true_answers
 from fracdnn.tabular.reading import ENDINGS, read_table
@@ -100,7 +101,9 @@ def predict(reading: Reading, out: str, keep: list[str], interval: float | None)
     """The first process writes."""
     with reading.opened() as model:
         if interval is not None:
-            model.estimator._held_out_scores(interval, "interval")
+            shortage = model.estimator._held_out_scores(interval, "interval").shortage(interval)
+            if shortage and not model.is_classifier and together.is_first():
+                say(f"warning: {shortage}")
         with together.joint("looking at the options"):
             if out != "-" and Path(out).suffix not in OUT_ENDINGS:
                 fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
@@ -124,8 +127,8 @@ def predict(reading: Reading, out: str, keep: list[str], interval: float | None)
 
 def _texts(parts: "Iterator[pl.DataFrame]", separator: str) -> Iterator[bytes]:
     """As text, for Python to write: Polars tells of a closed pipe in its own way, and loses Ctrl-C."""
-    for number, part in enumerate(parts):
-        yield part.write_csv(include_header=number == 0, separator=separator).encode()
+    for place, part in enumerate(parts):
+        yield part.write_csv(include_header=place == 0, separator=separator).encode()
 
 
 def _predictions(
@@ -145,8 +148,8 @@ def _predictions(
         check_columns(keep, part.columns)
         X = reading.features(model, part, first_row)
         if not model.is_classifier:
-            found = model.estimator.predict(X, interval=interval)
-            answers = [found] if interval is None else [found[0], *found[1].T]
+            shares = [] if interval is None else [0.5 - interval / 2, 0.5 + interval / 2]
+            answers = [model.estimator.predict(X), *(model.estimator.predict_quantiles(X, shares).T if shares else ())]
         else:
             probabilities = model.estimator.predict_proba(X)
             sets = [] if interval is None else [_joined(model.estimator.predict_sets(X, interval), classes)]
@@ -233,7 +236,7 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
         elif as_json:
             typer.echo(json.dumps({"rows": scores.rows, **scores.results()}))
         else:
-            _tell({"rows": f"{scores.rows:,}"} | {name: shown(value) for name, value in scores.results().items()})
+            _tell({"rows": f"{scores.rows:,}"} | {name: number(value) for name, value in scores.results().items()})
 
 
 def _tell(facts: dict[str, str]) -> None:
@@ -284,7 +287,7 @@ def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None
         return
     words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
     words["ECE"] = "expected calibration error (ECE)"
-    _tell({"rows": f"{scores.rows:,}"} | {word: f"{found[key]:.4f}" for key, word in words.items()})
+    _tell({"rows": f"{scores.rows:,}"} | {word: number(found[key]) for key, word in words.items()})
     names = [str(name) for name in classes]
     lines = zip(names, *columns.values(), strict=True)
     show_table("by class", ["class", *columns], ([name, *(f"{x:.3f}" for x in xs), str(n)] for name, *xs, n in lines))
@@ -315,16 +318,16 @@ def info(path: Path, *, as_json: bool) -> None:
         "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}",
         "members": str(len(estimator.members_)),
         "order": f"{estimator.order_:g}" + (" (learned)" if learned else ""),
-        "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {estimator.loss_:.4g}",
+        "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {number(estimator.loss_)}",
     }
     if estimator.temperature_ is not None:
-        lines["temperature"] = f"{estimator.temperature_:.4g}"
+        lines["temperature"] = number(estimator.temperature_)
     if model.is_classifier:
         lines["classes"] = listed([str(name) for name in estimator.classes_])
     for part in ("training", "test"):
         found = (model.details.get("summary") or {}).get(part)
         if found:
-            lines[f"{part} rows"] = ", ".join(f"{name} {shown(value)}" for name, value in found.items())
+            lines[f"{part} rows"] = ", ".join(f"{name} {number(value)}" for name, value in found.items())
     lines["versions"] = ", ".join(f"{name} {number}" for name, number in model.details.get("versions", {}).items())
     _tell(lines)
     rows = ([column.name, column.kind, _column_values(column)] for column in model.encoding.columns)

@@ -33,16 +33,17 @@ def on_classes(classes: np.ndarray, counts: np.ndarray) -> list[str]:
     found = []
     if rare:
         more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
-        found.append(
-            f"warning: {count(len(rare), 'class')} of {len(classes):,} with fewer than "
-            f"{FEW_OF_CLASS} rows to learn from: {', '.join(rare[:MOST_NAMED])}{more}; they will hardly be predicted"
-        )
+        which = f"{count(len(rare), 'class')} of {len(classes):,} with fewer than {FEW_OF_CLASS} rows to learn from"
+        they = "it" if len(rare) == 1 else "they"
+        found.append(f"warning: {which}: {', '.join(rare[:MOST_NAMED])}{more}; {they} will hardly be predicted")
     for group in alike(classes.tolist()) if classes.dtype.kind == "U" else ():
         found.append(f"warning: the classes {listed(group)} look alike; where they mean the same, write them alike")
     return found
 
 
 def on_target(name: str, y: np.ndarray) -> list[str]:
+    if len(y) > 1 and not np.ptp(y):
+        return [f"warning: {quoted(name)} is {y[0]:g} in every row to learn from: there is nothing to learn"]
     if not is_like_a_price(y):
         return []
     return [

@@ -6,12 +6,12 @@ from typing import Any
 import typer
 
 from fracdnn.cli.messages import written
-from fracdnn.cli.metrics import shown
 from fracdnn.cli.runs import HELD_OUT, Places, place_for
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed
 from fracdnn.files import write_whole
+from fracdnn.report.texts import number
 from fracdnn.tabular.model import TableModel
 
 
@@ -48,11 +48,9 @@ def tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
     name = "accuracy" if summary["task"] == "classification" else "R2"
     for part in ("training", "test"):
         if summary[part]:
-            value = summary[part][name]
-            text = "-" if value is None else f"{value:.4f}"
-            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {text}")
+            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {number(summary[part][name])}")
     typer.echo(_compared(summary))
-    typer.echo(f"order: {summary['order']:.4g} ({'learned' if summary['order_learned'] else 'fixed'})")
+    typer.echo(f"order: {number(summary['order'])} ({'learned' if summary['order_learned'] else 'fixed'})")
     if summary["left_out"]:
         typer.echo(f"columns left out: {listed(summary['left_out'])}")
     for what, path in paths.items():
@@ -63,11 +61,11 @@ def _compared(summary: dict[str, Any]) -> str:
     """The model beside the simplest there is, on the rows held out, else on all."""
     part, baseline = "test" if summary["test"] else "training", summary["baseline"]
     if summary["task"] == "classification":
-        balanced = f"balanced accuracy on the {part} rows: {shown(summary[part]['balanced_accuracy'])}"
-        most = f"always answering {baseline['class']!r}: accuracy {baseline['accuracy']:.4f}"
-        loss = f"log-loss on the {part} rows: {shown(summary[part]['log_loss'])}"
-        shares = f"baseline (class frequencies): {shown(baseline['log_loss'])}"
-        error = f"expected calibration error (ECE) on the {part} rows: {shown(summary[part]['ECE'])}"
+        balanced = f"balanced accuracy on the {part} rows: {number(summary[part]['balanced_accuracy'])}"
+        most = f"always answering {baseline['class']!r}: accuracy {number(baseline['accuracy'])}"
+        loss = f"log-loss on the {part} rows: {number(summary[part]['log_loss'])}"
+        shares = f"baseline (class frequencies): {number(baseline['log_loss'])}"
+        error = f"expected calibration error (ECE) on the {part} rows: {number(summary[part]['ECE'])}"
         return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
-    error = f"RMSE on the {part} rows: {shown(summary[part]['RMSE'])}"
-    return f"{error}; always the mean, {shown(baseline['mean'])}: {shown(baseline['RMSE'])}"
+    error = f"RMSE on the {part} rows: {number(summary[part]['RMSE'])}"
+    return f"{error}; always their mean, {number(baseline['mean'])}: {number(baseline['RMSE'])}"

@@ -38,6 +38,9 @@ class Settings:
     categorical: Annotated[Names, typer.Option(help="A column of categories, though numbers.")] = field(
         default_factory=list
     )
+    decimal: Annotated[
+        str, typer.Option(help="The decimal sign, . or , of columns such as 1,234 whose cells do not tell.")
+    ] = ""
     search: Annotated[bool, typer.Option("--search", help="Try settings by cross-validation.")] = False
     jobs: Annotated[int, typer.Option(help="Processes for --search; -1 for all cores.")] = 1
     memory_limit: Annotated[

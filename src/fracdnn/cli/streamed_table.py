@@ -109,7 +109,7 @@ def examined(source: str, settings: Any) -> ExaminedTable:
         seed=int(drawn) if seed is None else int(seed),
     )
     names = {"drop": settings.drop, "keep": settings.keep, "categorical": settings.categorical}
-    return examine(stream, settings.target, task=settings.task, division=division, **names)
+    return examine(stream, settings.target, task=settings.task, division=division, decimal=settings.decimal, **names)
 
 
 def _holds_out(early_stopping: bool | str) -> bool:

@@ -104,7 +104,10 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             for file in files_of(own):  # which are ours, and done with
                 file.unlink(missing_ok=True)
         if status == "no improvement":
-            say(f"stopped early, after {count(estimator.n_iter_, 'iteration')}: the held-out rows improved no more")
+            n = len(estimator.members_)
+            which = f" of the first of {n} members" if n > 1 else ""
+            iterations = count(estimator.n_iter_, "iteration")
+            say(f"stopped early, after {iterations}{which}: the held-out rows improved no more")
         if status == "time limit":
             say(f"the time is over; {_then(estimator)}")
         if status == "interrupted":
@@ -169,7 +172,9 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
         raise TableError(f"the target column {quoted(settings.target)} must hold values, got none; check the table")
     values = values.drop_nulls()
     reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
-    target = reader.summary(values, np.ones(len(values), dtype=bool)).target(settings.target, settings.task)
+    target = reader.summary(values, np.ones(len(values), dtype=bool)).target(
+        settings.target, settings.task, settings.decimal
+    )
     _say_target(target, n_missing, settings)
     y, task = target.values(values), target.task
     features = with_categories(table.drop(settings.target, *settings.drop), settings.categorical)
@@ -177,7 +182,7 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     train_rows, test_rows = _split(y, task, settings)
     rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
     summary = summary_of(features, np.isin(np.arange(len(y)), train_rows), rows)
-    encoding = summary.encoding(features.schema, lambda cell: f"row {cell.row}")
+    encoding = summary.encoding(features.schema, lambda cell: f"row {cell.row}", settings.decimal)
     encoding = with_inputs(without_ids(encoding, numberings))
     learned, ids = y[train_rows], like_ids(encoding, numberings)
     counts = np.unique(learned, return_counts=True)[1] if task == "classification" else None
@@ -248,7 +253,7 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
         "rows": {"training": found.rows, "test": tested.rows if tested else 0},
         "training": found.results(),
         "test": tested.results() if tested else None,
-        "baseline": found.baseline(tested or found),
+        "baseline": (tested or found).baseline(),
         "left_out": list(model.details["left_out"]),
     }
 

@@ -145,10 +145,12 @@ class TableSummary:
     def merged(self, other: "TableSummary") -> "TableSummary":
         return TableSummary(tuple(a.merged(b) for a, b in zip(self.columns, other.columns, strict=True)))
 
-    def encoding(self, schema: "Mapping[str, pl.DataType]", place: Callable[[Cell], str]) -> Encoding:
+    def encoding(
+        self, schema: "Mapping[str, pl.DataType]", place: Callable[[Cell], str], decimal: str = ""
+    ) -> Encoding:
         """What the columns are; those that cannot be used are in it, too."""
         found = zip(schema.items(), self.columns, strict=True)
-        return Encoding(tuple(summary.column(name, dtype, place) for (name, dtype), summary in found))
+        return Encoding(tuple(summary.column(name, dtype, place, decimal) for (name, dtype), summary in found))
 
     def standardization(self, encoding: Encoding) -> Standardization:
         """Mean and deviation of the inputs that the encoding makes of the rows to learn from, which weigh the same."""

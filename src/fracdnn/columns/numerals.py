@@ -1,4 +1,5 @@
-"""Numbers as people write them: 1,017.5 and 1.017,5, $ 12 and 12 %; and what tells one way from the other.
+"""Numbers as people write them: 1,017.5 and 1.017,5, $ 12, 12 % and (12), which is -12; and what tells one way from
+the other.
 
 A cell is a number if it follows one of two grammars: a decimal point with commas, blanks or apostrophes between
 thousands, or a decimal comma with points. "1,017" and "1.017" follow both, and the other cells of the column decide.
@@ -22,6 +23,8 @@ _THREE_DECIMALS = r"^[+-]?[1-9]\d{0,2}[.]\d{3}$"
 # Cells that are one number with a decimal point, another one with a comma.
 DIFFERENT = r"^\D*[1-9]\d{0,2}[.,]\d{3}\D*$"
 _CODE = r"^0\d+$"
+# As accountants write it.
+_NEGATIVE = r"^\(([^-+()]+)\)$"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Marks:
         column = column.drop_nulls()
         codes = int(column.str.contains(_CODE).sum())
         bare = int(column.str.contains(r"^[+-]?[\d.,]+$").sum())
-        odd = column.filter(column.str.contains(r"[,$€£¥%‰\s'’]|[.].*[.]|\d[A-Za-zµμΩ°]"))
+        odd = column.filter(column.str.contains(r"^\(|[,$€£¥%‰\s'’]|[.].*[.]|\d[A-Za-zµμΩ°]"))
         plain = column.str.contains(r"^[+-]?\d*[.]\d*$") & ~column.str.contains(_THREE_DECIMALS)
         points = int(plain.sum())
         if not len(odd):
@@ -106,15 +109,19 @@ class Marks:
         """Whether the decimal sign may be a comma, as far as a part of a column tells."""
         return bool(self.commas or self.unclear or not self.points)
 
-    def writing(self, name: str) -> Writing:
-        """Of the column of that name, which must be clear about its commas; a part of it may not be."""
+    def writing(self, name: str, decimal: str = "") -> Writing:
+        """Of the column of that name, which must be clear about its commas, or the `decimal` sign be given; a part of
+        it may not be clear.
+        """
         unit = self.units[0] if self.units else ""
-        if self.unclear and self.points == self.commas and unit not in _COMMA_IS_THOUSANDS:
+        is_unclear = self.unclear and self.points == self.commas and unit not in _COMMA_IS_THOUSANDS
+        if is_unclear and not decimal:
             raise TableError(
                 f"column {quoted(name)} must be clear about its commas, got {quoted(self.first)}, which may be a "
-                f"thousand times more or less; write numbers with a decimal point and without separators"
+                f"thousand times more or less; write numbers with a decimal point and without separators, or say which "
+                f"it is: fracdnn train --decimal , or --decimal ."
             )
-        if self.commas > self.points:
+        if self.commas > self.points or (is_unclear and decimal == ","):
             return Writing(",", unit)
         return Writing("." if self.thousands or self.unclear else "", unit)
 
@@ -138,7 +145,8 @@ def read_numbers(column: "pl.Series", decimal: str = ".", unit: str | None = Non
 
 def _parts(column: "pl.Series") -> "pl.DataFrame":
     """Sign, digits with separators, power of ten and unit of each cell; null where a cell has another form."""
-    cells = column.str.replace_all("−", "-", literal=True).str.extract_groups(_CELL).struct.unnest()
+    written = column.str.replace_all("−", "-", literal=True).str.replace(_NEGATIVE, "-$1")
+    cells = written.str.extract_groups(_CELL).struct.unnest()
     before, money, after, digits, power, unit = cells.iter_columns()
     sign = pl.Series((before == "-") != (after == "-")).replace_strict({True: "-", False: ""}, default=None)
     return pl.DataFrame(

@@ -23,6 +23,8 @@ from fracdnn.columns.words import quoted
 # Text of more different values is left out, and so is text of more than `MOST_CATEGORIES` whose most frequent values
 # have less than this share of the rows: comments, names.
 MOST_TEXTS, LEAST_FREQUENT = 10_000, 0.1
+# Numbers of different units are categories where each occurs so often.
+LEAST_REPEATED = 5
 # So many cells of a column are shown, and so much of each.
 EXAMPLES, EXAMPLE_LENGTH = 3, 24
 GROUP = "; group its values to use it"
@@ -148,15 +150,15 @@ class ColumnSummary:
         examples = tuple(dict.fromkeys((*self.examples, *other.examples)))[:EXAMPLES]
         return ColumnSummary(*sums, examples, numbers, dates, texts)
 
-    def column(self, name: str, dtype: "pl.DataType", place: Callable[[Cell], str]) -> Column:
-        """What the column is; `place` says in words where a cell is."""
+    def column(self, name: str, dtype: "pl.DataType", place: Callable[[Cell], str], decimal: str = "") -> Column:
+        """What the column is; `place` says in words where a cell is, `decimal` the sign where commas do not tell."""
         if not self.cells:
             return Unused(name, "it is empty")
         if not cells.is_usable(dtype):
             return Unused(name, f"its type {dtype} is neither a number nor a category")
         if self.numbers is not None and self._are_numbers and self.numbers.marks.are_one_unit:
-            return self._numbers(name, self.numbers, place)
-        if self._has_other_units:
+            return self._numbers(name, self.numbers, place, decimal)
+        if self._has_other_units and not self._repeats:
             return Unused(name, f"its numbers have different units, {self._units}; write all of them in one to use it")
         order, dates = self._dates
         if dates is not None and dates.moments.count[0] and are_numbers(self.cells - dates.learned_strays, self.cells):
@@ -166,11 +168,11 @@ class ColumnSummary:
             return Dates(name, first, median, tuple(dict.fromkeys(("days", *parts))), gaps, order)
         return self._categories(name)
 
-    def _numbers(self, name: str, numbers: NumberSummary, place: Callable[[Cell], str]) -> Column:
+    def _numbers(self, name: str, numbers: NumberSummary, place: Callable[[Cell], str], decimal: str) -> Column:
         count = numbers.point.moments.count[0]
         if not count:
             return Unused(name, "it holds no finite number")
-        writing = numbers.marks.writing(name)
+        writing = numbers.marks.writing(name, decimal)
         skips = numbers.strays.count > 0 and cells.skips_text(self.cells - numbers.learned_strays, self.cells)
         # Nothing else in any row, but for text that is skipped.
         for cell, rule in ((None if skips else numbers.bad, "numbers"), (numbers.infinite, "finite numbers")):
@@ -209,6 +211,11 @@ class ColumnSummary:
     def _has_other_units(self) -> bool:
         marks = self.numbers.marks if self.numbers is not None and self._are_numbers else Marks()
         return not marks.are_one_unit and not marks.codes
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether texts are few enough for categories, whatever they mean: 1st, 2nd, 3rd."""
+        return self.texts is not None and LEAST_REPEATED * self.texts.height <= self.cells
 
     @property
     def _units(self) -> str:

@@ -23,7 +23,7 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
 
 
 def check_unique(names: Sequence[str | None], table: str) -> None:
-    """Every column must have a name of its own; those without one are named by their places."""
+    """Every column must have a name of its own, if any."""
     name, n = Counter(name for name in names if name).most_common(1)[0] if any(names) else ("", 0)
     if n > 1:
         raise TableError(f"{table} must have each column once, got {quoted(name)} {n} times; rename or remove one")

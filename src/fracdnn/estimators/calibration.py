@@ -86,6 +86,12 @@ class Calibration:
                 found.append(torch.full_like(outputs[0], math.inf if rank > self.n else -math.inf))
         return torch.stack(found, dim=-1)
 
+    def shortage(self, interval: float) -> str:
+        """What to say where the ends of the interval are infinite, else nothing."""
+        least = math.ceil((1 - 1e-9) / (0.5 - interval / 2)) - 1
+        lack = f"an interval of {interval:g} takes {least:,} held-out rows, got {self.n:,}: its ends are infinite"
+        return "" if self.n >= least else f"{lack}; pass a smaller one, or train on more rows"
+
     def plausible(self, probabilities: torch.Tensor, coverage: float) -> torch.Tensor:
         """Which classes [n, n_classes] cannot be ruled out, by the members' probabilities [members, n, n_classes]."""
         worse = torch.zeros(probabilities.shape[1:], dtype=torch.float64)

@@ -148,10 +148,10 @@ class FractionalEstimator(Fitting):
 
         return self._run(X, answer)
 
-    def _held_out_scores(self, level: float, name: str) -> Calibration:
+    def _held_out_scores(self, level: Any, name: str) -> Calibration:
         """What intervals and sets are made of, with their level checked."""
         check_is_fitted(self)
-        if not (isinstance(level, Real) and 0 < level < 1):
+        if not (isinstance(level, Real) and 0 < float(level) < 1):
             raise InvalidArgumentError(f"{name} must hold numbers between 0 and 1, got {level!r}; such as 0.9")
         if self.calibration_ is None:
             raise InvalidArgumentError(

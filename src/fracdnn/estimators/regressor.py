@@ -1,5 +1,6 @@
 """FractionalRegressor: a network with memory as a scikit-learn regressor."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -63,15 +64,18 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         values = values[:, 0] if self._flat else values
         if interval is None:
             return values
-        self._held_out_scores(interval, "interval")
-        return values, self.predict_quantiles(X, [0.5 - interval / 2, 0.5 + interval / 2])
+        calibration = self._held_out_scores(interval, "interval")
+        if shortage := calibration.shortage(interval):
+            warnings.warn(shortage, stacklevel=2)
+        with warnings.catch_warnings(action="ignore"):  # those of X are told
+            return values, self.predict_quantiles(X, [0.5 - interval / 2, 0.5 + interval / 2])
 
     def predict_quantiles(self, X: Any, quantiles: Any) -> np.ndarray:
         """Values below which such shares of new ones lie, [n_samples, n_quantiles], of several outputs [n_samples,
         n_outputs, n_quantiles]; infinite where too few samples were held out to tell.
         """
-        shares = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
-        for share in shares.tolist():
+        shares = np.atleast_1d(np.asarray(quantiles))
+        for share in shares.tolist() or [None]:
             calibration = self._held_out_scores(share, "quantiles")
         scale = self.target_scale_
 

@@ -46,10 +46,16 @@ def _coverage_tile(subject: Subject) -> list[Tile]:
         sets = estimator.predict_sets(subject.X, LEVEL)
         known = subject.codes < sets.shape[1]
         inside = sets[np.arange(subject.n), np.where(known, subject.codes, 0)] & known
-        return [Tile("90% sets", share(float(inside.mean())), f"hold the class; {sets.sum(1).mean():.3g} classes each")]
+        return [
+            Tile(
+                "90% sets",
+                share(float(inside.mean())),
+                f"hold the class; {number(float(sets.sum(1).mean()))} classes each",
+            )
+        ]
     ends = estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).reshape(*subject.y.shape, 2)
     inside = (subject.y >= ends[..., 0]) & (subject.y <= ends[..., 1])
-    width = number(float((ends[..., 1] - ends[..., 0]).mean()), 3)
+    width = number(float((ends[..., 1] - ends[..., 0]).mean()))
     return [Tile("90% intervals", share(float(inside.mean())), f"hold the value; mean width {width}")]
 
 
@@ -79,10 +85,10 @@ def _of_classes(subject: Subject) -> str:
 
 def _of_values(subject: Subject) -> str:
     error = _root_mean_square(subject.y - subject.predicted)
-    text = f"Off by {number(error, 3)} (root mean square) on {count(subject.n, 'held-out sample')}"
+    text = f"Off by {number(error)} (root mean square) on {count(subject.n, 'held-out sample')}"
     if not np.ptp(subject.y, axis=0).all():
         return f"{text}, whose values are all the same: there is nothing to compare with."
-    r2, constant = r2_score(subject.y, subject.predicted), number(_root_mean_square(subject.y - subject.y.mean(0)), 3)
+    r2, constant = r2_score(subject.y, subject.predicted), number(_root_mean_square(subject.y - subject.y.mean(0)))
     if r2 <= 0:
         return f"{text}, no better than always answering their mean: {constant}."
     sure = "" if r2_interval(subject.y, subject.predicted)[0] > 0 else _BY_CHANCE
@@ -120,7 +126,7 @@ def _class_tiles(subject: Subject) -> list[Tile]:
         Tile("Accuracy", share(hits / subject.n), f"95% interval: {low:.1%} to {high:.1%}"),
         Tile("Log-loss", loss, f"baseline (class frequencies): {number(entropy)}"),
         *([Tile("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
-        Tile("Calibration error", number(subject.reliability.error, 3), f"ECE of {BINS} bins; 0 is exact"),
+        Tile("Calibration error", number(subject.reliability.error), f"ECE of {BINS} bins; 0 is exact"),
     ]
 
 
@@ -130,7 +136,7 @@ def _value_tiles(subject: Subject) -> list[Tile]:
         r2 = number(r2_score(subject.y, subject.predicted))
     if np.ptp(subject.y, axis=0).all():
         low, high = r2_interval(subject.y, subject.predicted)
-        beside = f"95% interval: {number(low, 3)} to {number(high, 3)}"
+        beside = f"95% interval: {number(low)} to {number(high)}"
     sizes, constant = np.abs(subject.y - subject.predicted), _root_mean_square(subject.y - subject.y.mean(0))
     return [
         Tile("R²", r2, beside),

@@ -118,6 +118,7 @@ def examine(
     categorical: Sequence[str] = (),
     keep: Sequence[str] = (),
     division: Division | None = None,
+    decimal: str = "",
 ) -> ExaminedTable:
     """One pass over the table; what is not as it should be is an error that names file and row.
 
@@ -125,7 +126,7 @@ def examine(
     to the last bit what one would get.
     """
     division = division or Division()
-    settings = (target, task, tuple(drop), tuple(categorical), tuple(keep), division)
+    settings = (target, task, tuple(drop), tuple(categorical), tuple(keep), division, decimal)
     together.check_same(table=repr(stream.spans), settings=repr(settings))
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
@@ -136,9 +137,9 @@ def examine(
     summary, counts = _read(stream, _Reader(nothing, features, target, may_be_ids), division)
     sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
     _check_rows(stream, sizes, n_rows, target)
-    found = summary.target.target(target, task)
+    found = summary.target.target(target, task, decimal)
     numberings = dict(zip(may_be_ids, summary.numberings, strict=True))
-    encoding = summary.table.encoding(features, lambda cell: _place(stream, n_rows, cell))
+    encoding = summary.table.encoding(features, lambda cell: _place(stream, n_rows, cell), decimal)
     encoding = with_inputs(without_ids(encoding, numberings))
     content = hashlib.sha256(f"{found.digest()} {sizes.tolist()} {division}".encode())
     for column in summary.table.columns:

@@ -112,12 +112,12 @@ def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":
     return missing_as_null(table[target])
 
 
-def task_of(values: "pl.Series") -> str:
+def task_of(values: "pl.Series", decimal: str = "") -> str:
     """Text, truth values and few whole numbers call for "classification", other numbers for "regression".
 
     Dates are refused: as classes they would be many, and nothing says that they are values.
     """
-    numbers = None if values.dtype == pl.Boolean else numbers_in(values)
+    numbers = None if values.dtype == pl.Boolean else numbers_in(values, decimal=decimal)
     if numbers is None:
         refuse_dates(values)
         return "classification"

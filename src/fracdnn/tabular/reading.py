@@ -57,7 +57,9 @@ def read_parts(
                 first, empty = part if first is None else first, False
                 yield part
         if empty:
-            raise TableError(f"{_name(file)} must hold at least one row below its heading, got none; check the file")
+            sheets = sheets_of(file) if ending == ".xlsx" else []
+            remedy = f"--sheet names another of {listed(sheets)}" if len(sheets) > 1 else "check the file"
+            raise TableError(f"{_name(file)} must hold at least one row below its heading, got none; {remedy}")
 
 
 def files_of(source: str) -> list[str]:
@@ -206,6 +208,9 @@ def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
     # Polars would make another name of one that occurs twice; a heading that it cannot read is an error later.
     with suppress(pl.exceptions.PolarsError):
         names = pl.read_csv(heading, has_header=False, separator=separator, infer_schema=False).row(0)
+        if not all(names):  # as pandas calls them
+            names = tuple(name or f"Unnamed: {place}" for place, name in enumerate(names))
+            heading = separator.join('"' + name.replace('"', '""') + '"' for name in names).encode()
         check_unique(names, _name(source))
     return heading, separator, rest
 

@@ -76,16 +76,16 @@ class TargetSummary:
             labels = _few(pl.concat([self.labels, other.labels], how="vertical_relaxed"))
         return TargetSummary(numbers, self.marks.merged(other.marks), labels)
 
-    def target(self, name: str, task: str) -> Target:
+    def target(self, name: str, task: str, decimal: str = "") -> Target:
         """The target of that name, whose whole column this is the summary of."""
         if task == "auto" and self.labels is None:
             task = "regression" if self.numbers and self.marks.are_one_unit else "classification"
         elif task == "auto" and self.labels is not None:
-            task = task_of(self.labels["label"].alias(name))
-        return self._values(name) if task == "regression" else self._classes(name)
+            task = task_of(self.labels["label"].alias(name), decimal)
+        return self._values(name, decimal) if task == "regression" else self._classes(name)
 
-    def _values(self, name: str) -> Target:
-        writing = self.marks.writing(name) if self.numbers and self.marks.are_one_unit else PLAIN
+    def _values(self, name: str, decimal: str) -> Target:
+        writing = self.marks.writing(name, decimal) if self.numbers and self.marks.are_one_unit else PLAIN
         numbers = self.numbers[writing.decimal == ","] if self.numbers and self.marks.are_one_unit else None
         if numbers is None or not (math.isfinite(numbers.least) and math.isfinite(numbers.most)):
             cells = pl.Series([]) if self.labels is None else self.labels["label"]
