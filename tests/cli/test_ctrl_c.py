@@ -116,8 +116,12 @@ def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
     assert run(*command, "--out", "whole.fracdnn", cwd=tmp_path).returncode == 0
     assert run("predict", "whole.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
-    done = run(*command, "--out", "m.fracdnn", "--max-time", "1e-6", cwd=tmp_path)
+    command += ["--out", "m.fracdnn", "--max-time", "1e-6"]
+    done = run(*command, "--checkpoint-path", "none", cwd=tmp_path)
     assert "the time is over; there is no checkpoint to --resume from" in done.stderr
+    done = run(*command, cwd=tmp_path)
+    assert done.stderr.endswith("fracdnn: the time is over; --resume goes on from m.ckpt\n")
+    assert (tmp_path / "m.ckpt").exists()
 
 
 def test_members_that_are_trained_one_after_the_other_are_resumed(tmp_path):

@@ -139,3 +139,4 @@ def test_a_class_of_fewer_rows_than_folds_is_told_of(tmp_path):
     done = searched("t.csv", "y", "--test-fraction", "0", "--max-iter", "1", *GIVEN[:-2], folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "fracdnn: warning: The least populated class in y has only 1 members" in done.stderr
+    assert "fracdnn: 4 settings have the same accuracy; the first of them that was tried is taken\n" in done.stderr

@@ -23,7 +23,7 @@ TASKS = ("auto", "classification", "regression")
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
     "random_state": "0",
-    "checkpoint_path": "with --run model.ckpt in its folder, else none",
+    "checkpoint_path": "with --run, --checkpoint-every or --max-time MODEL.ckpt beside the model, else none",
     "checkpoint_every": "with --run a twentieth of --max-iter, 50 at most, else 50",
 }
 _ESTIMATORS = (FractionalClassifier, FractionalRegressor)
