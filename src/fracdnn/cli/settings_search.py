@@ -28,6 +28,8 @@ SPACE: dict[str, list[Any]] = {
     "alpha": [1e-4, 1e-3, 1e-2],
 }
 N_SETTINGS, FOLDS = 18, 5
+# Below so many rows cross-validation cannot tell more settings apart.
+FEW_ROWS, FEW_SETTINGS = 1000, 8
 Setting = dict[str, Any]
 
 
@@ -54,7 +56,7 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     The parameters `fixed` stay as they are. Ctrl-C keeps the settings of which every fold is done.
     """
     seed, score = estimator.random_state, "accuracy" if is_classifier(estimator) else "R2"
-    settings = drawn_settings(estimator, fixed, seed)
+    settings = drawn_settings(estimator, fixed, seed)[: FEW_SETTINGS if len(y) < FEW_ROWS else N_SETTINGS]
     folds = _folds(estimator, X, y, seed)
     candidate = clone(estimator).set_params(verbose=False, checkpoint_path=None, resume=False)
     if candidate.n_members == "auto":  # one tells which setting is better; the chosen one has all members
