@@ -75,14 +75,15 @@ def test_tables_with_categories_and_missing_cells(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"size": rng.standard_normal(80), "age": rng.uniform(size=80)})
     table["kind"] = rng.choice(["a", "b", "c"], 80)
+    table = table.assign(features=table["age"], column_1=table["size"], linear=table["kind"])  # as the program's own
     table.loc[::7, ["size", "kind"]] = None
     y = np.where(table["age"] + (table["kind"] == "a") > 0.7, "yes", "no")
     classifier = FractionalClassifier(random_state=0, width=8, max_iter=5, n_members=2).fit(table, y)
     new = table.head(20)
     new.loc[3, "kind"], new.loc[4, ["age", "kind"]] = "never seen", [np.nan, None]
     session = onnxruntime.InferenceSession(classifier.export(tmp_path / "t.onnx"), providers=["CPUExecutionProvider"])
-    cells = {name: new[[name]].to_numpy(np.float64) for name in ("size", "age")}
-    cells["kind"] = new[["kind"]].fillna("").to_numpy(object)
+    cells = {name: new[[name]].to_numpy(np.float64) for name in ("size", "age", "features", "column_1")}
+    cells |= {name: new[[name]].fillna("").to_numpy(object) for name in ("kind", "linear")}
     with pytest.warns(UserWarning, match="1 cell with a category that training has not seen"):
         expected = classifier.predict_proba(new)
     np.testing.assert_allclose(session.run(None, cells)[0], expected, rtol=0, atol=1e-6)

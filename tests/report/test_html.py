@@ -89,7 +89,7 @@ class TestFile:
         probabilities = estimator.predict_proba(X)
         text = Elements(page_of(path)).text
         assert number(log_loss(y, probabilities)) in text
-        assert number(calibration_error(y, probabilities, estimator.classes_), 3) in text
+        assert number(calibration_error(y, probabilities, estimator.classes_)) in text
         dots = plots_of(path)["reliability"]["data"][1]
         assert sum(dots["customdata"]) == len(y)
         assert np.average(dots["x"], weights=dots["customdata"]) == pytest.approx(probabilities.max(1).mean(), rel=1e-4)

@@ -104,10 +104,9 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             for file in files_of(own):  # which are ours, and done with
                 file.unlink(missing_ok=True)
         if status == "no improvement":
-            n = len(estimator.members_)
-            which = f" of the first of {n} members" if n > 1 else ""
-            iterations = count(estimator.n_iter_, "iteration")
-            say(f"stopped early, after {iterations}{which}: the held-out rows improved no more")
+            n, done = len(estimator.members_), count(estimator.n_iter_, "iteration")
+            done += f" of the first of {n} members" if n > 1 else ""
+            say(f"stopped early, after {done}: the held-out rows improved no more")
         if status == "time limit":
             say(f"the time is over; {_then(estimator)}")
         if status == "interrupted":

@@ -1,5 +1,4 @@
-"""Numbers as people write them: 1,017.5 and 1.017,5, $ 12, 12 % and (12), which is -12; and what tells one way from
-the other.
+"""Numbers as people write them: 1,017.5 and 1.017,5, $ 12, 12 % and (12), which is -12; and what tells which.
 
 A cell is a number if it follows one of two grammars: a decimal point with commas, blanks or apostrophes between
 thousands, or a decimal comma with points. "1,017" and "1.017" follow both, and the other cells of the column decide.
@@ -110,9 +109,7 @@ class Marks:
         return bool(self.commas or self.unclear or not self.points)
 
     def writing(self, name: str, decimal: str = "") -> Writing:
-        """Of the column of that name, which must be clear about its commas, or the `decimal` sign be given; a part of
-        it may not be clear.
-        """
+        """Of the column of that name, which must be clear about its commas where no `decimal` sign is given."""
         unit = self.units[0] if self.units else ""
         is_unclear = self.unclear and self.points == self.commas and unit not in _COMMA_IS_THOUSANDS
         if is_unclear and not decimal:

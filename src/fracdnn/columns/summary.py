@@ -158,7 +158,7 @@ class ColumnSummary:
             return Unused(name, f"its type {dtype} is neither a number nor a category")
         if self.numbers is not None and self._are_numbers and self.numbers.marks.are_one_unit:
             return self._numbers(name, self.numbers, place, decimal)
-        if self._has_other_units and not self._repeats:
+        if self._has_other_units:
             return Unused(name, f"its numbers have different units, {self._units}; write all of them in one to use it")
         order, dates = self._dates
         if dates is not None and dates.moments.count[0] and are_numbers(self.cells - dates.learned_strays, self.cells):
@@ -210,12 +210,8 @@ class ColumnSummary:
     @property
     def _has_other_units(self) -> bool:
         marks = self.numbers.marks if self.numbers is not None and self._are_numbers else Marks()
-        return not marks.are_one_unit and not marks.codes
-
-    @property
-    def _repeats(self) -> bool:
-        """Whether texts are few enough for categories, whatever they mean: 1st, 2nd, 3rd."""
-        return self.texts is not None and LEAST_REPEATED * self.texts.height <= self.cells
+        recur = self.texts is not None and LEAST_REPEATED * self.texts.height <= self.cells  # as 1st, 2nd, 3rd
+        return not (marks.are_one_unit or marks.codes or recur)
 
     @property
     def _units(self) -> str:

@@ -142,13 +142,23 @@ def _write_onnx(path: Path, program: torch.export.ExportedProgram, encoding: Enc
     return write_whole(path, lambda temporary: onnx.save(str(temporary)))
 
 
+def _other_than(taken: set[str], name: str) -> str:
+    return f"fracdnn/{name}" if name in taken else name
+
+
 def _with_columns(model: Any, encoding: Encoding) -> Any:
     """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
-    a number is missing, or text, "" where a category is.
+    a number is missing, or text without blanks around it, "" where a category is.
     """
     from onnx import TensorProto, helper, numpy_helper
 
     graph, nodes, parts = model.graph, [], []
+    taken = {column.name for column in encoding.columns}  # which names within the program must not be
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = _other_than(taken, value.name)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [_other_than(taken, name) for name in names]
     features, inputs = graph.input[0].name, []
 
     def constant(name: str, values: Any) -> str:
@@ -160,7 +170,7 @@ def _with_columns(model: Any, encoding: Encoding) -> Any:
         return out
 
     for number, column in enumerate(encoding.columns):
-        own = f"column_{number}"
+        own = f"fracdnn/column_{number}"
         if isinstance(column, Numbers):
             is_missing = add("IsNaN", [column.name], f"{own}_is_missing")
             parts.append(add("Where", [is_missing, constant(f"{own}_median", column.median), column.name], own))
