@@ -824,7 +824,7 @@ def test_results_are_json_also_where_there_is_no_number(folder, tmp_path):
     write(diabetes()[:1], tmp_path / "one.csv")
     done = run("evaluate", "diabetes/model.fracdnn", tmp_path / "one.csv", "--json", cwd=folder)
     assert json.loads(done.stdout, parse_constant=pytest.fail)["R2"] is None
-    assert "R2: -" in run("evaluate", "diabetes/model.fracdnn", tmp_path / "one.csv", cwd=folder).stdout
+    assert "R2: –\n" in run("evaluate", "diabetes/model.fracdnn", tmp_path / "one.csv", cwd=folder).stdout
 
 
 def test_messages_name_the_row_of_the_table(tmp_path):

@@ -208,7 +208,7 @@ def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
     # Polars would make another name of one that occurs twice; a heading that it cannot read is an error later.
     with suppress(pl.exceptions.PolarsError):
         names = pl.read_csv(heading, has_header=False, separator=separator, infer_schema=False).row(0)
-        if not all(names):  # as pandas calls them
+        if sum(not name for name in names) > 1:  # as pandas calls them
             names = tuple(name or f"Unnamed: {place}" for place, name in enumerate(names))
             heading = separator.join('"' + name.replace('"', '""') + '"' for name in names).encode()
         check_unique(names, _name(source))
