@@ -26,7 +26,7 @@ from fracdnn.fitting import Circuit
 from records.keeping import Records, made_with
 
 # Our notation, and pyimpspec's: (RQ) is in parallel.
-CIRCUITS = {"R0-p(R1,CPE1)-CPE2": "R(RQ)Q", "R0-p(R1,CPE1)-p(R2,C2)-CPE3": "R(RQ)(RC)Q"}
+CIRCUITS = {"R0-p(R1,CPE1)-p(R2,C2)-CPE3": "R(RQ)(RC)Q", "R0-p(R1,CPE1)-CPE2": "R(RQ)Q"}
 # Of CPU time for one fit; the fit then counts as failed.
 _MOST_SECONDS = 30
 # Sums of squares that differ by less are equal.
@@ -144,8 +144,8 @@ def main() -> None:
     frequency, spectra = load_measured("battery spectra")
     records = Records(options.out, ("circuit", "spectrum"), weighting="unity", start="Circuit.guess")
     made = made_with((*PACKAGES, "lmfit", "scipy"))
-    for place in range(0, len(spectra), options.every):
-        for description in CIRCUITS:
+    for description in CIRCUITS:
+        for place in range(0, len(spectra), options.every):
             if records.get({"circuit": description, "spectrum": place}) is None:
                 run = compared(description, place, frequency, spectra[place])
                 records.add({**run, "made_with": made})
