@@ -104,7 +104,10 @@ class Signal:
 def _distinct(lags: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Different lags, and where each one is among them."""
     positive = lags[lags > 0]
-    step = positive.min() if positive.numel() else torch.ones((), dtype=torch.float64)
+    if not positive.numel():
+        return lags, torch.arange(len(lags))
+    # The longest one has the step to more digits than the shortest, a difference of two times.
+    step = positive.max() / torch.round(positive.max() / positive.min())
     counts = torch.round(lags / step)
     if bool(((lags - counts * step).abs() > 1e-9 * step).any()):
         return lags, torch.arange(len(lags))
