@@ -58,7 +58,8 @@ print(fits["elements"].summary())
 # %%
 # The order of the first element is about one half, far from 1. But read the warnings before quoting three
 # digits. The residuals keep their sign over whole decades: half a percent of :math:`|Z|` is left, and it is not
-# noise, so the circuit is still too simple and its intervals are too narrow.
+# noise, so the circuit is still too simple and its intervals are too narrow. And the circuit was chosen after trying
+# three on these data; the intervals do not include that choice.
 #
 # The same numbers in time
 # ------------------------

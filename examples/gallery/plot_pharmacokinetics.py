@@ -79,7 +79,7 @@ print(f"order {fits['fractional'].values['order']:.2f}, 95 % interval {low:.2f} 
 # A dose by mouth
 # ---------------
 # With absorption, :math:`c(t) = s\,(1 - e^{-k_a t}) - k\,I^\gamma c(t)`, which loses no drug; at order 1 it is the
-# textbook's model. Here each subject is fitted alone, and the question is what ten measurements say about an order.
+# textbook's model. Here every second subject is fitted alone, and the question is what ten values say of an order.
 
 times, levels = load_measured("theophylline")
 subjects = range(0, 12, 4 if small else 2)
@@ -115,8 +115,8 @@ for axes in (left, middle, right):
 plt.show()
 
 # %%
-# Theophylline's intervals all end at 1: an order of 1 is not excluded, and few measurements late in time leave room
-# for much less. So an order below 1 is a compact description of indometacin, not a proof of memory.
+# The intervals of these subjects all end at 1: an order of 1 is not excluded, and few measurements late in time leave
+# room for much less. So an order below 1 is a compact description of indometacin, not a proof of memory.
 #
 # What this page claims, checked:
 

@@ -8,6 +8,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.fitting.elements import BODY, CIRCUIT, Element, Group, Kind, elements_of, parsed
 from fracdnn.fitting.laplace import AT_ONCE, as_signal, step_response
+from fracdnn.fitting.measurements import check_positive
 from fracdnn.validation import check_numbers
 
 # As AT_ONCE, for networks whose response to a jump is without bound at that moment.
@@ -50,14 +51,14 @@ class _Network:
         return torch.stack([value**-1 for value in values]).sum(0) ** -1
 
     def _spectrum(self, omega: Any, parameters: dict[str, Any]) -> torch.Tensor:
-        return self._immittance(parameters)(1j * check_frequencies(omega))
+        return self._immittance(parameters)(1j * _check_frequencies(omega))
 
     def guess(self, omega: Any, data: Any) -> dict[str, tuple[float, float, float]]:
         """Start values and bounds for `fracdnn.fit`, from a measured spectrum; use them with `n_starts=8` or so.
 
         Time constants are spread over its frequencies. For a relaxation pass 1/t as omega.
         """
-        omega, size = check_frequencies(omega), check_numbers(data, "data").abs().clamp(min=1e-300)
+        omega, size = _check_frequencies(omega), check_numbers(data, "data").abs().clamp(min=1e-300)
         elements = list(elements_of(self._root))
         stores = [each for each in elements if each.kind not in ("R", "E", "L")]
         lowest, highest = float(omega.log().min()), float(omega.log().max())
@@ -136,11 +137,12 @@ class Body(_Network):
 
     def relaxation(self, t: Any, **parameters: Any) -> torch.Tensor:
         """G(t), the stress [n] after a unit step of strain at 0, at positive times."""
-        return step_response(self._immittance(parameters), _positive(t, "t", "relaxation starts after the step at 0"))
+        times = check_positive(t, "t", "relaxation starts after the step at 0")
+        return step_response(self._immittance(parameters), times)
 
     def creep(self, t: Any, **parameters: Any) -> torch.Tensor:
         """J(t), the strain [n] after a unit step of stress at 0, at positive times."""
-        times = _positive(t, "t", "creep starts after the step at 0")
+        times = check_positive(t, "t", "creep starts after the step at 0")
         return step_response(self._immittance(parameters, inverse=True), times)
 
     def stress(self, t: Any, strain: Any, **parameters: Any) -> torch.Tensor:
@@ -152,14 +154,5 @@ class Body(_Network):
         return as_signal(stress, "stress").response(self._immittance(parameters, inverse=True), t)
 
 
-def check_frequencies(omega: Any) -> torch.Tensor:
-    """Positive angular frequencies as a float64 tensor."""
-    return _positive(omega, "omega", "a spectrum is given at positive frequencies; drop the others")
-
-
-def _positive(values: Any, name: str, remedy: str) -> torch.Tensor:
-    numbers = check_numbers(values, name)
-    bad = numbers.real if numbers.is_complex() else numbers[numbers <= 0]
-    if bad.numel():
-        raise InvalidArgumentError(f"{name} must be real and positive, got {bad.reshape(-1)[0].item():g}; {remedy}")
-    return numbers
+def _check_frequencies(omega: Any) -> torch.Tensor:
+    return check_positive(omega, "omega", "a spectrum is given at positive frequencies; drop the others")

@@ -28,20 +28,11 @@ class Kind:
     energy: str = ""
 
 
-def _tanh(root: torch.Tensor) -> torch.Tensor:
-    """Without overflow, for a positive real part."""
+def _finite(log_s: torch.Tensor, tau: torch.Tensor, *, is_open: bool) -> torch.Tensor:
+    """coth(√(s tau))/√(s tau) of an open Warburg element, or with tanh, without overflow."""
+    root = torch.exp(0.5 * log_s) * tau.sqrt()
     decayed = torch.exp(-2.0 * root)
-    return (1.0 - decayed) / (1.0 + decayed)
-
-
-def _open(s: torch.Tensor, log_s: torch.Tensor, size: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
-    root = torch.exp(0.5 * log_s) * tau.sqrt()
-    return size / (root * _tanh(root))
-
-
-def _short(s: torch.Tensor, log_s: torch.Tensor, size: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
-    root = torch.exp(0.5 * log_s) * tau.sqrt()
-    return size * _tanh(root) / root
+    return ((1.0 + decayed) / (1.0 - decayed) if is_open else (1.0 - decayed) / (1.0 + decayed)) / root
 
 
 # Impedances.
@@ -52,8 +43,8 @@ CIRCUIT = {
     "CPE": Kind(("_Q", "_order"), lambda s, log_s, Q, order: torch.exp(-order * log_s) / Q, "electric"),
     # σ(1 − j)/√ω, as in impedance.py
     "W": Kind(("",), lambda s, log_s, W: math.sqrt(2.0) * W * torch.exp(-0.5 * log_s), "electric"),
-    "Wo": Kind(("_Z", "_tau"), _open, "electric"),
-    "Ws": Kind(("_Z", "_tau"), _short, "electric"),
+    "Wo": Kind(("_Z", "_tau"), lambda s, log_s, Z, tau: Z * _finite(log_s, tau, is_open=True), "electric"),
+    "Ws": Kind(("_Z", "_tau"), lambda s, log_s, Z, tau: Z * _finite(log_s, tau, is_open=False), "electric"),
 }
 # Moduli: a spring E, a dashpot D (its viscosity), a springpot S (V s^order).
 BODY = {

@@ -133,18 +133,15 @@ class _Search:
         for name, value in start.items():
             parameters[name].set(value=value)
 
-        def point(given: Any) -> np.ndarray:
-            return np.array([given[name].value for name in self.misfit.free])
-
-        def residual(given: Any) -> np.ndarray:
-            return self.misfit.residual(point(given))
-
-        if not np.isfinite(residual(parameters)).all():
+        residual, jacobian, point = self.misfit.residual, self.misfit.jacobian, self.misfit.point
+        if not np.isfinite(residual(point(parameters))).all():
             return np.inf
-        minimizer = Minimizer(residual, parameters, nan_policy="propagate", max_nfev=self.max_iter)
+        minimizer = Minimizer(
+            lambda given: residual(point(given)), parameters, nan_policy="propagate", max_nfev=self.max_iter
+        )
         options = {"x_scale": "jac", "loss": loss, "f_scale": self.scale, "ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}
         with np.errstate(all="ignore"):  # lmfit's own errors, which are not used
-            found = minimizer.least_squares(jac=lambda given: self.misfit.jacobian(point(given)), **options)
+            found = minimizer.least_squares(jac=lambda given: jacobian(point(given)), **options)
         found.minimizer = minimizer
         if loss != "linear":
             self.misfit.best = (self.misfit.best[0], point(found.params))

@@ -33,13 +33,12 @@ def figure_of(result: Any) -> Any:
 
 
 def _draw_data(area: Any, each: Any) -> None:
+    order = np.argsort(each.t)
     if np.iscomplexobj(each.data):
-        order = np.argsort(each.t)
         area.plot(each.data.real, -each.data.imag, "o", color=_BLUE, ms=4, label="data")
         area.plot(each.fitted.real[order], -each.fitted.imag[order], color=_VERMILION, label="fit")
         area.set(xlabel="real part", ylabel="− imaginary part", aspect="equal", adjustable="datalim")
     else:
-        order = np.argsort(each.t)
         data, fitted, band = (part.reshape(len(each.t), -1)[order] for part in (each.data, each.fitted, each.band))
         for column in range(data.shape[1]):
             first = column == 0

@@ -42,16 +42,10 @@ def _contour() -> tuple[torch.Tensor, torch.Tensor]:
 _Z, _WEIGHT = _contour()
 
 
-def step_response(immittance: Immittance, t: torch.Tensor) -> torch.Tensor:
-    """L⁻¹[H(s)/s] at positive times [n]."""
+def step_response(immittance: Immittance, t: torch.Tensor, *, ramp: bool = False) -> torch.Tensor:
+    """L⁻¹[H(s)/s] at positive times [n]; of a ramp L⁻¹[H(s)/s²]."""
     values = immittance(_Z / t.unsqueeze(-1))
-    return (values * (_WEIGHT / _Z)).sum(-1).imag
-
-
-def ramp_response(immittance: Immittance, t: torch.Tensor) -> torch.Tensor:
-    """L⁻¹[H(s)/s²] at positive times [n]."""
-    values = immittance(_Z / t.unsqueeze(-1))
-    return t * (values * (_WEIGHT / _Z**2)).sum(-1).imag
+    return t * (values * (_WEIGHT / _Z**2)).sum(-1).imag if ramp else (values * (_WEIGHT / _Z)).sum(-1).imag
 
 
 @dataclass(frozen=True)
@@ -94,15 +88,14 @@ class Signal:
         every = torch.cat([rows, self.times])
         soon = at_once * (float(every.max() - every.min()) or 1.0)
         result = torch.zeros(len(rows), dtype=torch.float64)
-        for sizes, respond in ((self.jumps, step_response), (self.kinks, ramp_response)):
+        for sizes, ramp in ((self.jumps, False), (self.kinks, True)):
             used = sizes != 0
             lag = rows.unsqueeze(-1) - self.times[used]
-            active = lag >= 0 if respond is step_response else lag > 0
+            active = lag > 0 if ramp else lag >= 0
             if bool(active.any()):
                 lags, places = _distinct(lag[active])
-                lags = lags.clamp(min=soon)
-                none = torch.zeros(1, dtype=torch.float64)
-                values = torch.cat([none, *(respond(immittance, some) for some in lags.split(_AT_A_TIME))])
+                parts = lags.clamp(min=soon).split(_AT_A_TIME)
+                values = torch.cat([rows.new_zeros(1), *(step_response(immittance, some, ramp=ramp) for some in parts)])
                 where = torch.zeros(lag.shape, dtype=torch.long).masked_scatter(active, places + 1)
                 result = result + values[where] @ sizes[used]
         return result
@@ -111,7 +104,10 @@ class Signal:
 def _distinct(lags: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Different lags, and where each one is among them."""
     positive = lags[lags > 0]
-    step = positive.min() if positive.numel() else torch.ones((), dtype=torch.float64)
+    if not positive.numel():
+        return lags, torch.arange(len(lags))
+    # The longest one has the step to more digits than the shortest, a difference of two times.
+    step = positive.max() / torch.round(positive.max() / positive.min())
     counts = torch.round(lags / step)
     if bool(((lags - counts * step).abs() > 1e-9 * step).any()):
         return lags, torch.arange(len(lags))

@@ -56,6 +56,15 @@ class DataSet:
         return flat((self.predicted(parameters) - self.data) / self.sigma)
 
 
+def check_positive(values: Any, name: str, remedy: str) -> torch.Tensor:
+    """Positive real numbers as a tensor."""
+    numbers = check_numbers(values, name)
+    bad = numbers.real if numbers.is_complex() else numbers[numbers <= 0]
+    if bad.numel():
+        raise InvalidArgumentError(f"{name} must be real and positive, got {bad.reshape(-1)[0].item():g}; {remedy}")
+    return numbers
+
+
 def flat(values: torch.Tensor) -> torch.Tensor:
     """Real numbers in one row, real parts before imaginary ones."""
     parts = (values.real, values.imag) if values.is_complex() else (values,)
@@ -106,13 +115,8 @@ def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
         return torch.full(values.shape, size, dtype=torch.float64)
     if isinstance(sigma, str) and sigma != "modulus":
         raise InvalidArgumentError(f"sigma{place} must be numbers or 'modulus', got {sigma!r}; pass one of these")
-    numbers = values.abs() if isinstance(sigma, str) else check_numbers(sigma, f"sigma{place}").detach()
-    bad = numbers.real if numbers.is_complex() else numbers[numbers <= 0]
-    if bad.numel():
-        raise InvalidArgumentError(
-            f"sigma{place} must be real and positive, got {bad.reshape(-1)[0].item():g}; it is the standard deviation "
-            f"of the data"
-        )
+    given = values.abs() if isinstance(sigma, str) else sigma
+    numbers = check_positive(given, f"sigma{place}", "it is the standard deviation of the data").detach()
     if numbers.dim() and numbers.shape != values.shape:
         raise InvalidArgumentError(
             f"sigma{place} must be one number or one for each value, got shape {tuple(numbers.shape)} for data of "

@@ -29,13 +29,12 @@ class Misfit:
         self.free = [name for name, each in parameters.items() if each.vary and not each.expr]
         self._fixed = {
             name: torch.tensor(each.value, dtype=torch.float64)
-            for name, each in parameters.items()
-            if not each.vary and not each.expr
-        }
+            for name, each in parameters.items() if not each.vary and not each.expr
+        }  # fmt: skip
         self._expressions = {name: each.expr for name, each in parameters.items() if each.expr}
         self.verbose, self.stage = False, ""
         self._ways: list[Callable[[Any, torch.Tensor], torch.Tensor]] = []
-        self.n_evaluations, self.best = 0, (math.inf, np.array([parameters[name].value for name in self.free]))
+        self.n_evaluations, self.best = 0, (math.inf, self.point(parameters))
         self.lower, self.upper = (
             np.array([getattr(parameters[name], end) for name in self.free]) for end in ("min", "max")
         )
@@ -102,6 +101,10 @@ class Misfit:
                 value = interpreter.eval(waiting.pop(name), raise_errors=True)
                 values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
         return values
+
+    def point(self, given: Any) -> np.ndarray:
+        """The free ones of lmfit's parameters."""
+        return np.array([given[name].value for name in self.free])
 
     def split(self, row: np.ndarray) -> list[np.ndarray]:
         """Numbers for all residuals as parts, one for each data set."""

@@ -78,10 +78,7 @@ def sampled(result: Any, n_steps: int, n_walkers: int, random_state: int | None)
     count = len(misfit.free)
     position[:, :count] = np.clip(position[:, :count], misfit.lower, misfit.upper)
 
-    def residual(given: Any) -> np.ndarray:
-        return misfit.residual(np.array([given[name].value for name in misfit.free]))
-
-    minimizer = Minimizer(residual, start, nan_policy="propagate")
+    minimizer = Minimizer(lambda given: misfit.residual(misfit.point(given)), start, nan_policy="propagate")
     found = minimizer.emcee(
         steps=n_steps, nwalkers=n_walkers, burn=n_steps // 3, pos=position, is_weighted=result.absolute_sigma,
         seed=generator.integers(2**31), progress=False,

@@ -5,9 +5,7 @@ minimum by Δ: 3.84 where sigma is known, else F₀.₉₅(1, n − p) χ²_min/
 parameter, 0 at the estimate and 1 at the end, so a secant finds it in a few fits.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -15,10 +13,8 @@ from scipy.optimize import least_squares
 from fracdnn.fitting.misfit import Misfit
 
 # Fits for one end of an interval; standard errors after which a profile counts as flat; precision of an end, in parts
-# of its distance.
-# An excess from which on a fit is tried from elsewhere, too.
-_DOUBTFUL = 10.0
-_MOST_FITS, _FAR, _CLOSE = 24, 100.0, 1e-3
+# of its distance; an excess from which on a fit is tried from elsewhere, too.
+_MOST_FITS, _FAR, _CLOSE, _DOUBTFUL = 24, 100.0, 1e-3, 10.0
 # Of its size, closer than which a parameter is at its bound.
 _AT = 1e-6
 
@@ -38,10 +34,7 @@ class Profile:
 
 
 class BetterFitError(Exception):
-    """A profile went below the minimum: `x` is a better fit."""
-
-    def __init__(self, x: np.ndarray) -> None:
-        self.x = x
+    """A profile went below the minimum; the misfit remembers where."""
 
 
 class Profiler:
@@ -108,7 +101,7 @@ class Profiler:
             size = float(np.sum(self._misfit.residual(x) ** 2))
             size = size if np.isfinite(size) else 1e300
             if size < self._least - 1e-3 * self._limit:
-                raise BetterFitError(x)
+                raise BetterFitError
             excess = max(0.0, size - self._least) / self._limit
             best = min(best, (excess, x[free]), key=lambda each: each[0])
             if best[0] < _DOUBTFUL:
@@ -139,9 +132,8 @@ def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray, f
     inside = np.clip(guess, lower, upper)
     if not np.isfinite(misfit.residual(whole(inside))).all():
         return inside  # as at a bound where there is no model
-    arguments: dict[str, Any] = {"jac": lambda part: misfit.jacobian(whole(part))[:, free]}
-    residual: Callable[[np.ndarray], np.ndarray] = lambda part: misfit.residual(whole(part))  # noqa: E731
-    tolerances = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
     with np.errstate(all="ignore"):  # SciPy divides by the room to a bound
-        found = least_squares(residual, inside, bounds=(lower, upper), x_scale="jac", **arguments, **tolerances)
-    return found.x
+        return least_squares(
+            lambda part: misfit.residual(whole(part)), inside, lambda part: misfit.jacobian(whole(part))[:, free],
+            bounds=(lower, upper), x_scale="jac", ftol=ftol, xtol=1e-9, gtol=1e-12, max_nfev=60,
+        ).x  # fmt: skip

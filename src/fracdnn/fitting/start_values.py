@@ -43,7 +43,8 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     numbers = list(value) if isinstance(value, tuple | list) else [value]
-    if len(numbers) not in (1, 3) or not all(_is_number(each) for each in numbers if each is not None):
+    wrong = [each for each in numbers if not isinstance(each, Real | None) or isinstance(each, bool) or each != each]
+    if len(numbers) not in (1, 3) or wrong:
         raise InvalidArgumentError(
             f"parameters[{name!r}] must be a start value, (start, low, high), an expression or a dict for "
             f"lmfit.Parameter, got {value!r}; pass one of these"
@@ -56,10 +57,6 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
             f"to fix it, pass {{'value': {start}, 'vary': False}}"
         )
     return {"value": float(start), "min": low, "max": high}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
 
 
 def start_points(parameters: Any, n_starts: int, random_state: Any) -> Iterator[dict[str, float]]:
