@@ -85,7 +85,7 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     command += ["--n-iter-no-change", "40"]
     assert run(*command, "--json", cwd=tmp_path, moment="9").returncode == 130
     done = run(*command, "--resume", "--json", cwd=tmp_path)
-    assert "--resume goes on after iteration 8: run/model.ckpt" in done.stderr
+    assert "--resume goes on after iteration 9: run/model.ckpt" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 40
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
     (tmp_path / "run" / "model.fracdnn").unlink()
@@ -129,7 +129,7 @@ def test_members_that_are_trained_one_after_the_other_are_resumed(tmp_path):
     assert done.returncode == 130, done.stderr
     assert (tmp_path / "run" / "model.ckpt.2").exists()
     done = run(*command, "--run", "run", "--resume", cwd=tmp_path)
-    assert "--resume goes on after iteration 4 of member 2: run/model.ckpt.2" in done.stderr
+    assert "--resume goes on after iteration 5 of member 2: run/model.ckpt.2" in done.stderr
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["held-out.csv", "model.fracdnn"]
     assert run(*command, "--run", "whole", cwd=tmp_path).returncode == 0
     one, two = (run("predict", f"{name}/model.fracdnn", "iris.csv", cwd=tmp_path).stdout for name in ("run", "whole"))

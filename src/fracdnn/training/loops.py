@@ -31,8 +31,8 @@ NORMALIZATIONS = ("none", "feature", "global")
 
 @dataclass(frozen=True, kw_only=True)
 class Training(ABC):
-    """A way to train. Ctrl-C leaves the network at its last good point; with `keep_interrupted` it is an end like
-    others, with the status "interrupted".
+    """A way to train. Ctrl-C leaves the network at its last good point and, where there are checkpoints, writes one of
+    the last record; with `keep_interrupted` it is an end like others, with the status "interrupted".
 
     After `max_time` seconds, the iteration or epoch under way is the last, with the status "time limit" and, where
     there are checkpoints, one more. A resumed training has all of `max_time` again.
@@ -75,6 +75,7 @@ class Training(ABC):
             ended = "time limit"
         except KeyboardInterrupt:
             ended = "interrupted"
+            run.write_last()
             if not self.keep_interrupted:
                 raise
         finally:

@@ -121,13 +121,12 @@ class Member:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)
 
-    def document(self, position: State) -> State:
-        """The whole state of the training, to go on from."""
+    def document(self, position: State, *, copied: bool = False) -> State:
+        """The whole state of the training, to go on from, but for its history; `copied` from what goes on to change."""
+        moving = {"position": position, "network": self.task.network.state_dict()}
         return {
             "identity": self._identity,
-            "position": position,
-            "history": self.history.to_dict(),
-            "network": self.task.network.state_dict(),
+            **(copy.deepcopy(moving) if copied else moving),
             "generator": self.task.generator.get_state(),
             "held_out": self._held_out,
             "best": self._best,
@@ -196,8 +195,8 @@ class Run:
         """`training` is a `Training`; when the clock says `ends`, its time is over."""
         self._ends = ends
         self._checkpoints: Checkpoints | None = training.checkpoints
-        # How to go on from the last record, unless it was written.
-        self._unwritten: Callable[[], Iterable[State]] | None = None
+        # How to go on from the last record or mark, unless it was written, and the number of records of each member.
+        self._unwritten: list[tuple[State, int]] | None = None
         if not together.is_alone():
             _check_ranks(tasks[0], training)
         self.members = []
@@ -219,8 +218,7 @@ class Run:
             return
         number, is_over = records[0][1].iteration, self._is_over()
         with together.joint(f"record {number}"):
-            is_written = self._write_if_due(number, positions, is_over)
-            self._unwritten = None if is_written else positions
+            self._write_if_due(number, positions, is_over)
             for member, record in records:
                 if member.task.watch is not None:
                     member.task.watch(record)
@@ -249,10 +247,15 @@ class Run:
         """Say why those ended that went on until now; write where, if that is requested and was not."""
         for member in self.members:
             member.history.status = member.history.status or status
-        if self._checkpoints is not None and self._checkpoints.at_end and self._unwritten is not None:
-            with together.joint("writing the last checkpoint"):
-                if together.is_first():
-                    self._write(self._unwritten())
+        if self._checkpoints is not None and self._checkpoints.at_end:
+            self.write_last()
+
+    def write_last(self) -> None:
+        """Write how to go on from the last record or mark, if there are checkpoints and it was not written."""
+        with together.joint("writing the last checkpoint"):
+            if self._unwritten is not None:
+                self._write(self._unwritten)
+                self._unwritten = None
 
     def restoring(self) -> AbstractContextManager[None]:
         """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
@@ -265,15 +268,25 @@ class Run:
             return False
         return bool(together.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
 
-    def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> bool:
-        is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
-        if is_due and together.is_first():
-            self._write(positions())
-        return is_due
+    def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> None:
+        """Write it, or keep it for an interrupt, which comes where nobody could go on from."""
+        if self._checkpoints is None or not together.is_first():
+            return
+        is_due = is_over or number % self._checkpoints.every == 0
+        states = [
+            (member.document(position, copied=not is_due), len(member.history.records))
+            for member, position in zip(self.members, positions(), strict=True)
+        ]
+        self._unwritten = None if is_due else states
+        if is_due:
+            self._write(states)
 
-    def _write(self, positions: Iterable[State]) -> None:
+    def _write(self, states: Sequence[tuple[State, int]]) -> None:
         assert self._checkpoints is not None
-        found = [member.document(position) for member, position in zip(self.members, positions, strict=True)]
+        found = [
+            {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
+            for member, (state, number) in zip(self.members, states, strict=True)
+        ]
         write_document(self._checkpoints.path, "checkpoint", found[0] if len(found) == 1 else {"members": found})
 
     def _saved(self) -> list[State] | None:
