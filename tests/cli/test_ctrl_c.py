@@ -75,7 +75,9 @@ def test_an_interrupted_training_replaces_no_model(place, model, tmp_path):
     paths = json.loads(done.stdout)
     assert (paths["model"], paths["kept"]) == (beside, model)
     assert run("info", beside, cwd=tmp_path).returncode == 0
-    assert run(*command, "--max-iter", "6", "-q", cwd=tmp_path).returncode == 0  # one that is done does replace it
+    assert (
+        run(*command, "--max-iter", "6", "-q", "--start-over", cwd=tmp_path).returncode == 0
+    )  # one that is done does replace it
     assert (tmp_path / model).read_bytes() != before[tmp_path / model]
 
 
@@ -116,7 +118,7 @@ def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
     assert run(*command, "--out", "whole.fracdnn", cwd=tmp_path).returncode == 0
     assert run("predict", "whole.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
-    done = run(*command, "--out", "m.fracdnn", "--max-time", "1e-6", cwd=tmp_path)
+    done = run(*command, "--out", "m.fracdnn", "--max-time", "1e-6", "--checkpoint-path", "none", cwd=tmp_path)
     assert "the time is over; there is no checkpoint to --resume from" in done.stderr
 
 

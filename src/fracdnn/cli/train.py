@@ -101,8 +101,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
         estimator = learned.model.estimator
         status = estimator.history_.status
         if own is not None and status not in UNFINISHED and together.is_first():
-            for file in files_of(own):  # which are ours, and done with
-                file.unlink(missing_ok=True)
+            runs.remove(files_of(own))  # which are ours, and done with
         if status == "no improvement":
             say(f"stopped early, after {count(estimator.n_iter_, 'iteration')}: the held-out rows improved no more")
         if status == "time limit":
@@ -316,9 +315,7 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
     shared = "" if together.is_alone() else f", shared among {together.count()} processes"
     columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")
     say(f"{count(n_rows, 'row')} to learn from, {columns}, {features}{shared}")
-    with together.joint("looking at the checkpoint"):
-        if together.is_first():  # the others may have no such file
-            runs.say_resumed(estimator)
+    runs.say_resumed(estimator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()

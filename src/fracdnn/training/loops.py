@@ -14,9 +14,10 @@ from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
 from fracdnn.training import together
 from fracdnn.training.captured import CapturedEvaluation
+from fracdnn.training.checkpoints import Checkpoints
 from fracdnn.training.normalization import normalize_batch
 from fracdnn.training.records import History, record_of
-from fracdnn.training.run import Checkpoints, EarlyStopping, EndedError, OutOfTimeError, Run, State
+from fracdnn.training.run import EarlyStopping, EndedError, OutOfTimeError, Run, State
 from fracdnn.training.task import Task
 from fracdnn.validation import check_choice, check_count, check_positive
 

@@ -2,19 +2,20 @@
 
 import copy
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from fracdnn.container import checked, read_document, write_document
+from fracdnn.container import checked
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.nn.operators import describe
 from fracdnn.training import together
+from fracdnn.training.checkpoints import Checkpoints, newest, write_checkpoint
 from fracdnn.training.records import History, Record
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
@@ -36,31 +37,6 @@ class EarlyStopping:
             raise InvalidArgumentError(
                 f"validation_fraction must lie in (0, 1), got {self.validation_fraction}; 0.1 is a tenth"
             )
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """Write the whole state of the training to `path` every so many records; with `resume`, go on from there.
-
-    A run that is killed and resumed ends at the same bits as one that was not. Where there is no file yet, `resume`
-    starts from the beginning. A file of other data, another network or other settings is refused.
-
-    With `at_end` the last record is written too, so that a training that came to its end is not begun again.
-    """
-
-    path: str | Path
-    every: int = 50
-    resume: bool = False
-    at_end: bool = False
-
-    def __post_init__(self) -> None:
-        check_count(self.every, "every", minimum=1)
-
-    def of_member(self, number: int) -> "Checkpoints":
-        """Those of one of several networks, which are trained one after the other: a file for each."""
-        path = Path(self.path)
-        name = path.name if number == 0 else f"{path.name}.{number + 1}"
-        return replace(self, path=path.with_name(name), at_end=True)
 
 
 class EndedError(Exception):
@@ -287,22 +263,21 @@ class Run:
             {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
             for member, (state, number) in zip(self.members, states, strict=True)
         ]
-        write_document(self._checkpoints.path, "checkpoint", found[0] if len(found) == 1 else {"members": found})
+        write_checkpoint(self._checkpoints.path, found[0] if len(found) == 1 else {"members": found})
 
     def _saved(self) -> list[State] | None:
         """The states of the members in a checkpoint."""
         if self._checkpoints is None or not self._checkpoints.resume:
             return None
-        path, content = Path(self._checkpoints.path), None
-        with together.joint("reading the checkpoint"):
-            if together.is_first() and path.exists():
-                content = path.read_bytes()
-        content = self._from_first(content)
-        if content is None:
+        path = Path(self._checkpoints.path)
+        newest_one, n = newest(path), len(self.members)
+        if newest_one is None:
             return None
-        document, n = read_document(path, "checkpoint", content), len(self.members)
+        if newest_one.damage:
+            text = f"{newest_one.damage}; training goes on from the checkpoint before it, {newest_one.path}"
+            warnings.warn(text, stacklevel=2)
         with self.restoring():
-            found = document.get("members", [document])
+            found = newest_one.members
             if n > 1 and len(found) != n:
                 raise FileContentError(
                     f"{path} must be a checkpoint of {n} members, got one of {len(found)}; "
@@ -311,14 +286,6 @@ class Run:
             for member, each in zip(self.members, found, strict=n > 1):
                 member.check_identity(each, path)
         return found
-
-    def _from_first(self, content: bytes | None) -> bytes | None:
-        """The first rank's: others may have no such file."""
-        if together.is_alone():
-            return content
-        octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
-        found = together.from_rank(0, torch.from_numpy(octets), "the checkpoint")
-        return found.numpy().tobytes() or None
 
 
 def _identity(task: Task, settings: State) -> State:
