@@ -132,7 +132,11 @@ def test_members_that_are_trained_one_after_the_other_are_resumed(tmp_path):
     assert (tmp_path / "run" / "model.ckpt.2").exists()
     done = run(*command, "--run", "run", "--resume", cwd=tmp_path)
     assert "--resume goes on after iteration 5 of member 2: run/model.ckpt.2" in done.stderr
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["held-out.csv", "model.fracdnn"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "held-out.csv",
+        "metrics.jsonl",
+        "model.fracdnn",
+    ]
     assert run(*command, "--run", "whole", cwd=tmp_path).returncode == 0
     one, two = (run("predict", f"{name}/model.fracdnn", "iris.csv", cwd=tmp_path).stdout for name in ("run", "whole"))
     assert one == two

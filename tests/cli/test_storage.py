@@ -48,7 +48,7 @@ def test_a_full_disk_is_one_line_and_torchrun_starts_nothing_again_in_earnest(sm
     assert told.count(f"fracdnn: {full}") == 1
     assert told[-2:] == [f"fracdnn: not tried again, as it would fail again: {full}"] * 2
     assert sum("to learn from" in line for line in told) == 1
-    assert not any(small_disk.iterdir())
+    assert [path.name for path in (small_disk / "run").iterdir()] == ["metrics.jsonl"]
 
 
 def test_a_damaged_checkpoint_is_replaced_by_the_one_before_it_and_what_a_kill_left_is_removed(tmp_path):

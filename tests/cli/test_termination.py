@@ -1,5 +1,6 @@
 """SIGTERM: a real signal to a real process in the midst of its work, which leaves nothing half-done behind."""
 
+import json
 import os
 import re
 import signal
@@ -80,11 +81,16 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
         _, told = process.communicate(timeout=60)
     assert process.returncode == 143, told
     assert "training was interrupted; the model is the best so far" in told
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["held-out.csv", "model.ckpt", "model.fracdnn"]
+    names = {path.name for path in (tmp_path / "run").iterdir()} - {"model.ckpt.previous"}
+    assert names == {"held-out.csv", "metrics.jsonl", "model.ckpt", "model.fracdnn"}
     done = run(*command, "--resume", cwd=tmp_path)
     last = re.search(r"the best so far \(iteration (\d+)\)", told)[1]
     assert f"--resume goes on after iteration {last}: run/model.ckpt" in done.stderr
     assert run(*shown, cwd=tmp_path).stdout == whole
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [each["step"] for each in metrics] == list(range(1, 1001))
+    assert all(each["loss"] > 0 and each["rows_per_second"] > 0 and each["held_out_loss"] is None for each in metrics)
+    assert re.search(r"fracdnn: iteration 990 of 1000: loss \S+, \S+ rows/s, last checkpoint 98[0-9]\n", done.stderr)
 
 
 def test_torchrun_hands_it_on_and_all_ranks_write_one_checkpoint_within_an_epoch(tmp_path):

@@ -19,7 +19,7 @@ from fracdnn.tabular.reading import files_of as files_of_table
 from fracdnn.training import together
 from fracdnn.training.checkpoints import newest, previous_of
 
-MODEL, HELD_OUT, LOCK = "model.fracdnn", "held-out.csv", "train.lock"
+MODEL, HELD_OUT, LOCK, METRICS = "model.fracdnn", "held-out.csv", "train.lock", "metrics.jsonl"
 # What `write_whole` fills before it is put in its place.
 _TEMPORARY = re.compile(r"\.(model|model\.ckpt|model\.interrupted|held-out)-\w{8}\.\w+")
 # How a training ended that is to go on.
@@ -41,7 +41,7 @@ class Places:
     def check(self, source: str, checkpoint: Path | None) -> None:
         """Refuse places that are read, or are one another."""
         outputs = [("--out", self.out), ("--run", self.run and self.run / MODEL), ("--checkpoint-path", checkpoint)]
-        outputs += [("--run", self.run and self.run / HELD_OUT), ("--run", self.run and self.run / LOCK)]
+        outputs += [("--run", self.run and self.run / name) for name in (HELD_OUT, LOCK, METRICS)]
         outputs += [(option, path and place_for(path, True)) for option, path in outputs[:2]]
         for option, path in outputs:
             if path is not None:

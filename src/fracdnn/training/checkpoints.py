@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.container import checked, document_bytes, read_document
-from fracdnn.exceptions import FileContentError
+from fracdnn.container import DamagedFileError, checked, document_bytes, read_document
 from fracdnn.files import write_whole
 from fracdnn.training import together
 from fracdnn.validation import check_count
@@ -91,12 +90,12 @@ def write_checkpoint(path: str | Path, document: dict[str, Any]) -> None:
 
 def newest_here(path: str | Path) -> Found | None:
     """The file, or where it is damaged the previous one; where both are, the error of the first."""
-    damage: FileContentError | None = None
+    damage: DamagedFileError | None = None
     for file in (Path(path), previous_of(path)) if Path(path).exists() else ():
         try:
             content = file.read_bytes()
             return Found(file, content, read_document(file, "checkpoint", content), str(damage or ""))
-        except FileContentError as error:
+        except DamagedFileError as error:
             damage = damage or error
         except FileNotFoundError:
             pass
@@ -112,7 +111,7 @@ def newest(path: str | Path) -> Found | None:
         try:
             here = newest_here(path)
             progress = -1 if here is None else here.progress
-        except FileContentError as error:
+        except DamagedFileError as error:
             damage, progress = error, -1
     found = together.numbers(progress, "who has the newest checkpoint")
     if max(found) < 0:

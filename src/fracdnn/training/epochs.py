@@ -12,6 +12,7 @@ from torch.optim.adam import adam
 
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
+from fracdnn.training import progress
 from fracdnn.training.captured import Repeated
 from fracdnn.training.records import Record, record_of
 from fracdnn.training.run import State
@@ -157,6 +158,7 @@ class Epochs:
         members.load([torch.randperm(n, generator=task.generator).to(task.x.device) for n, task in pairs])
         self.gradients = [()] * len(optimizer.groups)
         loss, outputs, begin = torch.zeros_like(members.rows[0]), [], 0
+        each_has = members.counts[0] / max(1, len(members.sizes))
         for number, size in enumerate(members.sizes):
             batch = [each.narrow(members.axis, begin, size) for each in members.data]
             moving = [group for group, each in enumerate(rates) if number < len(each)]
@@ -167,6 +169,8 @@ class Epochs:
                 self.gradients[place] = [gradients.pop() for _ in optimizer.groups[place]][::-1]
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
+            rows = (number + 1) * each_has
+            progress.add_rows(each_has, lambda loss=loss, rows=rows: float(loss.flatten()[0]) / rows)
         for group, found in zip(optimizer.groups, self.gradients, strict=True):
             for parameter, gradient in zip(group, found, strict=True):
                 parameter.grad = gradient

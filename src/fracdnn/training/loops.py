@@ -12,7 +12,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
-from fracdnn.training import together
+from fracdnn.training import progress, together
 from fracdnn.training.captured import CapturedEvaluation
 from fracdnn.training.checkpoints import Checkpoints
 from fracdnn.training.normalization import normalize_batch
@@ -218,7 +218,9 @@ def _closure(
         for parameter in parameters:
             parameter.grad = None
         try:
-            return task.backward()
+            value = task.backward()
+            progress.add_rows(task.n_rows, lambda: value)
+            return value
         except NotFiniteError:
             # A step too long: the line search takes a shorter one.
             return math.inf

@@ -14,7 +14,7 @@ import torch
 from fracdnn.container import checked
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.nn.operators import describe
-from fracdnn.training import together
+from fracdnn.training import progress, together
 from fracdnn.training.checkpoints import Checkpoints, newest, write_checkpoint
 from fracdnn.training.records import History, Record
 from fracdnn.training.task import Task
@@ -264,6 +264,7 @@ class Run:
             for member, (state, number) in zip(self.members, states, strict=True)
         ]
         write_checkpoint(self._checkpoints.path, found[0] if len(found) == 1 else {"members": found})
+        progress.note_checkpoint(max(number for _, number in states))
 
     def _saved(self) -> list[State] | None:
         """The states of the members in a checkpoint."""
