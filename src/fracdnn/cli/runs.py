@@ -58,7 +58,9 @@ def check_output(option: str, out: str | Path, *sources: str | Path | None) -> N
     written = _status(out, 1)
     for source in (each for each in sources if each is not None):
         is_folder = source != "-" and Path(source).is_dir()
-        files = [each for each in Path(source).iterdir() if each.is_file()] if is_folder else [source]
+        files = (
+            [each for each in Path(source).rglob("*") if each.is_file()] if is_folder else files_of_table(str(source))
+        )
         for file in files:
             read = _status(file, 0)
             if written and read and S_ISREG(written.st_mode) and os.path.samestat(written, read):
