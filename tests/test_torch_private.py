@@ -16,6 +16,7 @@ import fracdnn
 
 PACKAGE, TESTS = Path(fracdnn.__file__).parent, Path(__file__).parent
 TRACING = "tracing.py"
+MAPPED = "solver/test_torch.py::test_vmap_of_the_default_gives_each_sample_its_own_grid"
 # Where it is used, and the test of it. `Tensor`, `Module`, `Node` and `MultiheadAttention` are objects of torch.
 PRIVATE = {
     "torch._C._are_functorch_transforms_active": (TRACING, "test_tracing.py::test_what_is_traced"),
@@ -26,6 +27,13 @@ PRIVATE = {
         "test_tracing.py::test_modes_autocast_anomalies_and_global_hooks_watch",
     ),
     "torch._C._functorch.is_functorch_wrapped_tensor": (TRACING, "test_tracing.py::test_what_carries_a_derivative"),
+    "torch._C._functorch._add_batch_dim": (TRACING, MAPPED),
+    "torch._C._functorch._remove_batch_dim": (TRACING, MAPPED),
+    "torch._C._functorch.CVmapInterpreterPtr": (TRACING, MAPPED),
+    "torch._C._functorch.pop_dynamic_layer_stack": (TRACING, MAPPED),
+    "torch._C._functorch.push_dynamic_layer_stack": (TRACING, MAPPED),
+    "torch._C._functorch.peek_interpreter_stack": (TRACING, MAPPED),
+    "torch._C._functorch.TransformType.Vmap": (TRACING, MAPPED),
     "torch._C._dispatch_key_parse": (TRACING, "test_tracing.py::test_batches_of_cotangents"),
     "torch._C._dispatch_keys": (TRACING, "test_tracing.py::test_batches_of_cotangents"),
     "torch._C._current_graph_task_id": (TRACING, "test_tracing.py::test_backward_passes_have_numbers_and_ends"),

@@ -5,9 +5,9 @@ Torch has no public way to ask these questions. A new version of torch that move
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -43,6 +43,50 @@ class Watch(NamedTuple):
     def now() -> "Watch":
         traced = being_traced()
         return Watch(traced, traced or being_transformed())
+
+
+class Mapping(NamedTuple):
+    """A `torch.func.vmap` under way: its size, and torch's own number and record of it."""
+
+    size: int
+    level: int
+    layer: Any
+
+    @staticmethod
+    def now() -> "Mapping | None":
+        """None unless that is all that is under way."""
+        if not torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
+            return None
+        found = torch._C._functorch.peek_interpreter_stack()
+        if found is None or found.key() != torch._C._functorch.TransformType.Vmap or found.level() != 1:
+            return None
+        return Mapping(torch._C._functorch.CVmapInterpreterPtr(found).batchSize(), 1, None)
+
+    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """With the dimension that is mapped over as its first; one that is not mapped is repeated."""
+        return torch._C._functorch._remove_batch_dim(tensor, self.level, self.size, 0)
+
+    def mapped(self, tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
+        """Of a whole tensor, one that is mapped over a dimension."""
+        return torch._C._functorch._add_batch_dim(tensor, dim, self.level)
+
+    @contextmanager
+    def left(self) -> Iterator["Mapping"]:
+        """Run as if nothing were mapped, but for what runs inside of `entered`."""
+        layer = torch._C._functorch.pop_dynamic_layer_stack()
+        try:
+            yield self._replace(layer=layer)
+        finally:
+            torch._C._functorch.push_dynamic_layer_stack(layer)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Run as inside of the map again."""
+        torch._C._functorch.push_dynamic_layer_stack(self.layer)
+        try:
+            yield
+        finally:
+            torch._C._functorch.pop_dynamic_layer_stack()
 
 
 def values_are_unknown(tensor: torch.Tensor | None = None) -> bool:

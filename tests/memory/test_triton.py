@@ -32,7 +32,7 @@ COMPILE = """
     STATES = ("out", "scaled", "states", "latest", "change", "bias", "first")
 
     for kernel, state, forward, layer in itertools.product(
-        (kernels.finish, kernels.start_block), TYPES, (True, False), ("", "tanh")
+        (kernels.finish, kernels.start_half, kernels.start_block), TYPES, (True, False), ("", "tanh")
     ):
         if layer and state != "fp32" and kernel is not kernels.finish:
             continue
@@ -96,7 +96,7 @@ def compiled(program, folder):
 def test_the_kernels_compile_without_a_gpu(tmp_path):
     """The interpreter takes what the compiler refuses, and does not see that numbers are read several at a time."""
     lines = compiled(COMPILE, tmp_path)
-    assert len(lines) == 20
+    assert len(lines) == 28
     assert all(line.endswith("True") for line in lines)
 
 

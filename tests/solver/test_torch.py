@@ -62,7 +62,33 @@ def test_vmap_over_states_and_parameters(options):
     torch.testing.assert_close(slopes[1], torch.func.grad(lambda rate: end(rate, states[1], **options))(rates[1]))
 
 
-@pytest.mark.parametrize("options", IMPLICIT + ADAPTIVE, ids=name)
+def test_vmap_of_the_default_gives_each_sample_its_own_grid():
+    rates = torch.tensor([0.5, 3.0, 40.0], dtype=torch.float64, requires_grad=True)
+    orders = torch.tensor([0.5, 0.8, 1.0], dtype=torch.float64, requires_grad=True)
+    times = torch.tensor([[0.0, 0.5, 1.0], [0.0, 1.0, 2.0], [0.0, 0.1, 3.0]], dtype=torch.float64)
+
+    def solve(rate, order, t):
+        return fdeint(lambda t, u: t.sin() - rate * u, Y0, t, order=order, rtol=1e-7)
+
+    found = torch.func.vmap(solve)(rates, orders, times)
+    alone = torch.stack([solve(*each) for each in zip(rates, orders, times, strict=True)])
+    torch.testing.assert_close(found, alone, rtol=1e-6, atol=1e-8)
+    mine, theirs = (torch.autograd.grad(states.square().sum(), (rates, orders)) for states in (found, alone))
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-8)
+    last = torch.func.vmap(lambda rate: fdeint(lambda t, u: -rate * u, 1.0, [0, 1], order=0.7, trajectory=False))(rates)
+    one = fdeint(lambda t, u: -rates[1] * u, 1.0, [0, 1], order=0.7, trajectory=False)
+    torch.testing.assert_close(last[1], one, rtol=1e-5, atol=1e-8)
+
+
+def test_vmap_of_the_default_goes_with_no_other_transformation():
+    solve = torch.func.vmap(lambda rate: fdeint(lambda t, u: -rate * u, Y0, [0, 1], order=0.7).sum())
+    twice = torch.func.vmap(solve), torch.func.grad(lambda rates: solve(rates).sum())
+    for outer, shape in zip(twice, [(2, 2), (2,)], strict=True):
+        with pytest.raises(InvalidArgumentError, match=r"inside torch.func.vmap, got grid='adaptive'"):
+            outer(torch.ones(shape, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("options", IMPLICIT + ADAPTIVE[1:], ids=name)
 def test_vmap_is_refused_where_steps_follow_values(options):
     message = (
         r"grid must be fixed and the method explicit inside torch.func.vmap, got grid='\w+' and method='.*pass n_st"

@@ -4,7 +4,8 @@
 There a history sum spends its time on reading states and on launches. So a row is one kernel, which reads each state
 once for all that is made of it, and also does what the chain of layers would do with the row or the state:
 
-`finish`      a row: its base, the states of its block before it, the layer's step
+`finish`      a row: its base, the states of its half of a block before it, the layer's step
+`start_half`  the first row of the second half of a block, and the first half brought into the bases of the others
 `start_block` the first row of a block, the bases of its other rows, and the far states brought up to date
 
 States lie one after the other in blocks of 8 rows, for which a thread has registers. Sums are in the numbers that the
@@ -151,20 +152,28 @@ def _store_bases(place, length, inside, rows, r1, r2, r3, r4, r5, r6, r7):
     tl.store(place + 7 * length, r7, mask=inside & (rows > 7))
 
 
+@triton.jit
+def _of_four(total, x0, x1, x2, x3, weights):
+    total += tl.load(weights) * x0
+    total += tl.load(weights + 1) * x1
+    total += tl.load(weights + 2) * x2
+    return total + tl.load(weights + 3) * x3
+
+
 @triton.jit(
-    do_not_specialize=["base_row", "has_base", "weight", "weight_step", "count"],
+    do_not_specialize=["base_row", "has_base", "begin", "weight", "weight_step", "count"],
     do_not_specialize_on_alignment=["factor", "scale"],
 )
 def finish(
     out, scaled, base, states, latest, change, bias, weights, factor, scale,
-    size, base_row, has_base, weight, weight_step, count,
+    size, base_row, has_base, begin, weight, weight_step, count,
     LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
     ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Row = base + Σ_{k < count} weights[weight + k weight_step] state_k, of at most eight states."""
+    """Row = base + Σ_{k < count} weights[weight + k weight_step] state_{begin + k}, of at most eight states."""
     kind = weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
-    inside, place, weights = at < size, states + at, weights + weight
+    inside, place, weights = at < size, states + begin * length + at, weights + weight
     row = tl.load(base + base_row * length + at, mask=inside & (has_base != 0), other=0.0).to(kind)
     newest, stored = row, count - 1 if LATEST else count
     for k in tl.static_range(8):
@@ -174,6 +183,34 @@ def finish(
         newest = _newest(latest + at, place + stored * length, inside, LATEST).to(kind)
         row += tl.load(weights + stored * weight_step) * newest
     _store_row(out, scaled, row, newest, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
+
+
+@triton.jit(do_not_specialize=["has_base", "rows"], do_not_specialize_on_alignment=["factor", "scale"])
+def start_half(
+    out, scaled, base, states, latest, change, bias, weights, factor, scale,
+    size, has_base, rows,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Rows 4 … 7 of a block with their bases and states 0 … 3; weights [8, 8] has a line for each row."""
+    kind = weights.dtype.element_ty
+    at, length = _numbers(TILE), tl.cast(size, tl.int64)
+    inside, place = at < size, states + at
+    x0, x1, x2 = _three(place, length, inside, kind)
+    x3 = _newest(latest + at, place + 3 * length, inside, LATEST).to(kind)
+    place, known = base + 4 * length + at, inside & (has_base != 0)
+    r0 = tl.load(place, mask=known, other=0.0).to(kind)
+    r1 = tl.load(place + length, mask=known & (rows > 1), other=0.0).to(kind)
+    r2 = tl.load(place + 2 * length, mask=known & (rows > 2), other=0.0).to(kind)
+    r3 = tl.load(place + 3 * length, mask=known & (rows > 3), other=0.0).to(kind)
+    r0 = _of_four(r0, x0, x1, x2, x3, weights + 32)
+    r1 = _of_four(r1, x0, x1, x2, x3, weights + 40)
+    r2 = _of_four(r2, x0, x1, x2, x3, weights + 48)
+    r3 = _of_four(r3, x0, x1, x2, x3, weights + 56)
+    tl.store(place + length, r1, mask=inside & (rows > 1))
+    tl.store(place + 2 * length, r2, mask=inside & (rows > 2))
+    tl.store(place + 3 * length, r3, mask=inside & (rows > 3))
+    _store_row(out, scaled, r0, x3, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
 
 
 @triton.jit(
@@ -226,4 +263,4 @@ def try_out(device: torch.device) -> None:
     options = {"LATEST": False, "CHANGE": False, "SCALED": False, "ACTIVATION": "", "WIDTH": 0}
     options |= {"TILE": TILE, "num_warps": WARPS}
     with torch.cuda.device(device) if one.is_cuda else nullcontext():
-        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 1, 0, **options)
+        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 0, 1, 0, **options)

@@ -1,7 +1,7 @@
 """The compressed history sum for states on a GPU, by Triton kernels: what `compressed` computes, one kernel a row.
 
 Blocks are of 8 rows, so that a thread has registers for all of them and the far states are read and written in one
-pass. At some dozen exponentials that moves about twelve states per layer, as many as larger blocks do that need levels
+pass. At some dozen exponentials that moves about eleven states per layer, as many as larger blocks do that need levels
 of smaller ones inside, and takes a quarter of their memory. `fracdnn.kernels.triton_history` holds the kernels. States
 of 16 bits stay what they are: only sums, far states and the rows under way are float32.
 """
@@ -22,7 +22,7 @@ from fracdnn.memory.exact import buffer, fresh_alias
 from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states, wide
 from fracdnn.tracing import in_dispatch_mode
 
-BLOCK = 8
+BLOCK, _HALF = 8, 4
 # What a layer may do inside a kernel.
 ACTIVATIONS = ("tanh", "relu")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -108,7 +108,8 @@ class TritonCompressedSum(HistorySum):
         self._dtype, self._device = state.dtype, state.device
         self._like, self._like_sums = state.new_empty(0), weights.own.new_empty(0)
         grid = (-(-self._size // kernels.TILE),)
-        self._finish, self._start_block = kernels.finish[grid], kernels.start_block[grid]
+        self._finish, self._start_half = kernels.finish[grid], kernels.start_half[grid]
+        self._start_block = kernels.start_block[grid]
         self._launched = (kernels.TILE, kernels.WARPS)
         self._n_far = len(weights.far)
         self.states_of_a_position = self._n_far + 1 + BLOCK
@@ -167,6 +168,11 @@ class TritonCompressedSum(HistorySum):
         state = self._place(n)
         self._write(n, state, change=self._readable(change), factor=factor)
         return state
+
+    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
+        scaled = self._new_state()
+        self._write(n, self._place(n), change=self._readable(change), factor=1.0, scaled=scaled, scale=scale)
+        return scaled
 
     def advance_layer(
         self, n: int, products: torch.Tensor, bias: torch.Tensor | None, factor: float, activation: str
@@ -237,14 +243,21 @@ class TritonCompressedSum(HistorySum):
         """Σ_k a_{N−1−k} x_k: the running sum, and what is not in it yet."""
         oldest, count, has_base = self._weights.oldest, (n - 1) % BLOCK + 1, self._far is not None
         states = (self._far if has_base else oldest, self._states)
-        place = (self._size, self._n_far, int(has_base), count - 1, -1, count)
+        place = (self._size, self._n_far, int(has_base), 0, count - 1, -1, count)
         self._launch(self._finish, *row.outputs, *states, *row.inputs, oldest, *row.numbers, *place, **row.options)
 
     def _write_inside_a_block(self, n: int, row: _Row) -> None:
         within, is_first = n % BLOCK, n < BLOCK
         weights = self._weights.opening if is_first and not self._transposed else self._weights.own
         arguments = (*row.outputs, self._base_rows(), self._states, *row.inputs, weights, *row.numbers, self._size)
-        self._launch(self._finish, *arguments, within, int(not is_first), within * BLOCK, 1, within, **row.options)
+        if within == _HALF:
+            place: tuple[int, ...] = (int(not is_first), min(_HALF, self.n_rows + 1 - n))
+            self._launch(self._start_half, *arguments, *place, **row.options)
+        else:
+            begin = _HALF if within > _HALF else 0
+            has_base = int(begin > 0 or not is_first)
+            place = (within, has_base, begin, within * BLOCK + begin, 1, within - begin)
+            self._launch(self._finish, *arguments, *place, **row.options)
 
     def _write_first_of_a_block(self, n: int, row: _Row) -> None:
         has_far, weights = self._far is not None, self._weights

@@ -15,6 +15,7 @@ from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.batched import solve_batched
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, anchors, increasing_times, make_grid
+from fracdnn.solver.mapped import solve_mapped
 from fracdnn.solver.march import Wanted, interpolated, march
 from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Exponential, Method, Options
@@ -27,7 +28,7 @@ from fracdnn.solver.solution import DenseOutput, Solution, Steps, without_autoca
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.unfinished import allows_nan, solved_as_far
-from fracdnn.tracing import being_traced, being_transformed
+from fracdnn.tracing import Mapping, being_traced, being_transformed
 from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
 
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
@@ -61,29 +62,26 @@ def fdeint(
     same shape. `y0` is a tensor or a tuple of tensors; numbers, lists and NumPy arrays become float64 tensors. For
     orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
     `order` lies in (0, 2]: one number; a tensor that broadcasts against the state; or one for each tensor of a tuple.
-    `method="auto"` is "collocation", implicit and of high order, on an adaptive grid, else "adams", explicit and of
-    second order; docs/solver.md has them all.
+    `method="auto"` is "collocation" (implicit) on an adaptive grid, else "adams" (explicit); docs/solver.md has all.
     `grid` says where the solver's own nodes lie. "adaptive", the default: steps such that the error stays about
     `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each). "uniform", the
     default with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
-    `trajectory=False` gives the solution at the last time alone, `info=True` a `Solution`: states, grid, counts.
-    `batched=True` solves the samples along y0's first dimension, each on a grid of its own: func gets times [B] and
-    states [B, …] and must treat samples apart; order, rtol, atol may be [B], and t [B, T].
-
+    `trajectory=False` gives the last state alone, `info=True` a `Solution`: states, grid, counts.
+    `batched=True` solves samples along y0's first dimension, each on a grid of its own: func gets times [B] and states
+    [B, …] and must treat samples apart; order, rtol, atol may be [B], and t [B, T]. `torch.func.vmap` does the same.
     `options` holds what is rarely needed, by name:
 
     - "step_size": the longest step, in place of `n_steps`; "max_step": the longest of an adaptive grid; "grading": g of
-      a graded grid, (j/N)^g, 2/order below order 1 unless given.
-    - "breakpoints": times at which func jumps: steps end there, and func is evaluated as the left limit.
-    - "slope": that of y0 for orders above 1, like y0 or one number; unused below. "corrections": how often "adams",
-      "pece" and "exponential" correct their prediction, 1.
-    - "linear": a matrix A [d, d] on the state's last dimension, for d_t^order u = A u + func(t, u) with a stiff A,
-      which "exponential" integrates exactly, on a uniform grid.
+      a graded grid, (j/N)^g, 2/order below order 1 unless given. "corrections": how often "adams", "pece" and
+      "exponential" correct their prediction, 1.
+    - "breakpoints": times at which func jumps: steps end there, and func is evaluated as the left limit. "slope": that
+      of y0 for orders above 1, like y0 or one number. "linear": a matrix A [d, d] on the state's last dimension, for
+      d_t^order u = A u + func(t, u) with a stiff A, which "exponential" integrates exactly, on a uniform grid.
     - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
-      "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time.
-    - "checkpoint": True computes parts of the forward pass again in the backward pass: memory like √N instead of N.
+      "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time. "checkpoint": True computes parts of the forward pass
+      again in the backward pass: memory like √N instead of N.
     - "max_evaluations": calls of func after which a search for steps ends, 100,000 and 1,000 for each breakpoint.
-    - "failures": "nan" gives NaN for what cannot be solved, samples of a batch or late times, in place of an error.
+      "failures": "nan" gives NaN for what cannot be solved, samples of a batch or late times, in place of an error.
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over.
     """
@@ -91,7 +89,10 @@ def fdeint(
     lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
     spacing, wants_info = Spacing.from_options(grid, rare["step_size"], *lengths), check_flag(info, "info")
     build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
-    if check_flag(batched, "batched"):
+    mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
+    if mapping and not batched and not isinstance(y0, tuple):
+        solution = solve_mapped(fdeint, mapping, func, y0, t, order, (rtol, atol, options, trajectory))
+    elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
     elif allows_nan(rare["failures"], spacing.kind):

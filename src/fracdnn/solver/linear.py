@@ -33,13 +33,16 @@ class Dense:
         inverse = self._inverse if type(self._inverse) is type(values) else as_kind(self._inverse, values)
         return (inverse @ values.swapaxes(0, 1).reshape(-1, 1)).reshape(count, groups, d).swapaxes(0, 1)
 
-    def times(self, values: Array) -> Array:
-        """J at each point."""
-        return _times(self._jacobians, values)
+    def times(self, values: Array, jacobians: Array = None) -> Array:
+        """J at each point, or others."""
+        groups, count, d = values.shape
+        by_point = self._jacobians if jacobians is None else jacobians
+        by_point = by_point @ values.swapaxes(0, 1).reshape(count, groups * d, 1)
+        return by_point.reshape(count, groups, d).swapaxes(0, 1)
 
     def times_sizes(self, values: Array) -> Array:
         """|J| |values|."""
-        return _times(abs(self._jacobians), abs(values))
+        return self.times(abs(values), abs(self._jacobians))
 
     def moved(self, residual: Array, rounding: Array) -> Array:
         """How far a rounding of the equations may move the states; [G, d]."""
@@ -65,12 +68,6 @@ def _inverse(matrix: Array) -> Array:
         return library(matrix).linalg.inv(matrix)
     except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
         return math.nan * matrix
-
-
-def _times(jacobians: Array, states: Array) -> Array:
-    groups, count, d = states.shape
-    by_point = jacobians @ states.swapaxes(0, 1).reshape(count, groups * d, 1)
-    return by_point.reshape(count, groups, d).swapaxes(0, 1)
 
 
 def flat(states: Array) -> Array:
