@@ -58,10 +58,8 @@ def check_output(option: str, out: str | Path, *sources: str | Path | None) -> N
     written = _status(out, 1)
     for source in (each for each in sources if each is not None):
         is_folder = source != "-" and Path(source).is_dir()
-        files = (
-            [each for each in Path(source).rglob("*") if each.is_file()] if is_folder else files_of_table(str(source))
-        )
-        for file in files:
+        below = filter(Path.is_file, Path(source).rglob("*"))
+        for file in below if is_folder else files_of_table(str(source)):
             read = _status(file, 0)
             if written and read and S_ISREG(written.st_mode) and os.path.samestat(written, read):
                 what = "what is read from standard input" if file == "-" else str(file)
@@ -150,7 +148,7 @@ def say_resumed(estimator: Any) -> None:
     assert found is not None  # on some rank
     member = "" if Path(last) == path else f" of member {Path(last).suffix[1:]}"
     where = f", as rank {found.rank} has it" if found.rank else ""
-    say(f"--resume goes on after iteration {found.records}{member}: {found.path}{where}")
+    say(f"--resume goes on after iteration {found.progress[0]}{member}: {found.path}{where}")
 
 
 def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:

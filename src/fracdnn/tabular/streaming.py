@@ -87,9 +87,7 @@ class TableStream:
             reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
             pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
         if not pieces:
-            raise reading.NoRowsError(
-                f"{source} must hold at least one row below its heading, got none; check the file"
-            )
+            raise reading.NoRowsError(f"{source} must hold at least one row below its heading, got none; check it")
         return cls(source, tuple(pieces))
 
     @property

@@ -56,16 +56,11 @@ class Found:
         return self.document.get("members", [self.document])
 
     @property
-    def records(self) -> int:
-        with checked(self.path, "checkpoint"):
-            return max(len(each["history"]["records"]) for each in self.members)
-
-    @property
-    def progress(self) -> int:
-        """Larger for one that has come further: records, then windows of the next one."""
+    def progress(self) -> tuple[int, int]:
+        """Larger for one that has come further: records, and windows of the next one."""
         with checked(self.path, "checkpoint"):
             windows = max(int(each["position"].get("within", {}).get("window", 0)) for each in self.members)
-        return self.records * 1_000_000 + windows
+            return max(len(each["history"]["records"]) for each in self.members), windows
 
 
 def previous_of(path: str | Path) -> Path:
@@ -110,7 +105,7 @@ def newest(path: str | Path) -> Found | None:
     with together.joint("reading the checkpoint"):
         try:
             here = newest_here(path)
-            progress = -1 if here is None else here.progress
+            progress = -1 if here is None else here.progress[0] * 1_000_000 + here.progress[1]
         except DamagedFileError as error:
             damage, progress = error, -1
     found = together.numbers(progress, "who has the newest checkpoint")

@@ -63,6 +63,10 @@ class Adam:
         adam(parameters, gradients, firsts, seconds, [], steps, **options)  # type: ignore[arg-type]
 
 
+def _mean(loss: torch.Tensor, rows: float) -> float:
+    return float(loss.flatten()[0]) / rows
+
+
 def _from_start(parameter: torch.Tensor, **number: Any) -> State:
     """As torch's Adam calls them."""
     zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
@@ -170,7 +174,7 @@ class Epochs:
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
             rows = (number + 1) * each_has
-            progress.add_rows(each_has, lambda loss=loss, rows=rows: float(loss.flatten()[0]) / rows)
+            progress.add_rows(each_has, partial(_mean, loss, rows))
         for group, found in zip(optimizer.groups, self.gradients, strict=True):
             for parameter, gradient in zip(group, found, strict=True):
                 parameter.grad = gradient

@@ -218,9 +218,9 @@ def _closure(
         for parameter in parameters:
             parameter.grad = None
         try:
-            value = task.backward()
-            progress.add_rows(task.n_rows, lambda: value)
-            return value
+            found = task.backward()
+            progress.add_rows(task.n if isinstance(task, Task) else sum(task.samples.sizes), lambda: found)
+            return found
         except NotFiniteError:
             # A step too long: the line search takes a shorter one.
             return math.inf

@@ -67,10 +67,6 @@ class StreamedTask:
 
     part = n = x
 
-    @property
-    def n_rows(self) -> int:
-        return sum(self.samples.sizes)
-
     def digest(self) -> str:
         with together.joint("reading the samples"):
             return self.samples.digest()

@@ -63,10 +63,6 @@ class Task:
         return self.numbered.n
 
     @property
-    def n_rows(self) -> int:
-        return self.n
-
-    @property
     def whole_weight(self) -> float:
         """What the samples weigh, on all processes together, which must all ask for it."""
         here = torch.tensor([whole_weight(self.x, self.weight)], dtype=torch.float64)
