@@ -144,7 +144,11 @@ def annotation(parameter):
         *(f"fracdnn.{part}." for part in ("nn.network", "training.objective")),
     ):
         text = text.replace(prefix, "")
-    return text.replace("fracdnn.training.run.", "").replace("fracdnn.training.records.", "")
+    return (
+        text.replace("fracdnn.training.run.", "")
+        .replace("fracdnn.training.checkpoints.", "")
+        .replace("fracdnn.training.records.", "")
+    )
 
 
 def method_parameters():

@@ -23,6 +23,10 @@ _WALKED = (torch.Tensor, dict, list, tuple)
 _MOST_WORDS = 300
 
 
+class DamagedFileError(FileContentError):
+    """A file that was cut short or changed."""
+
+
 def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any]) -> Path:
     """Write nested dicts and lists of plain values and tensors; the file is whole or absent.
 
@@ -60,13 +64,13 @@ def read_document(path: str | os.PathLike, kind: str, content: bytes | None = No
         header = content[8 : 8 + int.from_bytes(content[:8], "little")]  # behind its length
         metadata = json.loads(header).get("__metadata__") or {}
     except (SafetensorError, LookupError, TypeError, ValueError) as error:  # those of dtypes that torch has not
-        raise FileContentError(
+        raise DamagedFileError(
             f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({_line(error)}); "
             f"it is cut short or of another program, so save it again"
         ) from None
     _check_metadata(path, kind, metadata)
     if _digest(metadata["document"], tensors) != metadata["sha256"]:
-        raise FileContentError(
+        raise DamagedFileError(
             f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
         )
     with checked(path, kind):

@@ -4,11 +4,13 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a temporary file beside `path`, then rename it: a crash never leaves half a file.
+    """Let `write` fill a temporary file beside `path`, then rename it: a crash, of the
+    machine too, never leaves half a file.
 
     A device or a pipe, such as /dev/null, is written to as it is.
     """
@@ -24,7 +26,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
+        _sync(temporary)
         temporary.replace(path)
+        with suppress(OSError):  # a system that opens no folders, or cannot sync them
+            _sync(path.parent)
     except OSError as error:
         if error.errno is not None and error.filename in (None, name):  # which nobody knows
             error.filename = os.fspath(path)
@@ -32,6 +37,15 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def _sync(path: Path) -> None:
+    """Wait until the disk has it, so that a machine that loses power has the old file or the new one."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def os_error(error: Exception, path: str | os.PathLike) -> OSError | None:

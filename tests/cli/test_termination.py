@@ -1,6 +1,8 @@
 """SIGTERM: a real signal to a real process in the midst of its work, which leaves nothing half-done behind."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,8 +67,13 @@ def test_predictions_leave_no_temporary_file(rows, ending, place, tmp_path):
 
 
 def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp_path):
-    command = ["train", place / "t.csv", "--target", "y", "--run", "run", "--max-iter", "100000", "--n-members", "1"]
-    command += ["--checkpoint-every", "5", "--no-early-stopping", "--n-iter-no-change", "100000"]
+    """The checkpoint is of the last epoch, whatever --checkpoint-every says, and goes on to the same bits."""
+    command = ["train", place / "t.csv", "--target", "y", "--max-iter", "1000", "--n-members", "1"]
+    command += ["--checkpoint-every", "7", "--no-early-stopping", "--run"]
+    shown = ["predict", "run/model.fracdnn", place / "t.csv"]
+    assert run(*command, "run", "--quiet", cwd=place).returncode == 0
+    whole = run(*shown, cwd=place).stdout
+    command.append("run")
     with started(*command, cwd=tmp_path) as process:
         wait_for((tmp_path / "run" / "model.ckpt").exists, process)
         assert (tmp_path / "run" / "train.lock").exists()
@@ -74,4 +81,36 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
         _, told = process.communicate(timeout=60)
     assert process.returncode == 143, told
     assert "training was interrupted; the model is the best so far" in told
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["held-out.csv", "model.ckpt", "model.fracdnn"]
+    names = {path.name for path in (tmp_path / "run").iterdir()} - {"model.ckpt.previous"}
+    assert names == {"held-out.csv", "metrics.jsonl", "model.ckpt", "model.fracdnn"}
+    done = run(*command, "--resume", cwd=tmp_path)
+    last = re.search(r"the best so far \(iteration (\d+)\)", told)[1]
+    assert f"--resume goes on after iteration {last}: run/model.ckpt" in done.stderr
+    assert run(*shown, cwd=tmp_path).stdout == whole
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [each["step"] for each in metrics] == list(range(1, 1001))
+    assert all(each["loss"] > 0 and each["rows_per_second"] > 0 and each["held_out_loss"] is None for each in metrics)
+    assert re.search(r"fracdnn: iteration 990 of 1000: loss \S+, \S+ rows/s, last checkpoint 98[0-9]\n", done.stderr)
+
+
+def test_torchrun_hands_it_on_and_all_ranks_write_one_checkpoint_within_an_epoch(tmp_path):
+    """Epochs take minutes here: the signal, sent twice as a scheduler and torchrun do, ends all at the next batch."""
+    a, b = np.random.default_rng(0).standard_normal((2, 100_000))
+    pl.DataFrame({"a": a, "b": b, "y": a - b}).write_csv(tmp_path / "t.csv")
+    options = ["--target", "y", "--run", "run", "--n-members", "1", "--solver", "adam", "--batch-size", "20"]
+    options += ["--memory-limit", "0", "--checkpoint-every", "1000"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "--"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command, streams = [*torchrun, "fracdnn", "train", "t.csv", *options], {"stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True, **streams) as process:
+        told = ""
+        while "shared among 2 processes" not in told:
+            line = process.stderr.readline()
+            assert line, told
+            told += line
+        time.sleep(2)  # some batches
+        os.killpg(process.pid, signal.SIGTERM)  # torchrun hands it on once more
+        told += process.communicate(timeout=60)[1]
+    assert process.returncode != 0
+    assert told.count("training was interrupted; the model is the best so far") == 1, told
+    assert not (tmp_path / "run" / "train.lock").exists()

@@ -1,5 +1,7 @@
 """Pieces of tables: all rows once, in order; what cannot be read is named."""
 
+import gzip
+import io
 import os
 
 import polars as pl
@@ -55,14 +57,6 @@ def other_type(folder, ending):
     write(mixed(50).with_columns(pl.col("age").cast(pl.String)), folder / f"part-001.{ending}")
 
 
-def no_rows(folder, ending):
-    write(mixed(50)[:0], folder / f"part-001.{ending}")
-
-
-def no_bytes(folder, ending):
-    (folder / f"part-001.{ending}").write_bytes(b"")
-
-
 def other_kind(folder, ending):
     write(mixed(50), folder / "part-001.tsv")
 
@@ -81,8 +75,6 @@ FAULTS = {
         "csv": "got 'years'",
     },
     other_type: {"parquet": "must have cells of type Int64 in column 'age' as .*part-000.parquet has, got String"},
-    no_rows: {"parquet": "must hold at least one row", "csv": "must hold at least one row"},
-    no_bytes: {"parquet": "cannot be read", "csv": "must begin with the names of the columns"},
     other_kind: {"parquet": "must be of the same kind as .*part-000.parquet"},
     a_folder: {"parquet": "must hold parts of a table only, got the folder .*part-001"},
 }
@@ -99,6 +91,36 @@ def test_a_part_that_is_not_like_the_others_is_named(fault, ending, tmp_path):
         with pytest.raises(TableError, match=FAULTS[fault][ending]) as refused:
             read()
         assert "part-001" in str(refused.value)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+def test_tables_as_clusters_write_them(ending, tmp_path):
+    """Parts without rows or without bytes, folders NAME=VALUE, and patterns; addresses of buckets are refused."""
+    table = pl.DataFrame({"a": [1.5, 2.5, 3.5], "y": [0.1, 0.2, 0.3]})
+    for day, rows in (("1", table[:2]), ("2%202", table[2:]), ("3", table[:0])):
+        folder = tmp_path / "t" / f"dt={day}"
+        folder.mkdir(parents=True)
+        with_bytes = io.BytesIO()
+        rows.write_parquet(with_bytes) if ending == "parquet" else rows.write_csv(with_bytes)
+        content = with_bytes.getvalue()
+        (folder / f"part-0.{ending}").write_bytes(gzip.compress(content) if ending == "csv.gz" else content)
+        (folder / f"part-1.{ending}").write_bytes(b"")
+    (tmp_path / "t" / "_SUCCESS").touch()
+    for source in (tmp_path / "t", tmp_path / "t" / "dt=*", tmp_path / "*" / "dt=*" / f"*-[01].{ending}"):
+        found = read_table(str(source))
+        assert found["dt"].to_list() == ["1", "1", "2 2"]
+        assert found["a"].cast(pl.Float64).to_list() == [1.5, 2.5, 3.5]
+        stream = TableStream.of(str(source))
+        assert list(stream.schema) == ["a", "y", "dt"]
+        frames = [frame for piece in stream.pieces for frame in read_piece(piece, columns=["dt", "a"])]
+        assert [cell for frame in frames for cell in frame["dt"]] == ["1", "1", "2 2"]
+    for read in (TableStream.of, read_table):
+        with pytest.raises(TableError, match="must hold at least one row below its heading"):
+            read(str(tmp_path / "t" / "dt=3"))
+        with pytest.raises(TableError, match="got no file; check the pattern"):
+            read(str(tmp_path / "no*"))
+        with pytest.raises(TableError, match="must be a file or folder on this machine or a mounted one, got s3://b/t"):
+            read("s3://b/t")
 
 
 def test_a_folder_without_parts_and_a_pipe(tmp_path):

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from fracdnn.cli import restarts
 from fracdnn.cli.termination import exit_code, take_as_interrupt
 from fracdnn.exceptions import MissingExtraError
 from fracdnn.extras import missing, require
@@ -25,6 +26,7 @@ def main() -> None:
         show_system()
         return
     take_as_interrupt()
+    restarts.check()
     try:
         require("typer")
         with interrupt_afterwards():

@@ -11,11 +11,14 @@ from typing import Any, NoReturn
 
 import typer
 
+from fracdnn.cli import restarts
 from fracdnn.cli.termination import exit_code
-from fracdnn.exceptions import FracdnnError, MissingExtraError
+from fracdnn.exceptions import FracdnnError, MissingExtraError, RankError
 
 # What the system says of a disk, a quota or a file that can take no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What may be otherwise the next time, as where files lie in a network.
+_PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN)
 _muted = _quiet = False
 
 
@@ -35,9 +38,11 @@ def say(message: str, *, always: bool = False) -> None:
         typer.echo(f"fracdnn: {message}", err=True)
 
 
-def fail(message: str) -> NoReturn:
-    """Say what is wrong and end with exit code 1."""
+def fail(message: str, *, permanent: bool = True) -> NoReturn:
+    """Say what is wrong and end with exit code 1; `permanent` is what a restart by torchrun would meet again."""
     say(message, always=True)
+    if permanent:
+        restarts.mark(message)
     raise typer.Exit(1)
 
 
@@ -66,7 +71,7 @@ def written(path: Path, remedy: str = "pass another place, or make room") -> Ite
     except OSError as error:
         if isinstance(error, FracdnnError) or _is_debugged():
             raise
-        fail(f"cannot write to {path}: {error.strerror or error}; {remedy}")
+        fail(f"cannot write to {path}: {error.strerror or error}; {remedy}", permanent=error.errno not in _PASSING)
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -90,10 +95,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             if _is_debugged():
                 raise
             if isinstance(error, FracdnnError) or not error.filename:
-                fail(str(error))
+                fail(str(error), permanent=isinstance(error, FracdnnError) and not isinstance(error, RankError))
             if error.errno in _FULL:
                 fail(f"cannot write to {error.filename}: {error.strerror}; make room, or pass another place")
-            fail(f"{error.filename}: {error.strerror}")
+            fail(f"{error.filename}: {error.strerror}", permanent=error.errno not in _PASSING)
 
     return run
 

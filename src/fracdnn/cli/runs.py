@@ -13,12 +13,15 @@ from stat import S_ISREG
 from typing import Any
 
 from fracdnn.cli.messages import fail, say, written
-from fracdnn.container import checked, read_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.reading import files_of as files_of_table
+from fracdnn.training import together
+from fracdnn.training.checkpoints import newest, previous_of
 
-MODEL, HELD_OUT, LOCK = "model.fracdnn", "held-out.csv", "train.lock"
+MODEL, HELD_OUT, LOCK, METRICS = "model.fracdnn", "held-out.csv", "train.lock", "metrics.jsonl"
+# What `write_whole` fills before it is put in its place.
+_TEMPORARY = re.compile(r"\.(model|model\.ckpt|model\.interrupted|held-out)-\w{8}\.\w+")
 # How a training ended that is to go on.
 UNFINISHED = ("interrupted", "time limit")
 
@@ -38,7 +41,7 @@ class Places:
     def check(self, source: str, checkpoint: Path | None) -> None:
         """Refuse places that are read, or are one another."""
         outputs = [("--out", self.out), ("--run", self.run and self.run / MODEL), ("--checkpoint-path", checkpoint)]
-        outputs += [("--run", self.run and self.run / HELD_OUT), ("--run", self.run and self.run / LOCK)]
+        outputs += [("--run", self.run and self.run / name) for name in (HELD_OUT, LOCK, METRICS)]
         outputs += [(option, path and place_for(path, True)) for option, path in outputs[:2]]
         for option, path in outputs:
             if path is not None:
@@ -55,8 +58,8 @@ def check_output(option: str, out: str | Path, *sources: str | Path | None) -> N
     written = _status(out, 1)
     for source in (each for each in sources if each is not None):
         is_folder = source != "-" and Path(source).is_dir()
-        files = [each for each in Path(source).iterdir() if each.is_file()] if is_folder else [source]
-        for file in files:
+        below = filter(Path.is_file, Path(source).rglob("*"))
+        for file in below if is_folder else files_of_table(str(source)):
             read = _status(file, 0)
             if written and read and S_ISREG(written.st_mode) and os.path.samestat(written, read):
                 what = "what is read from standard input" if file == "-" else str(file)
@@ -118,8 +121,14 @@ def check_checkpoint(path: Path | None, *, resume: bool, start_over: bool) -> No
             f"{files[-1]} must not be lost, got a training that would replace it; pass --resume to go on from it, "
             f"--start-over to discard it, or another place"
         )
-    for file in files if start_over else ():
+    remove(files if start_over else [])
+
+
+def remove(files: list[Path]) -> None:
+    """Both generations."""
+    for file in files:
         file.unlink(missing_ok=True)
+        previous_of(file).unlink(missing_ok=True)
 
 
 def say_resumed(estimator: Any) -> None:
@@ -127,17 +136,19 @@ def say_resumed(estimator: Any) -> None:
     if not estimator.resume:
         return
     path = estimator.checkpoint_path and Path(estimator.checkpoint_path)
-    files = files_of(path) if path else []
-    if not files:
+    files = together.texts("\n".join(map(str, files_of(path) if path else [])), "the checkpoints")
+    last = max(files, key=lambda lines: (lines != "", lines.count("\n"))).rpartition("\n")[
+        2
+    ]  # that of the last member, on any rank
+    if not last:
         why = f"there is no {path}" if path else "--checkpoint-path is none"
         say(f"--resume finds nothing to go on from: {why}; training begins anew")
         return
-    last = files[-1]
-    document = read_document(last, "checkpoint")
-    with checked(last, "checkpoint"):
-        done = max(len(each["history"]["records"]) for each in document.get("members", [document]))
-    member = "" if last == path else f" of member {last.suffix[1:]}"
-    say(f"--resume goes on after iteration {done}{member}: {last}")
+    found = newest(last)
+    assert found is not None  # on some rank
+    member = "" if Path(last) == path else f" of member {Path(last).suffix[1:]}"
+    where = f", as rank {found.rank} has it" if found.rank else ""
+    say(f"--resume goes on after iteration {found.progress[0]}{member}: {found.path}{where}")
 
 
 def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -186,8 +197,11 @@ def locked(run: Path) -> Iterator[None]:
                 say(gone, always=True)
                 lock.unlink(missing_ok=True)
             try:
-                with lock.open("x", encoding="utf-8") as file:
-                    json.dump(mine, file)
+                with lock.open("x", encoding="utf-8") as made:
+                    json.dump(mine, made)
+                for file in run.iterdir():
+                    if _TEMPORARY.fullmatch(file.name):  # of a process that was killed
+                        file.unlink(missing_ok=True)
             except FileExistsError:
                 holder = _holder(lock) or {}
                 who = f"process {holder.get('pid', '?')} on {holder.get('host', 'an unknown host')}"

@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -55,13 +56,14 @@ class Settings:
     timeout: Timeout = TIMEOUT
     parameters: dict[str, Any] = field(default_factory=dict)
     spaces_checkpoints: bool = False
+    metrics: Path | None = None
 
     def document(self) -> dict[str, Any]:
         """Those that say what is learned, with defaults."""
         from fracdnn.estimators import FractionalClassifier, FractionalRegressor
         from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 
-        elsewhere = ("jobs", "memory_limit", "timeout", "parameters", "start_over", "spaces_checkpoints")
+        elsewhere = ("jobs", "memory_limit", "timeout", "parameters", "start_over", "spaces_checkpoints", "metrics")
         own = {name: value for name, value in asdict(self).items() if name not in elsewhere}
         parameters = FractionalRegressor().get_params() | FractionalClassifier().get_params() | self.parameters
         local = (*LOCAL_PARAMETERS, "checkpoint_every", "max_time")

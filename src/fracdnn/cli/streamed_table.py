@@ -42,7 +42,7 @@ def is_too_large(source: str, limit: str | float | None) -> bool:
     """Whether a table has to be streamed: it would take more than the limit, by default half of what is free, of which
     each process on this machine has its share.
     """
-    if source == "-" or not Path(source).exists():
+    if source == "-" or not all(Path(file).exists() for file in files_of(source)):
         return False
     free = free_bytes() // (2 * processes_here())
     needed, most = needed_bytes(source), free if limit is None else bytes_of(limit)

@@ -14,13 +14,15 @@ def exit_code() -> int:
 
 
 def take_as_interrupt() -> None:
-    """From now on, let SIGTERM do what Ctrl-C would, now or, where it is deferred, later."""
+    """From now on, let the first SIGTERM do what Ctrl-C would, now or, where it is deferred, later."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return
     process = os.getpid()
 
     def end(number: int, frame: Any) -> None:
         global _received
+        if _received:  # torchrun hands on what a scheduler has sent already; what ends here is to be whole
+            return
         if os.getpid() != process:  # forked from the command, to be ended as any other
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

@@ -38,6 +38,7 @@ from fracdnn.tabular.model import TableModel, check_target_name, target_column, 
 from fracdnn.tabular.reading import read_table, sheets_of
 from fracdnn.tabular.targets import Target, TargetReader
 from fracdnn.training import together
+from fracdnn.training.progress import metrics_to
 from fracdnn.version import versions
 
 # A warning of scikit-learn's, which `on_rows` gives before the training.
@@ -74,6 +75,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     own = runs.choose_checkpoint(settings.parameters, places)
     settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
+    settings.metrics = places.run and places.run / runs.METRICS
     checkpoint = settings.parameters.get("checkpoint_path")
     with process_group(settings.timeout), ExitStack() as held:
         record, model = {}, None
@@ -101,8 +103,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
         estimator = learned.model.estimator
         status = estimator.history_.status
         if own is not None and status not in UNFINISHED and together.is_first():
-            for file in files_of(own):  # which are ours, and done with
-                file.unlink(missing_ok=True)
+            runs.remove(files_of(own))  # which are ours, and done with
         if status == "no improvement":
             n, done = len(estimator.members_), count(estimator.n_iter_, "iteration")
             done += f" of the first of {n} members" if n > 1 else ""
@@ -209,7 +210,8 @@ def _learned(source: str, settings: Settings) -> Learned:
         trials, search_cut_short = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs)
         estimator.set_params(**trials[0].setting)
     here = slice(together.rank() * len(y) // together.count(), (together.rank() + 1) * len(y) // together.count())
-    _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
+    with metrics_to(settings.metrics):
+        _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
     model = _model(estimator, table.target, table.left_out, table.columns)
@@ -236,7 +238,8 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
         streamed_table.say_unused(settings.parameters)
-    _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
+    with metrics_to(settings.metrics):
+        _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
     model = _model(estimator, target, table.left_out, columns)
     found = streamed_table.scores_of(model, table, "training", "validation")
     tested = streamed_table.scores_of(model, table, "test") if n_test else None
@@ -320,9 +323,7 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
     shared = "" if together.is_alone() else f", shared among {together.count()} processes"
     columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")
     say(f"{count(n_rows, 'row')} to learn from, {columns}, {features}{shared}")
-    with together.joint("looking at the checkpoint"):
-        if together.is_first():  # the others may have no such file
-            runs.say_resumed(estimator)
+    runs.say_resumed(estimator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()

@@ -45,6 +45,7 @@ from fracdnn.training import (
 from fracdnn.training.adam import adam_epoch, can_go_side_by_side
 from fracdnn.training.digest import digest
 from fracdnn.training.epochs import Adam
+from fracdnn.training.progress import recorded_progress
 from fracdnn.training.records import record_of
 
 # How a training ends from outside.
@@ -112,7 +113,9 @@ class Fitting(Inputs, SharedParameters):
 
     def _shown(self, iterations: int) -> AbstractContextManager[Callable[..., None] | None]:
         """A bar for so many iterations, where there is to be one."""
-        return shown_progress(iterations) if self.verbose and together.is_first() else nullcontext()
+        if not together.is_first():
+            return nullcontext()
+        return shown_progress(iterations) if self.verbose else recorded_progress(iterations)
 
     def _keep(self, tasks: list[Any], histories: list[History], ended: str, n_members: int) -> None:
         """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short.

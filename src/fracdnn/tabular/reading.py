@@ -1,8 +1,9 @@
 """Tables from files, folders of files and pipes, whole or in parts of bounded size.
 
-Files end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .xlsx; those of a folder are parts of one table, in the order of
-their names. Text is in UTF-8 unless another encoding is named. Cells of text formats come as text; an `Encoding`
-makes numbers of them, and can then say which cell is not one.
+Files end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .xlsx; those of a folder, and of its folders NAME=VALUE (a column
+more, as Hive has it), or those that a pattern with * finds, are parts of one table, in the order of their names. Parts
+without rows are passed over. Text is in UTF-8 unless another encoding is named. Cells of text formats come as text; an
+`Encoding` makes numbers of them, and can then say which cell is not one.
 """
 
 import gzip
@@ -12,10 +13,12 @@ import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE, lookup
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from glob import glob
 from io import BufferedReader, TextIOWrapper
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import IO, Any, cast
+from urllib.parse import unquote
 
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_unique, listed, nearest
@@ -25,8 +28,15 @@ from fracdnn.extras import require
 UTF_8 = "utf-8"
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".xlsx")
 SEPARATORS = (",", ";", "\t", "|")
+# Folders as Hive and Spark name them, the value that they write for a missing one, and patterns of files.
+_FOLDER, _MISSING = re.compile(r"([^/=]+)=([^/]*)/"), "__HIVE_DEFAULT_PARTITION__"
+_PATTERN = re.compile(r"[*?\[]")
 PART_BYTES = 8_000_000
 PART_ROWS = 65_536
+
+
+class NoRowsError(TableError):
+    """A table, or a part of one, with nothing but columns."""
 
 
 def read_table(source: str, encoding: str = UTF_8, sheet: str | None = None) -> "pl.DataFrame":
@@ -45,28 +55,48 @@ def read_parts(
     require("polars")
     files, encoding = files_of(source), checked_encoding(encoding)
     first: pl.DataFrame | None = None
+    first_file = ""
     for file in files:
         ending = ending_of(file)
         check_is_encoded(file, ending, encoding, sheet)
+        if len(files) > 1 and not Path(file).stat().st_size:
+            continue
         parts = _text_parts(file, ending, numbers, encoding) if is_text(ending) else _binary_parts(file, ending, sheet)
         empty = True
-        for part in parts:
+        for part in (with_folders(part, file) for part in parts):
             if part.height:
                 if empty and first is not None:
-                    check_alike(file, part.schema, files[0], first.schema, types=ending == ".parquet")
-                first, empty = part if first is None else first, False
+                    check_alike(file, part.schema, first_file, first.schema, types=ending == ".parquet")
+                if first is None:
+                    first, first_file = part, file
+                empty = False
                 yield part
-        if empty:
-            sheets = sheets_of(file) if ending == ".xlsx" else []
-            remedy = f"--sheet names another of {listed(sheets)}" if len(sheets) > 1 else "check the file"
-            raise TableError(f"{_name(file)} must hold at least one row below its heading, got none; {remedy}")
+    if first is None:
+        sheets = sheets_of(files[0]) if ending_of(files[0]) == ".xlsx" else []
+        remedy = f"--sheet names another of {listed(sheets)}" if len(sheets) > 1 else "check the file"
+        raise NoRowsError(f"{_name(source)} must hold at least one row below its heading, got none; {remedy}")
+
+
+def with_folders(part: "pl.DataFrame", file: str) -> "pl.DataFrame":
+    """With a column of text for each folder NAME=VALUE on the way to the file, unless the file has it."""
+    found = {name: value for name, value in _FOLDER.findall(file) if name not in part.columns}
+    values = {name: None if value == _MISSING else unquote(value) for name, value in found.items()}
+    return part.with_columns(pl.lit(value, pl.String).alias(name) for name, value in values.items())
 
 
 def files_of(source: str) -> list[str]:
-    """The parts of a table: the files of a folder by name, all of one kind, or the one that is named."""
-    if source == "-" or not Path(source).is_dir():
+    """The parts of a table: the files of a folder by name, all of one kind, those of a pattern, or the one named."""
+    if "://" in source:
+        raise TableError(
+            f"DATA must be a file or folder on this machine or a mounted one, got {source}; copy it first, as by "
+            f"'aws s3 sync' or 'gcloud storage rsync', or mount the bucket"
+        )
+    if source == "-" or (not Path(source).is_dir() and (Path(source).exists() or not _PATTERN.search(source))):
         return [source]
-    files = [str(file) for file in sorted(Path(source).iterdir()) if not file.name.startswith((".", "_"))]
+    matches = [Path(source)] if Path(source).is_dir() else sorted(map(Path, glob(source, recursive=True)))  # noqa: PTH207 absolute ones
+    files = [str(file) for match in matches for file in (_within(match) if match.is_dir() else [match])]
+    if not files and not Path(source).is_dir():
+        raise TableError(f"{source} must match parts of a table, got no file; check the pattern")
     if not files:
         raise TableError(f"{source} must hold parts of a table ({', '.join(ENDINGS)}), got an empty folder; check it")
     for file in files:
@@ -75,6 +105,13 @@ def files_of(source: str) -> list[str]:
         if ending_of(file) != ending_of(files[0]):
             raise TableError(f"{file} must be of the same kind as {files[0]}, got another ending; move it elsewhere")
     return files
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    """The parts in a folder, and in its folders NAME=VALUE, by name."""
+    for file in sorted(folder.iterdir()):
+        if not file.name.startswith((".", "_")):
+            yield from _within(file) if file.is_dir() and "=" in file.name else [file]
 
 
 def check_there(source: str) -> None:

@@ -78,11 +78,16 @@ class TableStream:
         if source == "-":
             raise TableError("a streamed table must be a file or a folder, got standard input; save it to a file first")
         pieces: list[Piece] = []
-        for path in reading.files_of(source):
-            found = list(_pieces(path, piece_rows, encoding, sheet))
+        paths = reading.files_of(source)
+        for path in paths:
+            found = list(_pieces(path, piece_rows, encoding, sheet)) if len(paths) == 1 or _state(path)[0] else []
+            if not found:
+                continue
             file, first = found[0].file, pieces[0].file if pieces else found[0].file
             reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
             pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
+        if not pieces:
+            raise reading.NoRowsError(f"{source} must hold at least one row below its heading, got none; check it")
         return cls(source, tuple(pieces))
 
     @property
@@ -124,8 +129,10 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
     elif file.ending == ".parquet":
         with readable(file.path, file.ending):
             rows = pl.scan_parquet(file.path, glob=False).slice(piece.begin, piece.end - piece.begin)
-            found = (rows if columns is None else rows.select(columns)).collect()
-        yield found
+            names = rows.collect_schema().names()
+            found = rows.select(names if columns is None else [name for name in columns if name in names]).collect()
+        found = reading.with_folders(found, file.path)
+        yield found if columns is None else found.select(columns)
     else:
         with Path(file.path).open("rb") as opened:
             opened.seek(piece.begin)
@@ -133,34 +140,33 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
         if len(block) < piece.end - piece.begin:
             raise TableError(f"{file.path} must be a whole file, got one that ends early; check the file")
         found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
+        found = reading.with_folders(found, file.path)
         if found.height:
             yield found
 
 
 def _pieces(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iterator[Piece]:
-    """The pieces of a file, one at least: a file without rows is an error."""
+    """The pieces of a file, none where it has no rows."""
     ending, state = ending_of(path), _state(path)
     reading.check_is_encoded(path, ending, encoding, sheet)
     if ending == ".parquet":
         with readable(path, ending):
             scan = pl.scan_parquet(path, glob=False)
             schema, n_rows = scan.collect_schema(), scan.select(pl.len()).collect().item()
+        schema = reading.with_folders(schema.to_frame(), path).schema
         file = File(path, ending, schema, state)
         step = max(1, min(piece_rows, MOST_CELLS // max(1, len(schema))))
         borders = [*range(0, n_rows, step), n_rows]
     elif ending in (".csv", ".tsv") and encoding == UTF_8:
         heading, separator, borders = reading.text_borders(path, ending)
-        schema = reading.text_frame(heading, b"", separator, path).schema
+        schema = reading.with_folders(reading.text_frame(heading, b"", separator, path), path).schema
         file = File(path, ending, schema, state, heading, separator)
     else:
-        schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
-        file = File(path, ending, schema, state, encoding=encoding, sheet=sheet)
-        yield Piece(0, file)
+        with suppress(reading.NoRowsError):
+            schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
+            yield Piece(0, File(path, ending, schema, state, encoding=encoding, sheet=sheet))
         return
-    spans = [(begin, end) for begin, end in pairwise(borders) if begin < end]
-    if not spans:
-        raise TableError(f"{path} must hold at least one row below its heading, got none; check the file")
-    for begin, end in spans:
+    for begin, end in ((begin, end) for begin, end in pairwise(borders) if begin < end):
         yield Piece(0, file, begin, end)
 
 

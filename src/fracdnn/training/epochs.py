@@ -12,6 +12,7 @@ from torch.optim.adam import adam
 
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
+from fracdnn.training import progress
 from fracdnn.training.captured import Repeated
 from fracdnn.training.records import Record, record_of
 from fracdnn.training.run import State
@@ -60,6 +61,10 @@ class Adam:
         parameters, gradients = [parameter for parameter, _ in pairs], [parameter.grad for parameter, _ in pairs]
         options: Any = {**self._options, "lr": self.rates[group]}
         adam(parameters, gradients, firsts, seconds, [], steps, **options)  # type: ignore[arg-type]
+
+
+def _mean(loss: torch.Tensor, rows: float) -> float:
+    return float(loss.flatten()[0]) / rows
 
 
 def _from_start(parameter: torch.Tensor, **number: Any) -> State:
@@ -157,6 +162,7 @@ class Epochs:
         members.load([torch.randperm(n, generator=task.generator).to(task.x.device) for n, task in pairs])
         self.gradients = [()] * len(optimizer.groups)
         loss, outputs, begin = torch.zeros_like(members.rows[0]), [], 0
+        each_has = members.counts[0] / max(1, len(members.sizes))
         for number, size in enumerate(members.sizes):
             batch = [each.narrow(members.axis, begin, size) for each in members.data]
             moving = [group for group, each in enumerate(rates) if number < len(each)]
@@ -167,6 +173,8 @@ class Epochs:
                 self.gradients[place] = [gradients.pop() for _ in optimizer.groups[place]][::-1]
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
+            rows = (number + 1) * each_has
+            progress.add_rows(each_has, partial(_mean, loss, rows))
         for group, found in zip(optimizer.groups, self.gradients, strict=True):
             for parameter, gradient in zip(group, found, strict=True):
                 parameter.grad = gradient

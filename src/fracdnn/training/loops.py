@@ -12,11 +12,12 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
-from fracdnn.training import together
+from fracdnn.training import progress, together
 from fracdnn.training.captured import CapturedEvaluation
+from fracdnn.training.checkpoints import Checkpoints
 from fracdnn.training.normalization import normalize_batch
 from fracdnn.training.records import History, record_of
-from fracdnn.training.run import Checkpoints, EarlyStopping, EndedError, OutOfTimeError, Run, State
+from fracdnn.training.run import EarlyStopping, EndedError, OutOfTimeError, Run, State
 from fracdnn.training.task import Task
 from fracdnn.validation import check_choice, check_count, check_positive
 
@@ -31,8 +32,8 @@ NORMALIZATIONS = ("none", "feature", "global")
 
 @dataclass(frozen=True, kw_only=True)
 class Training(ABC):
-    """A way to train. Ctrl-C leaves the network at its last good point; with `keep_interrupted` it is an end like
-    others, with the status "interrupted".
+    """A way to train. Ctrl-C leaves the network at its last good point and, where there are checkpoints, writes one of
+    the last record; with `keep_interrupted` it is an end like others, with the status "interrupted".
 
     After `max_time` seconds, the iteration or epoch under way is the last, with the status "time limit" and, where
     there are checkpoints, one more. A resumed training has all of `max_time` again.
@@ -75,6 +76,7 @@ class Training(ABC):
             ended = "time limit"
         except KeyboardInterrupt:
             ended = "interrupted"
+            run.write_last()
             if not self.keep_interrupted:
                 raise
         finally:
@@ -216,7 +218,9 @@ def _closure(
         for parameter in parameters:
             parameter.grad = None
         try:
-            return task.backward()
+            found = task.backward()
+            progress.add_rows(task.n if isinstance(task, Task) else sum(task.samples.sizes), lambda: found)
+            return found
         except NotFiniteError:
             # A step too long: the line search takes a shorter one.
             return math.inf

@@ -1,18 +1,120 @@
-"""A progress bar for a training, on standard error."""
+"""How far a training is, on standard error: a progress bar, or lines where nobody looks at a terminal; and metrics."""
 
+import json
+import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fracdnn.extras import require
 from fracdnn.training.records import Record
 
 # Characters of the bar, and of the time left below 100 hours.
 _BAR, _TIME_LEFT = 8, 8
+# Seconds after which a line comes within an iteration.
+BETWEEN_LINES = 30.0
+_log: "Log | None" = None
+_metrics: Path | None = None
+
+
+class Log:
+    """A line for each iteration, or within a long one every half minute; and a line of JSON for each in `metrics`."""
+
+    def __init__(self, total: int, metrics: Path | None, *, lines: bool) -> None:
+        self._total, self._metrics, self._lines = total, metrics, lines
+        self._began = self._told = time.monotonic()
+        self._done, self._rows, self.checkpoint = 0, 0.0, 0
+
+    def add_rows(self, rows: float, loss: Callable[[], float]) -> None:
+        """So many more rows of this iteration, whose loss so far is known if it is asked for."""
+        self._rows += rows
+        if self._lines and time.monotonic() - self._told >= BETWEEN_LINES:
+            self._tell(f"within iteration {self._done + 1} of {self._total}: loss {loss():.4g}")
+
+    def add(self, record: Record, before: int = 0) -> None:
+        step = before + record.iteration
+        if step <= self._done:  # of several at once, the first to come
+            return
+        held_out = record.validation_score
+        if self._metrics is not None:
+            found = {"step": step, "time": round(time.time(), 3), "loss": record.loss, "held_out_loss": held_out}
+            self._write(self._metrics, step, json.dumps({**found, "rows_per_second": round(self._rate(), 1)}))
+        if self._lines:
+            also = "" if held_out is None else f", held out {held_out:.4g}"
+            self._tell(f"iteration {step} of {self._total}: loss {record.loss:.4g}{also}")
+        self._began, self._rows, self._done = time.monotonic(), 0.0, step
+
+    def _rate(self) -> float:
+        return self._rows / max(time.monotonic() - self._began, 1e-9)
+
+    def _tell(self, text: str) -> None:
+        saved = f"last checkpoint {self.checkpoint}" if self.checkpoint else "no checkpoint"
+        print(f"fracdnn: {text}, {self._rate():,.0f} rows/s, {saved}", file=sys.stderr, flush=True)
+        self._told = time.monotonic()
+
+    def _write(self, path: Path, step: int, line: str) -> None:
+        """One more line; a training that goes on, or begins anew, first drops those of iterations that come again."""
+        try:
+            if not self._done and path.exists():
+                steps = re.finditer(r'\{"step": (\d+), .*\}\n', path.read_text(encoding="utf-8"))
+                path.write_text("".join(each[0] for each in steps if int(each[1]) < step), encoding="utf-8")
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+        except OSError as error:
+            error.filename = str(path)
+            raise
+
+
+def add_rows(rows: float, loss: Callable[[], float]) -> None:
+    """See `Log`; nothing where there is none."""
+    if _log is not None:
+        _log.add_rows(rows, loss)
+
+
+def note_checkpoint(number: int) -> None:
+    """A checkpoint after so many iterations was written."""
+    if _log is not None:
+        _log.checkpoint = number
+
+
+@contextmanager
+def metrics_to(path: Path | None) -> Iterator[None]:
+    """A block whose training writes a line of JSON for each iteration."""
+    global _metrics
+    _metrics = path
+    try:
+        yield
+    finally:
+        _metrics = None
+
+
+@contextmanager
+def logged(total: int, *, lines: bool) -> Iterator[Log]:
+    global _log
+    _log = Log(total, _metrics, lines=lines)
+    try:
+        yield _log
+    finally:
+        _log = None
+
+
+@contextmanager
+def recorded_progress(total: int) -> Iterator[Callable[..., None] | None]:
+    """Show nothing; what a task's `watch` takes where metrics are written, else None."""
+    if _metrics is None:
+        yield None
+        return
+    with logged(total, lines=False) as log:
+        yield log.add
 
 
 @contextmanager
 def shown_progress(total: int) -> Iterator[Callable[..., None]]:
     """Show loss, accuracy, gradient norm and line-search trials, as many as a line has room for, and the time left.
+
+    Where standard error is no terminal, there is a line for each iteration.
 
     Yields what a task's `watch` takes; of several trainings in a row, `before` is how many iterations the ones before
     may have taken.
@@ -22,12 +124,17 @@ def shown_progress(total: int) -> Iterator[Callable[..., None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console, figures = Console(stderr=True), TextColumn("{task.fields[figures]}")
+    if not console.is_terminal and not console.is_jupyter:
+        with logged(total, lines=True) as log:
+            yield log.add
+        return
     columns = (BarColumn(bar_width=_BAR), MofNCompleteColumn(), figures, TimeRemainingColumn(compact=True))
     room = console.width - _BAR - (2 * len(str(total)) + 1) - _TIME_LEFT - (len(columns) - 1)
-    with Progress(*columns, console=console) as progress:
+    with logged(total, lines=False) as log, Progress(*columns, console=console) as progress:
         bar = progress.add_task("training", total=total, figures="")
 
         def watch(record: Record, before: int = 0) -> None:
+            log.add(record, before)
             if before + record.iteration > progress.tasks[bar].completed:  # of several at once, the first to come
                 progress.update(bar, completed=before + record.iteration, figures=_figures(record, room))
 

@@ -2,19 +2,20 @@
 
 import copy
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from fracdnn.container import checked, read_document, write_document
+from fracdnn.container import checked
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.nn.operators import describe
-from fracdnn.training import together
+from fracdnn.training import progress, together
+from fracdnn.training.checkpoints import Checkpoints, newest, write_checkpoint
 from fracdnn.training.records import History, Record
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
@@ -36,31 +37,6 @@ class EarlyStopping:
             raise InvalidArgumentError(
                 f"validation_fraction must lie in (0, 1), got {self.validation_fraction}; 0.1 is a tenth"
             )
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """Write the whole state of the training to `path` every so many records; with `resume`, go on from there.
-
-    A run that is killed and resumed ends at the same bits as one that was not. Where there is no file yet, `resume`
-    starts from the beginning. A file of other data, another network or other settings is refused.
-
-    With `at_end` the last record is written too, so that a training that came to its end is not begun again.
-    """
-
-    path: str | Path
-    every: int = 50
-    resume: bool = False
-    at_end: bool = False
-
-    def __post_init__(self) -> None:
-        check_count(self.every, "every", minimum=1)
-
-    def of_member(self, number: int) -> "Checkpoints":
-        """Those of one of several networks, which are trained one after the other: a file for each."""
-        path = Path(self.path)
-        name = path.name if number == 0 else f"{path.name}.{number + 1}"
-        return replace(self, path=path.with_name(name), at_end=True)
 
 
 class EndedError(Exception):
@@ -121,13 +97,12 @@ class Member:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)
 
-    def document(self, position: State) -> State:
-        """The whole state of the training, to go on from."""
+    def document(self, position: State, *, copied: bool = False) -> State:
+        """The whole state of the training, to go on from, but for its history; `copied` from what goes on to change."""
+        moving = {"position": position, "network": self.task.network.state_dict()}
         return {
             "identity": self._identity,
-            "position": position,
-            "history": self.history.to_dict(),
-            "network": self.task.network.state_dict(),
+            **(copy.deepcopy(moving) if copied else moving),
             "generator": self.task.generator.get_state(),
             "held_out": self._held_out,
             "best": self._best,
@@ -196,8 +171,8 @@ class Run:
         """`training` is a `Training`; when the clock says `ends`, its time is over."""
         self._ends = ends
         self._checkpoints: Checkpoints | None = training.checkpoints
-        # How to go on from the last record, unless it was written.
-        self._unwritten: Callable[[], Iterable[State]] | None = None
+        # How to go on from the last record or mark, unless it was written, and the number of records of each member.
+        self._unwritten: list[tuple[State, int]] | None = None
         if not together.is_alone():
             _check_ranks(tasks[0], training)
         self.members = []
@@ -219,8 +194,7 @@ class Run:
             return
         number, is_over = records[0][1].iteration, self._is_over()
         with together.joint(f"record {number}"):
-            is_written = self._write_if_due(number, positions, is_over)
-            self._unwritten = None if is_written else positions
+            self._write_if_due(number, positions, is_over)
             for member, record in records:
                 if member.task.watch is not None:
                     member.task.watch(record)
@@ -249,10 +223,15 @@ class Run:
         """Say why those ended that went on until now; write where, if that is requested and was not."""
         for member in self.members:
             member.history.status = member.history.status or status
-        if self._checkpoints is not None and self._checkpoints.at_end and self._unwritten is not None:
-            with together.joint("writing the last checkpoint"):
-                if together.is_first():
-                    self._write(self._unwritten())
+        if self._checkpoints is not None and self._checkpoints.at_end:
+            self.write_last()
+
+    def write_last(self) -> None:
+        """Write how to go on from the last record or mark, if there are checkpoints and it was not written."""
+        with together.joint("writing the last checkpoint"):
+            if self._unwritten is not None:
+                self._write(self._unwritten)
+                self._unwritten = None
 
     def restoring(self) -> AbstractContextManager[None]:
         """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
@@ -265,31 +244,41 @@ class Run:
             return False
         return bool(together.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
 
-    def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> bool:
-        is_due = self._checkpoints is not None and (is_over or number % self._checkpoints.every == 0)
-        if is_due and together.is_first():
-            self._write(positions())
-        return is_due
+    def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> None:
+        """Write it, or keep it for an interrupt, which comes where nobody could go on from."""
+        if self._checkpoints is None or not together.is_first():
+            return
+        is_due = is_over or number % self._checkpoints.every == 0
+        states = [
+            (member.document(position, copied=not is_due), len(member.history.records))
+            for member, position in zip(self.members, positions(), strict=True)
+        ]
+        self._unwritten = None if is_due else states
+        if is_due:
+            self._write(states)
 
-    def _write(self, positions: Iterable[State]) -> None:
+    def _write(self, states: Sequence[tuple[State, int]]) -> None:
         assert self._checkpoints is not None
-        found = [member.document(position) for member, position in zip(self.members, positions, strict=True)]
-        write_document(self._checkpoints.path, "checkpoint", found[0] if len(found) == 1 else {"members": found})
+        found = [
+            {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
+            for member, (state, number) in zip(self.members, states, strict=True)
+        ]
+        write_checkpoint(self._checkpoints.path, found[0] if len(found) == 1 else {"members": found})
+        progress.note_checkpoint(max(number for _, number in states))
 
     def _saved(self) -> list[State] | None:
         """The states of the members in a checkpoint."""
         if self._checkpoints is None or not self._checkpoints.resume:
             return None
-        path, content = Path(self._checkpoints.path), None
-        with together.joint("reading the checkpoint"):
-            if together.is_first() and path.exists():
-                content = path.read_bytes()
-        content = self._from_first(content)
-        if content is None:
+        path = Path(self._checkpoints.path)
+        newest_one, n = newest(path), len(self.members)
+        if newest_one is None:
             return None
-        document, n = read_document(path, "checkpoint", content), len(self.members)
+        if newest_one.damage:
+            text = f"{newest_one.damage}; training goes on from the checkpoint before it, {newest_one.path}"
+            warnings.warn(text, stacklevel=2)
         with self.restoring():
-            found = document.get("members", [document])
+            found = newest_one.members
             if n > 1 and len(found) != n:
                 raise FileContentError(
                     f"{path} must be a checkpoint of {n} members, got one of {len(found)}; "
@@ -298,14 +287,6 @@ class Run:
             for member, each in zip(self.members, found, strict=n > 1):
                 member.check_identity(each, path)
         return found
-
-    def _from_first(self, content: bytes | None) -> bytes | None:
-        """The first rank's: others may have no such file."""
-        if together.is_alone():
-            return content
-        octets = np.frombuffer(content or b"", dtype=np.uint8).copy()
-        found = together.from_rank(0, torch.from_numpy(octets), "the checkpoint")
-        return found.numpy().tobytes() or None
 
 
 def _identity(task: Task, settings: State) -> State:

@@ -76,6 +76,7 @@ def data_loss_together(objective: Objective, network: FractionalNetwork, chunks:
 
 def _agreed_sum(row: torch.Tensor, errors: list[BaseException], what: str) -> torch.Tensor:
     """The sum over ranks; where a rank has an error, one on all of them."""
+    errors = errors or together.noted_interrupt()
     failures = [error for error in errors if not isinstance(error, NotFiniteError)]
     sums = together.total(torch.cat([row.new_tensor([len(errors), len(failures)]), row]), what)
     n_errors, n_failed = sums[:2].tolist()

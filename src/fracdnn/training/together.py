@@ -134,6 +134,11 @@ def joint(what: str) -> Iterator[None]:
     settle(what, *errors)
 
 
+def noted_interrupt() -> list[BaseException]:
+    """The interrupt that waits for the next `settle`, if there is one."""
+    return [KeyboardInterrupt()] if _interrupted else []
+
+
 def settle(what: str, error: BaseException | None = None) -> None:
     """Raise if a rank has an error: its own on that rank, a RankError or KeyboardInterrupt on others."""
     if error is None and _interrupted:
