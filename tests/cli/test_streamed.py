@@ -40,7 +40,7 @@ def test_a_folder_is_streamed_and_says_so(place):
     assert re.search(r"  day +date .*days since 2020-01-0\d, month, weekday", told)
     assert re.search(r"  id +left out .*it is text with (1,\d{3}) different values in \1 rows; group", told)
     assert re.search(r"  empty +left out +it is empty\n", told)
-    assert "20/20" in told
+    assert "iteration 20 of 20" in told
     assert found["test"]["accuracy"] > 0.9
     known = mixed(1500)["y"].is_not_null().sum()
     assert sum(found["rows"].values()) == known
