@@ -17,7 +17,7 @@ def run(*arguments, cwd=None):
 def test_demo_trains_and_ends_with_accuracy_and_picture(tmp_path):
     result = commands.run("demo", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "180/180" in result.stderr  # the bar is not on standard output
+    assert "iteration 180 of 180" in result.stderr  # which is not on standard output
     test = next(line for line in result.stdout.splitlines() if " test " in line)
     here, paper = (float(cell) for cell in test.strip("│ ").split("│")[1:3])
     assert here >= 99.2

@@ -85,7 +85,7 @@ def test_every_format_is_trained_on_and_predicted(ending, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "classification: 'species' holds 3 classes (--task overrides)" in done.stderr
     assert re.search(r"  sample +left out +s\d.* it is text with 120 different values in 120 rows; group", done.stderr)
-    assert "60/60" in done.stderr
+    assert "iteration 60 of 60" in done.stderr
     accuracy = float(done.stdout.split("test rows (30): ")[1].split("\n")[0])
     assert accuracy >= 0.9
     out = run("predict", "m.fracdnn", f"iris.{ending}", "--out", "p.csv", "--id", "sample", cwd=tmp_path)

@@ -13,14 +13,17 @@ from fracdnn.training.records import Record
 
 # Characters of the bar, and of the time left below 100 hours.
 _BAR, _TIME_LEFT = 8, 8
-# Seconds after which a line comes within an iteration.
-BETWEEN_LINES = 30.0
+# Seconds after which a line comes within an iteration, and that lines of short iterations are apart.
+BETWEEN_LINES, _APART = 30.0, 1.0
 _log: "Log | None" = None
 _metrics: Path | None = None
 
 
 class Log:
-    """A line for each iteration, or within a long one every half minute; and a line of JSON for each in `metrics`."""
+    """A line for each iteration, of short ones once a second, the first and the last; within a long one every half minute.
+
+    A line of JSON for each goes to `metrics`.
+    """
 
     def __init__(self, total: int, metrics: Path | None, *, lines: bool) -> None:
         self._total, self._metrics, self._lines = total, metrics, lines
@@ -28,7 +31,7 @@ class Log:
         self._done, self._rows, self.checkpoint = 0, 0.0, 0
 
     def add_rows(self, rows: float, loss: Callable[[], float]) -> None:
-        """So many more rows of this iteration, whose loss so far is known if it is asked for."""
+        """So many more rows of this iteration, whose loss so far `loss` computes where it is shown."""
         self._rows += rows
         if self._lines and time.monotonic() - self._told >= BETWEEN_LINES:
             self._tell(f"within iteration {self._done + 1} of {self._total}: loss {loss():.4g}")
@@ -41,7 +44,8 @@ class Log:
         if self._metrics is not None:
             found = {"step": step, "time": round(time.time(), 3), "loss": record.loss, "held_out_loss": held_out}
             self._write(self._metrics, step, json.dumps({**found, "rows_per_second": round(self._rate(), 1)}))
-        if self._lines:
+        apart = min(_APART, BETWEEN_LINES)
+        if self._lines and (step >= self._total or not self._done or time.monotonic() - self._told >= apart):
             also = "" if held_out is None else f", held out {held_out:.4g}"
             self._tell(f"iteration {step} of {self._total}: loss {record.loss:.4g}{also}")
         self._began, self._rows, self._done = time.monotonic(), 0.0, step
@@ -114,7 +118,7 @@ def recorded_progress(total: int) -> Iterator[Callable[..., None] | None]:
 def shown_progress(total: int) -> Iterator[Callable[..., None]]:
     """Show loss, accuracy, gradient norm and line-search trials, as many as a line has room for, and the time left.
 
-    Where standard error is no terminal, there is a line for each iteration.
+    Where standard error is no terminal, there are lines; see `Log`.
 
     Yields what a task's `watch` takes; of several trainings in a row, `before` is how many iterations the ones before
     may have taken.
