@@ -20,7 +20,7 @@ _metrics: Path | None = None
 
 
 class Log:
-    """A line for each iteration, of short ones once a second, the first and the last; within a long one every half minute.
+    """A line for each iteration (short ones: the first, one a second, the last), every half minute within a long one.
 
     A line of JSON for each goes to `metrics`.
     """
