@@ -13,17 +13,14 @@ from fracdnn.training.records import Record
 
 # Characters of the bar, and of the time left below 100 hours.
 _BAR, _TIME_LEFT = 8, 8
-# Seconds after which a line comes within an iteration, and that lines of short iterations are apart.
-BETWEEN_LINES, _APART = 30.0, 1.0
+# Seconds after which a line comes within an iteration.
+BETWEEN_LINES = 30.0
 _log: "Log | None" = None
 _metrics: Path | None = None
 
 
 class Log:
-    """A line for each iteration (short ones: the first, one a second, the last), every half minute within a long one.
-
-    A line of JSON for each goes to `metrics`.
-    """
+    """A line for each iteration, or within a long one every half minute; and a line of JSON for each in `metrics`."""
 
     def __init__(self, total: int, metrics: Path | None, *, lines: bool) -> None:
         self._total, self._metrics, self._lines = total, metrics, lines
@@ -44,8 +41,7 @@ class Log:
         if self._metrics is not None:
             found = {"step": step, "time": round(time.time(), 3), "loss": record.loss, "held_out_loss": held_out}
             self._write(self._metrics, step, json.dumps({**found, "rows_per_second": round(self._rate(), 1)}))
-        apart = min(_APART, BETWEEN_LINES)
-        if self._lines and (step >= self._total or not self._done or time.monotonic() - self._told >= apart):
+        if self._lines:
             also = "" if held_out is None else f", held out {held_out:.4g}"
             self._tell(f"iteration {step} of {self._total}: loss {record.loss:.4g}{also}")
         self._began, self._rows, self._done = time.monotonic(), 0.0, step
