@@ -11,8 +11,8 @@ from fracdnn.solver.jacobians import unhooked
 from fracdnn.solver.problem import Problem
 
 _PART = 1e-4  # of a residual that is left: each iteration of Newton's method gains so much
-_SIGNS = 4.0  # deviations of a sum of terms with signs at random
 _MOST = 200  # products for one of them
+_SIGNS = 4.0  # deviations of a sum of terms with signs at random
 
 
 class Products:
