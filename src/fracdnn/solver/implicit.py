@@ -123,7 +123,8 @@ def solved_linear(
         matrix, wanted = projected[: k + 2, : k + 1], goal[: k + 2]
         factors = torch.linalg.lstsq(matrix, wanted.unsqueeze(-1)).solution.squeeze(-1)
         residual = wanted - matrix @ factors
-        if norm(residual) <= max(left, 8.0 * rounding(target)) * size or not float(rest):
+        rounded = 8.0 * rounding(target) * (size + norm(matrix.abs() @ factors.abs()))
+        if norm(residual) <= max(left * size, rounded) or not float(rest):
             return (factors.to(known.dtype) @ known).reshape(target.shape)
     raise error(residual)
 
