@@ -47,6 +47,14 @@ def test_python_prints_what_its_comments_say(code, tmp_path):
     ran_as_it_says(code, tmp_path)
 
 
+def test_readme_is_read_in_a_minute():
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition("## Measured\n")
+    measured, _, after = rest.partition("\n## ")
+    assert measured
+    assert len((before + after).splitlines()) <= 76  # 90 with eight measured rows
+
+
 @pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
 def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)

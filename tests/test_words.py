@@ -41,7 +41,7 @@ FOLDERS = ("docs", *(f"docs/{name}" for name in ("explanation", "how-to", "refer
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "RELEASING", "SECURITY", "CODE_OF_CONDUCT", "paper")),
     *(path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))),
-    *sorted((ROOT / "examples" / "gallery").glob("*.*")),
+    *sorted((ROOT / "examples" / "gallery").glob("*.[pr]*")),
 ]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

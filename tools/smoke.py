@@ -6,6 +6,7 @@ Where extras are missing, what needs them must name the extra in one line. `--ti
 """
 
 import argparse
+import ast
 import csv
 import random
 import re
@@ -49,13 +50,24 @@ def commands(text: str) -> list[str]:
 
 
 def differences(code: str, printed: str) -> list[str]:
-    """Where a program printed something else than the comments of its lines `print(…)` say, to their digits."""
-    comments = [line.rpartition("# ")[2].partition(" (")[0] for line in code.splitlines() if line.startswith("print(")]
+    """Where a program printed something else than the comments of its calls `print(…)` say, to their digits."""
+    lines = code.splitlines()
+    comments = [lines[end - 1].rpartition("# ")[2].partition(" (")[0] for end in last_lines_of_prints(code)]
     said, found = " ".join(comments).split(), printed.split()
     if len(said) != len(found) or not said:
         return [f"{len(said)} values announced, {len(found)} printed: {printed!r}"]
     return [
         f"{text} announced, {value} printed" for text, value in zip(said, found, strict=True) if not agree(text, value)
+    ]
+
+
+def last_lines_of_prints(code: str) -> list[int]:
+    """Where the calls of `print` end, by number from 1; those in functions and loops do not count."""
+    calls = [each.value for each in ast.parse(code).body if isinstance(each, ast.Expr)]
+    return [
+        call.end_lineno or 0
+        for call in calls
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print"
     ]
 
 

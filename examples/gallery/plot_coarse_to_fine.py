@@ -29,10 +29,13 @@ from fracdnn.report.figures import BLUE, GREY, VERMILION
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 torch.set_default_dtype(torch.float64)
 order, final_time, width, smoothing = 0.7, 4.0, 8, 1e-4
-depths, seeds, n_samples = ((4, 8, 16), range(2), 300) if small else ((4, 8, 16, 32), range(6), 1000)
+depths, seeds, n_samples = (
+    ((4, 8, 16), range(2), 300) if small else ((4, 8, 16, 32), range(6), 1000)
+)
 plans = {
     "deep from the start": [(depths[-1], 60 if small else 150)],
-    "coarse to fine": [(depth, 30 if small else 40) for depth in depths[:-1]] + [(depths[-1], 40 if small else 80)],
+    "coarse to fine": [(depth, 30 if small else 40) for depth in depths[:-1]]
+    + [(depths[-1], 40 if small else 80)],
 }
 
 
@@ -45,28 +48,40 @@ def network_of(n_layers, seed):
     generator = torch.Generator().manual_seed(seed)
     step_size = final_time / n_layers
     return FractionalNetwork(
-        2, 1, n_layers=n_layers, width=width, order=order, step_size=step_size, generator=generator
+        2,
+        1,
+        n_layers=n_layers,
+        width=width,
+        order=order,
+        step_size=step_size,
+        generator=generator,
     )
 
 
 @torch.no_grad()
 def split(coarse):
-    """Twice as many layers of half the step: K(t) and b(t) are those of the coarse network, constant in its layers."""
+    """Twice as many layers of half the step, with the same K(t) and b(t)."""
     fine = network_of(2 * len(coarse.K), 0)
-    for (name, to), of in zip(fine.named_parameters(), coarse.parameters(), strict=True):
+    for (name, to), of in zip(
+        fine.named_parameters(), coarse.parameters(), strict=True
+    ):
         to.copy_(of.repeat_interleave(2, dim=0) if name in ("K", "b") else of)
     return fine
 
 
 def minimise(network, samples, iterations, misfits, work, clock):
-    """L-BFGS, which notes at every evaluation the misfit, the layers computed so far, and the processor's time."""
+    """L-BFGS that records misfit, layers computed and CPU time as it goes."""
     points, values = samples
     optimizer = LBFGS(network.parameters(), max_iter=iterations)
 
     def loss():
         optimizer.zero_grad()
         misfit = (network(points) - values).square().mean() / values.var()
-        roughness = sum(p.diff(dim=0).square().sum() for p in (network.K, network.b)) * len(network.K) / final_time
+        roughness = (
+            sum(p.diff(dim=0).square().sum() for p in (network.K, network.b))
+            * len(network.K)
+            / final_time
+        )
         value = misfit + smoothing * roughness
         value.backward()
         misfits.append(misfit.item())
@@ -78,7 +93,7 @@ def minimise(network, samples, iterations, misfits, work, clock):
 
 
 def trained(plan, seed):
-    """Networks by depth; misfits, work and time of all evaluations; misfits right before and after each split."""
+    """Networks by depth; misfit, work, time; misfits around each split."""
     samples, network, networks, splits = drawn(n_samples, seed), None, {}, []
     misfits, work, clock = [], [0], [time.process_time()]
     for depth, iterations in plan:
@@ -89,11 +104,20 @@ def trained(plan, seed):
         if begun:
             splits.append((min(misfits[:begun]), misfits[begun]))
     best = np.minimum.accumulate(misfits)
-    return networks, (best, np.array(work[1:]) / depths[-1], np.diff(clock).cumsum()), splits
+    return (
+        networks,
+        (best, np.array(work[1:]) / depths[-1], np.diff(clock).cumsum()),
+        splits,
+    )
 
 
-minimise(network_of(depths[0], 0), drawn(n_samples, 0), 2, [], [0], [])  # what is compiled is compiled now
-found = {name: [trained(plan, seed) for seed in seeds] for name, plan in plans.items()}
+minimise(
+    network_of(depths[0], 0), drawn(n_samples, 0), 2, [], [0], []
+)  # what is compiled is compiled now
+found = {
+    name: [trained(plan, seed) for seed in seeds]
+    for name, plan in plans.items()
+}
 
 # %%
 # What it saves
@@ -106,14 +130,18 @@ found = {name: [trained(plan, seed) for seed in seeds] for name, plan in plans.i
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
 for (name, runs), color in zip(found.items(), (BLUE, VERMILION), strict=True):
     for i, (_, (best, work, _), _) in enumerate(runs):
-        axes.semilogy(work, best, color=color, alpha=0.8, label=name if i == 0 else None)
+        axes.semilogy(
+            work, best, color=color, alpha=0.8, label=name if i == 0 else None
+        )
 axes.set(
     xlabel=f"work, in evaluations of {depths[-1]} layers",
     ylabel="unexplained variance, best so far",
     title=f"Peaks, order {order:g}, a line for each seed",
 )
 axes.set_ylim(None, 2)
-axes.set_yticks([0.01, 0.03, 0.1, 0.3, 1], ["1 %", "3 %", "10 %", "30 %", "100 %"])
+axes.set_yticks(
+    [0.01, 0.03, 0.1, 0.3, 1], ["1 %", "3 %", "10 %", "30 %", "100 %"]
+)
 axes.minorticks_off()
 axes.grid(alpha=0.25)
 axes.legend(frameon=False)
@@ -123,22 +151,46 @@ savings, errors = [], {}
 for (_, deep, _), (_, refined, _) in zip(*found.values(), strict=True):
     target = max(deep[0][-1], refined[0][-1])
     first, second = (np.argmax(best <= target) for best, *_ in (deep, refined))
-    savings.append([deep[1][first] / refined[1][second], deep[2][first] / refined[2][second]])
+    savings.append(
+        [
+            deep[1][first] / refined[1][second],
+            deep[2][first] / refined[2][second],
+        ]
+    )
 for name, runs in found.items():
     with torch.no_grad():
-        left = [(networks[depths[-1]](test[0]) - test[1]).square().mean() for networks, _, _ in runs]
+        left = [
+            (networks[depths[-1]](test[0]) - test[1]).square().mean()
+            for networks, _, _ in runs
+        ]
     errors[name] = np.array(left) / test[1].var().item()
-savings, jumps = np.array(savings), np.array([split for _, _, splits in found["coarse to fine"] for split in splits])
-print("deep from the start / coarse to fine, until the misfit that both reach, by seed:")
+savings, jumps = (
+    np.array(savings),
+    np.array(
+        [split for _, _, splits in found["coarse to fine"] for split in splits]
+    ),
+)
+print(
+    "deep from the start / coarse to fine, until both reach a misfit, by seed:"
+)
 for name, ratios in zip(("work", "time"), savings.T, strict=True):
-    print(f"  {name}: {', '.join(f'{r:.1f}' for r in ratios)}; median {np.median(ratios):.1f}")
+    print(
+        f"  {name}: {', '.join(f'{r:.1f}' for r in ratios)};"
+        f" median {np.median(ratios):.1f}"
+    )
 print("unexplained variance on other points at the end, by seed:")
 for name, each in errors.items():
     spent = np.mean([work[-1] for _, (_, work, _), _ in found[name]])
-    print(f"  {name}: {', '.join(f'{e:.1%}' for e in each)}; median {np.median(each):.1%}, work {spent:.0f}")
+    print(
+        f"  {name}: {', '.join(f'{e:.1%}' for e in each)};"
+        f" median {np.median(each):.1%}, work {spent:.0f}"
+    )
 print(
     "misfit after a split, medians:",
-    ", ".join(f"{a:.1%} → {b:.1%}" for a, b in np.median(jumps.reshape(len(seeds), -1, 2), 0)),
+    ", ".join(
+        f"{a:.1%} → {b:.1%}"
+        for a, b in np.median(jumps.reshape(len(seeds), -1, 2), 0)
+    ),
 )
 
 # %%
@@ -147,10 +199,21 @@ print(
 # Four entries of :math:`K` over time, first seed, at every depth: fine curves keep the shape of the coarse ones, and
 # round off their steps. In grey the network that was deep from the start, which went to another minimum.
 
-figure, panels = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained", sharey=True)
-colors = dict(zip(depths, plt.cm.viridis_r(np.linspace(0.15, 1, len(depths))), strict=True))
-for axes, (row, column) in zip(panels, ((0, 0), (1, 2), (3, 1), (4, 5)), strict=True):
-    for name, color_of in (("deep from the start", lambda depth: GREY), ("coarse to fine", colors.get)):
+figure, panels = plt.subplots(
+    1, 4, figsize=(11, 3.2), layout="constrained", sharey=True
+)
+colors = dict(
+    zip(
+        depths, plt.cm.viridis_r(np.linspace(0.15, 1, len(depths))), strict=True
+    )
+)
+for axes, (row, column) in zip(
+    panels, ((0, 0), (1, 2), (3, 1), (4, 5)), strict=True
+):
+    for name, color_of in (
+        ("deep from the start", lambda depth: GREY),
+        ("coarse to fine", colors.get),
+    ):
         for depth, network in found[name][0][0].items():
             values = network.K.detach()[:, row, column].numpy()
             label = f"{depth} layers" if name == "coarse to fine" else name
@@ -164,7 +227,12 @@ for axes, (row, column) in zip(panels, ((0, 0), (1, 2), (3, 1), (4, 5)), strict=
             )
     axes.set(xlabel="time $t$", title=f"$K_{{{row + 1}{column + 1}}}(t)$")
     axes.grid(alpha=0.25)
-figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, ncols=5, loc="outside lower center")
+figure.legend(
+    *panels[0].get_legend_handles_labels(),
+    frameon=False,
+    ncols=5,
+    loc="outside lower center",
+)
 plt.show()
 
 # %%
@@ -179,4 +247,6 @@ plt.show()
 assert np.median(savings[:, 0]) > (1.2 if small else 2.5)
 assert small or 1 < np.median(savings[:, 1]) < np.median(savings[:, 0])
 assert np.median(jumps[:, 1] / jumps[:, 0]) > 1.5
-assert np.median(errors["coarse to fine"]) < np.median(errors["deep from the start"])
+assert np.median(errors["coarse to fine"]) < np.median(
+    errors["deep from the start"]
+)

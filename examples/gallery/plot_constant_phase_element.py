@@ -25,15 +25,33 @@ from fracdnn.fitting import Circuit, Signal
 from fracdnn.report.figures import BLUE, GREY, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
-elements, capacitors = Circuit("R0-p(R1,CPE1)-p(R2,C2)-CPE3"), Circuit("R0-p(R1,C1)-p(R2,C2)-W1")
+elements, capacitors = (
+    Circuit("R0-p(R1,CPE1)-p(R2,C2)-CPE3"),
+    Circuit("R0-p(R1,C1)-p(R2,C2)-W1"),
+)
 try:
     frequency, spectra = load_measured("battery spectra")  # Hz; ohms, [130, 57]
     title = "measured"
-except DownloadError as error:  # the page can be made without network, and says so
+except (
+    DownloadError
+) as error:  # the page can be made without network, and says so
     print(error)
     frequency, title = np.logspace(4, -1.7, 57), "synthetic: no network"
-    names = ("R0", "R1", "CPE1_Q", "CPE1_order", "R2", "C2", "CPE3_Q", "CPE3_order")
-    truth = dict(zip(names, (0.14, 1.0, 0.046, 0.55, 0.61, 0.095, 7.7, 0.68), strict=True))
+    names = (
+        "R0",
+        "R1",
+        "CPE1_Q",
+        "CPE1_order",
+        "R2",
+        "C2",
+        "CPE3_Q",
+        "CPE3_order",
+    )
+    truth = dict(
+        zip(
+            names, (0.14, 1.0, 0.046, 0.55, 0.61, 0.095, 7.7, 0.68), strict=True
+        )
+    )
     exact = elements.impedance(2 * np.pi * frequency, **truth).numpy()
     noise = np.random.default_rng(0).standard_normal((130, 57, 2)) @ [1, 1j]
     spectra = exact * (1 + 0.004 * noise)
@@ -49,10 +67,19 @@ fits = {}
 for name, circuit in (("capacitors", capacitors), ("elements", elements)):
     start = circuit.guess(omega, measured)
     fits[name] = fracdnn.fit(
-        circuit.impedance, start, omega, measured, "modulus",
-        n_starts=2 if small else 6, random_state=0, intervals=name == "elements",
-    )  # fmt: skip
-    print(f"{name}: {np.sqrt(fits[name].reduced_chi2):.1%} of |Z| are left, AIC {fits[name].aic:.0f}\n")
+        circuit.impedance,
+        start,
+        omega,
+        measured,
+        "modulus",
+        n_starts=2 if small else 6,
+        random_state=0,
+        intervals=name == "elements",
+    )
+    print(
+        f"{name}: {np.sqrt(fits[name].reduced_chi2):.1%} of |Z| are left, "
+        f"AIC {fits[name].aic:.0f}\n"
+    )
 print(fits["elements"].summary())
 
 # %%
@@ -68,16 +95,46 @@ print(fits["elements"].summary())
 
 t = np.linspace(0.0, 20.0, 400)
 pulse = Signal.pulse(1.0, 6.0, 0.5)
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.9), layout="constrained")
-left.plot(measured.real, -measured.imag, "o", color=GREY, markersize=4, label=title)
-for (name, result), circuit, color in zip(fits.items(), (capacitors, elements), (BLUE, VERMILION), strict=True):
+figure, (left, middle, right) = plt.subplots(
+    1, 3, figsize=(12, 3.9), layout="constrained"
+)
+left.plot(
+    measured.real, -measured.imag, "o", color=GREY, markersize=4, label=title
+)
+for (name, result), circuit, color in zip(
+    fits.items(), (capacitors, elements), (BLUE, VERMILION), strict=True
+):
     fitted = result.sets[0].fitted
     left.plot(fitted.real, -fitted.imag, color=color, label=name)
-    middle.semilogx(frequency, 100 * np.abs(fitted - measured) / np.abs(measured), ".-", color=color, label=name)
-    right.plot(t, 1e3 * circuit.voltage(t, pulse, **result.values), color=color, label=name)
-left.set(xlabel="Re Z, Ω", ylabel="−Im Z, Ω", title="Spectrum", aspect="equal", adjustable="datalim")
-middle.set(xlabel="frequency, Hz", ylabel="left over, % of |Z|", title="Misfit", yscale="log")
-right.set(xlabel="time, s", ylabel="voltage, mV", title="Predicted: 0.5 A for 5 s")
+    middle.semilogx(
+        frequency,
+        100 * np.abs(fitted - measured) / np.abs(measured),
+        ".-",
+        color=color,
+        label=name,
+    )
+    right.plot(
+        t,
+        1e3 * circuit.voltage(t, pulse, **result.values),
+        color=color,
+        label=name,
+    )
+left.set(
+    xlabel="Re Z, Ω",
+    ylabel="−Im Z, Ω",
+    title="Spectrum",
+    aspect="equal",
+    adjustable="datalim",
+)
+middle.set(
+    xlabel="frequency, Hz",
+    ylabel="left over, % of |Z|",
+    title="Misfit",
+    yscale="log",
+)
+right.set(
+    xlabel="time, s", ylabel="voltage, mV", title="Predicted: 0.5 A for 5 s"
+)
 left.legend(frameon=False)
 for axes in (left, middle, right):
     axes.grid(alpha=0.25)
@@ -91,14 +148,35 @@ places = [0, 60, 125] if small else list(range(0, 130, 25))
 rows = []
 for place in places:
     start = {
-        name: (value, *elements.guess(omega, measured)[name][1:]) for name, value in fits["elements"].values.items()
+        name: (value, *elements.guess(omega, measured)[name][1:])
+        for name, value in fits["elements"].values.items()
     }
-    result = fracdnn.fit(elements.impedance, start, omega, spectra[place], "modulus")
-    rows.append((result.values["CPE1_order"], *result.intervals["CPE1_order"], np.sqrt(result.reduced_chi2)))
+    result = fracdnn.fit(
+        elements.impedance, start, omega, spectra[place], "modulus"
+    )
+    rows.append(
+        (
+            result.values["CPE1_order"],
+            *result.intervals["CPE1_order"],
+            np.sqrt(result.reduced_chi2),
+        )
+    )
 order, low, high, left_over = np.array(rows).T
 figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
-axes.errorbar(places, order, [order - low, high - order], fmt="o", color=VERMILION, capsize=4)
-axes.set(xlabel="number of the spectrum", ylabel="order of the first element", title=f"Aging, {title}", ylim=(0.3, 1))
+axes.errorbar(
+    places,
+    order,
+    [order - low, high - order],
+    fmt="o",
+    color=VERMILION,
+    capsize=4,
+)
+axes.set(
+    xlabel="number of the spectrum",
+    ylabel="order of the first element",
+    title=f"Aging, {title}",
+    ylim=(0.3, 1),
+)
 axes.axhline(1, color=GREY, linewidth=1)
 axes.annotate("a capacitor", (places[0], 0.96), color=GREY)
 axes.grid(alpha=0.25)

@@ -29,7 +29,9 @@ from fracdnn.report.figures import BLUE, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 torch.set_default_dtype(torch.float64)
-orders = (0.05, 0.5, 1.0) if small else (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
+orders = (
+    (0.05, 0.5, 1.0) if small else (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
+)
 seeds, iterations, factor = range(3 if small else 5), 50 if small else 120, 0.6
 
 
@@ -39,13 +41,23 @@ def drawn(n, seed):
 
 
 test = drawn(2000, 1000)
-grid = torch.cartesian_prod(torch.linspace(-1.5, 1.5, 90), torch.linspace(-1.5, 1.5, 90))
+grid = torch.cartesian_prod(
+    torch.linspace(-1.5, 1.5, 90), torch.linspace(-1.5, 1.5, 90)
+)
 
 
 def network_of(order, seed=0):
     step_size = (factor / gamma(2 - order)) ** (1 / order)  # c = τ^γ Γ(2−γ)
     generator = torch.Generator().manual_seed(seed)
-    return FractionalNetwork(2, 2, n_layers=10, width=6, order=order, step_size=step_size, generator=generator)
+    return FractionalNetwork(
+        2,
+        2,
+        n_layers=10,
+        width=6,
+        order=order,
+        step_size=step_size,
+        generator=generator,
+    )
 
 
 def trained(order, seed):
@@ -72,17 +84,46 @@ def accuracy(network):
 @torch.no_grad()
 def show(axes, network, title):
     chance = network(grid).softmax(1)[:, 1].reshape(90, 90).T
-    axes.contourf(chance, 20, extent=(-1.5, 1.5, -1.5, 1.5), cmap="cividis", vmin=0, vmax=1)
-    axes.contour(chance, [0.5], extent=(-1.5, 1.5, -1.5, 1.5), colors="white", linewidths=1.5)
+    axes.contourf(
+        chance,
+        20,
+        extent=(-1.5, 1.5, -1.5, 1.5),
+        cmap="cividis",
+        vmin=0,
+        vmax=1,
+    )
+    axes.contour(
+        chance,
+        [0.5],
+        extent=(-1.5, 1.5, -1.5, 1.5),
+        colors="white",
+        linewidths=1.5,
+    )
     axes.set(title=title, xticks=[], yticks=[], aspect="equal")
 
 
 networks = {order: [trained(order, seed) for seed in seeds] for order in orders}
-figure, panels = plt.subplots(2, len(orders) // 2 + len(orders) % 2, figsize=(10, 5.4), layout="constrained")
+figure, panels = plt.subplots(
+    2,
+    len(orders) // 2 + len(orders) % 2,
+    figsize=(10, 5.4),
+    layout="constrained",
+)
 points, labels = drawn(300, 0)
 for axes, order in zip(panels.flat, orders, strict=False):
-    show(axes, networks[order][0], f"order {order:g}: {accuracy(networks[order][0]):.1%}")
-    axes.scatter(*points.T, c=labels, s=7, cmap=ListedColormap([BLUE, VERMILION]), edgecolors="white", linewidths=0.3)
+    show(
+        axes,
+        networks[order][0],
+        f"order {order:g}: {accuracy(networks[order][0]):.1%}",
+    )
+    axes.scatter(
+        *points.T,
+        c=labels,
+        s=7,
+        cmap=ListedColormap([BLUE, VERMILION]),
+        edgecolors="white",
+        linewidths=0.3,
+    )
 
 # %%
 # The slider, without training
@@ -99,7 +140,9 @@ def at_order(order, network):
     return moved
 
 
-figure, panels = plt.subplots(1, len(orders[::-2]), figsize=(10, 2.9), layout="constrained")
+figure, panels = plt.subplots(
+    1, len(orders[::-2]), figsize=(10, 2.9), layout="constrained"
+)
 for axes, order in zip(panels, orders[::-2][::-1], strict=True):
     moved = at_order(order, networks[0.5][0])
     show(axes, moved, f"moved to {order:g}: {accuracy(moved):.1%}")
@@ -113,10 +156,22 @@ for axes, order in zip(panels, orders[::-2][::-1], strict=True):
 # of a shallow network.
 
 figure, axes = plt.subplots(figsize=(8, 3.8), layout="constrained")
-again = np.array([[accuracy(network) for network in networks[order]] for order in orders])
-slid = np.array([[accuracy(at_order(order, network)) for network in networks[0.5]] for order in orders])
-for found, color, label in ((again, BLUE, "trained at each order"), (slid, VERMILION, "trained at 0.5, then moved")):
-    axes.fill_between(orders, found.min(1), found.max(1), color=color, alpha=0.15, linewidth=0)
+again = np.array(
+    [[accuracy(network) for network in networks[order]] for order in orders]
+)
+slid = np.array(
+    [
+        [accuracy(at_order(order, network)) for network in networks[0.5]]
+        for order in orders
+    ]
+)
+for found, color, label in (
+    (again, BLUE, "trained at each order"),
+    (slid, VERMILION, "trained at 0.5, then moved"),
+):
+    axes.fill_between(
+        orders, found.min(1), found.max(1), color=color, alpha=0.15, linewidth=0
+    )
     axes.plot(orders, found.mean(1), "o-", color=color, label=label)
 axes.set(xlabel="order $\\gamma$", ylabel="accuracy on 2,000 other points")
 axes.yaxis.set_major_formatter("{x:.0%}")
@@ -124,7 +179,10 @@ axes.legend(frameon=False)
 axes.grid(alpha=0.25)
 plt.show()
 for order, trained_there, moved_there in zip(orders, again, slid, strict=True):
-    print(f"order {order:4g}: trained {trained_there.mean():.1%}, moved {moved_there.mean():.1%}")
+    print(
+        f"order {order:4g}: trained {trained_there.mean():.1%},"
+        f" moved {moved_there.mean():.1%}"
+    )
 
 # %%
 # What this page claims, checked:

@@ -35,7 +35,11 @@ if small:
 
 def one_compartment(subject):
     def model(t, order, **own):
-        return torch.log(relaxation(t, own[f"size{subject}"], 1 / own[f"rate{subject}"], order, 0.0))
+        return torch.log(
+            relaxation(
+                t, own[f"size{subject}"], 1 / own[f"rate{subject}"], order, 0.0
+            )
+        )
 
     return model
 
@@ -44,21 +48,51 @@ def two_compartments(subject):
     def model(t, **own):
         names = ("size", "fast", "more", "slow")
         size, fast, more, slow = (own[f"{name}{subject}"] for name in names)
-        return torch.log(size * torch.exp(-(fast + slow) * t) + more * torch.exp(-slow * t))
+        return torch.log(
+            size * torch.exp(-(fast + slow) * t) + more * torch.exp(-slow * t)
+        )
 
     return model
 
 
 people = range(len(hours))
-rates = {f"{name}{i}": (start, 1e-3, None) for i in people for name, start in (("size", 3.0), ("rate", 1.0))}
-slow = {f"{name}{i}": (start, 1e-3, None) for i in people
-        for name, start in (("size", 2.0), ("fast", 2.0), ("more", 0.5), ("slow", 0.2))}  # fmt: skip
-together = {"t": list(hours), "data": list(np.log(plasma)), "sigma": [1.0] * len(hours), "absolute_sigma": False}
+rates = {
+    f"{name}{i}": (start, 1e-3, None)
+    for i in people
+    for name, start in (("size", 3.0), ("rate", 1.0))
+}
+slow = {
+    f"{name}{i}": (start, 1e-3, None)
+    for i in people
+    for name, start in (
+        ("size", 2.0),
+        ("fast", 2.0),
+        ("more", 0.5),
+        ("slow", 0.2),
+    )
+}
+together = {
+    "t": list(hours),
+    "data": list(np.log(plasma)),
+    "sigma": [1.0] * len(hours),
+    "absolute_sigma": False,
+}
 held = {"order": {"value": 1.0, "vary": False}}
 fits = {
-    "ordinary": fracdnn.fit([one_compartment(i) for i in people], held | rates, intervals=False, **together),
-    "fractional": fracdnn.fit([one_compartment(i) for i in people], {"order": (0.9, 0.3, 1.0)} | rates, **together),
-    "two compartments": fracdnn.fit([two_compartments(i) for i in people], slow, intervals=False, **together),
+    "ordinary": fracdnn.fit(
+        [one_compartment(i) for i in people],
+        held | rates,
+        intervals=False,
+        **together,
+    ),
+    "fractional": fracdnn.fit(
+        [one_compartment(i) for i in people],
+        {"order": (0.9, 0.3, 1.0)} | rates,
+        **together,
+    ),
+    "two compartments": fracdnn.fit(
+        [two_compartments(i) for i in people], slow, intervals=False, **together
+    ),
 }
 n = plasma.size
 corrected = {}
@@ -66,9 +100,15 @@ print(f"{'indometacin':18}parameters     AIC    AICc     BIC")
 for name, result in fits.items():
     count = len(result.free) + 1  # and the size of the errors
     corrected[name] = result.aic + 2 + 2 * count * (count + 1) / (n - count - 1)
-    print(f"{name:18}{len(result.free):10}{result.aic:8.1f}{corrected[name]:8.1f}{result.bic:8.1f}")
+    print(
+        f"{name:18}{len(result.free):10}{result.aic:8.1f}"
+        f"{corrected[name]:8.1f}{result.bic:8.1f}"
+    )
 low, high = fits["fractional"].intervals["order"]
-print(f"order {fits['fractional'].values['order']:.2f}, 95 % interval {low:.2f} to {high:.2f}")
+print(
+    f"order {fits['fractional'].values['order']:.2f},"
+    f" 95 % interval {low:.2f} to {high:.2f}"
+)
 
 # %%
 # The order is well determined and far from 1, if there is one compartment. One order for all does most of what a
@@ -83,32 +123,73 @@ print(f"order {fits['fractional'].values['order']:.2f}, 95 % interval {low:.2f} 
 
 times, levels = load_measured("theophylline")
 subjects = range(0, 12, 4 if small else 2)
-start = {"size": (12.0, 0.0, None), "absorption": (1.5, 0.0, None), "rate": (0.1, 0.0, None), "order": (0.9, 0.3, 1.0)}
+start = {
+    "size": (12.0, 0.0, None),
+    "absorption": (1.5, 0.0, None),
+    "rate": (0.1, 0.0, None),
+    "order": (0.9, 0.3, 1.0),
+}
 rows, curves = [], {}
 for subject in subjects:
-    t, c = times[subject, 1:], levels[subject, 1:]  # nothing could have arrived at time 0
+    t, c = (
+        times[subject, 1:],
+        levels[subject, 1:],
+    )  # nothing could have arrived at time 0
     result = fracdnn.fit(dose, start, t, c)
     rows.append((result.values["order"], *result.intervals["order"]))
     curves[subject] = result
 order, lowest, highest = np.array(rows).T
-print(f"theophylline: intervals reach 1 in {(highest > 0.999).sum()} of {len(rows)} subjects")
+print(
+    f"theophylline: intervals reach 1 in {(highest > 0.999).sum()}"
+    f" of {len(rows)} subjects"
+)
 print(curves[0].summary())
 
 # %%
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-for name, color, style in (("ordinary", GREY, ":"), ("fractional", VERMILION, "-"), ("two compartments", BLUE, "--")):
-    left.semilogy(hours[0], np.exp(fits[name].sets[0].fitted), style, color=color, label=name)
+figure, (left, middle, right) = plt.subplots(
+    1, 3, figsize=(12, 4), layout="constrained"
+)
+for name, color, style in (
+    ("ordinary", GREY, ":"),
+    ("fractional", VERMILION, "-"),
+    ("two compartments", BLUE, "--"),
+):
+    left.semilogy(
+        hours[0],
+        np.exp(fits[name].sets[0].fitted),
+        style,
+        color=color,
+        label=name,
+    )
 left.semilogy(hours[0], plasma[0], "ko", markersize=4)
-left.set(xlabel="hours after the injection", ylabel="mg/l", title="Indometacin, subject 1")
+left.set(
+    xlabel="hours after the injection",
+    ylabel="mg/l",
+    title="Indometacin, subject 1",
+)
 profile = fits["fractional"].profiles["order"]
-middle.plot(profile.values, np.sqrt(profile.excess), "o-", color=VERMILION, markersize=4)
+middle.plot(
+    profile.values, np.sqrt(profile.excess), "o-", color=VERMILION, markersize=4
+)
 middle.axhline(1, color=GREY, linewidth=1, linestyle="--")
 middle.set(
-    xlabel="order, indometacin", ylabel="√(Δχ² / limit)", ylim=(0, 2), title="Inside the interval below the line"
+    xlabel="order, indometacin",
+    ylabel="√(Δχ² / limit)",
+    ylim=(0, 2),
+    title="Inside the interval below the line",
 )
-right.errorbar(order, list(subjects), xerr=[order - lowest, highest - order], fmt="o", color=PURPLE, capsize=3)
+right.errorbar(
+    order,
+    list(subjects),
+    xerr=[order - lowest, highest - order],
+    fmt="o",
+    color=PURPLE,
+    capsize=3,
+)
 right.axvline(1, color=GREY, linewidth=1)
-right.set(xlabel="order, theophylline", ylabel="subject", title="95 % intervals")
+right.set(
+    xlabel="order, theophylline", ylabel="subject", title="95 % intervals"
+)
 left.legend(frameon=False)
 for axes in (left, middle, right):
     axes.grid(alpha=0.25)
@@ -121,7 +202,11 @@ plt.show()
 # What this page claims, checked:
 
 assert 0.7 < low < high < 0.95
-assert small or fits["fractional"].bic < min(fits["ordinary"].bic, fits["two compartments"].bic)
-assert small or corrected["fractional"] < min(corrected["ordinary"], corrected["two compartments"])
+assert small or fits["fractional"].bic < min(
+    fits["ordinary"].bic, fits["two compartments"].bic
+)
+assert small or corrected["fractional"] < min(
+    corrected["ordinary"], corrected["two compartments"]
+)
 assert small or fits["two compartments"].aic < fits["fractional"].aic
 assert (highest > 0.999).all()

@@ -36,15 +36,19 @@ small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
 
 def model_modulus(frequency, v, alpha, g, beta):
     """Storage and loss modulus as one complex number."""
-    return 1 / (1 / (v * (1j * frequency) ** alpha) + 1 / (g * (1j * frequency) ** beta))
+    return 1 / (
+        1 / (v * (1j * frequency) ** alpha) + 1 / (g * (1j * frequency) ** beta)
+    )
 
 
 def synthetic():
-    """What a melt of this kind would show: noise of 5 % on a fractional Maxwell model."""
+    """Synthetic data: a fractional Maxwell model with noise of 5 %."""
     rng = np.random.default_rng(0)
     frequency = np.geomspace(6e-4, 270, 128)
     modulus = model_modulus(frequency, 1.45e5, 0.87, 2.6e4, 0.34)
-    noisy = modulus.real * rng.lognormal(0, 0.05, 128) + 1j * modulus.imag * rng.lognormal(0, 0.05, 128)
+    noisy = modulus.real * rng.lognormal(
+        0, 0.05, 128
+    ) + 1j * modulus.imag * rng.lognormal(0, 0.05, 128)
     return frequency, noisy
 
 
@@ -54,7 +58,10 @@ try:
 except DownloadError as error:
     print(error)
     (frequency, modulus), shear, title = synthetic(), None, "synthetic data"
-print(f"{title}: {len(frequency)} frequencies over {np.log10(frequency[-1] / frequency[0]):.1f} decades")
+print(
+    f"{title}: {len(frequency)} frequencies over"
+    f" {np.log10(frequency[-1] / frequency[0]):.1f} decades"
+)
 
 # %%
 # Springpots against Maxwell's modes
@@ -65,7 +72,9 @@ print(f"{title}: {len(frequency)} frequencies over {np.log10(frequency[-1] / fre
 
 def maxwell(frequency, *parameters):
     strength, time = np.exp(parameters).reshape(2, -1, 1)
-    return (strength * 1j * frequency * time / (1 + 1j * frequency * time)).sum(0)
+    return (strength * 1j * frequency * time / (1 + 1j * frequency * time)).sum(
+        0
+    )
 
 
 def fractional(frequency, v, alpha, g, beta):
@@ -77,7 +86,10 @@ def liquid(frequency, v, g, beta):
 
 
 models = {
-    f"Maxwell, {n} mode{'s' * (n > 1)}": (maxwell, [*[9.0] * n, *np.log(np.geomspace(0.01, 200, n))])
+    f"Maxwell, {n} mode{'s' * (n > 1)}": (
+        maxwell,
+        [*[9.0] * n, *np.log(np.geomspace(0.01, 200, n))],
+    )
     for n in range(1, 7)
 }
 models["springpot and dashpot"] = (liquid, [12.0, 9.0, 0.3])
@@ -91,31 +103,80 @@ def logs(values):
 fits, n = {}, 2 * len(frequency)
 print(f"{'':24}numbers   error     AIC     BIC")
 for name, (model, start) in models.items():
-    fit = least_squares(lambda p, model=model: logs(model(frequency, *p)) - logs(modulus), start)
-    deviance, count = n * np.log(2 * np.pi * 2 * fit.cost / n) + n, len(start) + 1
-    fits[name] = fit.x, np.sqrt(2 * fit.cost / n), deviance + 2 * count, deviance + count * np.log(n)
-    print(f"{name:24}{len(start):7}  {fits[name][1]:6.1%}  {fits[name][2]:7.1f} {fits[name][3]:7.1f}")
+    fit = least_squares(
+        lambda p, model=model: logs(model(frequency, *p)) - logs(modulus), start
+    )
+    deviance, count = (
+        n * np.log(2 * np.pi * 2 * fit.cost / n) + n,
+        len(start) + 1,
+    )
+    fits[name] = (
+        fit.x,
+        np.sqrt(2 * fit.cost / n),
+        deviance + 2 * count,
+        deviance + count * np.log(n),
+    )
+    print(
+        f"{name:24}{len(start):7}  {fits[name][1]:6.1%}"
+        f"  {fits[name][2]:7.1f} {fits[name][3]:7.1f}"
+    )
 
 (v, alpha, g, beta), error, *_ = fits["two springpots"]
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained", width_ratios=(1.5, 1))
-left.loglog(frequency, modulus.real, "o", color=BLUE, markersize=4, label="storage $G'$")
-left.loglog(frequency, modulus.imag, "s", color=ORANGE, markersize=4, label="loss $G''$")
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(10, 4.4), layout="constrained", width_ratios=(1.5, 1)
+)
+left.loglog(
+    frequency, modulus.real, "o", color=BLUE, markersize=4, label="storage $G'$"
+)
+left.loglog(
+    frequency, modulus.imag, "s", color=ORANGE, markersize=4, label="loss $G''$"
+)
 fine = np.geomspace(frequency[0] / 3, frequency[-1] * 3, 200)
-for name, style, color in (("two springpots", "-", VERMILION), ("Maxwell, 2 modes", ":", GREY)):
+for name, style, color in (
+    ("two springpots", "-", VERMILION),
+    ("Maxwell, 2 modes", ":", GREY),
+):
     values = models[name][0](fine, *fits[name][0])
     left.loglog(fine, values.real, style, color=color, label=name)
     left.loglog(fine, values.imag, style, color=color)
 left.set(
-    xlabel="frequency, rad/s", ylabel="modulus, Pa", title=f"{title}: orders {alpha:.2f} and {beta:.2f}", ylim=(10, 1e6)
+    xlabel="frequency, rad/s",
+    ylabel="modulus, Pa",
+    title=f"{title}: orders {alpha:.2f} and {beta:.2f}",
+    ylim=(10, 1e6),
 )
 left.legend(frameon=False)
-for kind, color, marker in ((maxwell, GREY, "o"), (liquid, PURPLE, "D"), (fractional, VERMILION, "s")):
-    of_kind = [(len(start), fits[name][1]) for name, (model, start) in models.items() if model is kind]
+for kind, color, marker in (
+    (maxwell, GREY, "o"),
+    (liquid, PURPLE, "D"),
+    (fractional, VERMILION, "s"),
+):
+    of_kind = [
+        (len(start), fits[name][1])
+        for name, (model, start) in models.items()
+        if model is kind
+    ]
     right.semilogy(*zip(*of_kind, strict=True), marker + "-", color=color)
-right.annotate("sums of Maxwell modes", (4, fits["Maxwell, 2 modes"][1]), (4.6, 0.9), color=GREY)
-right.annotate("springpot and dashpot", (3, fits["springpot and dashpot"][1]), (0.3, 0.12), color=PURPLE)
-right.annotate("two springpots", (4, error), (4.5, error * 0.85), color=VERMILION)
-right.set(xlabel="numbers fitted", ylabel="error (root mean square of logarithms)", xlim=(0, 13))
+right.annotate(
+    "sums of Maxwell modes",
+    (4, fits["Maxwell, 2 modes"][1]),
+    (4.6, 0.9),
+    color=GREY,
+)
+right.annotate(
+    "springpot and dashpot",
+    (3, fits["springpot and dashpot"][1]),
+    (0.3, 0.12),
+    color=PURPLE,
+)
+right.annotate(
+    "two springpots", (4, error), (4.5, error * 0.85), color=VERMILION
+)
+right.set(
+    xlabel="numbers fitted",
+    ylabel="error (root mean square of logarithms)",
+    xlim=(0, 13),
+)
 right.set_yticks([0.03, 0.1, 0.3, 1], ["3 %", "10 %", "30 %", "100 %"])
 right.minorticks_off()
 for axes in (left, right):
@@ -138,38 +199,78 @@ def growth(t, viscosity):
     return g / v * (v * t ** (1 - alpha) / gamma(2 - alpha) - viscosity)
 
 
-envelope = fdeint(growth, 0.0, times, order=alpha - beta).numpy()[1:]  # stress over rate, Pa·s
+envelope = fdeint(growth, 0.0, times, order=alpha - beta).numpy()[
+    1:
+]  # stress over rate, Pa·s
 times = times[1:].numpy()
 relaxation = (
-    g * times**-beta * mittag_leffler(torch.tensor(-g / v * times ** (alpha - beta)), alpha - beta, 1 - beta).numpy()
+    g
+    * times**-beta
+    * mittag_leffler(
+        torch.tensor(-g / v * times ** (alpha - beta)), alpha - beta, 1 - beta
+    ).numpy()
 )
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-left.loglog(times, envelope, color=VERMILION, linewidth=2.5, label="predicted from oscillation")
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(10, 4.2), layout="constrained"
+)
+left.loglog(
+    times,
+    envelope,
+    color=VERMILION,
+    linewidth=2.5,
+    label="predicted from oscillation",
+)
 miss = None
 if shear is not None:
     rate, (t, stress) = 0.03, shear
     keep = (t > times[0]) & (t < times[-1])
     t, viscosity = t[keep], stress[keep] / rate
-    left.loglog(t, viscosity, "o", color=BLUE, markersize=3.5, label=f"measured at {rate:g} 1/s")
+    left.loglog(
+        t,
+        viscosity,
+        "o",
+        color=BLUE,
+        markersize=3.5,
+        label=f"measured at {rate:g} 1/s",
+    )
     left.axvline(0.3 / rate, color=GREY, linewidth=1)
     left.annotate("strain 0.3", (0.33 / rate, 1.2 * envelope[0]), color=GREY)
     expected = np.exp(np.interp(np.log(t), np.log(times), np.log(envelope)))
     miss = np.log(viscosity / expected)[rate * t < 0.3]
-left.set(xlabel="time since the start, s", ylabel="stress / rate, Pa s", title=f"Start of shear, {title}")
+left.set(
+    xlabel="time since the start, s",
+    ylabel="stress / rate, Pa s",
+    title=f"Start of shear, {title}",
+)
 left.legend(frameon=False)
-right.loglog(times, relaxation, color=VERMILION, linewidth=2.5, label="two springpots")
+right.loglog(
+    times, relaxation, color=VERMILION, linewidth=2.5, label="two springpots"
+)
 strength, time = np.exp(fits["Maxwell, 2 modes"][0]).reshape(2, -1, 1)
 two_modes = (strength * np.exp(-times / time)).sum(0)
-right.loglog(times[two_modes > 1], two_modes[two_modes > 1], ":", color=GREY, linewidth=2, label="two Maxwell modes")
-right.set(xlabel="time since the strain, s", ylabel="stress / strain, Pa", ylim=(1, 1e5), title="Relaxation, predicted")
+right.loglog(
+    times[two_modes > 1],
+    two_modes[two_modes > 1],
+    ":",
+    color=GREY,
+    linewidth=2,
+    label="two Maxwell modes",
+)
+right.set(
+    xlabel="time since the strain, s",
+    ylabel="stress / strain, Pa",
+    ylim=(1, 1e5),
+    title="Relaxation, predicted",
+)
 right.legend(frameon=False)
 for axes in (left, right):
     axes.grid(alpha=0.25)
 plt.show()
 if miss is not None:
     print(
-        f"start of shear, strains below 0.3: {len(miss)} measurements, off by {np.sqrt((miss**2).mean()):.0%}"
+        f"start of shear, strains below 0.3: {len(miss)} measurements,"
+        f" off by {np.sqrt((miss**2).mean()):.0%}"
         f" (mean {np.expm1(miss.mean()):+.0%})"
     )
 
@@ -185,6 +286,8 @@ if miss is not None:
 # What this page claims, checked:
 
 assert error < 0.1
-assert fits["two springpots"][3] < min(fits[f"Maxwell, {n} modes"][3] for n in (2, 3, 4))
+assert fits["two springpots"][3] < min(
+    fits[f"Maxwell, {n} modes"][3] for n in (2, 3, 4)
+)
 assert fits["two springpots"][3] < fits["springpot and dashpot"][3]
 assert miss is None or np.sqrt((miss**2).mean()) < 0.3

@@ -114,7 +114,7 @@ def test_each_dependency_has_a_lower_bound():
 
 @pytest.mark.parametrize("printed", ["0.56 2\n", "0.5 3\n", "0.5\n", ""])
 def test_the_walk_through_readme_can_fail(printed):
-    code = "print(x)  # 0.5 (about)\nprint(2)  # 2\n"
+    code = "print(\n    x,\n)  # 0.5 (about)\nlist(\n    x,\n)  # 7\nprint(2)  # 2\n"
     assert smoke.differences(code, "0.502 2\n") == []
     assert len(smoke.differences(code, printed)) == 1
 
