@@ -71,6 +71,7 @@ sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples" / "gallery"),
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
+    "copyfile_regex": r"index\.rst",  # our own cards, in groups
     "reset_modules": ("matplotlib", "fresh.torch_defaults"),
     "within_subsection_order": "FileNameSortKey",
     "remove_config_comments": True,
