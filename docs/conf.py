@@ -64,7 +64,8 @@ notebook_version = PUBLISHED or "dev"
 templates_path = ["_site/templates"]
 
 # Pages without a list of their headings: pictures and the gallery's wide code have its place.
-WIDE = ["index", "playground", *(f"gallery/{path.stem}" for path in (ROOT / "examples" / "gallery").glob("plot_*.py"))]
+SCRIPTS = [f"gallery/{path.stem}" for path in (ROOT / "examples" / "gallery").glob("plot_*.py")]
+WIDE = ["index", "playground", "gallery/index", *SCRIPTS]
 
 # The gallery: scripts called plot_*.py, run by the build; `-D plot_gallery=0` shows them without running.
 sphinx_gallery_conf = {
@@ -108,7 +109,7 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-project_copyright = "the fracdnn authors, MIT licence"
+project_copyright = "the fracdnn authors, MIT license"
 if PUBLISHED:  # only there: a site that is read from a disk makes no request
     html_theme_options["switcher"] = {"json_url": f"{URLS['Documentation']}switcher.json", "version_match": PUBLISHED}
     html_theme_options["check_switcher"] = False

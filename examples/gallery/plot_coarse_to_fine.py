@@ -1,6 +1,6 @@
 r"""
-Coarse to fine in depth
-=======================
+Can a deep network start shallow?
+=================================
 
 Layers are time steps of :math:`d_t^\gamma Y = \sigma(K(t) Y + b(t))`, so a deep network can be had from a shallow
 one: train few long steps first, then split every layer into two with the same weights and half the step, and go on.
@@ -10,8 +10,8 @@ The early iterations, which only find the rough shape, are then cheap. How much 
 # %%
 # Layers that are split
 # ---------------------
-# The equation is the same after a split, but not its discretisation: the state moves a little. It moves less where
-# :math:`K(t)` is smooth, so both ways of training, coarse to fine and deep from the start, minimise the misfit and a
+# The equation is the same after a split, but not its discretization: the state moves a little. It moves less where
+# :math:`K(t)` is smooth, so both ways of training, coarse to fine and deep from the start, minimize the misfit and a
 # small penalty on the squared slopes of :math:`K(t)` and :math:`b(t)`.
 
 import os
@@ -69,7 +69,7 @@ def split(coarse):
     return fine
 
 
-def minimise(network, samples, iterations, misfits, work, clock):
+def minimize(network, samples, iterations, misfits, work, clock):
     """L-BFGS that records misfit, layers computed and CPU time as it goes."""
     points, values = samples
     optimizer = LBFGS(network.parameters(), max_iter=iterations)
@@ -99,7 +99,7 @@ def trained(plan, seed):
     for depth, iterations in plan:
         begun = len(misfits)
         network = network_of(depth, seed) if network is None else split(network)
-        minimise(network, samples, iterations, misfits, work, clock)
+        minimize(network, samples, iterations, misfits, work, clock)
         networks[depth] = network
         if begun:
             splits.append((min(misfits[:begun]), misfits[begun]))
@@ -111,7 +111,7 @@ def trained(plan, seed):
     )
 
 
-minimise(
+minimize(
     network_of(depths[0], 0), drawn(n_samples, 0), 2, [], [0], []
 )  # what is compiled is compiled now
 found = {
@@ -197,7 +197,7 @@ print(
 # K(t) as it is refined
 # ---------------------
 # Four entries of :math:`K` over time, first seed, at every depth: fine curves keep the shape of the coarse ones, and
-# round off their steps. In grey the network that was deep from the start, which went to another minimum.
+# round off their steps. In gray the network that was deep from the start, which went to another minimum.
 
 figure, panels = plt.subplots(
     1, 4, figsize=(11, 3.2), layout="constrained", sharey=True
@@ -239,7 +239,7 @@ plt.show()
 # Coarse to fine pays here: the misfit that both ways reach takes it a fraction of the work, and it ends with a smaller
 # error on other points, after less work. Time is saved less than work, since a call of a shallow network costs more
 # than its layers. Nor is a split free: the misfit rises severalfold, and the flat parts of the curves are what it
-# takes to make up for that. Part of the gain is where the ways lead, as the grey lines show: the deep network
+# takes to make up for that. Part of the gain is where the ways lead, as the gray lines show: the deep network
 # starts from rough random weights and stays rough, the split ones inherit a simple shape.
 #
 # What this page claims, checked:

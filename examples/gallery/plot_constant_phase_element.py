@@ -4,7 +4,7 @@ Is the inside of a battery a capacitor?
 
 Textbooks draw the surface of an electrode as a capacitor with a resistor in parallel. Real electrodes are rough, and
 a *constant-phase element* often fits better: :math:`Q\,d_t^\gamma v = i`, with the impedance
-:math:`1 / (Q (j\omega)^\gamma)`; order 1 is the capacitor. Does a measured battery ask for an order below 1, and how
+:math:`1 / (Q (j\omega)^\gamma)`; order 1 is the capacitor. Does a measured battery need an order below 1, and how
 sure is that order?
 
 .. math:: Z = R_0 + \frac{1}{1/R_1 + Q_1 s^{\gamma_1}} + \frac{1}{1/R_2 + C_2 s} + \frac{1}{Q_3 s^{\gamma_3}},

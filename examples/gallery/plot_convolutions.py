@@ -1,6 +1,6 @@
 r"""
-Convolutions with memory, on digits
-===================================
+Does memory help convolutions on digits?
+========================================
 
 Any modules that keep the shape of a state can be layers of a ``FractionalStack``: here eight convolutions on small
 images of handwritten digits. The stack is the skip connection, with a memory of all states before. Does the memory

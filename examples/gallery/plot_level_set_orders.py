@@ -1,6 +1,6 @@
 r"""
-A level set under the slider of order
-=====================================
+How much does the order matter?
+===============================
 
 Which points of the plane lie where the function "peaks" is above 1? Networks of orders from 0.05 to 1 draw the border
 of that level set. At order 1 a layer starts from where the last one ended; as the order falls, it starts more and

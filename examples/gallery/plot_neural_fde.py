@@ -1,6 +1,6 @@
 r"""
-A neural FDE against neural ODEs
-================================
+Which model predicts beyond its training time?
+==============================================
 
 A pendulum in a fluid that remembers: :math:`d_t^{0.7} x = v`, :math:`d_t^{0.7} v = -2 \sin x`. Its state
 :math:`(x, v)` does not determine its future, since the past counts too; so trajectories may cross, which those of an
@@ -224,7 +224,7 @@ for name, (color, _) in kinds.items():
 axes["x"].set(
     xlabel="time",
     ylabel="angle $x$",
-    title="A new start; trained on the grey times only",
+    title="A new start; trained on the gray times only",
 )
 axes["x"].legend(frameon=False, loc="upper right")
 axes["tail"].set(
@@ -241,7 +241,7 @@ for each in axes.values():
 plt.show()
 
 # %%
-# The lower row shows the plane of :math:`x` and :math:`v`: true trajectories (grey) cross, which a neural ODE's cannot
+# The lower row shows the plane of :math:`x` and :math:`v`: true trajectories (gray) cross, which a neural ODE's cannot
 # at any number of parameters. On the upper right, root mean squares over all new starts: the truth comes to
 # rest slowly, like a power of time. The ordinary models soon rest, at places of their own, also the one with a
 # hidden variable, which fits better. The fractional model finds an order near the true one and carries it into times

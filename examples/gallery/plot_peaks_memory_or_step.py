@@ -243,7 +243,7 @@ _ = axes.legend(frameon=False)
 # The answer is the step. With Adam, order 0.5 looks like the clear winner at one :math:`\tau`, and at equal horizons
 # too, where its layers act more strongly; at equal factors it is no longer, and at the smaller factor the residual
 # network wins, since it reaches further. Verdicts so opposite are about steps, not about memory: once each network has
-# the step that suits it, the seeds cannot tell their errors apart. L-BFGS, which finds the scale of its steps by
+# the step that suits it, their errors show no significant difference. L-BFGS, which finds the scale of its steps by
 # itself, sees less of all this. What pays is to try a few steps, at any order:
 
 figure, panels = plt.subplots(

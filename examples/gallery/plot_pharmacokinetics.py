@@ -3,8 +3,8 @@ Does a drug leave by a power law?
 =================================
 
 The textbook says that a drug leaves the blood by :math:`c' = -k c`. If molecules are held up on their way for times
-without a typical length, it is :math:`d_t^\gamma c = -k^\gamma c` instead. Do measurements ask for an order below 1, do
-they ask for it more than for a second compartment, and do they determine it at all?
+without a typical length, it is :math:`d_t^\gamma c = -k^\gamma c` instead. Do measurements need an order below 1, do
+they need it more than a second compartment, and do they determine it at all?
 
 Two classic data sets, measured in people: indometacin in plasma after an injection (six subjects), and theophylline
 after a dose by mouth (twelve).

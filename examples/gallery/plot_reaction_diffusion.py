@@ -1,6 +1,6 @@
 r"""
-Spots that remember: a reaction–diffusion system
-================================================
+What does memory do to a pattern of spots?
+==========================================
 
 Two substances diffuse and react, and a single drop divides into spots. What happens when they diffuse and react with
 memory? **The first spots come later, and each division takes longer**: with order :math:`\gamma < 1` the past holds the

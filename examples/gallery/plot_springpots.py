@@ -1,6 +1,6 @@
 r"""
-Polymers with springpots
-========================
+How many numbers describe a polymer melt?
+=========================================
 
 A spring answers strain, a dashpot answers its first derivative, and a *springpot* what lies between:
 :math:`\sigma = V\,d_t^\alpha \gamma`. Two of them in series are the fractional Maxwell model, with four numbers:

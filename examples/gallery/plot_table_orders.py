@@ -2,8 +2,8 @@ r"""
 Which order suits a table?
 ==========================
 
-A column of numbers has no past, so it is not clear that a model of a table gains from memory. Take 569 tumors, described
-by 30 measurements each, as benign or malignant: does the order of a ``FractionalClassifier`` change how good its
+A column of numbers has no past, so it is not clear that a model of a table gains from memory. Take 569 tumors
+described by 30 measurements each, benign or malignant: does the order of a ``FractionalClassifier`` change how good its
 probabilities are?
 """
 
@@ -37,12 +37,9 @@ def losses(model):
 
 
 baseline = losses(DummyClassifier(strategy="prior")).mean()
-by_order = np.array(
-    [
-        losses(FractionalClassifier(order=order, n_members=1, max_iter=30, random_state=0))
-        for order in orders
-    ]
-)
+settings = {"n_members": 1, "max_iter": 30, "random_state": 0}
+models = [FractionalClassifier(order=order, **settings) for order in orders]
+by_order = np.array([losses(model) for model in models])
 print(f"baseline (class frequencies): {baseline:.3f}")
 for order, each in zip(orders, by_order, strict=True):
     print(f"order {order:g}: log-loss {each.mean():.3f}")

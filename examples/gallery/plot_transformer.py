@@ -1,6 +1,6 @@
 r"""
-A transformer encoder with memory
-=================================
+Which orders does a transformer learn?
+======================================
 
 A transformer's residual stream passes on the last state only. ``FractionalStack`` replaces it by a memory of all
 states, each layer with an order of its own that is learned. The layers are PyTorch's: ``WithoutSkip`` takes out their

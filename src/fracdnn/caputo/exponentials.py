@@ -30,7 +30,7 @@ _CHECKED_LAGS = 1024
 
 @dataclass(frozen=True, eq=False)
 class ExponentialSum:
-    """h_m ≈ Σ_i weights_i · e^(−rates_i (m − min_lag)) for min_lag ≤ m ≤ max_lag.
+    """h_m ≈ Σ_i w_i exp(−r_i (m − min_lag)) for min_lag ≤ m ≤ max_lag, with w = `weights` and r = `rates`.
 
     `error` is the largest relative error found over about a thousand lags spread evenly in log m.
     """
@@ -162,10 +162,10 @@ def _dominant_directions(
     distances = torch.cat([torch.zeros(1, dtype=torch.float64), distances])
     snapshots = amplitudes * torch.exp(-0.5 * distances.unsqueeze(-1) * rates)
     if with_derivative:
-        # ∂b/∂order is b · (log s)/2 up to a multiple of b; centred, so that it adds a new direction only.
+        # ∂b/∂order is b · (log s)/2 up to a multiple of b; centered, so that it adds a new direction only.
         snapshots = snapshots / snapshots.norm(dim=1, keepdim=True)
         log_rates = torch.log(rates)
-        centre = (snapshots**2 * log_rates).sum(1, keepdim=True)
-        snapshots = torch.cat([snapshots, snapshots * (log_rates - centre)])
+        center = (snapshots**2 * log_rates).sum(1, keepdim=True)
+        snapshots = torch.cat([snapshots, snapshots * (log_rates - center)])
     snapshots = snapshots / snapshots.norm(dim=1, keepdim=True)
     return torch.linalg.svd(snapshots.T, full_matrices=False).U

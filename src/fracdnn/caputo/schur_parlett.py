@@ -73,13 +73,13 @@ def _atomic(
     block: torch.Tensor, scales: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
     n = len(block)
-    centre = block.diagonal().mean()
+    center = block.diagonal().mean()
     if n == 1:
-        return function(scales * centre).reshape(-1, 1, 1)
-    rest = block - centre * torch.eye(n, dtype=block.dtype)
+        return function(scales * center).reshape(-1, 1, 1)
+    rest = block - center * torch.eye(n, dtype=block.dtype)
     spread = float(rest.diagonal().abs().max())
     angles = torch.exp(2j * np.pi * torch.arange(_CIRCLE, dtype=torch.float64) / _CIRCLE)
-    coefficients, radius = _coefficients(scales * centre, scales.abs() * spread, angles, function)
+    coefficients, radius = _coefficients(scales * center, scales.abs() * spread, angles, function)
     result = torch.zeros(len(scales), n, n, dtype=block.dtype)
     eye = torch.eye(n, dtype=block.dtype)
     scaled = (scales / radius)[:, None, None] * rest
@@ -89,21 +89,21 @@ def _atomic(
 
 
 def _coefficients(
-    centres: torch.Tensor,
+    centers: torch.Tensor,
     spreads: torch.Tensor,
     angles: torch.Tensor,
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Taylor coefficients of r ↦ f(centre + radius·r), and the radius: the largest on which f grows little."""
-    radius = torch.maximum(0.5 * (centres.abs() + 1), 4 * spreads)
-    values = function(centres[:, None] + radius[:, None] * angles)
-    middle = function(centres).abs()
+    """Taylor coefficients of r ↦ f(center + radius·r), and the radius: the largest on which f grows little."""
+    radius = torch.maximum(0.5 * (centers.abs() + 1), 4 * spreads)
+    values = function(centers[:, None] + radius[:, None] * angles)
+    middle = function(centers).abs()
     for _ in range(16):
         wild = (values.abs().amax(1) > 8 * middle) & (radius > 4 * spreads) & (radius > 1e-3)
         if not bool(wild.any()):
             break
         radius = torch.where(wild, torch.maximum(0.5 * radius, 4 * spreads), radius)
-        values[wild] = function(centres[wild, None] + radius[wild, None] * angles)
+        values[wild] = function(centers[wild, None] + radius[wild, None] * angles)
     return torch.fft.fft(values, dim=1) / _CIRCLE, radius
 
 

@@ -96,7 +96,7 @@ def far_differences(order: torch.Tensor, lags: torch.Tensor, n_terms: int = _SER
 
 
 def l1_step_factor(order: Number, step_size: Number) -> torch.Tensor:
-    """C = Γ(2−order) · step_size^order, the factor in front of the right-hand side of a step."""
+    """C = Γ(2−order) τ^order with τ = `step_size`, the factor of the right-hand side of a step."""
     return step_factor(check_order(order), check_step_size(step_size))
 
 
@@ -190,10 +190,9 @@ def _quick_value(order: torch.Tensor, n_layers: int, derivative: int) -> torch.T
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
-    """The weights for unequal steps, a lower triangular matrix [N, N] for N + 1 times: entry (j−1, k−1) is
+    """The weights for unequal steps, a lower triangular matrix [N, N] for N + 1 times.
 
-        w_jk = τ_j^order / τ_k · [(t_j − t_{k−1})^p − (t_j − t_k)^p],   k ≤ j,   w_jj = 1,
-
+    Entry (j−1, k−1) is w_jk = τ_j^order / τ_k · [(t_j − t_{k−1})^p − (t_j − t_k)^p] for k ≤ j, with w_jj = 1,
     so that Σ_k w_jk (u_k − u_{k−1}) = Γ(2−order) τ_j^order d_t^order u(t_j). For equal steps w_jk = a_{j−k}.
     An order of shape [N] gives each row its own. O(N²) time and memory.
     """

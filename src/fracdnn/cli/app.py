@@ -79,7 +79,7 @@ def _train(
     as_json: Json = False,
     **given: Any,
 ) -> None:
-    """Learn from a table: classification or regression, as the target column asks for.
+    """Learn from a table: classification or regression, depending on the target column.
 
     Columns of numbers and of categories are recognized, missing values filled in; part of the rows is held out to test.
     Ctrl-C writes the best model so far, as NAME.interrupted.fracdnn where NAME.fracdnn is there already, which is kept.

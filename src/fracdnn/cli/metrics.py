@@ -63,7 +63,7 @@ class ClassScores:
         }
 
     def baseline(self) -> dict[str, Any]:
-        """What always the most frequent class, or always the shares of the classes, reach: no constant is better."""
+        """The scores of the most frequent class and of the class frequencies: no constant answer is better."""
         counts = self.counts.sum(1)
         most, shares = int(counts.argmax()), counts[counts > 0] / self.rows
         loss = -float((shares * np.log(shares)).sum())

@@ -100,7 +100,7 @@ class Marks:
 
     @property
     def are_one_unit(self) -> bool:
-        """Whether the numbers mean the same kind of thing: no codes, one unit at most, and per cent at all or none."""
+        """Whether the numbers are of one kind: no codes, one unit at most, and a percent sign at all or none."""
         return not self.codes and len(self.units) < 2 and not (self.units in (("%",), ("‰",)) and self.bare)
 
     @property

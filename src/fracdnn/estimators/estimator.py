@@ -30,7 +30,7 @@ ROWS_AT_A_TIME = 16_384
 
 
 class FractionalEstimator(Fitting):
-    """A `FractionalNetwork` on standardised features, trained from a table; see the subclasses."""
+    """A `FractionalNetwork` on standardized features, trained from a table; see the subclasses."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -162,7 +162,7 @@ class FractionalEstimator(Fitting):
 
     @torch.no_grad()
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
-        """The function of standardised samples, a part of them at a time; `rows` is their axis in what it gives."""
+        """The function of standardized samples, a part of them at a time; `rows` is their axis in what it gives."""
         table, _ = checked_table(self, as_numpy(X), reset=False)
         for note in unseen_notes(self.encoding_, table):
             warnings.warn(note, stacklevel=5)

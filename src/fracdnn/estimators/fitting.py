@@ -1,4 +1,4 @@
-"""How an estimator is trained: its members one after the other, each without another part of the samples."""
+"""How an estimator is trained: its members one after the other, each of which holds out a different fold."""
 
 import math
 import os

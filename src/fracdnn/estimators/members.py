@@ -54,7 +54,7 @@ def temperature_of(held_out: Sequence[Task]) -> float:
 
 
 def _lowest(losses: torch.Tensor) -> torch.Tensor:
-    """Where the parabola through the least one and its neighbours has its lowest point."""
+    """Where the parabola through the least one and its neighbors has its lowest point."""
     place = int(losses.argmin().clamp(1, len(losses) - 2))
     before, here, after = losses[place - 1], losses[place], losses[place + 1]
     bend = before - 2 * here + after

@@ -1,6 +1,6 @@
 """Which history sum runs: the one place that decides, and the home of every threshold.
 
-What a user asks for by name is taken; only "auto" is decided here.
+A sum that is requested by name is used; only "auto" is decided here.
 """
 
 import torch

@@ -143,7 +143,7 @@ def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
-    """Uninitialised memory that counts how often it is written into, which tensors made in inference mode do not."""
+    """Uninitialized memory that counts how often it is written into, which tensors made in inference mode do not."""
     if not torch.is_inference_mode_enabled():
         return like.new_empty(size)
     with torch.inference_mode(False):

@@ -35,7 +35,7 @@ class RepeatedCalls:
         result = layer(*arguments, **keywords)
         after = dict(layer.named_buffers())
         replaced = any(after.get(name) is not buffer for name, buffer in buffers.items())
-        # All of them: torch does not count what batch normalisation writes, only that it counts batches.
+        # All of them: torch does not count what batch normalization writes, only that it counts batches.
         self._before[j] = copies if replaced or versions(buffers.values()) != before else {}
         return result
 

@@ -1,4 +1,4 @@
-"""Optimisers with a line search, usable on any module."""
+"""Optimizers with a line search, usable on any module."""
 
 from fracdnn.optim.armijo import Armijo
 from fracdnn.optim.minimizer import BFGS, LBFGS, Iteration, Result, Status, SteepestDescent

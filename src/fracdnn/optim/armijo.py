@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Armijo:
     """Accept a length t if f(x + td) ≤ f(x) + decrease · t · ⟨∇f, d⟩; else shorten it and try again.
 
-    The next length minimises the quadratic through f(x), the slope and the last trial (the cubic through one more trial
+    The next length minimizes the quadratic through f(x), the slope and the last trial (the cubic through one more trial
     from the third on), kept between `shortest` and `longest` times the last length. A trial that is not finite is
     cut to `shortest`.
     """
@@ -41,7 +41,7 @@ def search(rule: Armijo, value: Callable[[float], float], start: float, slope: f
 
 
 def _interpolate(start: float, slope: float, last: tuple[float, float], before: tuple[float, float] | None) -> float:
-    """The minimiser of the quadratic, or of the cubic where two trials are known."""
+    """The minimizer of the quadratic, or of the cubic where two trials are known."""
     t, f = last
     quadratic = -slope * t * t / (2.0 * (f - start - slope * t))
     if before is None:

@@ -1,4 +1,4 @@
-"""Optimisers for any module: a direction times a line search, as `torch.optim.Optimizer`s with a closure.
+"""Optimizers for any module: a direction times a line search, as `torch.optim.Optimizer`s with a closure.
 
 A step is `max_iter` iterations on one objective. Failure is a value: `result` says why the last step stopped. The
 parameters end at the best point that was accepted, never at a worse or a non-finite one, also if the closure raises.
@@ -26,7 +26,7 @@ _CURVATURE = 1e-10
 
 
 class Status(StrEnum):
-    """Why an optimiser stopped."""
+    """Why an optimizer stopped."""
 
     CONVERGED = "converged"
     ITERATION_LIMIT = "iteration limit"
@@ -281,7 +281,7 @@ def _numbers(*values: torch.Tensor | float) -> list[float]:
 
 
 class BFGS(LineSearchOptimizer):
-    """The paper's optimiser: full BFGS with Armijo search. Options as in `LineSearchOptimizer`.
+    """The paper's optimizer: full BFGS with Armijo search. Options as in `LineSearchOptimizer`.
 
     O(n²) memory and work for n parameters. The direction is reset to steepest descent when it is not one of descent;
     updates with sᵀy ≤ 0 are skipped.

@@ -168,7 +168,7 @@ class _StepsTaken:
         self.restarts = {node for node in self.restarts if node < n_nodes}
 
     def over(self, piece: Piece, account: _Account) -> bool:
-        """Steps to the end of a piece; False where the account asks for better ones."""
+        """Steps to the end of a piece; False where the account requires better ones."""
         if piece.begin:
             if self._search.slope_at_begin:
                 self.bridge(piece)

@@ -84,9 +84,9 @@ def cubic_input(times: Any, values: Any) -> SampledInput:
 def _inner_equations(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """For second derivatives at inner nodes: what stands below, on and above the diagonal, [T − 2] each."""
     below, diagonal, above = steps[:-1].clone(), 2.0 * (steps[:-1] + steps[1:]), steps[1:].clone()
-    for at, outer, neighbour, off in ((0, steps[0], steps[1], above), (-1, steps[-1], steps[-2], below)):
-        diagonal[at] += outer * (1.0 + outer / neighbour)
-        off[at] -= outer * outer / neighbour
+    for at, outer, neighbor, off in ((0, steps[0], steps[1], above), (-1, steps[-1], steps[-2], below)):
+        diagonal[at] += outer * (1.0 + outer / neighbor)
+        off[at] -= outer * outer / neighbor
     below[0] = above[-1] = 0.0
     return below, diagonal, above
 

@@ -7,7 +7,7 @@ With all orders below the highest and all whole numbers below it, sorted, 0 = β
     D^(β_{j+1} − β_j) y_j = y_{j+1},   y_j(0) = y^(β_j)(0) where β_j is a whole number, else 0,
 
 and the last of these equations is the given one, solved for the highest derivative. No whole number lies between
-neighbours, so D^ε D^β y = D^(β+ε) y there. The two problems have the same solutions among the y with ⌈β_n⌉ continuous
+neighbors, so D^ε D^β y = D^(β+ε) y there. The two problems have the same solutions among the y with ⌈β_n⌉ continuous
 derivatives. Source: Diethelm, "The Analysis of Fractional Differential Equations", 2010, lemma 3.13 and theorem 8.1;
 Edwards, Ford, Simpson, "The numerical solution of linear multi-term fractional differential equations", 2002.
 """
@@ -36,7 +36,8 @@ class MultiTerm:
     `lower` are the derivatives of `orders`, as listed there, without the highest; order 0 is y itself. For
     y″ + D^1.5 y + y = cos t + y³, with y(0) = 1 and y′(0) = 0:
 
-        equation = MultiTerm([2.0, 1.5, 0.0], [1.0, 1.0, 1.0], lambda t, lower: torch.cos(t) + lower[1] ** 3)
+        right_side = lambda t, lower: torch.cos(t) + lower[1] ** 3
+        equation = MultiTerm([2.0, 1.5, 0.0], [1.0, 1.0, 1.0], right_side)
         y = equation.solve((torch.ones(()), torch.zeros(())), t, n_steps=200)
 
     Orders and coefficients are numbers or tensors, and gradients go to them; coefficients broadcast against y. Orders

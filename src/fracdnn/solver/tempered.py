@@ -24,7 +24,7 @@ def fdeint_tempered(
 ) -> Any:
     """The solution of e^(−λ t) d_t^order (e^(λ t) u) = func(t, u) at every time in `t`, with λ = `tempering` ≥ 0.
 
-    By substitution: with g = e^(λ (t − t[0])), v = g u obeys d_t^order v = g · func(t, v/g); rtol and atol are for v.
+    By substitution: with g = exp(λ (t − t[0])), v = g u obeys d_t^order v = g · func(t, v/g); rtol and atol are for v.
     Orders are at most 1; `options` are those of `fdeint`. The gradient is exact for the discrete solution, in the
     tempering, too. (Source: Sabzikar, Meerschaert, Chen, "Tempered fractional calculus", 2015.)
     """

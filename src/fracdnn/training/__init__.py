@@ -1,4 +1,4 @@
-"""Objective, regularisation, normalisation and the loops that train a network."""
+"""Objective, regularization, normalization and the loops that train a network."""
 
 from fracdnn.training.adam import AdamTraining
 from fracdnn.training.checkpoints import Checkpoints

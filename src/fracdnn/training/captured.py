@@ -34,7 +34,7 @@ _RUNS_BEFORE = 3
 
 
 def can_capture(task: Task) -> bool:
-    """Whether nothing in an evaluation asks for Python each time."""
+    """Whether nothing in an evaluation requires Python each time."""
     network, parameters = task.network, list(task.network.parameters())
     return (
         isinstance(task, Task)  # samples in pieces come from Python

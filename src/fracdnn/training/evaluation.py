@@ -1,6 +1,6 @@
 """The objective and its gradients, evaluated: the one place that decides how.
 
-Usually a backward pass of autograd through loss and network, to which the gradients of the regularisation are added:
+Usually a backward pass of autograd through loss and network, to which the gradients of the regularization are added:
 they are known. Where a network runs on a kernel of small networks, that computes loss and gradients in one pass, and
 they go to the parameters directly: autograd would take longer than the kernel. Whoever hooks parameters, or subclasses
 the objective, has it all by autograd.

@@ -98,7 +98,7 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class FullBatchTraining(Training):
-    """One optimiser on all samples, until the norm of the gradient is below `tolerance_grad` or `max_iter` is reached.
+    """One optimizer on all samples, until the norm of the gradient is below `tolerance_grad` or `max_iter` is reached.
 
     `optimizer` is one of `OPTIMIZERS`; "textbook-bfgs" is BFGS from H = I without scaling.
     """
@@ -119,10 +119,10 @@ class FullBatchTraining(Training):
 
 @dataclass(frozen=True)
 class MiniBatchTraining(Training):
-    """The paper's training: `n_batches` (m1) random mini-batches, `max_iter` (m2) of the optimiser on each.
+    """The paper's training: `n_batches` (m1) random mini-batches, `max_iter` (m2) of the optimizer on each.
 
     A mini-batch is a random `batch_fraction` of the samples, drawn without replacement; with `by_class`, of each class.
-    `normalization` is the paper's batch normalisation (see `normalize_batch`): by "feature", "global" over all numbers,
+    `normalization` is the paper's batch normalization (see `normalize_batch`): by "feature", "global" over all numbers,
     or "none". The `optimizer` (see `FullBatchTraining`) starts anew with each: its curvature is that of another
     objective. (The paper's Alg. 3.)
     """
@@ -176,9 +176,9 @@ class MiniBatchTraining(Training):
 def _minimise(
     training: FullBatchTraining | MiniBatchTraining, run: Run, task: Task, here: State, captured: CapturedEvaluation
 ) -> str:
-    """Run the line-search optimiser of a training on a task, noting each iteration; returns why it stopped.
+    """Run the line-search optimizer of a training on a task, noting each iteration; returns why it stopped.
 
-    `here` is what a checkpoint must hold beside the state of the optimiser; of a checkpoint, the first call goes on.
+    `here` is what a checkpoint must hold beside the state of the optimizer; of a checkpoint, the first call goes on.
     `captured` evaluates where it can.
     """
     member = run.members[0]

@@ -9,7 +9,7 @@ from fracdnn.training import together
 
 @dataclass(frozen=True)
 class Standardization:
-    """(x − mean) / deviation, by feature; a feature without deviation is only centred."""
+    """(x − mean) / deviation, by feature; a feature without deviation is only centered."""
 
     mean: torch.Tensor
     deviation: torch.Tensor

@@ -1,4 +1,4 @@
-"""What is minimised: a loss of the outputs plus the regularisation. The definition; `evaluation` says how it is run."""
+"""What is minimized: a loss of the outputs plus the regularization. The definition; `evaluation` says how it is run."""
 
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +27,7 @@ def weighted_hits(output: torch.Tensor, target: torch.Tensor, weight: torch.Tens
 
 @dataclass(frozen=True)
 class Objective:
-    """The mean loss of outputs against targets, weighted where weights are given, plus regularisation.
+    """The mean loss of outputs against targets, weighted where weights are given, plus regularization.
 
     "cross_entropy" takes class indices [n]; "squared_error" takes values like the outputs, and is half the mean over
     samples and outputs. `label_smoothing` gives that share of a label's weight to all classes alike.

@@ -1,4 +1,4 @@
-"""The paper's regularisation of W, K and b, and plain decay of matrices."""
+"""The paper's regularization of W, K and b, and plain decay of matrices."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from fracdnn.training.summed import backward_together, data_loss_together
 
 @dataclass
 class Task:
-    """A network, what to minimise, and the data: x [n, n_features], target, and a weight for each sample or none.
+    """A network, what to minimize, and the data: x [n, n_features], target, and a weight for each sample or none.
 
     `generator` draws mini-batches; `watch` is told of each record as it comes and may raise KeyboardInterrupt to end
     the training there. `validation` is what early stopping looks at; where it is None, a part of the samples:
@@ -52,7 +52,7 @@ class Task:
 
     @property
     def numbered(self) -> Rows:
-        """The rows; on several processes all of them must ask for it the first time."""
+        """The rows; on several processes all of them must request it the first time."""
         if self.rows is None:
             self.rows = together.rows(len(self.x))
         return self.rows
@@ -64,7 +64,7 @@ class Task:
 
     @property
     def whole_weight(self) -> float:
-        """What the samples weigh, on all processes together, which must all ask for it."""
+        """The total weight of the samples on all processes, which must all request it."""
         here = torch.tensor([whole_weight(self.x, self.weight)], dtype=torch.float64)
         return float(together.total(here, "the weight of the samples"))
 

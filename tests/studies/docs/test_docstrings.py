@@ -13,7 +13,10 @@ from docstrings import as_rst
 
 CASES = {
     "code": ("Of `fit` and `b_`.", "Of \\ ``fit``\\  and \\ ``b_``\\ ."),
-    "formula": ("|u|, E_α and x* of history_.", "\\|u\\|, E\\_α and x\\* of history\\_."),
+    "as it is": ("|u|, x* of history_ [n, n_features].", "\\|u\\|, x\\* of history\\_ [n, n\\_features]."),
+    "index": ("Σ_k H_jk Y_{j−1}", "\\ :math:`\\sum_{k}`\\  \\ :math:`H_{jk}`\\  \\ :math:`Y_{j-1}`\\ "),
+    "power": ("(m+1)^(1−order)", "\\ :math:`(m+1)^{1-\\mathrm{order}}`\\ "),
+    "both": ("d_t^0.5 u", "\\ :math:`d_{t}^{0.5}`\\  u"),
     "block": ("With\n\n    a = b_1 * c\n    d\n\nas above.", "With\n\n::\n\n    a = b_1 * c\n    d\n\n\nas above."),
     "section": (
         "Sum.\n\nParameters\n----------\norder : float, default=0.5\n    In (0, 1].",

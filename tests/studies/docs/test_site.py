@@ -3,6 +3,7 @@
 import re
 import sys
 from functools import partial
+from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -11,7 +12,7 @@ import torch
 
 from tests.browser.axe import serious_faults
 from tests.browser.chromium import PHONE, browser, new_page, playwright, watched  # noqa: F401
-from tests.studies.docs.building import ROOT, site  # noqa: F401
+from tests.studies.docs.building import LATER, ROOT, site  # noqa: F401
 
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs" / "_site")]
 
@@ -74,7 +75,7 @@ WAYS = {
     "the order, by the navigation": (["How-to", "Choose an order"], "Choose an order"),
     "own layers": (["How do I use it with my own layers?"], "Use your own layers"),
     "an equation": (["How do I fit an equation to measurements?"], "Fit a fractional equation"),
-    "accuracy": (["How accurate is it, and how fast?"], "How accurate, how fast"),
+    "accuracy": (["How accurate is it, and how fast?"], "Measured"),
     "accuracy of the solver": (["Measured", "table"], "The solver: fdeint"),
     "a class": (["Reference", "fracdnn.nn", "FractionalStack"], "Layers with memory: fracdnn.nn"),
 }
@@ -101,6 +102,86 @@ def test_search_finds_a_name(browser, address):  # noqa: F811
     assert "nn.html" in page.inner_html("#search-results")
     assert wrong == []
     page.close()
+
+
+# Words that users type, and a page that has to be among the first twelve results.
+SEARCHES = {
+    "uncertainty": "how-to/how-sure.html",
+    "Excel sheet": "tutorials/table.html",
+    "stiff": "solver.html",
+    "slow": "how-to/gpu.html",
+    "GPU memory": "how-to/deep-stacks.html",
+    "ensemble": "estimators.html",
+}
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_search_finds_what_users_call_it(browser, address, words):  # noqa: F811
+    page = new_page(browser)
+    page.goto(f"{address}search.html?q={words.replace(' ', '+')}")
+    page.wait_for_selector(f"#search-results li:nth-child(-n+12) > a[href^='{SEARCHES[words]}']")
+    page.close()
+
+
+def test_code_fits_a_screen_of_1280_pixels(browser, site, address):  # noqa: F811
+    """Between the side bars; what developers read on the page about contributing may scroll."""
+    page = new_page(browser, viewport={"width": 1280, "height": 800})
+    too_wide = "[...document.querySelectorAll('.highlight pre')].some(block => block.scrollWidth > block.clientWidth)"
+    wide = []
+    for path in pages_of(site):
+        page.goto(address + path)
+        if page.evaluate(too_wide):
+            wide.append(path)
+    assert {*wide} <= {"reference/contributing.html", *(f"{name}.html" for name in LATER)}
+    page.close()
+
+
+class Prose(HTMLParser):
+    """What a page says outside of code, signatures and formulas."""
+
+    LEFT_OUT = ("code", "pre", "script", "style", "math", "head")
+
+    def __init__(self, path):
+        super().__init__()
+        self.inside, self.text = [], ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        if self.inside[-1:] == [tag] or tag in self.LEFT_OUT or "sig" in (dict(attrs).get("class") or "").split():
+            self.inside.append(tag)
+
+    def handle_endtag(self, tag):
+        if self.inside[-1:] == [tag]:
+            self.inside.pop()
+
+    def handle_data(self, data):
+        self.text += "" if self.inside else data
+
+
+RAW_FORMULA = re.compile(r"[^\W\d_)\]]\^[\w({−-]\S*|[)\]]\^\S+|\b[^\W\d_]_(?:\{|[^\W_]{1,2}\b)\S*")
+
+
+@pytest.mark.parametrize("folder", [".", "explanation", "gallery", "how-to", "reference", "start", "tutorials"])
+def test_formulas_are_typeset(site, folder):  # noqa: F811
+    left_out = ("changelog", "genindex", *LATER)
+    pages = [path for path in sorted((site / folder).glob("*.html")) if path.stem not in left_out]
+    raw = {path.stem: RAW_FORMULA.findall(Prose(path).text) for path in pages}
+    assert {name: found for name, found in raw.items() if found} == {}
+
+
+def test_a_raw_formula_would_be_found():
+    for text in ("Σ_k H_jk", "t^γ", "d_t^0.5", "f_{j−1}", "(j/n)^grading"):
+        assert RAW_FORMULA.findall(text)
+    assert RAW_FORMULA.findall("n_features, classes_ and s^, y_true") == []
+
+
+def test_every_script_of_the_gallery_has_a_card_with_its_title():
+    cards = (ROOT / "examples" / "gallery" / "index.rst").read_text(encoding="utf-8")
+    found = re.findall(r"grid-item-card:: (.+)\n +:link: (plot_\w+)\n(?: +:.*\n)+\n +(\S.+)\n", cards)
+    scripts = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
+    titles = {path.stem: path.read_text(encoding="utf-8").splitlines()[1] for path in scripts}
+    assert {name: title for title, name, _ in found} == titles
+    assert all(". " not in sentence and sentence.endswith(".") for _, _, sentence in found)
 
 
 def test_links_lead_somewhere(site):  # noqa: F811
