@@ -35,7 +35,7 @@ Model = Annotated[Path, typer.Argument(help="A model file that `fracdnn train` w
 Data = Annotated[
     str, typer.Argument(help="A table: .csv, .tsv, .csv.gz, .parquet, .xlsx, or a folder of parts; - is CSV.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on standard error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No messages and no progress on standard error.")]
 Json = Annotated[bool, typer.Option("--json", help="The result as one JSON document on standard output.")]
 
 
@@ -61,7 +61,7 @@ def _check_files(model: Path, data: str | None = None) -> None:
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     if version:
         typer.echo(f"fracdnn {__version__}")
@@ -81,8 +81,8 @@ def _train(
 ) -> None:
     """Learn from a table: classification or regression, depending on the target column.
 
-    Columns of numbers and of categories are recognized, missing values filled in; part of the rows is held out to test.
-    Ctrl-C writes the best model so far, as NAME.interrupted.fracdnn where NAME.fracdnn is there already, which is kept.
+    The command detects numbers, categories and dates, fills in missing values, and holds out part of the rows to test.
+    Ctrl-C writes the best model so far; if NAME.fracdnn exists, it is kept, and NAME.interrupted.fracdnn is written.
 
     \b
     Examples:
@@ -165,13 +165,15 @@ app.command("train", cls=_ListedTrain)(_with_options([_help_all()], shown=_USUAL
 def predict(
     model: Model,
     data: Data,
-    out: Annotated[str, typer.Option(help="Where to: .csv, .tsv or .parquet; - is standard output.")] = "-",
+    out: Annotated[str, typer.Option(help="The file to write: .csv, .tsv or .parquet; - is standard output.")] = "-",
     keep: Annotated[
         list[str] | None, typer.Option("--id", help="A column to keep, such as an id; may be repeated.")
     ] = None,
     interval: Annotated[
         float | None,
-        typer.Option(help="Such as 0.9: ends that hold this share of new values, or the classes that are plausible."),
+        typer.Option(
+            help="Such as 0.9: add intervals that contain this share of new values, or the plausible classes."
+        ),
     ] = None,
     encoding: Encoding = ENCODING,
     sheet: Sheet = None,
@@ -242,7 +244,9 @@ def info(
 def report(
     run: Annotated[Path, typer.Argument(help="A folder that `train --run` wrote, or a model file with --data.")],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
-    data: Annotated[str | None, typer.Option(help="Rows to show, with their target; else those held out.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Rows to show, with their target; the held-out rows by default.")
+    ] = None,
     encoding: Encoding = ENCODING,
     sheet: Sheet = None,
     quiet: Quiet = False,

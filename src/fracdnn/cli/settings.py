@@ -36,17 +36,15 @@ class Settings:
     keep: Annotated[
         Names, typer.Option(help="A column to use, though it looks like row numbers or an id; repeatable.")
     ] = field(default_factory=list)
-    categorical: Annotated[Names, typer.Option(help="A column of categories, though numbers.")] = field(
+    categorical: Annotated[Names, typer.Option(help="A column whose numbers are categories; may be repeated.")] = field(
         default_factory=list
     )
-    decimal: Annotated[
-        str, typer.Option(help="The decimal sign, . or , of columns such as 1,234 whose cells do not tell.")
-    ] = ""
+    decimal: Annotated[str, typer.Option(help="The decimal sign, . or , of ambiguous columns such as 1,234.")] = ""
     search: Annotated[bool, typer.Option("--search", help="Try settings by cross-validation.")] = False
     jobs: Annotated[int, typer.Option(help="Processes for --search; -1 for all cores.")] = 1
     memory_limit: Annotated[
         str | None,
-        typer.Option(help="Stream a table that would take more, such as 2GB; half of what is free by default."),
+        typer.Option(help="Stream a table that needs more memory, such as 2GB; half of the free memory by default."),
     ] = None
     start_over: Annotated[
         bool, typer.Option("--start-over", help="Discard the checkpoint of an earlier training; see --resume.")
