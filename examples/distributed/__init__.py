@@ -1,1 +1,1 @@
-"""Several processes: training a stack (`ddp`, `fsdp2`, `ray_train`), a search over settings (`search`, `optuna_search`)."""
+"""Several processes: training a stack (`ddp`, `fsdp2`, `ray_train`), searching (`search`, `optuna_search`)."""
