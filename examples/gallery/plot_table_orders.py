@@ -26,7 +26,7 @@ from fracdnn import FractionalClassifier
 from fracdnn.report.figures import BLUE, GREY
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
-orders = [0.1, 0.5, 1.0] if small else [0.1, 0.5, 0.8, 1.0]
+orders = [0.1, 0.5, 1.0] if small else [0.1, 0.3, 0.5, 0.8, 1.0]
 folds = StratifiedKFold(3 if small else 8, shuffle=True, random_state=0)
 X, y = load_breast_cancer(return_X_y=True)
 
@@ -48,7 +48,8 @@ for order, each in zip(orders, by_order, strict=True):
 # Differences, paired by fold
 # ---------------------------
 # The bars are 95 % intervals (Student's t) of the difference to order 1. Folds share training rows, so the intervals
-# are somewhat too narrow, which makes it the more telling where they contain zero.
+# are too narrow. Do not read significance off them: with eight folds all intervals contain zero, but with three folds
+# that of order 0.1 does not.
 
 difference = by_order[:-1] - by_order[-1]
 half = student.ppf(0.975, folds.n_splits - 1) * (
@@ -71,11 +72,12 @@ axes[1].set(
 plt.show()
 
 # %%
-# All orders are far better than the baseline, and none differs significantly from the residual network. That is what
-# :doc:`the study of many tables </study>` finds as well. So keep the default order for a table, and spend the time on
-# the columns instead.
+# The order matters little here: every order is far better than the baseline, and the orders differ by less than a
+# thirtieth of the baseline's loss. If anything, the smallest order is the worst. One table cannot say more;
+# :doc:`the study </study>` has many.
 #
 # What this page claims, checked:
 
 assert by_order.mean(1).max() < 0.3 * baseline
-assert (np.abs(difference.mean(1)) < half).all()
+assert np.abs(difference.mean(1)).max() < baseline / 30
+assert by_order.mean(1).argmax() == 0
