@@ -18,9 +18,9 @@ from fracdnn.report.planes import class_trace
 from fracdnn.report.plots import OUTLINE, Plot, axis, label, numbers, padded, shown_note
 from fracdnn.report.subject import SHOWN, Subject
 
-MOST_STATES = 101
+MOST_STATES = 41
 # What a file may hold of the flow, and what memory may hold of the trajectory, in numbers.
-FILE_NUMBERS, MEMORY_NUMBERS = 300_000, 20_000_000
+FILE_NUMBERS, MEMORY_NUMBERS = 16_000, 20_000_000
 # A plane in which fewer samples lie nearest to the centre of their class says too little to be shown.
 LEAST_NEAREST = 0.5
 # From where a spatial plot is seen at first: far enough for its axis titles.
