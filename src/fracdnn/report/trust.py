@@ -1,7 +1,6 @@
 """May I trust this? What speaks against a model and its scores, and what to do about it."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binomtest
@@ -21,13 +20,8 @@ _UNFINISHED = {
     "time limit": ("it reached its time limit", "more time"),
     "interrupted": ("it was interrupted", "more time"),
 }
-
-
-class Finding(NamedTuple):
-    """A warning, and what to try."""
-
-    warning: str
-    remedy: str
+# A warning, and what to try.
+Finding = tuple[str, str]
 
 
 def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -37,8 +31,8 @@ def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping
     if len(subject.columns) > 1:
         usual = f"Read which columns the model relies on, below: does that make sense? {usual}"
     return {
-        "Warnings": [each.warning for each in found] or ["None: no leak, id, rare class or lack of rows was found."],
-        "What to try next": [*(each.remedy for each in found), usual],
+        "Warnings": [warning for warning, _ in found] or ["None: no leak, id, rare class or lack of rows was found."],
+        "What to try next": [*(remedy for _, remedy in found), usual],
     }
 
 
@@ -48,23 +42,21 @@ def _named(names: Sequence[object]) -> str:
 
 
 def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     leak = dominant(subject, importances)
     if leak is not None:
         text = f"Possible leak: column “{leak}” explains nearly everything by itself."
         remedy = f"Check that “{leak}” is known before the target is, and is no copy of it; else train without it."
-        found.append(Finding(text, remedy))
+        found.append((text, remedy))
     ids = like_ids(subject)
     if ids:
-        text = (
-            f"Suspected {'id' if len(ids) == 1 else 'ids'}: {_named(ids)} holds a different whole number in each row."
-        )
-        found.append(Finding(text, f"If it is an id, train again without {_named(ids)}."))
+        text = f"Suspected id: {_named(ids)} holds a different whole number in each row."
+        found.append((text, f"If it is an id, train again without {_named(ids)}."))
     rows = [list(row.values()) for row in columns if row.get("kind") == "unused"]
     left = [row[0] for row in rows if "dropped" not in row[-1]]
     if left:
         text = f"{count(len(left), 'column')} left out: {_named(left)}."
-        found.append(Finding(text, "Read below why columns were left out, and bring back those that matter."))
+        found.append((text, "Read below why columns were left out, and bring back those that matter."))
     return found
 
 
@@ -77,7 +69,7 @@ def like_ids(subject: Subject) -> list[str]:
 
 
 def _on_rows(subject: Subject) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     if subject.n < FEW_ROWS:
         text = f"Few held-out rows: {subject.n}"
         if subject.classifies:
@@ -86,7 +78,7 @@ def _on_rows(subject: Subject) -> list[Finding]:
         elif np.ptp(subject.y, axis=0).all():
             low, high = r2_interval(subject.y, subject.predicted)
             text += f", so that R² may be anywhere from {number(low, 2)} to {number(high, 2)}"
-        found.append(Finding(f"{text}.", "Test on more rows: hold out a larger part, or use cross-validation."))
+        found.append((f"{text}.", "Test on more rows: hold out a larger part, or use cross-validation."))
     if not subject.classifies:
         return found
     counts, known = np.bincount(subject.codes, minlength=len(subject.labels)), len(subject.estimator.classes_)
@@ -94,19 +86,19 @@ def _on_rows(subject: Subject) -> list[Finding]:
     if rare:
         text = f"Rare classes, with fewer than {FEW_OF_CLASS} held-out rows: {_named(rare)}."
         remedy = "Collect more rows of rare classes, or merge them: their precision and recall say little."
-        found.append(Finding(text, remedy))
+        found.append((text, remedy))
     if subject.labels[known:]:
         text = f"Never in the training rows, so never predicted: {_named(subject.labels[known:])}."
-        found.append(Finding(text, "Train again with rows of every class."))
+        found.append((text, "Train again with rows of every class."))
     return found
 
 
 def _on_fit(subject: Subject) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     if not headline(subject).startswith(("Better", "Nothing")):
         text = "The model is not clearly better than a constant answer."
         remedy = "Check the target column; add columns that say something about it; search for better settings."
-        found.append(Finding(text, remedy))
+        found.append((text, remedy))
     far = np.zeros((0, 0), dtype=bool) if subject.classifies else outliers(subject)
     if far.any():
         squares = (subject.y - subject.predicted) ** 2
@@ -114,8 +106,8 @@ def _on_fit(subject: Subject) -> list[Finding]:
         if weight > MUCH:
             n = count(int(far.sum()), "outlier")
             text = f"{n} in {subject.n:,} rows: {share(weight)} of the squared error."
-            found.append(Finding(text, "Check the outliers, which are listed below by row: are their values right?"))
+            found.append((text, "Check the outliers, which are listed below by row: are their values right?"))
     why, remedy = _UNFINISHED.get(subject.estimator.history_.status, ("", ""))
     if why:
-        found.append(Finding(f"Training did not finish: {why}.", f"Train again with {remedy}."))
+        found.append((f"Training did not finish: {why}.", f"Train again with {remedy}."))
     return found
