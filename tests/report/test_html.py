@@ -53,7 +53,7 @@ class TestFile:
             "Confusion matrix",
             "Confidence and accuracy",
             "Importance of columns",
-            "How the answer depends",
+            "How the prediction depends",
             "Flow through the layers",
             "Training",
             "The network",

@@ -22,7 +22,7 @@ MOST_LISTED, MOST_OTHERS = 20, 3
 # Of fewer samples, each bin of confidences would hold a handful.
 LEAST_SAMPLES = 50
 MOST_CURVES, MOST_PLACES = 8, 300
-# Curves of this area cling to the frame: there is nothing to see.
+# Curves of this area hug the frame: there is nothing to see.
 PERFECT = 0.995
 _LIGHT_BLUES = [[0, "#f3f6fa"], [0.5, "#7fb3d9"], [1, "#0a4a7c"]]
 _DARK_BLUES = [[0, "#1b2330"], [0.5, "#1f6aa5"], [1, "#a9d6f5"]]
@@ -144,9 +144,9 @@ def reliability_plot(subject: Subject) -> Plot:
         hovertemplate="confidence %{x:.1%}<br>accuracy %{y:.1%}<br>%{customdata} samples<extra></extra>",
     )
     plot.caption = (
-        "Predictions in bins of a tenth by the probability of the predicted class, dots as large as they are many: on "
-        "the dashed line a model is right as often as it says, below it too sure, above it too cautious. Bars are 95% "
-        "intervals of the share."
+        "Predictions in bins of a tenth by the probability of the predicted class, dots as large as they are many: "
+        "on the dashed line a model is right as often as it says, below it overconfident, above it underconfident. "
+        "Bars are 95% intervals."
     )
     plot.data = [plots.dashed([0, 1], [0, 1]), dots]
     plot.layout = {"xaxis": axis("confidence", **_SHARES), "yaxis": axis("accuracy", **_SHARES)}
@@ -198,7 +198,7 @@ def ranking_plots(subject: Subject) -> list[Plot]:
         )
     elif found[0].area >= PERFECT:
         roc.note = (
-            f"The curves would cling to the frame: the least area under ROC is {number(found[0].area)}, the average "
+            f"The curves would hug the frame: the least area under ROC is {number(found[0].area)}, the average "
             f"precision there {number(found[0].precision)}, of class “{subject.labels[found[0].k]}”."
         )
     if roc.note:

@@ -51,9 +51,9 @@ def measured(subject: Subject) -> Importances:
     if n_columns * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
         why_not = f"{n_columns:,} columns are too many to shuffle each of them."
     elif not subject.classifies and not np.ptp(subject.y[samples], axis=0).all():
-        why_not = "Without different values of the target there is no R² that shuffled columns could lower."
+        why_not = "The target has one value only, so there is no R² that shuffled columns could lower."
     elif not len(samples):
-        why_not = "No sample has a class that the training knows."
+        why_not = "No row has a class of the training data."
     if why_not:
         return Importances(np.empty(0), np.empty(0), samples, why_not)
     return Importances(*importances(subject, samples), samples)
