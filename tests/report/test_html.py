@@ -81,6 +81,16 @@ class TestFile:
     def test_is_below_2_mb(self, cases, name):
         assert cases[name][3].stat().st_size < 2e6
 
+    @pytest.mark.parametrize("name", CASES)
+    def test_no_place_of_the_grid_is_empty(self, cases, name):
+        page = page_of(cases[name][3])
+        sections = [
+            each for each in Elements(page).all("section") if each.get("aria-labelledby", "").endswith("-heading")
+        ]
+        assert len(sections) >= 5
+        assert sum(each.get("class") != "wide" for each in sections) % 2 == 0
+        assert not re.search(r"<t[dh][^>]*></t[dh]>", page)
+
     def test_confusion_matrix_counts(self, cases):
         estimator, X, y, path = cases["twenty"]
         heat = plots_of(path)["confusion"]["data"][0]
@@ -176,12 +186,13 @@ class TestFile:
             X,
             y,
             title="",
-            columns=[{"column": "comment", "kind": "unused", "what became of it": "it is <empty>"}],
+            columns=[{"column": "comment", "kind": "unused", "missing": "", "what became of it": "it is <empty>"}],
             trained_with={**versions(), "torch": "1.0"},
         )
         text = Elements(page_of(path)).text
         assert "What was understood of the table" in text
         assert "left out" in text
+        assert "<td>–</td>" in page_of(path)
         assert "1 column left out: “comment”." in text
         assert "it is <empty>" in text
         assert text.count(versions()["numpy"]) == 1
