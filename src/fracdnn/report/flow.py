@@ -20,7 +20,7 @@ from fracdnn.report.subject import SHOWN, Subject
 
 MOST_STATES = 41
 # What a file may hold of the flow, and what memory may hold of the trajectory, in numbers.
-FILE_NUMBERS, MEMORY_NUMBERS = 16_000, 20_000_000
+FILE_NUMBERS, MEMORY_NUMBERS = 12_000, 20_000_000
 # A plane in which fewer samples lie nearest to the center of their class says too little to be shown.
 LEAST_NEAREST = 0.5
 # From where a spatial plot is seen at first: far enough for its axis titles.

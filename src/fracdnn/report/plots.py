@@ -13,7 +13,7 @@ from fracdnn.report.figures import GREY, PALETTE
 from fracdnn.report.subject import Subject
 
 # Longer curves are thinned evenly: no screen shows more.
-MOST_POINTS = 2000
+MOST_POINTS = 1000
 # Ends of what counts as usual, which outliers do not move.
 _USUAL = (0.02, 0.98)
 OUTLINE = {"width": 0.7, "color": "#8c8c8c"}

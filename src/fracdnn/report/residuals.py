@@ -8,7 +8,7 @@ from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import VERMILION
 from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, padded, scatter, shown_note
-from fracdnn.report.subject import Subject
+from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number, share
 
 # A residual is an outlier this many robust deviations from the median (Iglewicz and Hoaglin 1993), and so many are
@@ -64,7 +64,7 @@ def _dots(
     subject: Subject, x: np.ndarray, y: np.ndarray, ends: tuple[Any, Any], hover: str, far: np.ndarray | None = None
 ) -> tuple[list[dict[str, Any]], str]:
     """A trace for each output, where some are `far` each in its color; and how many dots are not seen."""
-    shown, found = subject.shown(), []
+    shown, found = subject.shown(SHOWN // y.shape[1]), []
     for k in range(y.shape[1]):
         style = class_style(k)
         colors = style["color"]

@@ -13,7 +13,7 @@ from fracdnn.report.texts import number
 from fracdnn.training import History
 
 # A heat map has no more columns and rows; of fewer layers, weights and gradients are told in words.
-MOST_COLUMNS, MOST_ROWS, LEAST_LAYERS = 400, 128, 8
+MOST_COLUMNS, MOST_ROWS, LEAST_LAYERS = 80, 40, 8
 _ENDS = {
     "converged": "the gradient reached `tol`",
     "no improvement": "the loss stopped improving",
