@@ -1,5 +1,6 @@
 """`fracdnn predict`, `evaluate`, `info` and `report`: what a model file is good for."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from fracdnn.cli.messages import fail, say, show_table, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.runs import check_output
+from fracdnn.cli.runs import HELD_OUT, MODEL, check_output
 from fracdnn.cli.settings import ENCODING
 from fracdnn.columns.cells import Strays
 from fracdnn.columns.column import Categories, Column, Dates, Numbers
@@ -290,7 +291,7 @@ def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None
     _tell({"rows": f"{scores.rows:,}"} | {word: number(found[key]) for key, word in words.items()})
     names = [str(name) for name in classes]
     lines = zip(names, *columns.values(), strict=True)
-    show_table("by class", ["class", *columns], ([name, *(f"{x:.3f}" for x in xs), str(n)] for name, *xs, n in lines))
+    show_table("by class", ["class", *columns], ([name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in lines))
     rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
     show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
 
@@ -346,17 +347,25 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
-    path = run / "model.fracdnn" if run.is_dir() else run
+    path = run / MODEL if run.is_dir() else run
     model = table_model(path)
-    source = data if data is not None else str(run / "held-out.csv") if run.is_dir() else None
+    source = data if data is not None else str(run / HELD_OUT) if run.is_dir() else None
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
     check_output("--out", out, path, source)
+    if data is None and hashlib.sha256(Path(source).read_bytes()).hexdigest() != model.details.get("held_out"):
+        fail(
+            f"{source} must hold the rows that {path} was tested on, got others: one of the two was changed, or a "
+            f"training ended between them; train again with --resume or --start-over, or pass --data"
+        )
     features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
     X, y = replace(model.features(features), unseen={}), true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
     title = f"{model.target} from {count(len(model.encoding.columns), 'column')}"
     columns, versions = model.details.get("columns", []), model.details.get("versions")
+    left = [features[name] for name in model.details.get("left_out", ()) if name in features.columns]
+    ids = next((column.to_list() for column in left if column.n_unique() == len(column)), None)
+    about: dict[str, Any] = {"title": title, "details": details, "columns": columns, "trained_with": versions}
     with written(out):
-        write_report(out, model.estimator, X, y, title=title, details=details, columns=columns, trained_with=versions)
+        write_report(out, model.estimator, X, y, ids=ids, **about)
     say(f"report: {out}")
