@@ -144,23 +144,23 @@ def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[
     and outputs' weights W [n_outputs, width].
     """
     weights = W - W.mean(axis=0) if classifies else W
-    centred = last - last.mean(axis=0)
-    _, sizes, turned = np.linalg.svd(centred @ weights.T, full_matrices=False)
+    centered = last - last.mean(axis=0)
+    _, sizes, turned = np.linalg.svd(centered @ weights.T, full_matrices=False)
     spread = sizes**2
     rank = int((spread > _NOTHING * spread.max(initial=0.0)).sum()) if spread.any() else 0
     found = [_signed(turned[k] @ weights) for k in range(min(2, rank))]
     shares = [float(spread[k] / spread.sum()) for k in range(min(2, rank))]
     while len(found) < 2:
-        found.append(_widest(centred, centred @ np.array(found).reshape(-1, centred.shape[1]).T))
+        found.append(_widest(centered, centered @ np.array(found).reshape(-1, centered.shape[1]).T))
         shares.append(0.0)
     return np.array(found), np.array(shares)
 
 
-def _widest(centred: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _widest(centered: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The direction, of length 1, in which the states spread most without going with the `others` [n, k]."""
-    together = centred.T @ others
-    basis = np.linalg.qr(together)[0] if together.any() else np.zeros((centred.shape[1], 0))
-    across = centred - centred @ basis @ basis.T
+    together = centered.T @ others
+    basis = np.linalg.qr(together)[0] if together.any() else np.zeros((centered.shape[1], 0))
+    across = centered - centered @ basis @ basis.T
     return _signed(np.linalg.svd(across, full_matrices=False)[2][0])
 
 
@@ -171,8 +171,8 @@ def _signed(direction: np.ndarray) -> np.ndarray:
 
 
 def nearest_share(places: np.ndarray, labels: np.ndarray) -> float:
-    """The share of places [n, 2] whose nearest centre of a class is that of their own."""
+    """The share of places [n, 2] whose nearest center of a class is that of their own."""
     names = np.unique(labels)
-    centres = np.stack([places[labels == name].mean(axis=0) for name in names])
-    nearest = ((places[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+    centers = np.stack([places[labels == name].mean(axis=0) for name in names])
+    nearest = ((places[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
     return float((names[nearest] == labels).mean())

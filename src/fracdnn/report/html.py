@@ -48,7 +48,7 @@ def write_report(
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
     a table; `columns` are rows that say what was understood of each column; `trained_with` are the versions of the
     training, where they may be others than today's; `ids` name the rows of X where it is no DataFrame with an index of
-    its own. The file, about 1.9 MB, holds its scripts and data, asks for
+    its own. The file, about 1.9 MB, holds its scripts and data, requests
     nothing from the network, and is whole or absent. Scatter plots show at most 1,000 samples, and what takes long is
     measured on as few as its caption says; the figures at the top count all.
     """

@@ -23,7 +23,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def share(value: float) -> str:
-    """A share in per cent, 100.0% only where it is all and 0.0% only where it is nothing."""
+    """A share in percent, 100.0% only where it is all and 0.0% only where it is nothing."""
     text = f"{value:.1%}"
     if (text == "100.0%" and value < 1) or (text == "0.0%" and value > 0):
         return f"{value:.3%}" if 1e-5 <= value <= 1 - 1e-5 else ("over 99.99%" if value > 0.5 else "under 0.01%")
