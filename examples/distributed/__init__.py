@@ -1,1 +1,1 @@
-"""Several processes: training a stack (`ddp`, `fsdp2`), searching for settings (`search`). Each file runs by itself."""
+"""Several processes: training a stack (`ddp`, `fsdp2`, `ray_train`), searching (`search`, `optuna_search`)."""

@@ -74,6 +74,17 @@ def check_whole(folder):
             read_document(path, "checkpoint" if path.suffix == ".ckpt" else "model")
 
 
+def same(ours, theirs):
+    """Equal documents, tensors to the last bit."""
+    if isinstance(ours, torch.Tensor):
+        return torch.equal(ours, theirs)
+    if isinstance(ours, dict):
+        return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name]) for name in ours)
+    if isinstance(ours, list):
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    return ours == theirs
+
+
 def disturb(which, folder, chosen, seconds):
     """The training under name "killed" to its end, with signals on the way; the signals and exit codes."""
     told = []

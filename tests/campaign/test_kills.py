@@ -10,21 +10,11 @@ import torch
 
 from fracdnn.container import read_document
 from tests.campaign.budget import cases, full, say_tried, seed_of
+from tests.campaign.kills import same
 from tests.slow import slow_but
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = ("0", "1", "3", "4", "5", "command")
-
-
-def same(ours, theirs):
-    """Equal documents, tensors to the last bit."""
-    if isinstance(ours, torch.Tensor):
-        return torch.equal(ours, theirs)
-    if isinstance(ours, dict):
-        return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name]) for name in ours)
-    if isinstance(ours, list):
-        return len(ours) == len(theirs) and all(map(same, ours, theirs))
-    return ours == theirs
 
 
 def results(folder, name, which):
@@ -45,3 +35,19 @@ def test_a_disturbed_run_ends_at_the_same_bits(which, round_, tmp_path):
     say_tried(f"kills of {which}, round {round_}", len(told))
     assert told[-1][1] == 0
     assert same(results(tmp_path, "killed", which), results(tmp_path, "whole", which)), told
+
+
+@pytest.mark.slow
+def test_disturbed_runs_end_at_the_same_bits_or_with_a_line_and_never_train_twice(tmp_path):
+    """One process and torchrun; signals, a full disk, a stopped process, a launcher that is gone."""
+    if subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path], capture_output=True).returncode:
+        pytest.skip("mounting needs the rights of root")
+    try:
+        count = cases(6, 60)
+        command = [sys.executable, "-m", "tests.campaign.disturbances", str(count), str(tmp_path / "runs")]
+        done = subprocess.run([*command, str(seed_of("disturbances"))], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) == count
+        say_tried("disturbed runs", count)
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)

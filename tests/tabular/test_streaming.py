@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 from fracdnn.exceptions import TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.examination import examine
-from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.reading import read_parts, read_table
 from fracdnn.tabular.streaming import TableStream, read_piece
 from tests.tabular.tables import chunks, mixed, write, write_parts
 
@@ -29,6 +29,40 @@ def test_chunks_are_the_table(ending, tmp_path, monkeypatch):
         assert all(chunk.height <= 33 for chunk in chunks(stream))
         assert_frame_equal(pl.concat(chunks(stream)), mixed())
     assert [piece.number for piece in stream.pieces] == list(range(len(stream.pieces)))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_many_small_files_are_few_pieces(ending, tmp_path):
+    """Each folder's, and parts with columns in another order, by themselves; errors name the part that has them."""
+    for folder in ("d=1", "d=2"):
+        (tmp_path / "t").mkdir(exist_ok=True)
+        write_parts(mixed(seed=int(folder[-1])), tmp_path / "t" / folder, ending, 40)
+    part = tmp_path / "t" / "d=2" / f"part-020.{ending}"
+    frame = pl.read_parquet(part) if ending == "parquet" else pl.read_csv(part, infer_schema=False)
+    write(frame.select(reversed(frame.columns)), part)
+    end = tmp_path / "t" / "d=2" / f"part-030.{ending}"
+    if ending == "csv":
+        end.write_bytes(end.read_bytes().rstrip())
+    stream = TableStream.of(str(tmp_path / "t"))
+    assert [len(piece.of_files) for piece in stream.pieces] == [40, 20, 1, 19]
+    assert len(stream.files) == len(stream.spans) == 80
+    columns = [*mixed().columns, "d"]
+    found = pl.concat([frame.select(columns) for frame in chunks(stream)])
+    assert_frame_equal(found, pl.concat([part.select(columns) for part in read_parts(str(tmp_path / "t"))]))
+    if ending == "csv":
+        lines = end.read_text().splitlines()
+        bad = ["inf", *lines[3].split(",")[1:]]
+        end.write_text("\n".join([*lines[:3], ",".join(bad), *lines[4:]]))
+        with pytest.raises(TableError, match=r"'a' must hold finite numbers, got inf in row 3 of .*part-030.csv"):
+            examine(TableStream.of(str(tmp_path / "t")), "y")
+        end.write_text("\n".join([*lines[:3], "1,2,3,4,5,6,7,8,9,10,11", *lines[4:]]))
+        with pytest.raises(TableError, match=r"part-030.csv must be a table whose rows have as many cells"):
+            examine(TableStream.of(str(tmp_path / "t")), "y")
+    else:
+        whole = end.read_bytes()
+        end.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+        with pytest.raises(TableError, match=r"part-030.parquet must be a .parquet file, got one that cannot be read"):
+            list(chunks(TableStream.of(str(tmp_path / "t"))))
 
 
 def test_quoted_cells_with_line_ends_stay_whole(tmp_path, monkeypatch):
@@ -138,7 +172,7 @@ def test_a_part_that_changes_while_it_is_read(change, ending, tmp_path):
     stream = TableStream.of(str(folder), piece_rows=40)
     path = folder / f"part-001.{ending}"
     content = path.read_bytes()
-    piece = next(piece for piece in stream.pieces if piece.file.path == str(path))
+    piece = next(each for piece in stream.pieces for each in piece.of_files if each.file.path == str(path))
     assert sum(frame.height for frame in read_piece(piece)) > 0
     if change == "touched":
         os.utime(path, ns=(1, 1))

@@ -225,14 +225,20 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
 
 
 def _place(stream: TableStream, n_rows: np.ndarray, cell: Cell) -> str:
-    file = stream.pieces[cell.piece].file
-    before = sum(int(n_rows[piece.number]) for piece in stream.pieces[: cell.piece] if piece.file is file)
-    return f"row {before + cell.row} of {file.path}"
+    piece, row = stream.pieces[cell.piece], cell.row
+    for each in piece.of_files[:-1]:  # of a piece of small files, the one that has the row
+        height = sum(frame.height for frame in read_piece(each))
+        if row <= height:
+            return f"row {row} of {each.file.path}"
+        row -= height
+    file = piece.of_files[-1].file
+    before = sum(int(n_rows[other.number]) for other in stream.pieces[: cell.piece] if other.file is file)
+    return f"row {before + row} of {file.path}"
 
 
 def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:
     """Every file must hold rows, and there must be some of each requested kind."""
-    with_rows = {piece.file.path for piece in stream.pieces if n_rows[piece.number]}
+    with_rows = {each.file.path for piece in stream.pieces if n_rows[piece.number] for each in piece.of_files}
     for file in stream.files:
         if file.path not in with_rows:
             raise TableError(f"{file.path} must hold at least one row below its heading, got none; check the file")

@@ -2,9 +2,11 @@
 
 A piece is a range of rows of a Parquet file (whose row groups and pages outside it Polars skips), a range of bytes of a
 text file, or a whole file where no place in it can be found without reading what is before (.gz, .xlsx, text that is
-not in UTF-8).
+not in UTF-8). Small files that follow one another in a folder are one piece, read at once: each read has a cost.
 """
 
+import math
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -52,12 +54,29 @@ class File:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows or bytes from `begin` to `end` of a file; to None is all of it. `number` is its place in the table."""
+    """Rows or bytes from `begin` to `end` of a file; to None is all of it. `number` is its place in the table.
+
+    After a small file, `more` are those of further ones in its folder, written alike.
+    """
 
     number: int
     file: File
     begin: int = 0
     end: int | None = None
+    more: tuple["Piece", ...] = ()
+
+    @property
+    def of_files(self) -> "list[Piece]":
+        """Of each file its part."""
+        return [replace(self, more=()), *self.more]
+
+    def joined(self, other: "Piece", most: int) -> "Piece | None":
+        """With a whole other file behind it, if they are written alike and no more than so many rows or bytes."""
+        here, there, sizes = self.file, other.file, [_size(each) for each in (*self.of_files, other)]
+        if None in sizes or sum(filter(None, sizes)) > most or Path(here.path).parent != Path(there.path).parent:
+            return None
+        alike = [(each.ending, list(each.schema.items()), each.heading, each.separator) for each in (here, there)]
+        return replace(self, more=(*self.more, other)) if alike[0] == alike[1] else None
 
 
 @dataclass(frozen=True)
@@ -85,7 +104,14 @@ class TableStream:
                 continue
             file, first = found[0].file, pieces[0].file if pieces else found[0].file
             reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
-            pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
+            most = _rows_of_piece(file.schema, piece_rows) if file.ending == ".parquet" else reading.PART_BYTES
+            if (found[-1].end or math.inf) - found[0].begin <= most:  # else without its last row's line end it is two
+                found = [replace(found[0], end=found[-1].end)]
+            joined = pieces[-1].joined(found[0], most) if pieces and len(found) == 1 else None
+            if joined:
+                pieces[-1] = joined
+            else:
+                pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
         if not pieces:
             raise reading.NoRowsError(f"{source} must hold at least one row below its heading, got none; check it")
         return cls(source, tuple(pieces))
@@ -93,12 +119,13 @@ class TableStream:
     @property
     def files(self) -> list[File]:
         """In order, each once."""
-        return list({piece.file.path: piece.file for piece in self.pieces}.values())
+        return list({each.file.path: each.file for piece in self.pieces for each in piece.of_files}.values())
 
     @property
     def spans(self) -> list[tuple[str, int, int, int | None]]:
         """What tells a table from another one without reading it: of each piece, its file with its size, and where."""
-        return [(Path(each.file.path).name, each.file.state[0], each.begin, each.end) for each in self.pieces]
+        spans = [each for piece in self.pieces for each in piece.of_files]
+        return [(Path(each.file.path).name, each.file.state[0], each.begin, each.end) for each in spans]
 
     @property
     def schema(self) -> "pl.Schema":
@@ -113,13 +140,20 @@ def read_piece(
 
     Columns named in `numbers` come as numbers where all their cells in a frame are.
     """
-    piece.file.check_unchanged()
+    _check_unchanged(piece)
     try:
         yield from _frames(piece, columns, numbers)
     except (TableError, OSError):
-        piece.file.check_unchanged()  # else that is the reason
+        _check_unchanged(piece)  # else that is the reason
+        for each in piece.of_files if piece.more else ():
+            deque(_frames(each, columns, numbers), maxlen=0)  # the error of the file that has it
         raise
-    piece.file.check_unchanged()
+    _check_unchanged(piece)
+
+
+def _check_unchanged(piece: Piece) -> None:
+    for each in piece.of_files:
+        each.file.check_unchanged()
 
 
 def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
@@ -128,21 +162,35 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
         yield from read_parts(file.path, numbers, file.encoding, file.sheet)
     elif file.ending == ".parquet":
         with readable(file.path, file.ending):
-            rows = pl.scan_parquet(file.path, glob=False).slice(piece.begin, piece.end - piece.begin)
+            rows = pl.scan_parquet([each.file.path for each in piece.of_files], glob=False)
+            rows = rows if piece.more else rows.slice(piece.begin, piece.end - piece.begin)
             names = rows.collect_schema().names()
             found = rows.select(names if columns is None else [name for name in columns if name in names]).collect()
         found = reading.with_folders(found, file.path)
         yield found if columns is None else found.select(columns)
     else:
-        with Path(file.path).open("rb") as opened:
-            opened.seek(piece.begin)
-            block = opened.read(piece.end - piece.begin)
-        if len(block) < piece.end - piece.begin:
-            raise TableError(f"{file.path} must be a whole file, got one that ends early; check the file")
+        block = b"\n".join(_block(each.file.path, each.begin, each.end or 0) for each in piece.of_files)
         found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
         found = reading.with_folders(found, file.path)
         if found.height:
             yield found
+
+
+def _block(path: str, begin: int, end: int) -> bytes:
+    with Path(path).open("rb") as opened:
+        opened.seek(begin)
+        block = opened.read(end - begin)
+    if len(block) < end - begin:
+        raise TableError(f"{path} must be a whole file, got one that ends early; check the file")
+    return block
+
+
+def _size(piece: Piece) -> int | None:
+    return None if piece.end is None else piece.end - piece.begin
+
+
+def _rows_of_piece(schema: "pl.Schema", most: int) -> int:
+    return max(1, min(most, MOST_CELLS // max(1, len(schema))))
 
 
 def _pieces(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iterator[Piece]:
@@ -155,8 +203,7 @@ def _pieces(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Ite
             schema, n_rows = scan.collect_schema(), scan.select(pl.len()).collect().item()
         schema = reading.with_folders(schema.to_frame(), path).schema
         file = File(path, ending, schema, state)
-        step = max(1, min(piece_rows, MOST_CELLS // max(1, len(schema))))
-        borders = [*range(0, n_rows, step), n_rows]
+        borders = [*range(0, n_rows, _rows_of_piece(schema, piece_rows)), n_rows]
     elif ending in (".csv", ".tsv") and encoding == UTF_8:
         heading, separator, borders = reading.text_borders(path, ending)
         schema = reading.with_folders(reading.text_frame(heading, b"", separator, path), path).schema
