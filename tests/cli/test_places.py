@@ -184,6 +184,22 @@ def test_a_finished_run_is_not_trained_again(place):
     assert content(place / "run") != before
 
 
+def test_a_report_of_a_model_and_the_rows_of_another_training_is_refused(place):
+    """As a kill between the two files leaves them; the next --start-over puts that right."""
+    command = ["train", "t.csv", *QUICK, "--run", "half"]
+    assert run(*command, "-q", cwd=place).returncode == 0
+    model = (place / "half" / "model.fracdnn").read_bytes()
+    assert run(*command, "--test-fraction", "0.4", "--start-over", "-q", cwd=place).returncode == 0
+    assert run("report", "half", "--out", "half.html", cwd=place).returncode == 0
+    (place / "half" / "model.fracdnn").write_bytes(model)
+    done = run("report", "half", "--out", "other.html", cwd=place)
+    assert done.returncode == 1
+    assert "half/held-out.csv must hold the rows that half/model.fracdnn was tested on, got others" in done.stderr
+    assert not (place / "other.html").exists()
+    assert run(*command, "--start-over", "-q", cwd=place).returncode == 0
+    assert run("report", "half", "--out", "half.html", cwd=place).returncode == 0
+
+
 @pytest.mark.parametrize("where", [["--run", "new"], ["--out", "new/model.fracdnn", "--checkpoint-every", "2"]])
 def test_a_checkpoint_is_gone_on_from_or_discarded_on_purpose(where, place):
     command = ["train", "t.csv", *QUICK, *where]

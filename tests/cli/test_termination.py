@@ -114,3 +114,30 @@ def test_torchrun_hands_it_on_and_all_ranks_write_one_checkpoint_within_an_epoch
     assert process.returncode != 0
     assert told.count("training was interrupted; the model is the best so far") == 1, told
     assert not (tmp_path / "run" / "train.lock").exists()
+
+
+def test_before_the_command_begins(tmp_path):
+    """The exit code is the same where Typer still reads the arguments."""
+    program = "import os, signal; from fracdnn.cli import app, main; "
+    program += "app._whole_train = lambda: os.kill(os.getpid(), signal.SIGTERM); main()"
+    (tmp_path / "t.csv").write_text("a,y\n1,2\n")
+    done = subprocess.run([sys.executable, "-c", program, "train", "t.csv"], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr) == (143, b"")
+
+
+def test_a_process_whose_torchrun_is_gone_ends_with_its_checkpoint(place, tmp_path):
+    """The launcher is a real process that gets SIGKILL; what it started stands for a rank of torchrun's."""
+    launcher = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'fracdnn', *sys.argv[1:]])"
+    command = ["train", place / "t.csv", "--target", "y", "--max-iter", "100000", "--n-members", "1"]
+    command += ["--no-early-stopping", "--checkpoint-every", "7", "--run", "run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "1", "LOCAL_RANK": "0"}
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", launcher, *map(str, command)]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **streams) as process:
+        wait_for((tmp_path / "run" / "model.ckpt").exists, process)
+        process.kill()
+        told = process.stderr.read()  # until the other process has ended, too
+    assert "fracdnn: torchrun is gone, so its processes end\n" in told
+    assert "training was interrupted; the model is the best so far" in told
+    assert not (tmp_path / "run" / "train.lock").exists()
+    assert (tmp_path / "run" / "model.ckpt").exists()

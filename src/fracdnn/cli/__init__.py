@@ -4,7 +4,7 @@ import os
 import sys
 
 from fracdnn.cli import restarts
-from fracdnn.cli.termination import exit_code, take_as_interrupt
+from fracdnn.cli.termination import end_with_launcher, exit_code, take_as_interrupt
 from fracdnn.exceptions import MissingExtraError
 from fracdnn.extras import missing, require
 from fracdnn.kernels.interrupts import interrupt_afterwards
@@ -26,6 +26,7 @@ def main() -> None:
         show_system()
         return
     take_as_interrupt()
+    end_with_launcher()
     restarts.check()
     try:
         require("typer")
@@ -34,6 +35,10 @@ def main() -> None:
         app(prog_name="fracdnn")
     except KeyboardInterrupt:
         sys.exit(exit_code())
+    except SystemExit as done:
+        if done.code == 130:  # Typer's for either signal, where it comes before the command
+            sys.exit(exit_code())
+        raise
     except MissingExtraError as error:
         if error.name is None or os.environ.get("FRACDNN_DEBUG"):
             raise

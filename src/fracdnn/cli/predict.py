@@ -1,5 +1,6 @@
 """`fracdnn predict`, `evaluate`, `info` and `report`: what a model file is good for."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from fracdnn.cli.messages import fail, say, show_table, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.runs import check_output
+from fracdnn.cli.runs import HELD_OUT, MODEL, check_output
 from fracdnn.cli.settings import ENCODING
 from fracdnn.columns.cells import Strays
 from fracdnn.columns.column import Categories, Column, Dates, Numbers
@@ -346,12 +347,17 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
-    path = run / "model.fracdnn" if run.is_dir() else run
+    path = run / MODEL if run.is_dir() else run
     model = table_model(path)
-    source = data if data is not None else str(run / "held-out.csv") if run.is_dir() else None
+    source = data if data is not None else str(run / HELD_OUT) if run.is_dir() else None
     if source is None:
         fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
     check_output("--out", out, path, source)
+    if data is None and hashlib.sha256(Path(source).read_bytes()).hexdigest() != model.details.get("held_out"):
+        fail(
+            f"{source} must hold the rows that {path} was tested on, got others: one of the two was changed, or a "
+            f"training ended between them; train again with --resume or --start-over, or pass --data"
+        )
     features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
     X, y = replace(model.features(features), unseen={}), true_answers(model, values)
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}

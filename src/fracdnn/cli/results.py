@@ -1,5 +1,6 @@
 """What `fracdnn train` leaves behind: a model file, a summary, in the folder of a run the rows held out."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -26,7 +27,9 @@ def write_results(
     if run is not None and not (interrupted and (run / HELD_OUT).exists()):  # those of the model that is kept
         with written(run, remedy):
             kept = held_out.select(column for column in held_out if not has_no_text(column.dtype))  # as text can be
-            write_whole(run / HELD_OUT, kept.write_csv)
+            rows = kept.write_csv().encode()
+            model.details["held_out"] = hashlib.sha256(rows).hexdigest()
+            write_whole(run / HELD_OUT, lambda path: path.write_bytes(rows))
     for path in places.models:
         place = place_for(path, interrupted)
         with written(path, remedy):

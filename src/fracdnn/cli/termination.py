@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sys
 import threading
+import time
 from typing import Any
 
 _received = False
+_GRACE = 30.0  # seconds that torchrun, too, leaves its processes after SIGTERM
 
 
 def exit_code() -> int:
@@ -33,3 +36,20 @@ def take_as_interrupt() -> None:
         handler(signal.SIGINT, frame)
 
     signal.signal(signal.SIGTERM, end)
+
+
+def end_with_launcher() -> None:
+    """From now on, take the end of torchrun for SIGTERM: nobody would end, or start again, what it leaves behind."""
+    launcher = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(0.5)
+        if os.environ.get("LOCAL_RANK") == "0":
+            print("fracdnn: torchrun is gone, so its processes end", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE)
+        os._exit(128 + signal.SIGTERM)  # such as one that waits for the others in C, where no signal is seen
+
+    if "TORCHELASTIC_RUN_ID" in os.environ and launcher > 1:
+        threading.Thread(target=watch, daemon=True).start()
