@@ -18,11 +18,12 @@ def settings(found: Comparisons) -> str:
     for each in found:
         run = each.any_run
         told, made = run["settings"], run["made_with"]
+        machine = made["machine"]
         versions = ", ".join(f"{name} {made['versions'][name]}" for name in ("python", "torch", "fracdnn"))
         lines.append(
             f"- **{each.depth} blocks**: {run['parameters']:,} parameters, width {told['width']}; {told['steps']:,} "
             f"steps of {told['batch']} windows of {told['context']} bytes, {_seconds(each)} seconds of training for "
-            f"the fastest stream; {_seeds(each)}; {made['machine'].get('gpu') or made['machine']['processor']}, {versions}."
+            f"the fastest stream; {_seeds(each)}; {machine.get('gpu') or machine['processor']}, {versions}."
         )
         if run["quick"]:
             lines[-1] += " QUICK SIZES, NOT RESULTS."
