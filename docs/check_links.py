@@ -42,7 +42,7 @@ def _leads_somewhere(path: Path, link: str, pages: dict[Path, Page]) -> bool:
     target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
     if not target.is_file() or not parts.fragment or target.name in _GENERATED or target not in pages:
         return target.is_file()
-    return unquote(parts.fragment) in pages[target].places
+    return "=" in parts.fragment or unquote(parts.fragment) in pages[target].places  # else settings
 
 
 def main(site: Path) -> None:

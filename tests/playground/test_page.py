@@ -144,6 +144,74 @@ CHOICES = [
 ]
 
 
+class TestExperiments:
+    def test_each_is_a_link_to_all_its_settings(self, browser, served):
+        page, wrong = opened(browser, served, SMALL)
+        links = page.locator("#experiments a")
+        assert links.count() == 5
+        for link in links.all():
+            link.click()
+            assert page.inner_text("#play") == "Pause"
+            assert link.get_attribute("aria-current") == "true"
+            settings = inside(page, "playground.settings")
+            page.click("#play")
+            other, also_wrong = opened(browser, served, link.get_attribute("href")[1:])
+            assert inside(other, "playground.settings") == settings
+            other.close()
+            assert wrong == also_wrong == []
+        page.click("#heldout")
+        assert page.locator("#experiments [aria-current=true]").count() == 0
+        page.close()
+
+    def test_the_residual_network_wins_on_the_first_data(self, browser, served):
+        page, _ = opened(browser, served, "compare=matched")
+        losses = "(playground._stepAll(), playground.arms.map((arm) => arm.loss))"
+        memory, residual = inside(page, f"Array.from({{ length: 100 }}, () => {losses})")[-1]
+        assert residual < 0.5 * memory
+        assert "The residual network wins here" in page.inner_text("#experiments")
+        page.close()
+
+    def test_status_and_counter_agree(self, browser, served):
+        page, wrong = opened(browser, served, SMALL)
+        page.click("#step")
+        settled(page)
+        assert (page.inner_text("#status")[:7], page.inner_text("#steps")) == ("Step 1:", "1")
+        page.select_option("#rate", "0.1")
+        settled(page)
+        assert (page.inner_text("#status"), page.inner_text("#steps")) == ("Ready: press Play.", "0")
+        page.click("#play")
+        assert page.inner_text("#status") == "Training."
+        assert wrong == []
+        page.close()
+
+    def test_the_network_has_a_line_for_every_weight(self, browser, served):
+        """The highest point of the line from the input to the last layer, which order 1 does not have."""
+        page, _ = opened(browser, served, "order=0.1&layers=6")
+        ink = """(() => {
+            const canvas = document.getElementById("memory"), { width, height } = canvas;
+            const { data } = canvas.getContext("2d").getImageData(Math.round(width / 2), 0, 1, Math.round(height / 8));
+            return data.some((value, i) => i % 4 === 3 && value > 0);
+        })()"""
+        settled(page)
+        assert page.evaluate(ink)
+        page.focus("#order")
+        page.keyboard.press("End")
+        settled(page)
+        assert not page.evaluate(ink)
+        page.close()
+
+    def test_terms_are_defined(self, browser, served):
+        page, wrong = opened(browser, served, SMALL)
+        for button, text in zip(page.locator(".tip").all(), ("residual network", "c = Γ", "cosine"), strict=True):
+            button.click()
+            tip = page.locator(f"#{button.get_attribute('popovertarget')}")
+            assert text in tip.inner_text()
+            page.keyboard.press("Escape")
+            assert not tip.is_visible()
+        assert wrong == []
+        page.close()
+
+
 class TestControls:
     def test_sliders(self, browser, served):
         page, wrong = opened(browser, served)
@@ -190,7 +258,6 @@ class TestControls:
             assert len(page.query_selector_all("#legend li")) == classes
             seen.add(json.dumps(inside(page, "[...playground.data.train.x]")))
         assert len(seen) == 5
-        assert page.is_disabled("#data-own")
         below, labels = inside(
             page,
             """await (async () => {
@@ -350,15 +417,19 @@ class TestAddress:
     def test_is_copied(self, browser, served):
         page, wrong = opened(browser, served, "layers=7", permissions=["clipboard-read", "clipboard-write"])
         page.click("#share")
-        until_told(page, "The link is copied")
+        until_told(page, "The link is copied: it holds all settings.")
         assert page.evaluate("navigator.clipboard.readText()") == f"{served.address}#layers=7"
+        take(page, CSV)
+        until_told(page, "30 rows")
+        page.click("#share")
+        until_told(page, "The link is copied: it holds all settings, but not your table.")
         assert wrong == []
         page.close()
 
     def test_names_no_table_of_ones_own(self, browser, served):
         page, wrong = opened(browser, served, "data=own")
         assert inside(page, "playground.settings.data") == "spirals"
-        assert "not part of the address" in page.inner_text("#status")
+        assert "not part of the link" in page.inner_text("#status")
         assert wrong == []
         page.close()
 
@@ -400,8 +471,8 @@ class TestOwnTable:
         thousands = "a,b,kind\n" + "\n".join(f'"{i},500",2,{"yes" if i % 2 else "no"}' for i in range(1, 20))
         for text, message in [
             ("", "The file must hold a table, but it is empty."),
-            ("a,b\n1,2\n", "The table must have three columns, two of numbers and one of classes, but has 2"),
-            (CSV + "\n1,2", "Every row must have three cells, but row 31 has 2"),
+            ("a,b\n1,2\n", "The table must have three columns or more, two of numbers and one of classes, but has 2"),
+            (CSV + "\n1,2", "Every row must have 3 cells, but row 31 has 2"),
             ("a,b,kind\nx,y,z\n", 'Two columns must hold numbers, but "a" and "b" and "kind" hold something else'),
             (CSV.replace("no", "yes"), "must hold 2 to 5 classes, but holds 1"),
             ("a,b,c\n" + "\n".join(f"{i},{i},{i}" for i in range(20)), "must hold 2 to 5 classes, but holds 20"),
@@ -413,6 +484,32 @@ class TestOwnTable:
             take(page, text)
             until_told(page, message)
         assert inside(page, "[playground.table, playground.settings.data]") == [None, "spirals"]
+        assert wrong == []
+        page.close()
+
+    def test_is_chosen_by_its_tile_and_offers_its_columns(self, browser, served):
+        page, wrong = opened(browser, served, "layers=2")
+        rows = [f"{i},{i % 7},,{'xyz'[i % 3]},{'no' if i % 2 else 'yes'}" for i in range(1, 31)]
+        text = "\n".join(["place,size,empty,kind,answer", *rows])
+        with page.expect_file_chooser() as chooser:
+            page.locator("label", has=page.locator("#data-own")).click()
+        assert inside(page, "playground.settings.data") == "spirals"  # until there is one
+        chooser.value.set_files({"name": "more.csv", "mimeType": "text/csv", "buffer": text.encode()})
+        until_told(page, "more.csv: 30 rows, 3 classes.")
+        assert page.locator("#columns select").evaluate_all(
+            "(all) => all.map((one) => one.selectedOptions[0].text)"
+        ) == [
+            "place",
+            "size",
+            "kind",
+        ]
+        page.select_option("#column-2", label="answer")
+        until_told(page, "more.csv: 30 rows, 2 classes.")
+        page.select_option("#column-1", label="empty")
+        until_told(page, "must hold 2 to 5 classes, but holds 0")
+        page.select_option("#column-1", label="place")
+        until_told(page, "more.csv: 30 rows, 2 classes.")
+        assert inside(page, "[...playground.table.x].slice(0, 4)") == [1, 1, 2, 2]
         assert wrong == []
         page.close()
 
@@ -472,9 +569,10 @@ class TestLook:
     def test_is_used_by_keyboard_and_read_aloud(self, browser, served):
         page, wrong = opened(browser, served, SMALL)
         reached = []
-        for _ in range(45):
+        for _ in range(60):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+        assert reached.count("tip") == 3
         wanted = [
             "share",
             "theme",

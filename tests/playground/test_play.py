@@ -7,6 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.metadata import metadata
+from pathlib import Path
+from threading import Thread
 from urllib.request import urlopen
 
 import pytest
@@ -140,6 +143,18 @@ class TestServer:
     def test_nothing_else(self, served, path):
         assert asked(served, path)[0] == 404
 
+    def test_pages_of_the_documentation_are_elsewhere(self, served):
+        places = dict(place.split(", ", 1) for place in metadata("fracdnn").get_all("Project-URL", []))
+        root = places.get("Documentation", "").rstrip("/")
+        status, _, headers = asked(served, "/how-to/order.html")
+        assert (status, headers.get("Location")) == ((302, f"{root}/how-to/order.html") if root else (404, None))
+        served.elsewhere["/x.html"] = "https://docs.example/x.html"
+        assert asked(served, "/x.html")[2]["Location"] == "https://docs.example/x.html"
+        linked = re.findall(r'href="\.\./([^"]+)\.html"', (STATIC / "index.html").read_text(encoding="utf-8"))
+        docs = Path(__file__).parents[2] / "docs"
+        assert len(linked) == 5
+        assert all((docs / f"{name}.md").exists() for name in linked)
+
     def test_to_nobody_else(self, served):
         for host in ("evil.example", f"evil.example:{served.port}", "127.0.0.1", ""):
             assert asked(served, "/table.json", Host=host)[0] == 403
@@ -166,6 +181,19 @@ class TestTable:
         assert found["x"] == [[float(a), float(b)] for a, b, _ in ROWS]
         assert found["labels"] == [str(row[target]) for row in cells]
 
+    def test_of_many_columns_the_page_takes_some(self, tmp_path, browser):
+        path = tmp_path / "t.csv"
+        path.write_text("a,b,c,d\n" + "\n".join(f"{i},{i % 7},{i},{i % 2}" for i in range(5000)), encoding="utf-8")
+        with Server(table_document(str(path)), port=0) as server:
+            Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            page, wrong = opened(browser, server)
+            assert page.inner_text("#status") == "Your table: 2000 rows, 2 classes."
+            assert page.is_visible("#columns")
+            assert inside(page, "[...playground.table.x].slice(0, 6)") == [0, 0, 2, 2, 5, 5]
+            assert wrong == []
+            page.close()
+            server.shutdown()
+
     def test_of_many_rows_some_are_taken(self, tmp_path):
         path = tmp_path / "t.csv"
         path.write_text("a,b,c\n" + "\n".join(f"{i},{i % 7},{i % 2}" for i in range(5000)), encoding="utf-8")
@@ -176,7 +204,10 @@ class TestTable:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("a,b\n1,2\n", "must have three columns, two of numbers and one of classes, got 'a', 'b'; keep three"),
+            (
+                "a,b\n1,2\n",
+                "must have three columns or more, two of numbers and one of classes, got 'a', 'b'; add what",
+            ),
             ("a,b,c\n" + "x,y,1\n" * 12, "must have two columns of numbers, got other cells in 'a', 'b'; write"),
             ("a,b,c\n" + "1,2,u\n" * 12, "the class column 'c' must hold 2 to 5 classes, got 1; keep some"),
             (

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import zlib
 from html.parser import HTMLParser
 
 import numpy as np
@@ -44,8 +45,8 @@ def page_of(path):
 
 
 def plots_of(path):
-    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page_of(path))
-    return json.loads(found[1])
+    found = re.search(r'<script type="text/plain" id="report-data">(.*?)</script>', page_of(path))
+    return json.loads(zlib.decompress(base64.b85decode(found[1].replace(",", "<"))))
 
 
 def quick(kind=FractionalClassifier, **options):

@@ -12,9 +12,9 @@ def test_each_class_with_what_it_is_taken_for():
     subject = classified("aaaaabbbbcc", "aaabcbbbacc")
     assert confusions(subject).tolist() == [[3, 1, 1], [1, 3, 0], [0, 0, 2]]
     assert confusion_plot(subject).table.rows == [
-        ["a", "5", "60.0%", "75.0%", "b (1), c (1)"],
-        ["b", "4", "75.0%", "75.0%", "a (1)"],
-        ["c", "2", "100.0%", "66.7%", "–"],
+        ["a", "5", "0.75", "0.6", "b (1), c (1)"],
+        ["b", "4", "0.75", "0.75", "a (1)"],
+        ["c", "2", "0.667", "1", "–"],
     ]
 
 
@@ -26,10 +26,10 @@ def test_most_frequent_mistakes_come_first_and_others_are_counted():
 def test_classes_without_a_mistake_are_not_listed():
     plot = confusion_plot(classified("aabbcc", "abbbcc"))
     assert [row[0] for row in plot.table.rows] == ["a", "b"]
-    assert plot.caption.endswith("The other one is never mistaken.")
+    assert plot.caption.endswith("The other one is always right.")
     without = confusion_plot(classified("aabb", "aabb"))
     assert without.table is None
-    assert without.caption.endswith("No class is taken for another.")
+    assert without.caption.endswith("No class is confused with another.")
 
 
 @pytest.mark.parametrize("scale", [_LIGHT_BLUES, _DARK_BLUES])

@@ -8,12 +8,12 @@ from fracdnn.report.headline import chance, headline, r2_interval, tiles
 from tests.report.samples import classified, with_errors
 
 
-def test_mistakes_that_are_gone():
-    """16 of 20 right; "a" alone is right for 10: 6 of its 10 mistakes are gone."""
+def test_more_than_the_baseline_that_may_be_chance():
+    """16 of 20 right; "a" alone is right for 10."""
     subject = classified("a" * 10 + "b" * 10, "a" * 8 + "b" * 2 + "b" * 8 + "a" * 2)
     assert headline(subject) == (
-        "Right for 80.0% of 20 held-out samples; always answering “a”, the most frequent class, is right for 50.0%: "
-        "60.0% of those mistakes are gone. With so few rows this may be chance."
+        "Perhaps better than the baseline, but it may be chance: accuracy 0.8 on 20 held-out rows; always answering "
+        "“a”, the most frequent class, reaches 0.5."
     )
     # Only the model has 8 right, only the constant answer 2: twice P(at most 2 heads of 10).
     assert chance(subject) == pytest.approx(2 * (1 + 10 + 45) / 1024)
@@ -21,18 +21,19 @@ def test_mistakes_that_are_gone():
 
 def test_chance_is_not_mentioned_where_it_is_unlikely():
     told = headline(classified("a" * 20 + "b" * 20, "a" * 19 + "b" * 21))
-    assert told.endswith("95.0% of those mistakes are gone.")
+    assert told.startswith("Better than the baseline: accuracy 0.975 on 40 held-out rows; ")
 
 
 def test_no_better_than_a_constant():
     assert headline(classified("aaab", "aabb")) == (
-        "Right for 75.0% of 4 held-out samples, no better than always answering “a”, the most frequent class: 75.0%."
+        "No better than the baseline: accuracy 0.75 on 4 held-out rows; always answering “a”, the most frequent class, "
+        "reaches 0.75."
     )
 
 
 def test_one_class_has_nothing_to_compare_with():
     assert headline(classified("aaaa", "aaab")) == (
-        "Right for 75.0% of 4 held-out samples, which are all of class “a”: there is nothing to compare with."
+        "Nothing to compare with: accuracy 0.75 on 4 held-out rows, which are all of class “a”."
     )
 
 
@@ -40,31 +41,31 @@ def test_values_beside_their_mean():
     subject = with_errors(np.resize([1.0, -1.0], 100))
     deviation = subject.y.std()
     assert headline(subject) == (
-        f"Off by 1 (root mean square) on 100 held-out samples; always answering their mean is off by "
-        f"{deviation:.4g}: the model explains {1 - 1 / deviation**2:.1%} of the variance."
+        f"Better than the baseline: RMSE 1 on 100 held-out rows (R² {1 - 1 / deviation**2:.4g}); always answering "
+        f"their mean gives {deviation:.4g}."
     )
     found = {tile.word: tile.value for tile in tiles(subject)}
     assert (found["RMSE"], found["Median error"], found["Mean error"]) == ("1", "1", "1")
 
 
 def test_values_no_better_than_their_mean():
-    assert "no better than always answering their mean" in headline(with_errors(np.full(100, 1e3)))
+    assert headline(with_errors(np.full(100, 1e3))).startswith("No better than the baseline: RMSE 1,000 on ")
 
 
 def test_a_share_of_the_variance_that_chance_may_explain():
     told = headline(with_errors(np.resize([1e3, -1e3], 100)))
-    assert told.endswith("of the variance. With so few rows this may be chance.")
+    assert told.startswith("Perhaps better than the baseline, but it may be chance: RMSE 1,000 on ")
 
 
 def test_the_top_tells_no_reason_for_the_end_of_the_training():
     words = [tile.word for tile in tiles(classified("aabb", "aabb"))]
-    assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "90% sets", "Held-out samples"]
+    assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "90% sets", "Held-out rows"]
 
 
 def test_the_accuracy_has_an_interval():
     """16 of 20, by Wilson's formula with z = 1.96."""
     tile = tiles(classified("a" * 10 + "b" * 10, "a" * 8 + "b" * 2 + "b" * 8 + "a" * 2))[0]
-    assert tile == ("Accuracy", "80.0%", "95% interval: 58.4% to 91.9%")
+    assert tile == ("Accuracy", "0.8", "95% interval: 0.584 to 0.919")
 
 
 def test_r2_holds_the_truth_95_times_of_100():

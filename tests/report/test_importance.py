@@ -79,7 +79,7 @@ def test_what_cannot_be_shown_says_why():
     regressor, X, y = fitted(kind=FractionalRegressor)
     assert "no R²" in importance_plot(subject_of(regressor, X, np.ones(len(y)))).note
     estimator, X, y = fitted()
-    assert "No sample has a class" in importance_plot(subject_of(estimator, X, y + 7)).note
+    assert "No row has a class" in importance_plot(subject_of(estimator, X, y + 7)).note
     some = importance_plot(subject_of(estimator, X, np.where(np.arange(len(y)) < 100, y, 7)))
     assert "shuffled among 100 of 300 held-out samples" in some.caption
 

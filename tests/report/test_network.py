@@ -22,7 +22,7 @@ def test_three_layers_are_told_and_not_drawn():
     """At order 0.5: a_2 = √3 − √2, h_2 = a_1 − a_2, h_1 = 1 − a_1 with a_1 = √2 − 1."""
     found, subject = facts(n_layers=3, order=0.5)
     assert found["last layer keeps"] == "32% of what enters layer 1, 10% of state 1, 59% of state 2"
-    assert found["training"] == "2 iterations; it had gone through the data as often as it may"
+    assert found["training"] == "2 iterations; reached the limit of epochs"
     assert memory_plot(subject) is None
     assert gradient_plot(subject.estimator.history_) is None
 
@@ -59,5 +59,5 @@ def test_one_large_gradient_does_not_flatten_the_colors():
 
 def test_every_end_has_words():
     assert why_ended(History([record(1.0)], "partial")) == "1 iteration of partial_fit"
-    assert why_ended(History([record(1.0)], "time limit")) == "1 iteration; its time was over"
+    assert why_ended(History([record(1.0)], "time limit")) == "1 iteration; reached the time limit"
     assert why_ended(History([], "")) == "0 iterations"

@@ -291,7 +291,7 @@ def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None
     _tell({"rows": f"{scores.rows:,}"} | {word: number(found[key]) for key, word in words.items()})
     names = [str(name) for name in classes]
     lines = zip(names, *columns.values(), strict=True)
-    show_table("by class", ["class", *columns], ([name, *(f"{x:.3f}" for x in xs), str(n)] for name, *xs, n in lines))
+    show_table("by class", ["class", *columns], ([name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in lines))
     rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
     show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
 
@@ -363,6 +363,9 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
     details = {"target": model.target, "rows shown": source, "trained on": str(model.details.get("source", "-"))}
     title = f"{model.target} from {count(len(model.encoding.columns), 'column')}"
     columns, versions = model.details.get("columns", []), model.details.get("versions")
+    left = [features[name] for name in model.details.get("left_out", ()) if name in features.columns]
+    ids = next((column.to_list() for column in left if column.n_unique() == len(column)), None)
+    about: dict[str, Any] = {"title": title, "details": details, "columns": columns, "trained_with": versions}
     with written(out):
-        write_report(out, model.estimator, X, y, title=title, details=details, columns=columns, trained_with=versions)
+        write_report(out, model.estimator, X, y, ids=ids, **about)
     say(f"report: {out}")

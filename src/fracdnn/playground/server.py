@@ -2,9 +2,11 @@
 
 import json
 import mimetypes
+import re
 import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
@@ -24,6 +26,15 @@ HEADERS = {
 }
 
 
+def _documentation() -> str:
+    """The address of the documentation, by the package's metadata."""
+    try:
+        places = dict(entry.split(", ", 1) for entry in metadata("fracdnn").get_all("Project-URL", []))
+    except PackageNotFoundError:
+        return ""
+    return places.get("Documentation", "").rstrip("/")
+
+
 class Server(ThreadingMixIn, TCPServer):
     """The playground on 127.0.0.1, with a table as /table.json where one is given.
 
@@ -41,6 +52,8 @@ class Server(ThreadingMixIn, TCPServer):
             kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
             self.answers[f"/{path.relative_to(STATIC).as_posix()}"] = path.read_bytes(), kind
         self.answers["/"] = self.answers["/index.html"]
+        linked = re.findall(r'href="\.\.(/[\w/-]+\.html)"', self.answers["/"][0].decode())  # as on the site
+        self.elsewhere = {path: f"{_documentation()}{path}" for path in linked if _documentation()}
         if table is not None:
             self.answers["/table.json"] = json.dumps(table, allow_nan=False).encode(), TYPES[".json"]
         super().__init__((HOST, 0), _Handler, bind_and_activate=False)
@@ -92,7 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
             found = self.server.answers.get(self.path.partition("?")[0])
             status = HTTPStatus.OK if found else HTTPStatus.NOT_FOUND
             content, kind = found or (b"no such page\n", "text/plain")
+        if status is HTTPStatus.NOT_FOUND and self.path in self.server.elsewhere:
+            status = HTTPStatus.FOUND
         self.send_response(status)
+        if status is HTTPStatus.FOUND:
+            self.send_header("Location", self.server.elsewhere[self.path])
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         for name, value in HEADERS.items():

@@ -1,4 +1,4 @@
-"""The user's own table as the playground takes it: two columns of numbers, one of classes."""
+"""The user's own table as the playground takes it: two columns of numbers, one of classes, or more to choose from."""
 
 from typing import Any
 
@@ -19,14 +19,17 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
     """What the page reads as table.json, from a table of any kind that `fracdnn train` takes.
 
     The classes are in the only column that is not all numbers, else in the last. Rows with empty cells are left out; of
-    more than 2,000 rows, so many are taken at equal distances, and `left` says how many are not.
+    more than 2,000 rows, so many are taken at equal distances, and `left` says how many are not. Of more than three
+    columns the page lets the user choose, and has them as CSV.
     """
     table = read_table(source, encoding)
-    if table.width != 3:
+    if table.width < 3:
         raise TableError(
-            f"{source} must have three columns, two of numbers and one of classes, got {listed(table.columns)}; "
-            f"keep three"
+            f"{source} must have three columns or more, two of numbers and one of classes, got "
+            f"{listed(table.columns)}; add what is missing"
         )
+    if table.width > 3:
+        return {"csv": table[_taken(table.height)].write_csv()}
     table = table.with_columns(missing_as_null(column) for column in table.iter_columns()).drop_nans().drop_nulls()
     if table.height < LEAST_ROWS:
         raise TableError(
@@ -47,9 +50,13 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
         )
     names = [name for name in table.columns if name != target]
     x = np.column_stack([_finite(table[name]) for name in names])
-    rows = np.linspace(0, table.height, min(table.height, MOST_ROWS), endpoint=False).astype(int)
+    rows = _taken(table.height)
     points = {"x": x[rows].tolist(), "labels": labels[rows].tolist(), "left": table.height - len(rows)}
     return {"columns": names, "target": target, **points}
+
+
+def _taken(n: int) -> np.ndarray:
+    return np.linspace(0, n, min(n, MOST_ROWS), endpoint=False).astype(int)
 
 
 def _finite(column: "pl.Series") -> np.ndarray:

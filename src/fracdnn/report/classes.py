@@ -22,7 +22,7 @@ MOST_LISTED, MOST_OTHERS = 20, 3
 # Of fewer samples, each bin of confidences would hold a handful.
 LEAST_SAMPLES = 50
 MOST_CURVES, MOST_PLACES = 8, 300
-# Curves of this area cling to the frame: there is nothing to see.
+# Curves of this area hug the frame: there is nothing to see.
 PERFECT = 0.995
 _LIGHT_BLUES = [[0, "#f3f6fa"], [0.5, "#7fb3d9"], [1, "#0a4a7c"]]
 _DARK_BLUES = [[0, "#1b2330"], [0.5, "#1f6aa5"], [1, "#a9d6f5"]]
@@ -95,13 +95,13 @@ def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, st
     hits, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
     mistaken = np.flatnonzero(true + predicted - 2 * hits)
     if not len(mistaken):
-        return None, " No class is taken for another."
+        return None, " No class is confused with another."
     rows = []
     for k in np.sort(mistaken[np.argsort((hits - true)[mistaken], kind="stable")[:MOST_LISTED]]):
         others = [j for j in np.argsort(-counts[k], kind="stable") if j != k and counts[k, j]]
         taken = [f"{subject.labels[j]} ({counts[k, j]:,})" for j in others[:MOST_OTHERS]]
         taken += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
-        shares = [share(hits[k] / n[k]) if n[k] else "–" for n in (true, predicted)]
+        shares = [number(hits[k] / n[k], 3) if n[k] else "–" for n in (predicted, true)]
         rows.append([str(subject.labels[k]), f"{true[k]:,}", *shares, ", ".join(taken) or "–"])
     words = (
         " Recall is the share of a class that is predicted as such, precision the share that is right among the "
@@ -111,8 +111,8 @@ def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, st
     if len(mistaken) > MOST_LISTED:
         words += f" Listed are the {MOST_LISTED} classes of which most samples are missed."
     elif n_right:
-        words += f" The other {'one is' if n_right == 1 else f'{n_right} are'} never mistaken."
-    return Table(["class", "samples", "recall", "precision", "confused with"], rows), words
+        words += f" The other {'one is' if n_right == 1 else f'{n_right} are'} always right."
+    return Table(["class", "rows", "precision", "recall", "confused with"], rows), words
 
 
 def reliability_plot(subject: Subject) -> Plot:
@@ -141,15 +141,15 @@ def reliability_plot(subject: Subject) -> Plot:
         error_y={**bars, "color": GREY, "thickness": 1.5, "width": 4},
         marker={"color": BLUE, "size": numbers(size), "opacity": 0.8, "line": OUTLINE},
         cliponaxis=False,
-        hovertemplate="confidence %{x:.1%}<br>right %{y:.1%}<br>%{customdata} samples<extra></extra>",
+        hovertemplate="confidence %{x:.1%}<br>accuracy %{y:.1%}<br>%{customdata} samples<extra></extra>",
     )
     plot.caption = (
-        "Predictions in bins of a tenth by the probability of the predicted class, dots as large as they are many: on "
-        "the dashed line a model is right as often as it says, below it too sure, above it too cautious. Bars are 95% "
-        "intervals of the share."
+        "Predictions in bins of a tenth by the probability of the predicted class, dots as large as they are many: "
+        "on the dashed line a model is right as often as it says, below it overconfident, above it underconfident. "
+        "Bars are 95% intervals."
     )
     plot.data = [plots.dashed([0, 1], [0, 1]), dots]
-    plot.layout = {"xaxis": axis("confidence", **_SHARES), "yaxis": axis("share that is right", **_SHARES)}
+    plot.layout = {"xaxis": axis("confidence", **_SHARES), "yaxis": axis("accuracy", **_SHARES)}
     plot.layout["showlegend"] = False
     return plot
 
@@ -187,7 +187,7 @@ def rarer(subject: Subject) -> int:
 
 def ranking_plots(subject: Subject) -> list[Plot]:
     """ROC and precision–recall curves of each class, or a note where there is nothing to see."""
-    roc, precision = Plot("roc", "ROC: found against false alarms"), Plot("precision", "Precision and recall")
+    roc, precision = Plot("roc", "ROC curve"), Plot("precision", "Precision–recall curve")
     found = sorted(ranked(subject), key=lambda each: each.area)
     if not found:
         roc.note = "Without held-out samples of two classes that the training knows there is nothing to rank."
@@ -198,7 +198,7 @@ def ranking_plots(subject: Subject) -> list[Plot]:
         )
     elif found[0].area >= PERFECT:
         roc.note = (
-            f"The curves would cling to the frame: the least area under ROC is {number(found[0].area)}, the average "
+            f"The curves would hug the frame: the least area under ROC is {number(found[0].area)}, the average "
             f"precision there {number(found[0].precision)}, of class “{subject.labels[found[0].k]}”."
         )
     if roc.note:
@@ -209,15 +209,14 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     elif len(shown) < len(found):
         which = f"of the {len(shown)} classes of least area among {len(found)}, each against all others"
     roc.caption = (
-        f"The share {which} that is recognized (recall), against the share of false alarms among the others, as the "
-        f"threshold of its probability is lowered (ROC); after each name the area under its curve: 1 is perfect, the "
-        f"dashed line is chance."
+        f"The recall {which} against the false positive rate, as the threshold of its probability is lowered; after "
+        f"each name the area under its curve: 1 is perfect, the dashed line is chance."
     )
     precision.caption = (
-        f"The share that is right among the samples predicted as a class (precision), against the share {which} that "
-        f"is recognized (recall); after each name its average precision."
+        f"The precision {which} against its recall, as the threshold of its probability is lowered; after each name "
+        f"its average precision."
     )
-    hovers = "false alarms %{x:.1%}<br>recall %{y:.1%}", "recall %{x:.1%}<br>precision %{y:.1%}"
+    hovers = "false positive rate %{x:.1%}<br>recall %{y:.1%}", "recall %{x:.1%}<br>precision %{y:.1%}"
     roc.data = [plots.dashed([0, 1], [0, 1], showlegend=False)]
     if len(shown) == 1:
         rate = float(shown[0].hits.mean())
@@ -228,7 +227,7 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     precision.data += [
         _curve(subject, each, each.precision, precision_recall_curve, backward, hovers[1]) for each in shown
     ]
-    titles = ("false alarms", "recall"), ("recall", "precision")
+    titles = ("false positive rate", "recall"), ("recall", "precision")
     for plot, (across, up) in zip((roc, precision), titles, strict=True):
         plot.layout = {"xaxis": axis(across, **_SHARES), "yaxis": axis(up, **_SHARES), "showlegend": True}
     return [roc, precision]

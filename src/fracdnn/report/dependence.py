@@ -64,12 +64,12 @@ def _grid(subject: Subject, column: str) -> tuple[list[int], np.ndarray, list[st
 
 
 def dependence_plot(subject: Subject, importances: Importances) -> Plot:
-    plot = Plot("dependence", "How the answer depends on the most important columns")
+    plot = Plot("dependence", "How the prediction depends on the most important columns")
     best = [list(subject.columns)[k] for k in importances.best(MOST_COLUMNS)] if not importances.why_not else []
     samples = subject.shown(MOST_SAMPLES)
     found = [each for each in (dependence(subject, column, samples) for column in best) if len(each.values) > 1]
     if not found:
-        plot.note = "No column is clearly important, so that there is none to vary."
+        plot.note = "No column is clearly important, so none is varied."
         return plot
     outputs = _outputs(subject, found)
     means = np.concatenate([each.mean[:, outputs].ravel() for each in found])
@@ -89,8 +89,8 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
     band = "; in the band (for categories, the bar) lies the middle half of them" if has_bands else ""
     plot.caption = (
         f"The mean {_answer(subject, outputs)} when {len(samples):,}{drawn} held-out samples have this value in one "
-        f"column and keep their own in all others{band}. It is what the model does, not what causes what; values that "
-        f"do not go together in the data may be among them."
+        f"column and keep their own in all others{band}. This is what the model does, not cause and effect, and it "
+        f"includes combinations of values that the data may not have."
     )
     return plot
 

@@ -18,10 +18,10 @@ from fracdnn.report.planes import class_trace
 from fracdnn.report.plots import OUTLINE, Plot, axis, label, numbers, padded, shown_note
 from fracdnn.report.subject import SHOWN, Subject
 
-MOST_STATES = 101
+MOST_STATES = 41
 # What a file may hold of the flow, and what memory may hold of the trajectory, in numbers.
-FILE_NUMBERS, MEMORY_NUMBERS = 300_000, 20_000_000
-# A plane in which fewer samples lie nearest to the centre of their class says too little to be shown.
+FILE_NUMBERS, MEMORY_NUMBERS = 12_000, 20_000_000
+# A plane in which fewer samples lie nearest to the center of their class says too little to be shown.
 LEAST_NEAREST = 0.5
 # From where a spatial plot is seen at first: far enough for its axis titles.
 CAMERA = {"eye": {"x": 1.55, "y": 1.55, "z": 1.1}, "center": {"x": 0, "y": 0, "z": -0.12}}
@@ -43,7 +43,7 @@ def flow_plot(subject: Subject) -> Plot:
     order = np.concatenate(groups)
     flow = subject.estimator.states(subject.X[shown])[states][:, order].astype(np.float64)
     if not np.isfinite(flow).all():
-        plot.note = "The states are not finite, so that there is nothing to draw."
+        plot.note = "The states are not finite, so there is nothing to draw."
         return plot
     places, titles, seen = _places(flow, subject, shown[order])
     if not titles:
@@ -104,13 +104,13 @@ def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np
     held = f"{shares.sum():.0%} of it"
     if near < LEAST_NEAREST:
         why = (
-            f"No plane shows how the classes part: even in the one in which their scores change most ({held}), "
-            f"{near:.0%} of the samples lie nearest to the centre of their class."
+            f"No plane shows how the classes separate: even in the one in which their scores change most ({held}), "
+            f"{near:.0%} of the samples lie nearest to the center of their class."
         )
         return places, [], why
     seen = (
         f"the plane in which the scores of the classes change most, {held}; after the last layer {near:.0%} of the "
-        f"samples lie nearest to the centre of the class that is predicted for them"
+        f"samples lie nearest to the center of the class that is predicted for them"
     )
     return places, titles, seen
 

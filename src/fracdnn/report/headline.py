@@ -1,4 +1,4 @@
-"""How good the model is, in one sentence beside the best constant answer, and in a few figures."""
+"""The verdict on a model in one sentence, compared with the best constant answer, and a few scores."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from fracdnn.report.texts import number, share
 LEVEL = 0.9
 # Below this probability a difference is not put down to chance.
 CHANCE = 0.05
-_BY_CHANCE = " With so few rows this may be chance."
 
 
 class Tile(NamedTuple):
@@ -32,7 +31,7 @@ def headline(subject: Subject) -> str:
 
 
 def tiles(subject: Subject) -> list[Tile]:
-    shape = Tile("Held-out samples", f"{subject.n:,}", f"from {count(len(subject.columns), 'column')}")
+    shape = Tile("Held-out rows", f"{subject.n:,}", f"from {count(len(subject.columns), 'column')}")
     scores = _class_tiles(subject) if subject.classifies else _value_tiles(subject)
     return [*scores, *_coverage_tile(subject), shape]
 
@@ -67,28 +66,27 @@ def _of_classes(subject: Subject) -> str:
     most = np.bincount(subject.codes).argmax()  # no constant answer is right more often
     baseline, name = float((subject.codes == most).mean()), f"“{subject.labels[most]}”"
     accuracy = float((subject.predicted == subject.y).mean())
-    text = f"Right for {share(accuracy)} of {count(subject.n, 'held-out sample')}"
+    text = f"accuracy {number(accuracy)} on {count(subject.n, 'held-out row')}"
     if baseline == 1:
-        return f"{text}, which are all of class {name}: there is nothing to compare with."
-    constant = f"always answering {name}, the most frequent class"
-    if accuracy <= baseline:
-        return f"{text}, no better than {constant}: {share(baseline)}."
-    gone = (accuracy - baseline) / (1 - baseline)
-    sure = "" if chance(subject) < CHANCE else _BY_CHANCE
-    return f"{text}; {constant}, is right for {share(baseline)}: {share(gone)} of those mistakes are gone.{sure}"
+        return f"Nothing to compare with: {text}, which are all of class {name}."
+    verdict = _verdict(accuracy > baseline, chance(subject) < CHANCE)
+    return f"{verdict}: {text}; always answering {name}, the most frequent class, reaches {number(baseline)}."
 
 
 def _of_values(subject: Subject) -> str:
     error = _root_mean_square(subject.y - subject.predicted)
-    text = f"Off by {number(error)} (root mean square) on {count(subject.n, 'held-out sample')}"
+    text = f"RMSE {number(error)} on {count(subject.n, 'held-out row')}"
     if not np.ptp(subject.y, axis=0).all():
-        return f"{text}, whose values are all the same: there is nothing to compare with."
+        return f"Nothing to compare with: {text}, whose values are all the same."
     r2, constant = r2_score(subject.y, subject.predicted), number(_root_mean_square(subject.y - subject.y.mean(0)))
-    if r2 <= 0:
-        return f"{text}, no better than always answering their mean: {constant}."
-    sure = "" if r2_interval(subject.y, subject.predicted)[0] > 0 else _BY_CHANCE
-    explained = f"the model explains {share(r2)} of the variance"
-    return f"{text}; always answering their mean is off by {constant}: {explained}.{sure}"
+    verdict = _verdict(r2 > 0, r2_interval(subject.y, subject.predicted)[0] > 0)
+    return f"{verdict}: {text} (R² {number(r2)}); always answering their mean gives {constant}."
+
+
+def _verdict(better: bool, significant: bool) -> str:
+    if not better:
+        return "No better than the baseline"
+    return "Better than the baseline" if significant else "Perhaps better than the baseline, but it may be chance"
 
 
 def _root_mean_square(errors: np.ndarray) -> float:
@@ -118,15 +116,15 @@ def _class_tiles(subject: Subject) -> list[Tile]:
     low, high = binomtest(hits, subject.n).proportion_ci(method="wilson")
     areas = [each.area for each in ranked(subject)]  # of one class against the rest
     return [
-        Tile("Accuracy", share(hits / subject.n), f"95% interval: {low:.1%} to {high:.1%}"),
+        Tile("Accuracy", number(hits / subject.n), f"95% interval: {number(low, 3)} to {number(high, 3)}"),
         Tile("Log-loss", loss, f"baseline (class frequencies): {number(entropy)}"),
         *([Tile("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
-        Tile("Calibration error", number(subject.reliability.error), f"ECE of {BINS} bins; 0 is exact"),
+        Tile("Calibration error", number(subject.reliability.error), f"ECE, {BINS} bins; 0 is perfect"),
     ]
 
 
 def _value_tiles(subject: Subject) -> list[Tile]:
-    r2, beside = "undefined", "1 is exact, 0 no better than the mean"
+    r2, beside = "undefined", "1 is perfect, 0 no better than the mean"
     if subject.n > 1:
         r2 = number(r2_score(subject.y, subject.predicted))
     if np.ptp(subject.y, axis=0).all():
@@ -135,7 +133,7 @@ def _value_tiles(subject: Subject) -> list[Tile]:
     sizes, constant = np.abs(subject.y - subject.predicted), _root_mean_square(subject.y - subject.y.mean(0))
     return [
         Tile("R²", r2, beside),
-        Tile("RMSE", number(_root_mean_square(sizes)), f"of their mean: {number(constant)}"),
-        Tile("Median error", number(float(np.median(sizes))), "half of the samples are off by less"),
-        Tile("Mean error", number(float(sizes.mean())), "absolute, MAE"),
+        Tile("RMSE", number(_root_mean_square(sizes)), f"baseline (mean): {number(constant)}"),
+        Tile("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
+        Tile("Mean error", number(float(sizes.mean())), "MAE"),
     ]

@@ -1,7 +1,9 @@
 """The report of a fitted estimator: one HTML file with all it needs in it, to be opened anywhere."""
 
+import json
 import os
-from base64 import b64encode
+import zlib
+from base64 import b64encode, b85encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
@@ -14,13 +16,14 @@ from fracdnn.report.classes import confusion_plot, ranking_plots, reliability_pl
 from fracdnn.report.dependence import dependence_plot
 from fracdnn.report.flow import flow_plot
 from fracdnn.report.headline import headline, tiles
-from fracdnn.report.importance import Importances, importance_plot, measured, warning
+from fracdnn.report.importance import Importances, importance_plot, measured
 from fracdnn.report.planes import region_plot
 from fracdnn.report.plots import Plot, Table
 from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
 from fracdnn.report.training import gradient_plot, memory_plot, network_facts, training_plot
+from fracdnn.report.trust import advice
 from fracdnn.version import versions
 
 _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
@@ -38,40 +41,50 @@ def write_report(
     details: dict[str, str] | None = None,
     columns: Sequence[Mapping[str, str]] = (),
     trained_with: Mapping[str, str] | None = None,
+    ids: Sequence[object] | None = None,
 ) -> Path:
     """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
     a table; `columns` are rows that say what was understood of each column; `trained_with` are the versions of the
-    training, where they may be others than today's. The file, about 5 to 7 MB, holds its scripts and data, asks for
-    nothing from the network, and is whole or absent. Scatter plots show at most 2,000 samples, and what takes long is
+    training, where they may be others than today's; `ids` name the rows of X where it is no DataFrame with an index of
+    its own. The file, about 1.9 MB, holds its scripts and data, asks for
+    nothing from the network, and is whole or absent. Scatter plots show at most 1,000 samples, and what takes long is
     measured on as few as its caption says; the figures at the top count all.
     """
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    subject = subject_of(estimator, X, y)
+    subject = subject_of(estimator, X, y, ids)
     importances = measured(subject)
     plots = _plots(subject, importances, columns)
     # Values are escaped unless they are marked as safe; what a browser runs is named by its hash, so nothing else runs.
-    scripts = [get_plotlyjs(), _resource("report.js")]
+    library, script = get_plotlyjs(), _resource("report.js")
+    drawn = {each.name: {key: getattr(each, key) for key in _DRAWN} for plot in plots for each in plot.drawn}
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.tests["number"] = is_number
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     page = environment.from_string(_resource("report.html")).render(
         title=title,
         kind="Classification" if subject.classifies else "Regression",
         style=_resource("report.css"),
         headline=headline(subject),
-        warned=warning(subject, importances),
+        trust=advice(subject, importances, columns),
         tiles=tiles(subject),
         plots=plots,
         tables=_tables(subject, details or {}, trained_with or {}),
-        scripts=scripts,
-        hashes=["sha256-" + b64encode(sha256(script.encode()).digest()).decode() for script in scripts],
-        data={each.name: {key: getattr(each, key) for key in _DRAWN} for plot in plots for each in plot.drawn},
+        script=script,
+        hashes=["sha256-" + b64encode(sha256(each.encode()).digest()).decode() for each in (library, script)],
+        packed={
+            "plotly": packed(library),
+            "report-data": packed(json.dumps(drawn, separators=(",", ":"), allow_nan=False)),
+        },
     )
     return write_whole(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
+
+
+def packed(text: str) -> str:
+    """Deflated, in the base 85 of RFC 1924 without "<", which may stand in a script: a browser unpacks it offline."""
+    return b85encode(zlib.compress(text.encode(), 9)).decode().replace("<", ",")
 
 
 def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> list[Plot]:
@@ -90,7 +103,11 @@ def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping
     reasons = [importance_plot(subject, importances), depends, understood]
     network = [flow_plot(subject), memory_plot(subject), training_plot(history, n_members), gradient_plot(history)]
     facts = Plot("network", "The network", table=_facts(network_facts(subject)))
-    return [plot for plot in (*answers, *reasons, *network, facts) if plot is not None]
+    plots = [plot for plot in (*answers, *reasons, *network, facts) if plot is not None]
+    for plot in plots:
+        plot.wide = bool(plot.parts or plot.note) or plot is understood
+    facts.wide = sum(not plot.wide for plot in plots) % 2 == 1  # else the last row of two would hold it alone
+    return plots
 
 
 def _facts(texts: Mapping[str, str]) -> Table:

@@ -1,6 +1,6 @@
 """Which columns a model relies on: how much worse its answers become when the cells of one are shuffled.
 
-A column that explains nearly everything by itself is more often a leak than a discovery: `warning` says so.
+A column that explains nearly everything by itself is more often a leak than a discovery: see `dominant`.
 """
 
 from dataclasses import dataclass
@@ -51,9 +51,9 @@ def measured(subject: Subject) -> Importances:
     if n_columns * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
         why_not = f"{n_columns:,} columns are too many to shuffle each of them."
     elif not subject.classifies and not np.ptp(subject.y[samples], axis=0).all():
-        why_not = "Without different values of the target there is no R² that shuffled columns could lower."
+        why_not = "The target has one value only, so there is no R² that shuffled columns could lower."
     elif not len(samples):
-        why_not = "No sample has a class that the training knows."
+        why_not = "No row has a class of the training data."
     if why_not:
         return Importances(np.empty(0), np.empty(0), samples, why_not)
     return Importances(*importances(subject, samples), samples)
@@ -73,8 +73,8 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
     drawn = "" if len(found.samples) == subject.n else f" of {subject.n:,}"
     caption = (
         f"The {word} when the cells of one column are shuffled among {len(found.samples):,}{drawn} held-out samples: "
-        f"mean and standard deviation of {REPEATS} shuffles. Near 0 the model does without the column; columns that "
-        f"say the same share what they are worth."
+        f"mean and standard deviation of {REPEATS} shuffles. Near 0 the model does without the column; columns "
+        f"with the same information split their importance."
     )
     if n_columns > len(order):
         caption += f" Shown are the {len(order)} most important of {n_columns:,}."
@@ -131,17 +131,6 @@ def dominant(subject: Subject, found: Importances) -> str | None:
     reached = _explained(subject, y, subject.predicted[found.samples])
     is_all = reached >= LEAST_EXPLAINED and _explained(subject, y, alone) >= NEARLY_ALL * reached
     return name if is_all else None
-
-
-def warning(subject: Subject, found: Importances) -> str:
-    """A sentence on such a column; empty where there is none."""
-    name = dominant(subject, found)
-    if name is None:
-        return ""
-    return (
-        f"Column “{label(name)}” explains nearly everything by itself. Check that it is known before the target is, "
-        f"and that it is no copy of the target, row number or id; if it is, leave it out and train again."
-    )
 
 
 def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from fracdnn.report import plots
 from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, numbers, padded, scatter, shown_note
 from fracdnn.report.subject import Subject
 
-CELLS = 121
+CELLS = 97
 # Opacity of a region where a class barely wins, and where it is certain.
 FAINT, FULL = 0.06, 0.5
 

@@ -13,7 +13,7 @@ from fracdnn.report.figures import GREY, PALETTE
 from fracdnn.report.subject import Subject
 
 # Longer curves are thinned evenly: no screen shows more.
-MOST_POINTS = 2000
+MOST_POINTS = 1000
 # Ends of what counts as usual, which outliers do not move.
 _USUAL = (0.02, 0.98)
 OUTLINE = {"width": 0.7, "color": "#8c8c8c"}
@@ -33,9 +33,10 @@ class Table:
 class Plot:
     """A plot with its heading and a sentence on what one sees; `note` stands in for a plot that has nothing to show.
 
-    `themes` holds what each trace changes between "light" and "dark", `narrow` what each changes on a phone; a
-    `tall` plot gets more height. `key` is the list of classes to show with it, `states` the data of a slider (see
-    `flow`), `table` stands below it or alone. Small plots may stand side by side in its place: `parts`.
+    `themes` holds what each trace changes between "light" and "dark", `narrow` what each changes on a phone; a `tall`
+    plot gets more height, a `wide` one the whole row. `key` is the list of classes to show with it, `states` the data
+    of a slider (see `flow`), `table` stands below it or alone. Small plots may stand side by side in its place:
+    `parts`.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Plot:
     themes: dict[str, list[dict[str, Any]]] | None = None
     narrow: list[dict[str, Any]] | None = None
     tall: bool = False
+    wide: bool = False
     key: list[dict[str, str]] | None = None
     states: dict[str, Any] | None = None
     note: str = ""

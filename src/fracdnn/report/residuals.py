@@ -7,8 +7,8 @@ import numpy as np
 from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import VERMILION
-from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, padded, scatter, shown_note
-from fracdnn.report.subject import Subject
+from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, padded, scatter, shown_note
+from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number, share
 
 # A residual is an outlier this many robust deviations from the median (Iglewicz and Hoaglin 1993), and so many are
@@ -28,10 +28,10 @@ def prediction_plot(subject: Subject) -> Plot:
 
 
 def residual_plot(subject: Subject) -> Plot:
-    """Observed less predicted values over the predicted ones; outliers stand out and are listed."""
+    """Residuals (observed − predicted) over the predicted values; outliers stand out and are listed."""
     left, far = subject.y - subject.predicted, outliers(subject)
     across, ends = _ends(subject.predicted), _ends(left)
-    hover = "predicted %{x:.4g}<br>observed less predicted %{y:.4g}"
+    hover = "predicted %{x:.4g}<br>residual %{y:.4g}<extra>row %{text}</extra>"
     dots, seen = _dots(subject, subject.predicted, left, (across, ends), hover, far)
     half, most = np.quantile(np.abs(left), [0.5, 0.9])
     caption = (
@@ -40,7 +40,7 @@ def residual_plot(subject: Subject) -> Plot:
     )
     axes = {
         "xaxis": axis("predicted", range=padded(across)),
-        "yaxis": axis("observed less predicted", range=padded(ends)),
+        "yaxis": axis("residual (observed − predicted)", range=padded(ends)),
         "showlegend": len(dots) > 1,
     }
     data = [plots.dashed(padded(across), [0, 0], name="exact", showlegend=False), *dots]
@@ -64,7 +64,7 @@ def _dots(
     subject: Subject, x: np.ndarray, y: np.ndarray, ends: tuple[Any, Any], hover: str, far: np.ndarray | None = None
 ) -> tuple[list[dict[str, Any]], str]:
     """A trace for each output, where some are `far` each in its color; and how many dots are not seen."""
-    shown, found = subject.shown(), []
+    shown, found = subject.shown(SHOWN // y.shape[1]), []
     for k in range(y.shape[1]):
         style = class_style(k)
         colors = style["color"]
@@ -72,7 +72,8 @@ def _dots(
             colors = np.where(far[shown, k], VERMILION, colors).tolist()
         marker = {"color": colors, "symbol": style["symbol"], "size": 6, "opacity": 0.75, "line": OUTLINE}
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
-        found.append(scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover))
+        dots = scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover)
+        found.append(dots if far is None else dots | {"text": [label(subject.row_name(i)) for i in shown]})
     n = y.size - int(np.logical_and(*(plots.within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
     hidden = f"{count(n, 'dot')} far from the others {'lies' if n == 1 else 'lie'} outside the picture. " if n else ""
     return found, hidden + shown_note(subject, shown)
@@ -98,7 +99,7 @@ def _describe_outliers(left: np.ndarray, far: np.ndarray) -> str:
 
 
 def _listed(subject: Subject, far: np.ndarray) -> Table | None:
-    """The farthest samples, by their number from 1 on in the order given."""
+    """The farthest rows, by their ids, else by their numbers from 1 in the order given."""
     if not far.any():
         return None
     left = subject.y - subject.predicted
@@ -108,6 +109,8 @@ def _listed(subject: Subject, far: np.ndarray) -> Table | None:
     for place in np.argsort(-distance, axis=None, kind="stable")[: min(MOST_LISTED, int(far.sum()))]:
         i, k = np.unravel_index(place, left.shape)
         cells = [number(float(each[i, k])) for each in (subject.y, subject.predicted, left)]
-        rows.append([f"{i + 1}", *([f"output {k + 1}"] if several else []), *cells, number(float(distance[i, k]), 3)])
-    headings = ["sample", *(["output"] if several else []), "observed", "predicted", "difference", "deviations"]
-    return Table(headings, rows)
+        rows.append(
+            [subject.row_name(i), *([f"output {k + 1}"] if several else []), *cells, number(float(distance[i, k]), 3)]
+        )
+    headings = ["row id" if subject.ids else "row", *(["output"] if several else [])]
+    return Table([*headings, "observed", "predicted", "residual", "robust deviations"], rows)

@@ -1,6 +1,7 @@
 """What a report is about: a fitted estimator, held-out samples, and its answers for them."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from fracdnn.estimators.sample_checks import as_numpy
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
 # Scatter plots show at most this many samples, always the same ones.
-SHOWN = 2000
+SHOWN = 1000
 _SEED = 0
 
 
@@ -25,7 +26,8 @@ class Subject:
 
     Features are the network's inputs: missing cells are filled in, categories are inputs of their own. `estimator`
     takes these, and has no feature names, so that it takes the arrays which a report makes; they are in `features`.
-    `columns` says which features were made of a column of the user's table.
+    `columns` says which features were made of a column of the user's table; `ids` names the rows, None where nothing
+    but their places does.
     """
 
     estimator: Any
@@ -33,10 +35,15 @@ class Subject:
     y: np.ndarray
     features: list[str]
     columns: dict[str, list[int]]
+    ids: list[str] | None = None
 
     @property
     def n(self) -> int:
         return len(self.X)
+
+    def row_name(self, i: int) -> str:
+        """The id of row i, else its number from 1."""
+        return self.ids[i] if self.ids else str(i + 1)
 
     @property
     def classifies(self) -> bool:
@@ -90,13 +97,15 @@ class Subject:
         return Reliability.of(self.probabilities, self.predicted == self.y)
 
 
-def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
+def subject_of(estimator: Any, X: Any, y: Any, ids: Sequence[object] | None = None) -> Subject:
     if not isinstance(estimator, FractionalClassifier | FractionalRegressor):
         raise InvalidTypeError(
             f"estimator must be a FractionalClassifier or a FractionalRegressor, got {type(estimator).__name__}; "
             f"of a pipeline, pass the last step and the features that reach it"
         )
     check_is_fitted(estimator)
+    if ids is None and hasattr(getattr(X, "index", None), "tolist"):  # of pandas
+        ids = X.index.tolist()
     nameless, encoding = copy.copy(estimator), estimator.encoding_
     names = nameless.__dict__.pop("feature_names_in_", None)
     # A table's columns must be those of the training; an array has no names to compare.
@@ -108,7 +117,10 @@ def subject_of(estimator: Any, X: Any, y: Any) -> Subject:
     if encoding.is_plain:
         features = [f"feature {k + 1}" for k in range(X.shape[1])] if names is None else list(map(str, names))
         columns = {name: [k] for k, name in enumerate(features)}
-    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features, columns)
+    if ids is not None and len(ids) != len(X):
+        raise InvalidArgumentError(f"ids must name each of the {len(X)} rows of X, got {len(ids)}; pass one per row")
+    names = None if ids is None else [str(each) for each in ids]
+    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features, columns, names)
 
 
 def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:

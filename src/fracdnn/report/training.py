@@ -13,15 +13,15 @@ from fracdnn.report.texts import number
 from fracdnn.training import History
 
 # A heat map has no more columns and rows; of fewer layers, weights and gradients are told in words.
-MOST_COLUMNS, MOST_ROWS, LEAST_LAYERS = 400, 128, 8
+MOST_COLUMNS, MOST_ROWS, LEAST_LAYERS = 80, 40, 8
 _ENDS = {
     "converged": "the gradient reached `tol`",
-    "no improvement": "the loss improved no more",
-    "epoch limit": "it had gone through the data as often as it may",
-    "iteration limit": "it had as many iterations as it may",
-    "line search failed": "no step along the gradient lowered the loss any more",
-    "not finite": "the loss was not finite any more",
-    "time limit": "its time was over",
+    "no improvement": "the loss stopped improving",
+    "epoch limit": "reached the limit of epochs",
+    "iteration limit": "reached the limit of iterations",
+    "line search failed": "the line search failed: no step lowered the loss",
+    "not finite": "the loss was no longer finite",
+    "time limit": "reached the time limit",
     "interrupted": "it was interrupted",
 }
 
@@ -139,8 +139,8 @@ def gradient_plot(history: History) -> Plot | None:
     heat |= {"colorscale": "Viridis", "zmin": low, "zmax": high, "colorbar": bar("log<sub>10</sub> norm")}
     heat["hovertemplate"] = "iteration %{x}, layer %{y}<br>log<sub>10</sub> norm %{z:.2f}<extra></extra>"
     caption = (
-        "How steep the loss was in the parameters of each layer, first layer at the bottom: "
-        "dark bands at the bottom are layers that hardly learn."
+        "The norm of each layer's gradient at each iteration, first layer at the bottom: a dark band there means "
+        "that the first layers hardly learn."
     )
     axes = {"xaxis": axis("iteration", showgrid=False), "yaxis": axis("layer", showgrid=False, **whole(rows))}
     return Plot("gradients", "Gradients by layer", caption, [heat], axes)

@@ -13,6 +13,7 @@ import torch
 
 from fracdnn.container import checked
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
+from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.nn.operators import describe
 from fracdnn.training import progress, together
 from fracdnn.training.checkpoints import Checkpoints, newest, write_checkpoint
@@ -193,7 +194,8 @@ class Run:
             self.check_ended()
             return
         number, is_over = records[0][1].iteration, self._is_over()
-        with together.joint(f"record {number}"):
+        # Ctrl-C in between would leave a record that the next run goes on from, and nobody was shown.
+        with interrupt_afterwards(), together.joint(f"record {number}"):
             self._write_if_due(number, positions, is_over)
             for member, record in records:
                 if member.task.watch is not None:

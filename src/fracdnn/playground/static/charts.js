@@ -20,33 +20,40 @@ function logTicks(least, most) {
   return found.filter((value) => value >= least * 0.999 && value <= most * 1.001);
 }
 
-/** What layer `layer` takes of each state before it, on a square-root scale, so that the long tail is seen. */
-export function drawMemory(canvas, arms, layer) {
-  const drawing = cleared(canvas), n = Math.max(layer, 1);
+/** A dot for the input and for every layer, and to each layer a line from all earlier ones, as strong as its weight; in
+    color those of `layer`. Of two networks, the second is below. */
+export function drawNetwork(canvas, arms, layer) {
+  const drawing = cleared(canvas);
   if (!drawing) return;
-  const root = Math.sqrt, xTicks = n === 1 ? [0] : ticks(0, n - 1, Math.min(6, n - 1)).filter(Number.isInteger);
-  const axes = { x: [-0.6, n - 0.4], y: [0, 1], yTicks: [], xTicks, xTitle: "earlier state (square-root scale)" };
-  const { toX, toY, box } = frame(drawing, axes), { context } = drawing, { muted, grid } = palette();
-  context.textAlign = "right";
-  context.textBaseline = "middle";
-  for (const share of [0, 0.01, 0.1, 0.3, 0.6, 1]) {
-    const y = Math.round(toY(root(share))) + 0.5;
-    line(context, [[box.left, y], [box.right, y]], grid, { width: 1 });
-    context.fillStyle = muted;
-    context.fillText(percent(share), box.left - 5, y);
-  }
-  const wide = Math.min(34, (0.78 * (box.right - box.left)) / (n + 0.2));
+  const { context, width, height } = drawing, { muted, text, arms: fills } = palette(), count = arms[0].network.nLayers;
+  const level = arms.length > 1 ? height / 2 - 8 : height - 30, toX = (k) => 24 + (k / count) * (width - 48);
+  const layers = Array.from({ length: count }, (_, k) => k + 1).sort((a, b) => (a === layer) - (b === layer));
   arms.forEach(({ network }, which) => {
-    if (!network.residual) return;
-    memoryWeights(network.order, n).forEach((weight, k) => {
-      if (weight === 0) return;
-      const left = toX(k) - wide / 2, top = toY(root(weight));
-      context.fillStyle = context.strokeStyle = palette().arms[which];
-      context.lineWidth = 2;
-      if (which === 0) context.fillRect(left, top, wide, box.bottom - top);
-      else context.strokeRect(left - 1, top, wide + 2, box.bottom - top);
-    });
+    for (const n of layers) {
+      (network.residual ? memoryWeights(network.order, n) : []).forEach((weight, k) => {
+        if (weight < 0.002) return; // too thin to be seen
+        const wide = (toX(n) - toX(k)) / 2, high = (level - 8) * ((n - k) / count) ** 0.7;
+        context.beginPath();
+        context.ellipse(toX(k) + wide, level + 22 * which, wide, high, which ? 0 : Math.PI, 0, Math.PI);
+        context.globalAlpha = (n === layer ? 1 : 0.45) * Math.min(1, 0.1 + Math.sqrt(weight));
+        context.lineWidth = 0.5 + 5 * weight;
+        context.strokeStyle = n === layer ? fills[which] : muted;
+        context.stroke();
+      });
+    }
   });
+  context.globalAlpha = 1;
+  context.font = "11px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  const named = new Set(ticks(0, count, Math.min(count, width / 60)));
+  for (let k = 0; k <= count; k++) {
+    context.fillStyle = k === layer ? fills[0] : text;
+    if (named.has(k)) context.fillText(k ? k : "input", toX(k), level + 12);
+    context.beginPath();
+    context.arc(toX(k), level, k === layer ? 5 : 3, 0, 2 * Math.PI);
+    context.fill();
+  }
 }
 
 export function memorySentence({ network }, layer) {
@@ -56,7 +63,7 @@ export function memorySentence({ network }, layer) {
   const last = percent(weights[n - 1]), first = percent(weights[0]);
   const middle = n > 2 ? `, ${percent(1 - weights[n - 1] - weights[0])} of those between` : "";
   const parts = `${last} of the state before it${middle} and ${first} of the first`;
-  return `Layer ${n} is ${parts}, plus its step (order ${order}).`;
+  return `Layer ${n} is ${parts}, plus its step (order ${order}). Lines are as strong as these weights.`;
 }
 
 /** Norms by layer, on a logarithmic scale: exact of every network, printed of the first. */

@@ -3,7 +3,7 @@
 import { DATASETS, drawn, prepared } from "./data.js";
 import { stepFactor } from "./fracdnn.js";
 import { drawThumbnail } from "./pictures.js";
-import { MOST_LEARNT, SETTINGS, canPrint, valid } from "./state.js";
+import { MOST_LEARNT, SETTINGS, canPrint, hashOf, valid } from "./state.js";
 
 export const element = (id) => document.getElementById(id);
 
@@ -57,13 +57,15 @@ export class Controls {
   }
 
   /** Show these settings; `data` are the points that they gave. */
-  show(settings, { data, table }) {
+  show(settings, { data }) {
     const own = settings.data === "own", [fewest, most] = DATASETS[settings.data].classes;
     for (const name of RANGES) this._range(name, settings[name]);
     for (const name of [...SELECTS, "seed"]) element(name).value = String(settings[name]);
     for (const name of FLAGS) element(name).checked = settings[name];
     element(`data-${settings.data}`).checked = true;
-    element("data-own").disabled = !table;
+    for (const link of document.querySelectorAll("#experiments a")) {
+      link.setAttribute("aria-current", link.hash === `#${hashOf(settings)}`);
+    }
     this._range("classes", data.classes);
     element("classes").disabled = own || fewest === most;
     this._range("points", data.train.n);
@@ -73,6 +75,17 @@ export class Controls {
     layer.max = settings.layers;
     layer.value = Math.min(settings.layer, settings.layers);
     this._notes(settings);
+  }
+
+  /** Of a table with more than three columns: which two are numbers, which one is the class. */
+  offerColumns({ columns, numeric }, chosen, take) {
+    element("columns").hidden = columns.length === 3;
+    chosen.forEach((column, i) => {
+      const select = element(`column-${i}`), options = columns.map((name, c) => new Option(name, c));
+      select.replaceChildren(...options.filter((_, c) => i === 2 || numeric[c]));
+      select.value = column;
+      select.onchange = () => take(chosen.with(i, Number(select.value)));
+    });
   }
 
   _range(name, value) {

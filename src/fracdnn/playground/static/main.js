@@ -3,14 +3,14 @@
 import { Controls, element } from "./controls.js";
 import { dataOf } from "./data.js";
 import { hashOf, settingsFromHash, settled } from "./state.js";
-import { TableError, checkSize, checkedTable, tableFromCsv } from "./table.js";
+import { TableError, cellsOfCsv, checkSize, checkedTable, tableFromCells, usualColumns } from "./table.js";
 import { Grid, armsOf } from "./training.js";
 import { Views } from "./views.js";
 
 // Milliseconds of a frame for training and for decision regions: with the drawing, 60 frames a second.
 const TRAINING_BUDGET = 8, GRID_BUDGET = 2;
 // Milliseconds between two looks at what changes slowly.
-const CHARTS_EVERY = 250, TOLD_EVERY = 10_000, HASH_AFTER = 250, STATES_A_SECOND = 8;
+const CHARTS_EVERY = 250, HASH_AFTER = 250, STATES_A_SECOND = 8;
 // Settings that change what is seen, not what is trained.
 const SEEN_ONLY = new Set(["heldout", "layer", "speed"]);
 
@@ -33,14 +33,13 @@ class Playground {
 
   async start() {
     const document = await (await fetch("table.json")).json();
-    if (document !== null) {
+    if (document !== null && !document.csv) {
       this.table = checkedTable(document);
       if (!/[#&]data=/.test(location.hash)) this.settings.data = "own";
     }
-    this.tell("Ready: press Play.");
     this.build();
-    const { table } = this;
-    if (table) this.tell(`Your table: ${table.labels.length} rows, ${table.classNames.length} classes.`);
+    if (this.table) this._tellTable("Your table");
+    if (document?.csv) this._try(() => this.takeCells("Your table", cellsOfCsv(document.csv)));
   }
 
   _buttons() {
@@ -56,10 +55,20 @@ class Playground {
       this.redraw();
     });
     element("numbers").addEventListener("toggle", () => this.redraw());
+    document.querySelectorAll("#experiments a").forEach((link) => link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into another tab
+      event.preventDefault();
+      this.apply(settingsFromHash(link.hash));
+      this.play();
+    }));
   }
 
   change(name, value) {
     const before = this.settings;
+    if (value === "own" && !this.table) {
+      this.controls.show(before, this);
+      return element("file").click();
+    }
     this.apply(settled({ ...before, [name]: value }), name);
     const { order } = this.settings;
     if (name !== "learn" || before.order === order) return;
@@ -81,9 +90,10 @@ class Playground {
 
   /** Data and networks from the settings. */
   build() {
+    this.tell(this.running ? "Training." : "Ready: press Play.");
     if (this.settings.data === "own" && !this.table) {
       this.settings = { ...this.settings, data: "spirals" };
-      this.tell("Your own table is not part of the address: choose its file.", true);
+      this.tell("Your own table is not part of the link: choose its file.", true);
     }
     this.data = dataOf(this.settings, this.table);
     this.arms = armsOf(this.settings, this.data);
@@ -104,7 +114,7 @@ class Playground {
   play() {
     this.running = true;
     this.owed = 1;
-    this.last = this.told = performance.now();
+    this.last = performance.now();
     element("play").textContent = "Pause";
     this.tell("Training.");
     this.wake();
@@ -169,10 +179,6 @@ class Playground {
     if (!charts || !this.running) this._advanceGrids();
     if (charts) this.drawn = now;
     if (charts && this.settings.learn) this.controls.showOrder(this.settings.order, this.arms[0].network.order);
-    if (this.running && now - this.told > TOLD_EVERY) {
-      this.told = now;
-      this.tell(this.views.summary(this.arms));
-    }
     this.stale = false;
     if (this.running || this.flowing || this.unfinished.size) this.wake();
   }
@@ -210,14 +216,31 @@ class Playground {
     if (grid.begun !== grid.arm.steps) this.unfinished.add(grid); // behind the others
   }
 
-  async takeFile(file) {
-    try {
+  takeFile(file) {
+    return this._try(async () => {
       checkSize(file.size);
-      const table = tableFromCsv(await file.text());
-      this.table = table;
-      this.change("data", "own");
-      const left = table.left ? ` of ${table.left + table.labels.length}` : "";
-      this.tell(`${file.name}: ${table.labels.length}${left} rows, ${table.classNames.length} classes.`);
+      this.takeCells(file.name, cellsOfCsv(await file.text()));
+    });
+  }
+
+  /** Take a table's cells; of more than three columns, others may be chosen. */
+  takeCells(name, cells, columns = usualColumns(cells)) {
+    const again = (chosen) => this._try(() => this.takeCells(name, cells, chosen));
+    this.controls.offerColumns(cells, columns, again);
+    this.table = tableFromCells(cells, columns);
+    this.change("data", "own");
+    this._tellTable(name);
+  }
+
+  _tellTable(name) {
+    const { left, labels, classNames } = this.table, all = left ? ` of ${left + labels.length}` : "";
+    this.tell(`${name}: ${labels.length}${all} rows, ${classNames.length} classes.`);
+  }
+
+  /** Do something with a table, and tell what is wrong with it. */
+  async _try(action) {
+    try {
+      await action();
     } catch (error) {
       if (!(error instanceof TableError)) throw error;
       this.tell(error.message, true);
@@ -226,11 +249,12 @@ class Playground {
 
   async share() {
     const address = `${location.origin}${location.pathname}#${hashOf(this.settings)}`;
+    const holds = this.settings.data === "own" ? "all settings, but not your table" : "all settings";
     try {
       await navigator.clipboard.writeText(address);
-      this.tell("The link is copied: it holds all settings.");
+      this.tell(`The link is copied: it holds ${holds}.`);
     } catch {
-      this.tell("The address of this page holds all settings: copy it from your browser.");
+      this.tell(`The address of this page holds ${holds}: copy it from your browser.`);
     }
   }
 

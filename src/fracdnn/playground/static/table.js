@@ -1,4 +1,4 @@
-/* A table of the user's: two columns of numbers and one of classes, from CSV or from `fracdnn play TABLE`. */
+/* A table of the user's, from CSV or from `fracdnn play TABLE`: two columns of numbers and one of classes. */
 
 const MOST_BYTES = 2_000_000;
 // As in ../table.py.
@@ -62,16 +62,6 @@ function checkCommas(name, cells) {
   }
 }
 
-/** Which column holds the classes: the only one that is not all numbers, else the last. */
-function classColumn(columns, rows) {
-  const others = columns.map((_, c) => c).filter((c) => rows.some((row) => !Number.isFinite(numberIn(row[c]))));
-  if (others.length > 1) {
-    const names = others.map((c) => `"${columns[c]}"`).join(" and ");
-    throw new TableError(`Two columns must hold numbers, but ${names} hold something else; write them as numbers.`);
-  }
-  return others[0] ?? 2;
-}
-
 /** A file of so many bytes is read, or refused. */
 export function checkSize(bytes) {
   if (bytes <= MOST_BYTES) return;
@@ -79,25 +69,41 @@ export function checkSize(bytes) {
   throw new TableError(`The file must be at most ${most} MB, but has ${size} MB; keep some of its rows.`);
 }
 
-/** The table in the text of a CSV file. */
-export function tableFromCsv(text) {
+/** The cells in the text of a CSV file, and which columns are all numbers. */
+export function cellsOfCsv(text) {
   if (text.includes("\0")) throw new TableError("The file must be text in UTF-8; save the table as CSV.");
-  const [columns, ...all] = parsedCsv(text);
+  const [columns, ...rows] = parsedCsv(text);
   if (columns === undefined) throw new TableError("The file must hold a table, but it is empty.");
-  if (columns.length !== 3) {
-    const rule = "The table must have three columns, two of numbers and one of classes";
-    throw new TableError(`${rule}, but has ${columns.length}; keep three.`);
+  if (columns.length < 3) {
+    const rule = "The table must have three columns or more, two of numbers and one of classes";
+    throw new TableError(`${rule}, but has ${columns.length}; add what is missing.`);
   }
-  const uneven = all.findIndex((row) => row.length !== 3);
+  const uneven = rows.findIndex((row) => row.length !== columns.length);
   if (uneven >= 0) {
-    const { length } = all[uneven];
-    throw new TableError(`Every row must have three cells, but row ${uneven + 1} has ${length}; correct it.`);
+    const rule = `Every row must have ${columns.length} cells`;
+    throw new TableError(`${rule}, but row ${uneven + 1} has ${rows[uneven].length}; correct it.`);
   }
-  const rows = all.filter((row) => !row.some((cell) => MISSING.has(cell)));
-  const target = classColumn(columns, rows), features = [0, 1, 2].filter((c) => c !== target);
-  for (const c of features) checkCommas(columns[c], rows.map((row) => row[c]));
-  const cells = { x: rows.map((row) => features.map((c) => numberIn(row[c]))), labels: rows.map((row) => row[target]) };
-  return checkedTable({ columns: features.map((c) => columns[c]), target: columns[target], ...cells });
+  const isNumber = (cell) => MISSING.has(cell) || Number.isFinite(numberIn(cell));
+  return { columns, rows, numeric: columns.map((_, c) => rows.every((row) => isNumber(row[c]))) };
+}
+
+/** Two columns of numbers, and that of the classes: the first of few texts, else of texts, else the last. */
+export function usualColumns({ columns, rows, numeric }) {
+  const others = columns.map((_, c) => c).filter((c) => !numeric[c]);
+  const isFew = (c) => new Set(rows.map((row) => row[c])).size <= MOST_CLASSES + 1; // a missing one may be among them
+  const target = others.find(isFew) ?? others[0] ?? columns.length - 1;
+  const features = columns.map((_, c) => c).filter((c) => numeric[c] && c !== target);
+  if (features.length >= 2) return [features[0], features[1], target];
+  const names = others.map((c) => `"${columns[c]}"`).join(" and ");
+  throw new TableError(`Two columns must hold numbers, but ${names} hold something else; write them as numbers.`);
+}
+
+/** The table of the chosen columns [across, up, classes]; rows in which one of them is missing are left out. */
+export function tableFromCells({ columns, rows: all }, chosen) {
+  const [across, up, target] = chosen, rows = all.filter((row) => !chosen.some((c) => MISSING.has(row[c])));
+  for (const c of [across, up]) checkCommas(columns[c], rows.map((row) => row[c]));
+  const x = rows.map((row) => [across, up].map((c) => numberIn(row[c]))), labels = rows.map((row) => row[target]);
+  return checkedTable({ columns: [columns[across], columns[up]], target: columns[target], x, labels });
 }
 
 /** Points as the networks take them, from a document {columns, target, x, labels}, which may hold anything. */

@@ -2,7 +2,7 @@
 
 import { forgetPalette } from "./canvas.js";
 import {
-  digits, drawGradients, drawLosses, drawMemory, gradientsSentence, lossesSentence, memorySentence, percent,
+  digits, drawGradients, drawLosses, drawNetwork, gradientsSentence, lossesSentence, memorySentence, percent,
 } from "./charts.js";
 import { element } from "./controls.js";
 import { memoryWeights } from "./fracdnn.js";
@@ -74,7 +74,9 @@ export class Views {
       this.flows.forEach((picture) => picture.draw(position));
       this._layerName(position, settings.layers);
     }
-    if (charts) this._charts(arms, data, settings, Math.min(Math.round(position), settings.layers));
+    const layer = Math.min(Math.round(position), settings.layers);
+    if (charts && (stale || settings.learn || layer !== this.layer)) drawNetwork(element("memory"), arms, layer);
+    if (charts) this._charts(arms, data, (this.layer = layer));
   }
 
   _layerName(position, layers) {
@@ -85,10 +87,9 @@ export class Views {
     element("layer").setAttribute("aria-valuetext", name);
   }
 
-  _charts(arms, data, settings, layer) {
+  _charts(arms, data, layer) {
     const [arm] = arms, printed = arm.printedGradient();
     for (const each of arms) each.test();
-    drawMemory(element("memory"), arms, layer);
     drawGradients(element("gradients"), arms, printed, layer);
     drawLosses(element("losses"), arms);
     element("memory-note").textContent = memorySentence(arm, layer);
@@ -110,12 +111,12 @@ export class Views {
       this.boundaries[i].canvas.setAttribute("aria-label", regions);
       this.flows[i].canvas.setAttribute("aria-label", `${points} at layer ${layer} of ${arm.name}.`);
     });
-    const meaning = "the stronger the color, the surer the network. A line parts the classes.";
+    const meaning = "the stronger the color, the surer the network. Lines separate the classes.";
     element("boundary-note").textContent = `${points}; ${meaning}`;
     const { width } = arms[0].network, share = percent(this.flows[0].plane.share);
     const best = `The plane that shows most of ${width} coordinates (${share} of their spread)`;
     const plane = width === 2 ? "The states themselves" : best;
-    const rest = "each point with its last three steps. In the last layer, straight lines part the classes.";
+    const rest = "each point with its last three steps. In the last layer, straight lines separate the classes.";
     element("flow-note").textContent = `${plane}, ${rest}`;
   }
 
@@ -139,6 +140,6 @@ export class Views {
       const name = arms.length > 1 ? `${arm.name}: ` : "";
       return `${name}loss ${digits(arm.loss)}, ${percent(arm.accuracy)} of held-out points right`;
     });
-    return `Step ${arms[0].steps}: ${said.join("; ")}.`;
+    return `Step ${arms[0].steps.toLocaleString("en")}: ${said.join("; ")}.`;
   }
 }

@@ -1,0 +1,113 @@
+"""May I trust this? What speaks against a model and its scores, and what to do about it."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.stats import binomtest
+
+from fracdnn.columns.words import count
+from fracdnn.report.headline import headline, r2_interval
+from fracdnn.report.importance import Importances, dominant
+from fracdnn.report.residuals import outliers
+from fracdnn.report.subject import Subject
+from fracdnn.report.texts import number, share
+
+# Fewer held-out rows, in all and of a class, leave a score uncertain; so much of the squared error is too much.
+FEW_ROWS, FEW_OF_CLASS, MUCH = 100, 10, 0.5
+MOST_NAMED, LEAST_IDS = 6, 20
+_UNFINISHED = {
+    "not finite": ("the loss was no longer finite", "a smaller learning rate"),
+    "time limit": ("it reached its time limit", "more time"),
+    "interrupted": ("it was interrupted", "more time"),
+}
+# A warning, and what to try.
+Finding = tuple[str, str]
+
+
+def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Warnings and next steps, by heading."""
+    found = [*_on_columns(subject, importances, columns), *_on_rows(subject), *_on_fit(subject)]
+    usual = "Predict new rows, and compare some of the answers with what you know."
+    if len(subject.columns) > 1:
+        usual = f"Read which columns the model relies on, below: does that make sense? {usual}"
+    return {
+        "Warnings": [warning for warning, _ in found] or ["None: no leak, id, rare class or lack of rows was found."],
+        "What to try next": [*(remedy for _, remedy in found), usual],
+    }
+
+
+def _named(names: Sequence[object]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(f"“{name}”" for name in names[:MOST_NAMED]) + more
+
+
+def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> list[Finding]:
+    found: list[Finding] = []
+    leak = dominant(subject, importances)
+    if leak is not None:
+        text = f"Possible leak: column “{leak}” explains nearly everything by itself."
+        remedy = f"Check that “{leak}” is known before the target is, and is no copy of it; else train without it."
+        found.append((text, remedy))
+    ids = like_ids(subject)
+    if ids:
+        text = f"Suspected id: {_named(ids)} holds a different whole number in each row."
+        found.append((text, f"If it is an id, train again without {_named(ids)}."))
+    rows = [list(row.values()) for row in columns if row.get("kind") == "unused"]
+    left = [row[0] for row in rows if "dropped" not in row[-1]]
+    if left:
+        text = f"{count(len(left), 'column')} left out: {_named(left)}."
+        found.append((text, "Read below why columns were left out, and bring back those that matter."))
+    return found
+
+
+def like_ids(subject: Subject) -> list[str]:
+    """The columns in use that hold a different whole number in each of 20 rows or more."""
+    if subject.n < LEAST_IDS:
+        return []
+    values = {name: subject.X[:, places[0]] for name, places in subject.columns.items()}
+    return [name for name, x in values.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]
+
+
+def _on_rows(subject: Subject) -> list[Finding]:
+    found: list[Finding] = []
+    if subject.n < FEW_ROWS:
+        text = f"Few held-out rows: {subject.n}"
+        if subject.classifies:
+            low, high = binomtest(int((subject.predicted == subject.y).sum()), subject.n).proportion_ci(method="wilson")
+            text += f", so that the accuracy may be anywhere from {number(low, 2)} to {number(high, 2)}"
+        elif np.ptp(subject.y, axis=0).all():
+            low, high = r2_interval(subject.y, subject.predicted)
+            text += f", so that R² may be anywhere from {number(low, 2)} to {number(high, 2)}"
+        found.append((f"{text}.", "Test on more rows: hold out a larger part, or use cross-validation."))
+    if not subject.classifies:
+        return found
+    counts, known = np.bincount(subject.codes, minlength=len(subject.labels)), len(subject.estimator.classes_)
+    rare = [label for label, n in zip(subject.labels[:known], counts, strict=False) if n < FEW_OF_CLASS]
+    if rare:
+        text = f"Rare classes, with fewer than {FEW_OF_CLASS} held-out rows: {_named(rare)}."
+        remedy = "Collect more rows of rare classes, or merge them: their precision and recall say little."
+        found.append((text, remedy))
+    if subject.labels[known:]:
+        text = f"Never in the training rows, so never predicted: {_named(subject.labels[known:])}."
+        found.append((text, "Train again with rows of every class."))
+    return found
+
+
+def _on_fit(subject: Subject) -> list[Finding]:
+    found: list[Finding] = []
+    if not headline(subject).startswith(("Better", "Nothing")):
+        text = "The model is not clearly better than a constant answer."
+        remedy = "Check the target column; add columns that say something about it; search for better settings."
+        found.append((text, remedy))
+    far = np.zeros((0, 0), dtype=bool) if subject.classifies else outliers(subject)
+    if far.any():
+        squares = (subject.y - subject.predicted) ** 2
+        weight = float(squares[far].sum() / squares.sum())
+        if weight > MUCH:
+            n = count(int(far.sum()), "outlier")
+            text = f"{n} in {subject.n:,} rows: {share(weight)} of the squared error."
+            found.append((text, "Check the outliers, which are listed below by row: are their values right?"))
+    why, remedy = _UNFINISHED.get(subject.estimator.history_.status, ("", ""))
+    if why:
+        found.append((f"Training did not finish: {why}.", f"Train again with {remedy}."))
+    return found
