@@ -1,8 +1,8 @@
 """docs/reproduction.md, made from docs/results.
 
 A table stands between `<!-- table NAME INDEX -->` and `<!-- end -->` and is made from NAME.json among the results; the
-one called "claims" is made from all of them. A number in a sentence stands between `<!-- value NAME KEY -->` and
-`<!-- /value -->`.
+ones called "claims" and "six" are made from all of them. A number in a sentence is between `<!-- value NAME KEY -->`
+and `<!-- /value -->`.
 """
 
 import re
@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from records import pages
-from reproduction.claims import all_claims, claims_table
+from reproduction.claims import all_claims, claims_table, six_table
 from reproduction.parts import PARTS
 from reproduction.running import read_numbers
 
@@ -21,8 +21,8 @@ def filled(text: str, results: Path) -> str:
     """The page with every table and value made anew."""
 
     def table(name: str, index: str) -> str:
-        if name == "claims":
-            found = claims_table(all_claims(results))
+        if name in ("claims", "six"):
+            found = (claims_table if name == "claims" else six_table)(all_claims(results))
         else:
             found = PARTS[name].tables(read_numbers(results / f"{name}.json"))[int(index)]
         return f"{found.title}:\n\n{found.markdown()}"

@@ -2,6 +2,7 @@
 
 from reproduction.part import Part
 from reproduction.render import (
+    batch_normalization,
     depth_independence,
     digits,
     flow,
@@ -29,8 +30,10 @@ PARTS: dict[str, Part] = {
         stability.PART,
         table.PART,
         table_as_printed.PART,
+        table_as_printed.PAIRED,
         table_as_printed.SWAPPED,
         table_choices.PART,
+        batch_normalization.PART,
         line_search.PART,
         digits.PART,
         depth_independence.PART,

@@ -31,7 +31,7 @@ def jobs(settings: Stability) -> list[dict[str, Any]]:
 
 
 def work(settings: Stability, perfume: Perfume | None, job: dict[str, Any]) -> dict[str, Any]:
-    """The largest ‖∂Y_N/∂Y_0‖₂ of the samples, and the largest layer's gradient over the last's."""
+    """The largest ‖∂Y_N/∂Y_0‖₂ of the samples; the largest layer's gradient by itself, and over the last's."""
     assert perfume is not None
     X, _, y, _ = perfume_split(perfume, by_time=False)
     X = normalize_batch(X).requires_grad_(True)
@@ -44,4 +44,8 @@ def work(settings: Stability, perfume: Perfume | None, job: dict[str, Any]) -> d
     rows = [torch.autograd.grad(end[:, i].sum(), X, retain_graph=True)[0] for i in range(end.shape[1])]
     growth = torch.linalg.matrix_norm(torch.stack(rows, 1), ord=2)
     norms = norms_of(network, X.detach(), y)
-    return {"growth": rounded(float(growth.max())), "exploding": rounded(max(norms) / norms[-1])}
+    return {
+        "growth": rounded(float(growth.max())),
+        "exploding": rounded(max(norms) / norms[-1]),
+        "largest": rounded(max(norms)),
+    }

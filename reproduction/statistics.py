@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import norm as normal
 from scipy.stats import t as student
 from scipy.stats import wilcoxon
 
@@ -66,3 +67,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
         corrected[index] = largest
     return corrected
+
+
+def wilson(count: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share, count of n (Wilson's)."""
+    z = float(normal.ppf(1 - LEVEL / 2))
+    middle, half = count + z**2 / 2, z * math.sqrt(count * (n - count) / n + z**2 / 4)
+    return (middle - half) / (n + z**2), (middle + half) / (n + z**2)

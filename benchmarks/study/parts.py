@@ -9,8 +9,9 @@ import numpy as np
 from benchmarks.measures import markdown, number
 from benchmarks.study.comparisons import Comparison
 from benchmarks.study.measures import bootstrap_interval, critical_difference, improvability, ranks
-from benchmarks.study.models import MODELS, RECIPE
+from benchmarks.study.models import EIGHTFOLD, MODELS, RECIPE
 from benchmarks.study.runs import CPU, Record, Run
+from benchmarks.study.sources import family_of
 from benchmarks.study.tuning import TUNED
 from reproduction.statistics import LEVEL
 
@@ -18,10 +19,9 @@ NOT_RUN = "Not run yet."
 OURS = "fractional"
 VARIANTS = ("fractional", "fractional, learnt order", "fractional, order 1")
 COMPARED = [name for name in MODELS if name not in VARIANTS[1:]]
-NEURAL = [name for name in COMPARED if MODELS[name].is_neural]
+ONE = "one network"
 LEARNT, PLAIN = (f"{name}, tuned" for name in VARIANTS[1:])
 TIME_UNIT = "RealMLP-TD-S"
-BEST_TREES = "CatBoost"
 MEASURES = {
     "classes": {"log_loss": "log-loss", "auc": "AUC", "accuracy": "accuracy"},
     "numbers": {"rmse": "RMSE"},
@@ -45,10 +45,6 @@ class Results:
     def compared(self, half: str, kind: str) -> Comparison:
         return self.comparison(half, kind, tuple(COMPARED), by_most=True)
 
-    def networks(self, half: str, kind: str) -> Comparison:
-        """By the seeds that all have: some networks take so long that they have few."""
-        return self.comparison(half, kind, tuple(NEURAL))
-
 
 def size(results: Results, half: str) -> str:
     """How many tables, models and seeds, and who is left out."""
@@ -59,7 +55,8 @@ def size(results: Results, half: str) -> str:
             lines.append(f"- {kind}: {NOT_RUN.lower()}")
             continue
         seeds = ", ".join(map(str, found.seeds))
-        counts = f"{len(found.tables)} tables, {len(found.models)} models, seeds {seeds}"
+        families = len({family_of(table) for table in found.tables})
+        counts = f"{len(found.tables)} tables of {families} families, {len(found.models)} models, seeds {seeds}"
         lines.append(f"- {kind}: {counts}.{_left_out_told(found)}")
     return "\n".join(lines)
 
@@ -79,6 +76,8 @@ def rank_table(results: Results, half: str, kind: str) -> str:
     for name, title in {"fit_seconds": "fit time", "predict_seconds": "predict time"}.items():
         there = TIME_UNIT in found.models
         cells[title] = [number(value) for value in found.time_ratios(name, TIME_UNIT)] if there else []
+    if OURS in found.models:
+        cells |= _wins(found, kind, OURS)
     order = np.argsort(next(iter(columns.values())))
     rows = [[found.models[k], *(values[k] if values else "-" for values in cells.values())] for k in order]
     return f"{markdown(['model', *cells], rows)}\n\n{_difference_told(found)}"
@@ -96,92 +95,41 @@ def _left_out_told(found: Comparison) -> str:
     return f" Left out, having run too little: {'; '.join(f'{m} ({far})' for m, far in found.left_out.items())}."
 
 
-def neural(results: Results, half: str, kind: str) -> str:
-    found = results.networks(half, kind)
-    return _ranks_alone(found, kind) if found else NOT_RUN
-
-
-def _ranks_alone(found: Comparison, kind: str) -> str:
+def _ranks_alone(found: Comparison, kind: str, more: dict[str, list[str]] | None = None) -> str:
+    """Mean ranks of models among themselves, and further cells of each."""
     means = {title: ranks(found.errors(name)).mean(0) for name, title in MEASURES[kind].items()}
+    cells = {title: [f"{value:.2f}" for value in values] for title, values in means.items()} | (more or {})
     order = np.argsort(next(iter(means.values())))
-    rows = [[found.models[k], *(f"{values[k]:.2f}" for values in means.values())] for k in order]
+    rows = [[found.models[k], *(values[k] for values in cells.values())] for k in order]
     seeds = ", ".join(map(str, found.seeds))
     told = f"{_difference_told(found)} Seeds: {seeds}."
-    return f"{markdown(['model', *means], rows)}\n\n{told}{_left_out_told(found)}"
+    return f"{markdown(['model', *cells], rows)}\n\n{told}{_left_out_told(found)}"
 
 
-def against(results: Results, half: str, kind: str) -> str:
-    """Our win rate against each rival, with the p-value of a difference."""
-    found = results.compared(half, kind)
-    if not found or OURS not in found.models:
-        return NOT_RUN
-    outcomes = {title: found.against(name, OURS) for name, title in MEASURES[kind].items()}
-    rivals = [name for name in found.models if name != OURS]
-    rows = [[name, *(_outcome(*outcome[name]) for outcome in outcomes.values())] for name in rivals]
-    return markdown(["against", *outcomes], rows)
+def single(results: Results, half: str, kind: str) -> str:
+    """Our network without its ensemble among the others with default settings."""
+    return _with_wins(results.comparison(half, kind, (ONE, *COMPARED[1:])), kind, ONE)
+
+
+def eightfold(results: Results, half: str, kind: str) -> str:
+    """Our default among others of eight models each, and the forest."""
+    return _with_wins(results.comparison(half, kind, (OURS, *EIGHTFOLD, "random forest")), kind, OURS)
+
+
+def _with_wins(found: Comparison, kind: str, ours: str) -> str:
+    return _ranks_alone(found, kind, _wins(found, kind, ours)) if found and ours in found.models else NOT_RUN
+
+
+def _wins(found: Comparison, kind: str, ours: str) -> dict[str, list[str]]:
+    """On how many tables one of the models is better than each by the first measure, and the p-value of that."""
+    name, title = next(iter(MEASURES[kind].items()))
+    wins = {model: _outcome(*outcome) for model, outcome in found.against(name, ours).items()} | {ours: ""}
+    return {f"{ours} better by {title}": [wins[model] for model in found.models]}
 
 
 def _outcome(wins: float, p: float) -> str:
     text = f"{wins:.0%} (p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
     return f"**{text}**" if p < LEVEL else text
-
-
-def aims(results: Results, half: str) -> str:
-    """What was asked of the default, and whether it is so."""
-    rows = []
-    for kind in KINDS:
-        found, networks = results.compared(half, kind), results.networks(half, kind)
-        if found and networks and OURS in found.models:
-            rows += _aims_of(found, networks, kind)
-    headings = ["asked of the default", "measured", ""]
-    return markdown(headings, rows) if rows else NOT_RUN
-
-
-def _aims_of(found: Comparison, networks: Comparison, kind: str) -> list[list[str]]:
-    rows = []
-    for name, title in MEASURES[kind].items():
-        if name == "accuracy":
-            continue
-        means = ranks(networks.errors(name)).mean(0)
-        place = 1 + int((means < means[networks.models.index(OURS)]).sum())
-        asked = f"first of {len(networks.models)} networks by mean rank of {title}"
-        rows.append([asked, f"place {place}", _verdict(place == 1)])
-        if BEST_TREES in found.models:
-            wins, p = found.against(name, OURS)[BEST_TREES]
-            behind = p < LEVEL and wins < 0.5
-            asked = f"not significantly behind {BEST_TREES} by {title}"
-            rows.append([asked, f"better on {wins:.0%} of the tables, p = {p:.2g}", _verdict(not behind)])
-    if TIME_UNIT in found.models:
-        ratio = found.time_ratios("fit_seconds", TIME_UNIT)[found.models.index(OURS)]
-        asked = f"fit time at most that of {TIME_UNIT}, {kind}"
-        rows.append([asked, f"{number(ratio)} of it", _verdict(ratio <= 1)] if np.isfinite(ratio) else [asked, "-", ""])
-    return rows
-
-
-def _verdict(reached: bool) -> str:
-    return "reached" if reached else "MISS"
-
-
-def values(results: Results, half: str, kind: str) -> str:
-    """By table: log-loss, or R² in percent, the best in bold."""
-    found = results.compared(half, kind)
-    if not found:
-        return NOT_RUN
-    name = "log_loss" if kind == "classes" else "r2"
-    errors, shown = found.errors(name), found.values(name)
-    rows = []
-    for table, row, lacks in zip(found.tables, shown, errors, strict=True):
-        cells = [_value(value, name) for value in row]
-        rows.append(
-            [table, *(f"**{cell}**" if lack == lacks.min() else cell for cell, lack in zip(cells, lacks, strict=True))]
-        )
-    return markdown(["table", *found.models], rows)
-
-
-def _value(value: float, name: str) -> str:
-    if np.isnan(value):
-        return "failed"
-    return f"{value:.3f}" if name == "log_loss" else f"{100 * value:.1f}"
 
 
 def memory(results: Results, half: str, kind: str) -> str:
@@ -212,32 +160,35 @@ def recipe(results: Results, half: str, kind: str) -> str:
 
 
 def tuned(results: Results, half: str, kind: str) -> str:
+    """With the seconds of all tries, where they were taken: on a CPU."""
     found = results.comparison(half, kind, tuple(TUNED))
-    return _ranks_alone(found, kind) if found else NOT_RUN
+    if not found:
+        return NOT_RUN
+    seconds = [_median_seconds(found, model) for model in found.models]
+    return _ranks_alone(found, kind, {"CPU seconds, median (tables)": seconds})
+
+
+def _median_seconds(found: Comparison, model: str) -> str:
+    runs = (found.records[Run(seed, table, model)] for seed in found.seeds for table in found.tables)
+    seconds = [run["fit_seconds"] for run in runs if "fit_seconds" in run]
+    return f"{number(float(np.median(seconds)))} ({len(seconds)})" if seconds else "-"
 
 
 def order(results: Results, half: str, kind: str) -> str:
-    """Learnt order minus order 1 at equal budget: the mean with its interval, and by table."""
+    """Learnt order minus order 1 at equal numbers of settings: the mean with its interval."""
     found = results.comparison(half, kind, (LEARNT, PLAIN))
     if not found:
         return NOT_RUN
-    name, title = next(iter(MEASURES[kind].items()))
+    name = next(iter(MEASURES[kind]))
     differences = found.differences(name, LEARNT, PLAIN)
     told = np.isfinite(differences)
     low, high = bootstrap_interval(differences[told])
     better = int((differences < 0).sum())
     what = "log-loss" if kind == "classes" else "logarithm of RMSE"
-    summary = (
+    return (
         f"{what}, learnt order minus order 1: mean {differences[told].mean():+.4f}, 95 % interval {low:+.4f} to "
         f"{high:+.4f} over {int(told.sum())} tables; less, which is better, on {better}."
     )
-    pairs = found.errors(name, [LEARNT, PLAIN])
-    rows = [
-        [found.tables[k], *(f"{value:.4g}" for value in pairs[k]), f"{differences[k]:+.4f}"]
-        for k in np.argsort(differences)
-    ]
-    headings = ["table", f"{title}, learnt order", f"{title}, order 1", f"difference of {what}"]
-    return f"{summary}\n\n{markdown(headings, rows)}"
 
 
 def failures(results: Results) -> str:
@@ -252,10 +203,15 @@ def failures(results: Results) -> str:
 
 
 def made(results: Results) -> str:
-    """What made the runs of each model: its package, and for ours the commit."""
-    counts = Counter((each["model"], _made_with(each), each.get("device", CPU)) for each in results.records)
-    rows = [[*kind, f"{count:,}"] for kind, count in sorted(counts.items())]
-    return markdown(["model", "made with", "on", "runs"], rows) if rows else NOT_RUN
+    """What made the runs: packages, for ours the commit, and the models that they share."""
+    models: dict[tuple[str, str], Counter[str]] = {}
+    for each in results.records:
+        models.setdefault((_made_with(each), each.get("device", CPU)), Counter())[each["model"]] += 1
+    rows = [
+        [*kind, "; ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))]
+        for kind, counts in sorted(models.items())
+    ]
+    return markdown(["made with", "on", "models (runs)"], rows) if rows else NOT_RUN
 
 
 def _made_with(record: Record) -> str:
@@ -272,10 +228,8 @@ def picture(results: Results) -> str:
 PARTS: dict[str, Callable[..., str]] = {
     "size": size,
     "ranks": rank_table,
-    "neural": neural,
-    "against": against,
-    "aims": aims,
-    "values": values,
+    "single": single,
+    "eightfold": eightfold,
     "memory": memory,
     "recipe": recipe,
     "tuned": tuned,

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from benchmarks.study.measures import measures_of_classes, measures_of_numbers
-from benchmarks.study.models import MODELS, RECIPE, Model
+from benchmarks.study.models import EIGHTFOLD, MODELS, RECIPE, Model
 from benchmarks.study.tables import Data, load
 from benchmarks.study.tuning import TUNED, Search, Tuned
 
@@ -37,7 +37,7 @@ class Run:
     @property
     def base(self) -> Model:
         """The model, tuned or not."""
-        return TUNED[self.model].model if self.model in TUNED else {**MODELS, **RECIPE}[self.model]
+        return TUNED[self.model].model if self.model in TUNED else {**MODELS, **RECIPE, **EIGHTFOLD}[self.model]
 
 
 def measured(run: Run, search: Search = Search(), device: str = CPU) -> Record:  # noqa: B008

@@ -89,22 +89,6 @@ def draw_catboost(rng: np.random.Generator) -> Settings:
     }
 
 
-def draw_realmlp(rng: np.random.Generator) -> Settings:
-    """The space of its paper; without smoothed labels, as its authors advise where log-loss counts."""
-    sizes = ([256] * 3, [64] * 5, [512])
-    return {
-        "num_emb_type": str(rng.choice(["none", "pbld", "pl", "plr"])),
-        "add_front_scale": bool(rng.choice([True, False], p=[0.6, 0.4])),
-        "lr": _log_uniform(rng, 2e-2, 3e-1),
-        "p_drop": float(rng.choice([0.0, 0.15, 0.3], p=[0.3, 0.5, 0.2])),
-        "act": str(rng.choice(["selu", "mish", "relu"])),
-        "hidden_sizes": sizes[rng.choice(3, p=[0.6, 0.2, 0.2])],
-        "wd": float(rng.choice([0.0, 2e-2])),
-        "plr_sigma": _log_uniform(rng, 0.05, 0.5),
-        "use_ls": False,
-    }
-
-
 TUNED = {
     f"{name}, tuned": Tuning(name, draw)
     for name, draw in (
@@ -112,7 +96,6 @@ TUNED = {
         ("fractional, order 1", draw_ours),
         ("LightGBM", draw_lightgbm),
         ("CatBoost", draw_catboost),
-        ("RealMLP-TD", draw_realmlp),
     )
 }
 

@@ -16,6 +16,7 @@ import torch
 
 from examples.gpt.check import check_runs
 from examples.gpt.comparison import identity
+from examples.gpt.page import make_page
 from examples.gpt.streams import STREAMS
 from examples.gpt.text import LIMIT, python_text
 from examples.gpt.training import FIELDS, NAME, Data, Job, Record, Settings, reason, run
@@ -28,8 +29,6 @@ DEPTHS, QUICK_DEPTHS = [12, 48], [2]
 def main(argv: list[str] | None = None) -> int:
     told = _arguments().parse_args(argv)
     if told.command == "page":
-        from examples.gpt.page import make_page  # needs Matplotlib, which training does not
-
         print(make_page(*([told.folder] if told.folder else [])))
         return 0
     if told.command == "check":
@@ -133,8 +132,8 @@ def _arguments() -> argparse.ArgumentParser:
     training.add_argument("--minutes", type=float, metavar="M", help="begin no run later than this")
     training.add_argument("--resume", action="store_true", help="skip runs that the results already hold")
     commands.add_parser("check", help="train the published residual streams again, where text and GPU are the same")
-    page = commands.add_parser("page", help="make the page and its pictures from FOLDER/results/gpt.json")
-    page.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="with results, page and pictures (docs)")
+    page = commands.add_parser("page", help="make the page from FOLDER/results/gpt.json")
+    page.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="with results and page (docs)")
     return parser
 
 

@@ -1,5 +1,5 @@
 """The page of results: its words stand in docs/transformers.md and are written by hand; what stands between
-`<!-- gpt NAME -->` and `<!-- end -->`, the verdict among it, and the pictures are made from results/gpt.json.
+`<!-- gpt NAME -->` and `<!-- end -->` is made from results/gpt.json.
 """
 
 from collections.abc import Iterable
@@ -7,10 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from examples.gpt.comparison import comparisons
-from examples.gpt.figures import FIGURES
 from examples.gpt.tables import NOT_MEASURED, PARTS
 from examples.gpt.training import NAME, Record
-from fracdnn.report.figures import save_figure
 from records import pages
 from records.keeping import read_file
 
@@ -25,10 +23,6 @@ def filled(text: str, runs: Iterable[Record]) -> str:
 
 
 def make_page(folder: Path = DOCS) -> Path:
-    """Write page and pictures of the results in a folder; the words are always those of docs/transformers.md."""
+    """Write the page of the results in a folder; the words are always those of docs/transformers.md."""
     runs = read_file(folder / "results" / NAME)[1]
-    page = pages.fill_page(DOCS / PAGE, partial(filled, runs=runs), folder / PAGE)
-    found = comparisons(runs)
-    for name, draw in FIGURES.items() if found else ():
-        save_figure(folder / "images" / f"gpt-{name}.png", draw(found))
-    return page
+    return pages.fill_page(DOCS / PAGE, partial(filled, runs=runs), folder / PAGE)

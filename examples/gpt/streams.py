@@ -75,8 +75,6 @@ STREAMS: dict[str, Stream] = {
     "DenseFormer": DenseFormer,
     "attention residuals": AttentionResiduals,
 }
-# An order, and the residual stream with the same horizon.
-HORIZONS = ("order 0.5", "residual, short")
 
 
 def learnt_orders(stream: nn.Module) -> list[float] | None:

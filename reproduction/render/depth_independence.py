@@ -58,6 +58,9 @@ def values(numbers: Numbers) -> dict[str, str]:
             found[f"{start}-{order:g}"] = (
                 f"{medians[-1] / medians[0]:.1f}" if start != "trained" else f"{medians[-1]:g}"
             )
+        steps = [step for r in numbers["runs"] if r["order"] == order for step in r["steps"]]
+        found[f"missed-{order:g}"] = str(sum(not step["reached"] for step in steps))
+        found[f"trainings-{order:g}"] = str(len(steps))
     found["n"] = str(len({r["seed"] for r in numbers["runs"]}))
     return found
 
@@ -65,7 +68,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="depth-independence",
     title="Iterations against the number of layers",
-    minutes=3,
+    minutes=2,
     full=DepthIndependence(),
     quick=DepthIndependence(depths=(5, 10), orders=(1.0, 0.5), n_points=200, seeds=(0,)),
     jobs=jobs,

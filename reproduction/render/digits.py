@@ -78,7 +78,7 @@ def _figure(numbers: Numbers) -> Any:
 PART = Part(
     name="digits",
     title="Handwritten digits, a harder data set",
-    minutes=2,
+    minutes=1.5,
     full=Digits(),
     quick=Digits(orders=(0.9,), depths=(2, 3), max_iter=10, seeds=(0, 1)),
     jobs=jobs,

@@ -57,7 +57,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="flow",
     title="Forward propagation of the perfume data",
-    minutes=2,
+    minutes=1,
     full=FlowSettings(),
     quick=FlowSettings(column=PERFUMES.short(5), depths=(1, 35), max_iter=10, seeds=(0, 1)),
     jobs=jobs,

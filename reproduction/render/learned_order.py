@@ -70,7 +70,7 @@ def values(numbers: Numbers) -> dict[str, str]:
 PART = Part(
     name="learned-order",
     title="The order as a parameter",
-    minutes=7,
+    minutes=6.5,
     full=LearnedOrder(),
     quick=LearnedOrder(starts=(0.5,), fixed=(0.5, 1.0), n_points=200, max_iter=10, seeds=(0, 1)),
     jobs=jobs,

@@ -51,7 +51,7 @@ def _lines(numbers: Numbers) -> list[list[str]]:
 
 
 def tables(numbers: Numbers) -> list[Table]:
-    headings = ("data", "optimiser", "network", "τ", "trials per iteration", "seeds")
+    headings = ("data", "optimizer", "network", "τ", "trials per iteration", "seeds")
     return [Table("Trials of the line search, mean ± standard deviation over the seeds", headings, _lines(numbers))]
 
 

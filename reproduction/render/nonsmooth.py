@@ -3,7 +3,7 @@
 from statistics import median
 
 from reproduction.account_figures import arms_figure
-from reproduction.comparisons import effects, middle, names, of_network, tuned
+from reproduction.comparisons import effect_text, effects, middle, names, of_network, tuned
 from reproduction.nonsmooth import NonSmooth, jobs, work
 from reproduction.part import Claim, Numbers, Part, Row, Table
 
@@ -78,13 +78,16 @@ def values(numbers: Numbers) -> dict[str, str]:
     for target, (_, gap, fall) in zip(names(numbers["runs"], "target"), _ends_table(numbers).rows, strict=True):
         found[f"gap-{target.split('(')[0]}"] = gap
         found[f"fall-{target.split('(')[0]}"] = fall
+    for claim in claims(numbers):
+        target, order = claim.name.replace("\\|", "").split(", order ")
+        found |= {f"{target.split('(')[0]}-{order}-{arm}": effect_text(each) for arm, each in claim.effects.items()}
     return found
 
 
 PART = Part(
     name="nonsmooth",
     title="Non-smooth functions",
-    minutes=4,
+    minutes=3.5,
     full=NonSmooth(),
     quick=NonSmooth(targets=("|x|", "max(x, y)"), orders=(0.5,), n_points=50, n_test=200, max_iter=20, seeds=(0, 1)),
     jobs=jobs,

@@ -26,7 +26,7 @@ from benchmarks.study.measures import (
     ranks,
     win_rate,
 )
-from benchmarks.study.models import MODELS, Model
+from benchmarks.study.models import EIGHTFOLD, MODELS, Eightfold, Model
 from benchmarks.study.page import DOCS, filled
 from benchmarks.study.page import main as make
 from benchmarks.study.parts import NOT_RUN, PARTS, Results
@@ -414,43 +414,49 @@ def test_parts_of_the_page():
     part = Results(report_records()).part
     size = part("size", "report").splitlines()[0]
     assert size.startswith(
-        "- classes: 3 tables, 3 models, seeds 0. Left out, having run too little: RealMLP-TD (none); "
+        "- classes: 3 tables of 3 families, 3 models, seeds 0. Left out, having run too little: RealMLP-TD (none); "
     )
     lines = part("ranks", "report", "classes").splitlines()
-    assert lines[2] == "| fractional | 1.00 | 1.00 | 1.00 | 0.0% | 0.0% | 0.100 | 0.50 | 1.00 |"
-    assert lines[4] == "| CatBoost | 3.00 | 3.00 | 3.00 | 66.7% | 66.7% | 0.100 | 1.50 | 1.00 |"
-    assert lines[-1] == "Mean ranks of 3 models on 3 tables differ significantly where they are 1.91 apart."
-    assert "| RealMLP-TD-S | 2.00 |" in part("neural", "report", "numbers")
+    assert lines[2] == "| fractional | 1.00 | 1.00 | 1.00 | 0.0% | 0.0% | 0.100 | 0.50 | 1.00 |  |"
     # Three tables: the least p-value is 2 / 2³, twice for two rivals.
-    assert "| CatBoost | 100% (p = 0.500) |" in part("against", "report", "numbers")
-    aims = part("aims", "report")
-    assert aims.count("| reached |") == 8
-    assert "| fit time at most that of RealMLP-TD-S, numbers | 0.50 of it | reached |" in aims
+    assert lines[4] == "| CatBoost | 3.00 | 3.00 | 3.00 | 66.7% | 66.7% | 0.100 | 1.50 | 1.00 | 100% (p = 0.500) |"
+    assert lines[-1] == "Mean ranks of 3 models on 3 tables differ significantly where they are 1.91 apart."
     assert "mean -0.1000, 95 % interval -0.1000 to -0.1000 over 3 tables; less, which is better, on 3." in part(
         "order", "report", "classes"
     )
-    assert "| tips | 1 | 1.1 | -0.0953 |" in part("order", "report", "numbers")
-    assert "| BEPS | **1.000** | 2.000 | 3.000 |" in part("values", "report", "classes")
-    assert "| Auto | **88.9** | 77.8 | 66.7 |" in part("values", "report", "numbers")
     assert part("ranks", "development", "classes") == NOT_RUN
 
 
-def test_what_is_behind_is_a_miss():
-    records = report_records()
-    for each in records:
-        if each["model"] == "fractional":
-            each.update({name: 9.0 for name in ("log_loss", "rmse", "fit_seconds") if name in each})
-    aims = Results(records).part("aims", "report")
-    assert "| first of 2 networks by mean rank of log-loss | place 2 | MISS |" in aims
-    assert "| fit time at most that of RealMLP-TD-S, classes | 4.50 of it | MISS |" in aims
+def test_one_network_and_eightfold_rivals_are_ranked_by_themselves():
+    """Single models against our single network; ensembles against our ensemble, without those that ran too little."""
+    records = []
+    for table in ("Auto", "ames", "tips"):
+        for place, model in enumerate(("one network", "RealMLP-TD", "CatBoost")):
+            records.append(record(table, model, rmse=1.0 + place))
+        for place, model in enumerate(("LightGBM, eightfold", "fractional", "MLP, eightfold", "random forest")):
+            records.append(record(table, model, rmse=1.0 + place))
+    records.append(record("tips", "CatBoost, eightfold", rmse=9.0))
+    told = Results(records).part("single", "report", "numbers").splitlines()
+    assert told[0] == "| model | RMSE | one network better by RMSE |"
+    assert told[2:4] == ["| one network | 1.00 |  |", "| RealMLP-TD | 2.00 | 100% (p = 0.750) |"]
+    told = Results(records).part("eightfold", "report", "numbers").splitlines()
+    assert told[2] == "| LightGBM, eightfold | 1.00 | 0% (p = 0.750) |"
+    assert told[3] == "| fractional | 2.00 |  |"
+    assert told[-1].endswith("Left out, having run too little: CatBoost, eightfold (1 tables, 1 seeds).")
 
 
-def test_a_time_that_nobody_took_is_no_miss():
-    records = report_records()
-    for each in records:
-        if each["model"] == "fractional":
-            del each["fit_seconds"]  # as on a GPU
-    assert "| fit time at most that of RealMLP-TD-S, classes | - |  |" in Results(records).part("aims", "report")
+def test_eight_models_each_without_another_eighth_are_averaged():
+    data = load("diabetes")
+    model = EIGHTFOLD["MLP, eightfold"].build(False, 1, [])
+    rival = Eightfold(MODELS["linear"].numbers, False, 1, []).fit(data.X, data.y)
+    assert isinstance(model, Eightfold)
+    assert len(rival.members_) == 8
+    members = np.array([member.predict(data.X) for member in rival.members_])
+    assert np.array_equal(rival.predict(data.X), members.mean(0))
+    assert len({float(member[0]) for member in members}) == 8
+    digits = load("digits")
+    found = Eightfold(MODELS["linear"].classes, True, 0, []).fit(digits.X[:400], digits.y[:400])
+    assert found.predict_proba(digits.X[:9]).sum(1) == pytest.approx(np.ones(9))
 
 
 def test_changes_of_the_recipe_are_compared_on_their_tables():
@@ -479,11 +485,11 @@ def test_the_page_says_what_made_each_run():
         {**record("tips", "linear"), "made_with": made(**{"scikit-learn": "1.9"})},
     ]
     assert Results(records).part("made").splitlines()[2:] == [
-        "| CatBoost | catboost 1.0 | cpu | 1 |",
-        "| XGBoost | xgboost-cpu 3.2 | cpu | 1 |",
-        "| fractional | fracdnn 0.1 at 01234567 | cuda | 1 |",
-        "| fractional | fracdnn 0.2 at 01234567 | cpu | 1 |",
-        "| linear | scikit-learn 1.9 | cpu | 1 |",
+        "| catboost 1.0 | cpu | CatBoost (1) |",
+        "| fracdnn 0.1 at 01234567 | cuda | fractional (1) |",
+        "| fracdnn 0.2 at 01234567 | cpu | fractional (1) |",
+        "| scikit-learn 1.9 | cpu | linear (1) |",
+        "| xgboost-cpu 3.2 | cpu | XGBoost (1) |",
     ]
 
 
@@ -523,7 +529,7 @@ def test_results_page_and_picture_are_made_of_files(tmp_path):
     records = read_file(path)[1]
     assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, report_records()))
     page = (tmp_path / "study.md").read_text(encoding="utf-8")
-    assert "| first of 2 networks by mean rank of AUC | place 1 | reached |" in page
+    assert "| CatBoost | 3.00 |" in page
     assert filled(page, records) == page
     assert (tmp_path / "images" / "study.png").read_bytes().startswith(b"\x89PNG")
     assert figure([]) is None

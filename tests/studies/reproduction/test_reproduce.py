@@ -13,7 +13,7 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import MiniBatchTraining, Objective, Task
 from records.keeping import read_file
 from reproduction.__main__ import main
-from reproduction.claims import claims_table, corrected, verdict
+from reproduction.claims import SIX, answer, claims_table, corrected, six_table, verdict
 from reproduction.comparisons import effect_text, middle
 from reproduction.depth_independence import DepthIndependence, prolong
 from reproduction.flow import separability
@@ -174,6 +174,32 @@ def test_p_values_are_corrected_for_all_claims_together():
     assert [row[-1] for row in table.rows] == ["holds", "no difference seen", "no difference seen"]
 
 
+def test_a_claim_is_decided_by_the_primary_control_alone():
+    """For it, against it, neither, and the paper's own effect outside the interval; a secondary control has no say."""
+    low, high, none = (Difference(m, m - 1, m + 1, p, 20) for m, p in ((-3, 1e-6), (3, 1e-6), (0.1, 0.9)))
+    leaning = Difference(-3, -4, -2, 0.04, 20)
+
+    def of(name, effect, **more):
+        return Claim(name, "p", "m", "less", {"step": low, "horizon": effect}, **more)
+
+    claims = [
+        of("gradient of one magnitude over 70 layers, order 0.9", low),
+        of("better learning of 70 layers, order 0.9", high),
+        of("better learning of 70 layers, order 0.5", none),
+        of("exploding gradients, absolute, order 0.9", leaning),
+        of("exploding gradients, absolute, order 0.5", high),
+        of("accuracy of PD, order 0.9", none, claimed=-17.5),
+        of("fewer line searches, order 0.9", none),
+        of("\\|x\\|, order 0.1", low),
+        of("step, order 0.1", leaning),
+    ]
+    rows = six_table(claims).rows
+    assert [row[0] for row in rows] == list(SIX)
+    assert [row[1] for row in rows] == [f"**{word}**" for word in ("yes", "no", "unclear", "no", "unclear", "yes")]
+    assert rows[1][3] == "order 0.9: **+3 (+2 to +4)**<br>order 0.5: +0.1 (−0.9 to +1.1)"
+    assert [answer(sides) for sides in ([1, 1], [-1], [2, -1], [-2, 1])] == ["unclear"] * 4
+
+
 def test_quarters_are_those_of_the_distribution():
     assert middle([4.0, 1.0, 3.0, 2.0], ".3g") == "2.5 (1.75 to 3.25)"
 
@@ -182,6 +208,7 @@ def test_how_unequal_two_layers_are_does_not_know_which_is_larger():
     first, last = [4.0, 1.0], [1.0, 1.0]
     assert imbalance({"first": first, "last": last}) == pytest.approx(2.0)
     assert imbalance({"first": last, "last": first}) == pytest.approx(2.0)
+    assert imbalance({"first": [4.0, 1.0], "last": [1.0, 4.0]}) == pytest.approx(4.0)  # nothing cancels
 
 
 def test_effects_as_text():

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from reproduction.statistics import difference, holm, ratio, signed_rank_p, t_interval
+from reproduction.statistics import difference, holm, ratio, signed_rank_p, t_interval, wilson
 
 
 def test_signed_ranks_and_holm_by_hand():
@@ -38,3 +38,12 @@ def test_ratios_are_geometric():
     assert found.is_ratio
     same = ratio([1.0, 3.0, 5.0], [1.0, 3.0, 5.0])
     assert (same.mean, same.low, same.high, same.p) == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_a_share_has_wilsons_interval():
+    """Against the roots of (p − 3/10)² = z² p(1 − p)/10, and within [0, 1] where nothing or all counts."""
+    z2 = 1.959964**2
+    roots = np.roots([1 + z2 / 10, -(2 * 0.3 + z2 / 10), 0.3**2])
+    assert wilson(3, 10) == pytest.approx(sorted(roots), rel=1e-6)
+    assert wilson(0, 10)[0] == pytest.approx(0.0, abs=1e-12)
+    assert wilson(10, 10)[1] == pytest.approx(1.0)

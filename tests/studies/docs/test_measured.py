@@ -1,0 +1,90 @@
+"""README's "Measured": eight rows, each with a link, whose figures are those of stored results."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.study.comparisons import Comparison
+from benchmarks.study.measures import ranks
+from benchmarks.study.parts import COMPARED, ONE, OURS
+from benchmarks.study.tuning import TUNED
+from records.keeping import read_file
+from reproduction.claims import all_claims, six_table
+from reproduction.parts import PARTS
+from reproduction.running import read_numbers
+
+ROOT = Path(__file__).parents[3]
+RESULTS = ROOT / "docs" / "results"
+SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## Measured")[1].split("\n## ")[0]
+ROWS = dict(re.findall(r"^\| (.+?) \| (.+) \|$", SECTION, re.MULTILINE)[2:])
+
+
+def row(words):
+    return next(result for what, result in ROWS.items() if words in what)
+
+
+def places(records, kind, measure, models):
+    found = Comparison.of(records, "report", kind, models)
+    means = ranks(found.errors(measure)).mean(0)
+    return {model: 1 + int((means < mean).sum()) for model, mean in zip(found.models, means, strict=True)}
+
+
+def test_eight_rows_with_a_link_to_a_page():
+    assert len(ROWS) == 8
+    for result in ROWS.values():
+        pages = re.findall(r"\]\(([^)#]+)", result)
+        assert len(pages) == 1
+        assert (ROOT / pages[0]).exists()
+
+
+def test_the_papers_claims_are_counted():
+    answers = Counter(line[1].strip("*") for line in six_table(all_claims(RESULTS)).rows)
+    assert answers == {"yes": 1, "no": 3, "unclear": 2}
+    assert "one holds, three do not and two are unclear" in row("six main claims")
+    values = PARTS["gradient-test"].values(read_numbers(RESULTS / "gradient-test.json"))
+    assert float(values["exact-0.9-worst"]) == 2e-8
+    assert values["printed-0.9-off"] == "4"
+    assert "to 2e-8, where the paper's printed one is off by four times" in row("gradient")
+
+
+def test_places_among_other_models():
+    records = read_file(RESULTS / "study.json")[1]
+    told = row("64 real tables")
+    for kind, measure, place in (("classes", "log_loss", 2), ("numbers", "rmse", 3)):
+        assert places(records, kind, measure, COMPARED)[OURS] == 1
+        assert places(records, kind, measure, [ONE, *COMPARED[1:]])[ONE] == place
+    assert "is first by mean rank of log-loss and RMSE among eleven models" in told
+    assert "one network alone is second and third" in told
+    assert places(records, "classes", "log_loss", list(TUNED))["CatBoost, tuned"] == 1
+    assert "CatBoost is first on classes where each tries thirty settings" in told
+
+
+def test_fits_and_solves():
+    models = json.loads((RESULTS / "coverage.json").read_text(encoding="utf-8"))
+    shares = [each["profile"] for model in models["models"].values() for each in model["coverage"].values()]
+    assert f"{100 * min(shares):.1f} to {100 * max(shares):.1f} % of {models['count']} data sets" in row("fits")
+    spectra = [run for run in read_file(RESULTS / "spectra.json")[1] if {"fracdnn", "impedance"} <= run.keys()]
+    assert len({run["spectrum"] for run in spectra}) == 130
+    squares = np.array([[run[name]["squares"] for name in ("fracdnn", "impedance")] for run in spectra])
+    assert np.allclose(*squares.T, rtol=1e-3)
+    points = json.loads((RESULTS / "work-precision.json").read_text(encoding="utf-8"))["points"]
+    ours, rival = points["diffusion, 32 x 32, 2 modes"].values()
+    assert f"takes {ours[0][0]:.1f} s for an error of {ours[0][1]:.0e}".replace("e-0", "e-") in row("time of `fdeint`")
+    assert f"needs {rival[-1][0]:.0f} s for {rival[-1][1]:.0e}".replace("e-0", "e-") in row("time of `fdeint`")
+
+
+def test_memory_on_a_gpu():
+    runs = [run for run in read_file(RESULTS / "benchmarks.json")[1] if run["group"] == "gpu"]
+    found = {}
+    for run in runs:
+        seconds = [np.array(run["rivals"][f"{way}, graph"]["seconds"]) for way in ("triton", "residual")]
+        found[run["name"]] = f"{np.median(np.divide(*seconds)):.2f}"
+    small = sorted(found[name] for name in found if "1024 rows" in name or "2000 layers" in name)
+    assert f"{small[0]} to {small[-1]} × the time" in row("H200")
+    large = [found["100 layers of width 256, 4096 rows"], found["1000 layers of width 512, 4096 rows"]]
+    assert f"{large[0]} to {large[1]} × at 4 and 8 MB" in row("H200")
+    for precision, words in (("autocast", "× with autocast"), ("bfloat16", "× in bfloat16")):
+        assert f"{found[f'1000 layers of width 512, 4096 rows, {precision}']} {words}" in row("H200")
