@@ -17,7 +17,7 @@ def claims(numbers: Numbers) -> list[Claim]:
         Claim(
             "perfumes better separated, order 0.9",
             "residual: classes overlap; fractional: separated",
-            "linear classifier on Y_35, points",
+            "linear classifier on state 35, points",
             "more",
             effects(_deepest(numbers), 0.9, lambda r: 100 * r["separability"]),
         )
@@ -29,7 +29,7 @@ def rows(numbers: Numbers) -> list[Row]:
     here = [Row("linear classifier on Y_0, % right", "-", f"{100 * pictures[0]['start_separability']:.2f}")]
     for r in pictures:
         paper = "overlaps" if r["order"] == 1.0 else "separated"
-        here.append(Row(f"linear classifier on Y_N, {r['network']}, % right", paper, f"{100 * r['separability']:.2f}"))
+        here.append(Row(f"linear classifier on the last state, {r['network']}, % right", paper, f"{100 * r['separability']:.2f}"))
     return here
 
 
@@ -41,7 +41,7 @@ def tables(numbers: Numbers) -> list[Table]:
             chosen = of_network([r for r in runs if r["n_layers"] == depth], name).values()
             cells = [spread([100 * r[key] for r in chosen], ".2f") for key in ("separability", "accuracy")]
             lines.append([str(depth), name, *cells])
-    headings = ("N", "network", "linear classifier on Y_N, %", "network's own class map, %")
+    headings = ("N", "network", "linear classifier on the last state, %", "network's own class map, %")
     return [Table("Perfumes after N layers, mean ± standard deviation over the seeds", headings, lines)]
 
 

@@ -95,7 +95,7 @@ def disturb(folder: Path, way: str, chosen: random.Random, seconds: float) -> in
     if way == "full disk":
         run.mkdir(exist_ok=True)
         kept = {path.name: path.read_bytes() for path in run.iterdir()}
-        size = sum(map(len, kept.values())) // 1024 + chosen.randint(8, 40)
+        size = sum(-(-len(content) // 4096) * 4 for content in kept.values()) + chosen.randint(8, 40)  # whole pages
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", run], check=True)
         try:
             for name, content in kept.items():

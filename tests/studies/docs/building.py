@@ -12,8 +12,6 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[3]
 # What pages include, and what they link to and describe.
 INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "pyproject.toml", "SECURITY.md", "CODE_OF_CONDUCT.md")
-# Pages that are being written anew, and are not held to columns and typeset formulas yet.
-LATER = ("reproduction", "study", "transformers")
 BESIDE = ("benchmarks", "examples", "records", "reproduction", "src", "tests")
 
 

@@ -6,7 +6,6 @@ import shlex
 import pytest
 
 from tests.cli.commands import run
-from tests.studies.docs.building import LATER
 from tests.test_readme import DOCS, PAGES, ROOT, blocks_of, name_of, programs_of, ran_as_it_says
 
 COLUMNS = 80
@@ -56,7 +55,7 @@ def code_lines_of(page):
     return found
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *(page for page in PAGES if page.stem not in LATER)], ids=name_of)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=name_of)
 def test_code_fits_the_columns_of_the_site(page):
     assert [line for line in code_lines_of(page) if len(line) > COLUMNS] == []
 
