@@ -29,7 +29,8 @@ def rows(numbers: Numbers) -> list[Row]:
     here = [Row("linear classifier on Y_0, % right", "-", f"{100 * pictures[0]['start_separability']:.2f}")]
     for r in pictures:
         paper = "overlaps" if r["order"] == 1.0 else "separated"
-        here.append(Row(f"linear classifier on the last state, {r['network']}, % right", paper, f"{100 * r['separability']:.2f}"))
+        what = f"linear classifier on the last state, {r['network']}, % right"
+        here.append(Row(what, paper, f"{100 * r['separability']:.2f}"))
     return here
 
 
