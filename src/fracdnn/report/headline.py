@@ -46,7 +46,7 @@ def _coverage_tile(subject: Subject) -> list[Tile]:
         known = subject.codes < sets.shape[1]
         inside = sets[np.arange(subject.n), np.where(known, subject.codes, 0)] & known
         size = number(float(sets.sum(1).mean()))
-        return [Tile("90% sets", share(float(inside.mean())), f"hold the class; {size} classes each")]
+        return [Tile("90% sets", share(float(inside.mean())), f"hold the true class; mean size {size}")]
     ends = estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).reshape(*subject.y.shape, 2)
     inside = (subject.y >= ends[..., 0]) & (subject.y <= ends[..., 1])
     width = number(float((ends[..., 1] - ends[..., 0]).mean()))
