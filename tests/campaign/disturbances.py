@@ -89,6 +89,11 @@ def whole(folder: Path, *, by_torchrun: bool) -> float:
     return time.monotonic() - start
 
 
+def holds_lock(attempt: Attempt, lock: Path) -> bool:
+    """Not one that a kill has left, which anybody may take."""
+    return lock.exists() and f'"pid": {attempt.pid}' in lock.read_text(encoding="utf-8") and not attempt.ended
+
+
 def disturb(folder: Path, way: str, chosen: random.Random, seconds: float) -> int:
     """One attempt by one process, disturbed so; its exit code."""
     run = folder / "run"
@@ -115,7 +120,7 @@ def disturb(folder: Path, way: str, chosen: random.Random, seconds: float) -> in
     time.sleep(chosen.uniform(0.0, seconds))
     for name in way.split(", "):
         attempt.send(signal.Signals[name])
-        if name == "SIGSTOP" and (run / "train.lock").exists() and not attempt.ended:
+        if name == "SIGSTOP" and holds_lock(attempt, run / "train.lock"):
             shutil.move(attempt.said, folder / "stopped")
             code, said = Attempt(folder, "run", by_torchrun=False).end()
             shutil.move(folder / "stopped", attempt.said)
