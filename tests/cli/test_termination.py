@@ -67,16 +67,20 @@ def test_predictions_leave_no_temporary_file(rows, ending, place, tmp_path):
 
 
 def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp_path):
-    """The checkpoint is of the last epoch, whatever --checkpoint-every says, and goes on to the same bits."""
+    """The checkpoint is of the last epoch, whatever --checkpoint-every says, and goes on to the same bits.
+
+    In a job in the background, which Ctrl-C does not reach, too; no line of metrics is lost.
+    """
     command = ["train", place / "t.csv", "--target", "y", "--max-iter", "1000", "--n-members", "1"]
     command += ["--checkpoint-every", "7", "--no-early-stopping", "--run"]
     shown = ["predict", "run/model.fracdnn", place / "t.csv"]
     assert run(*command, "run", "--quiet", cwd=place).returncode == 0
     whole = run(*shown, cwd=place).stdout
     command.append("run")
-    with started(*command, cwd=tmp_path) as process:
+    with started(*command, cwd=tmp_path, preexec_fn=ignore_ctrl_c) as process:
         wait_for((tmp_path / "run" / "model.ckpt").exists, process)
         assert (tmp_path / "run" / "train.lock").exists()
+        process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 143, told

@@ -21,6 +21,10 @@ def take_as_interrupt() -> None:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return
     process = os.getpid()
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and hasattr(signal, "pthread_sigmask"):
+        # Jobs in the background ignore Ctrl-C, and go on to; but what defers it must find a handler, to defer SIGTERM.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def end(number: int, frame: Any) -> None:
         global _received
