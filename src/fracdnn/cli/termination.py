@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+from fracdnn.kernels.interrupts import interrupt
+
 _received = False
 _GRACE = 30.0  # seconds that torchrun, too, leaves its processes after SIGTERM
 
@@ -21,10 +23,6 @@ def take_as_interrupt() -> None:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return
     process = os.getpid()
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and hasattr(signal, "pthread_sigmask"):
-        # Jobs in the background ignore Ctrl-C, and go on to; but what defers it must find a handler, to defer SIGTERM.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def end(number: int, frame: Any) -> None:
         global _received
@@ -35,9 +33,10 @@ def take_as_interrupt() -> None:
             os.kill(os.getpid(), number)
         _received = True
         handler = signal.getsignal(signal.SIGINT)
-        if not callable(handler):  # Ctrl-C is ignored, as by jobs in the background
-            raise KeyboardInterrupt
-        handler(signal.SIGINT, frame)
+        if callable(handler):
+            handler(signal.SIGINT, frame)
+        else:  # Ctrl-C is ignored, as by jobs in the background
+            interrupt()
 
     signal.signal(signal.SIGTERM, end)
 

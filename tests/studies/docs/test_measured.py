@@ -47,7 +47,7 @@ def test_the_papers_claims_are_counted():
     values = PARTS["gradient-test"].values(read_numbers(RESULTS / "gradient-test.json"))
     assert float(values["exact-0.9-worst"]) == 2e-8
     assert values["printed-0.9-off"] == "4"
-    assert "to 2e-8, where the paper's printed one is off by four times" in row("gradient")
+    assert "to 2e-8; the one printed in the paper is off by four times" in row("gradient")
 
 
 def test_places_among_other_models():
@@ -59,7 +59,7 @@ def test_places_among_other_models():
     assert "is first by mean rank of log-loss and RMSE among eleven models" in told
     assert "one network alone is second and third" in told
     assert places(records, "classes", "log_loss", list(TUNED))["CatBoost, tuned"] == 1
-    assert "CatBoost is first on classes where each tries thirty settings" in told
+    assert "Where each tries thirty settings (not equal time), CatBoost is first on classes" in told
 
 
 def test_fits_and_solves():
