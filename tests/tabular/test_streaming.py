@@ -65,6 +65,17 @@ def test_many_small_files_are_few_pieces(ending, tmp_path):
             list(chunks(TableStream.of(str(tmp_path / "t"))))
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_small_file_after_a_large_one_repeats_no_row(ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "PART_BYTES", 4000)
+    for number, rows in enumerate((mixed()[:150], mixed()[150:160], mixed()[160:170])):
+        write(rows, tmp_path / f"part-{number}.{ending}")
+    stream = TableStream.of(str(tmp_path), piece_rows=100)
+    assert [len(piece.of_files) for piece in stream.pieces] == [*[1] * (len(stream.pieces) - 1), 2]
+    assert len(stream.pieces) > 2
+    assert_frame_equal(pl.concat(chunks(stream)), read_table(str(tmp_path)))
+
+
 def test_quoted_cells_with_line_ends_stay_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "PART_BYTES", 64)
     table = pl.DataFrame({"a": [f'x\n"{k}",\n' for k in range(60)], "b": list(range(60))})

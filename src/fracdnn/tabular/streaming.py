@@ -70,13 +70,11 @@ class Piece:
         """Of each file its part."""
         return [replace(self, more=()), *self.more]
 
-    def joined(self, other: "Piece", most: int) -> "Piece | None":
-        """With a whole other file behind it, if they are written alike and no more than so many rows or bytes."""
-        here, there, sizes = self.file, other.file, [_size(each) for each in (*self.of_files, other)]
-        if None in sizes or sum(filter(None, sizes)) > most or Path(here.path).parent != Path(there.path).parent:
-            return None
+    def is_written_as(self, other: "Piece") -> bool:
+        """Whether their files lie in one folder and are read alike."""
+        here, there = self.file, other.file
         alike = [(each.ending, list(each.schema.items()), each.heading, each.separator) for each in (here, there)]
-        return replace(self, more=(*self.more, other)) if alike[0] == alike[1] else None
+        return alike[0] == alike[1] and Path(here.path).parent == Path(there.path).parent
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,7 @@ class TableStream:
         if source == "-":
             raise TableError("a streamed table must be a file or a folder, got standard input; save it to a file first")
         pieces: list[Piece] = []
+        held = math.inf
         paths = reading.files_of(source)
         for path in paths:
             found = list(_pieces(path, piece_rows, encoding, sheet)) if len(paths) == 1 or _state(path)[0] else []
@@ -107,11 +106,14 @@ class TableStream:
             most = _rows_of_piece(file.schema, piece_rows) if file.ending == ".parquet" else reading.PART_BYTES
             if (found[-1].end or math.inf) - found[0].begin <= most:  # else without its last row's line end it is two
                 found = [replace(found[0], end=found[-1].end)]
-            joined = pieces[-1].joined(found[0], most) if pieces and len(found) == 1 else None
-            if joined:
-                pieces[-1] = joined
+            # Rows or bytes of a whole file; the last piece of a larger one is not joined to what comes after it.
+            size = (found[0].end or math.inf) - found[0].begin if len(found) == 1 else math.inf
+            if pieces and held + size <= most and pieces[-1].is_written_as(found[0]):
+                pieces[-1] = replace(pieces[-1], more=(*pieces[-1].more, found[0]))
+                held += size
             else:
                 pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
+                held = size
         if not pieces:
             raise reading.NoRowsError(f"{source} must hold at least one row below its heading, got none; check it")
         return cls(source, tuple(pieces))
@@ -183,10 +185,6 @@ def _block(path: str, begin: int, end: int) -> bytes:
     if len(block) < end - begin:
         raise TableError(f"{path} must be a whole file, got one that ends early; check the file")
     return block
-
-
-def _size(piece: Piece) -> int | None:
-    return None if piece.end is None else piece.end - piece.begin
 
 
 def _rows_of_piece(schema: "pl.Schema", most: int) -> int:
