@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.study.check import check_study
-from benchmarks.study.models import EIGHTFOLD, MODELS, RECIPE
+from benchmarks.study.models import BY_AUTHORS, EIGHTFOLD, MODELS, RECIPE
 from benchmarks.study.page import DOCS
 from benchmarks.study.runs import CPU, FIELDS, Record, Run, failed, measured
 from benchmarks.study.tables import load, missing_packages, tables
@@ -25,7 +25,7 @@ from records.processes import DIED, in_processes
 HALVES = ("development", "report")
 OURS = "fractional"
 CONSOLE = Console(stderr=True)
-EVERY_MODEL = {**MODELS, **RECIPE, **EIGHTFOLD, **{name: tuning.model for name, tuning in TUNED.items()}}
+EVERY_MODEL = {**MODELS, **RECIPE, **EIGHTFOLD, **BY_AUTHORS, **{name: each.model for name, each in TUNED.items()}}
 PACKAGES = dict.fromkeys(package for model in MODELS.values() for package in model.packages)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -130,12 +130,12 @@ def _xgboost(name: str) -> Builder:
     return build
 
 
-def _pytabkit(name: str) -> Builder:
+def _pytabkit(name: str, **ours: Any) -> Builder:
     def build(seed: int, categories: list[str], **settings: Any) -> Any:
         from pytabkit.models.sklearn import sklearn_interfaces
 
         logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-        fixed = {"device": "cpu", "n_threads": 1, "verbosity": 0}
+        fixed = {"device": "cpu", "n_threads": 1, "verbosity": 0} | ours
         model = getattr(sklearn_interfaces, name)(random_state=seed, **fixed | settings)
         # It takes categories with holes, but numbers without.
         filled = make_column_transformer(
@@ -184,9 +184,9 @@ def _fractional(**fixed: Any) -> Model:
     return Model(*builders, "fracdnn", is_neural=True)
 
 
-def _of_pytabkit(name: str) -> Model:
-    builders = (_pytabkit(f"{name}_{kind}") for kind in ("Classifier", "Regressor"))
-    return Model(*builders, "pytabkit", is_neural=True)
+def _of_pytabkit(name: str, *, is_neural: bool = True, for_classes: Mapping[str, Any] = {}, **fixed: Any) -> Model:
+    builders = (_pytabkit(f"{name}_Classifier", **fixed, **for_classes), _pytabkit(f"{name}_Regressor", **fixed))
+    return Model(*builders, "pytabkit", is_neural=is_neural)
 
 
 MODELS = {
@@ -211,7 +211,20 @@ MODELS = {
     "linear": Model(_sklearn(LogisticRegression, scaled=True), _sklearn(Ridge, scaled=True)),
 }
 # At equal bagging: what our default does with its eight networks, done with others. A forest is bagged by itself.
-EIGHTFOLD = {f"{name}, eightfold": _eightfold(MODELS[name]) for name in ("MLP", "LightGBM", "CatBoost")}
+EIGHTFOLD = {f"{name}, eightfold": _eightfold(MODELS[name]) for name in ("MLP", "LightGBM", "CatBoost")} | {
+    "RealMLP-TD, eightfold": _of_pytabkit("RealMLP_TD", n_cv=8),
+    "TabM, eightfold": _of_pytabkit("TabM_D", n_cv=8),
+}
+# Boosting with pytabkit's tuned defaults, and RealMLP; all choose epochs or trees by log-loss, the measure here, where
+# their defaults take class errors. RealMLP without smoothed labels, as its authors say for log-loss; else its default.
+FOR_LOG_LOSS = {"val_metric_name": "cross_entropy"}
+BY_AUTHORS = {
+    "CatBoost-TD": _of_pytabkit("CatBoost_TD", is_neural=False, for_classes=FOR_LOG_LOSS),
+    "LightGBM-TD": _of_pytabkit("LGBM_TD", is_neural=False, for_classes=FOR_LOG_LOSS),
+    "XGBoost-TD": _of_pytabkit("XGB_TD", is_neural=False, for_classes=FOR_LOG_LOSS),
+    "RealMLP-TD, for log-loss": _of_pytabkit("RealMLP_TD", for_classes={**FOR_LOG_LOSS, "use_ls": False}),
+}
+LOG_LOSS_ALONE = ("RealMLP-TD, for log-loss",)
 # The recipe of the defaults with one part of it taken away or changed, for the development half.
 RECIPE = {
     "one network": _fractional(n_members=1),

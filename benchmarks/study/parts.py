@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.measures import markdown, number
 from benchmarks.study.comparisons import Comparison
 from benchmarks.study.measures import bootstrap_interval, critical_difference, improvability, ranks
-from benchmarks.study.models import EIGHTFOLD, MODELS, RECIPE
+from benchmarks.study.models import BY_AUTHORS, EIGHTFOLD, LOG_LOSS_ALONE, MODELS, RECIPE
 from benchmarks.study.runs import CPU, Record, Run
 from benchmarks.study.sources import family_of
 from benchmarks.study.tuning import TUNED
@@ -18,7 +18,11 @@ from reproduction.statistics import LEVEL
 NOT_RUN = "Not run yet."
 OURS = "fractional"
 VARIANTS = ("fractional", "fractional, learnt order", "fractional, order 1")
-COMPARED = [name for name in MODELS if name not in VARIANTS[1:]]
+DEFAULTS = [name for name in MODELS if name not in VARIANTS[1:]]
+COMPARED = {
+    "classes": [*DEFAULTS, *BY_AUTHORS],
+    "numbers": [*DEFAULTS, *(name for name in BY_AUTHORS if name not in LOG_LOSS_ALONE)],
+}
 ONE = "one network"
 LEARNT, PLAIN = (f"{name}, tuned" for name in VARIANTS[1:])
 TIME_UNIT = "RealMLP-TD-S"
@@ -43,7 +47,7 @@ class Results:
         return Comparison.of(self.records, half, kind, models, by_most=by_most)
 
     def compared(self, half: str, kind: str) -> Comparison:
-        return self.comparison(half, kind, tuple(COMPARED), by_most=True)
+        return self.comparison(half, kind, tuple(COMPARED[kind]), by_most=True)
 
 
 def size(results: Results, half: str) -> str:
@@ -108,7 +112,7 @@ def _ranks_alone(found: Comparison, kind: str, more: dict[str, list[str]] | None
 
 def single(results: Results, half: str, kind: str) -> str:
     """Our network without its ensemble among the others with default settings."""
-    return _with_wins(results.comparison(half, kind, (ONE, *COMPARED[1:])), kind, ONE)
+    return _with_wins(results.comparison(half, kind, (ONE, *COMPARED[kind][1:])), kind, ONE)
 
 
 def eightfold(results: Results, half: str, kind: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from benchmarks.study.measures import measures_of_classes, measures_of_numbers
-from benchmarks.study.models import EIGHTFOLD, MODELS, RECIPE, Model
+from benchmarks.study.models import BY_AUTHORS, EIGHTFOLD, MODELS, RECIPE, Model
 from benchmarks.study.tables import Data, load
 from benchmarks.study.tuning import TUNED, Search, Tuned
 
@@ -37,7 +37,11 @@ class Run:
     @property
     def base(self) -> Model:
         """The model, tuned or not."""
-        return TUNED[self.model].model if self.model in TUNED else {**MODELS, **RECIPE, **EIGHTFOLD}[self.model]
+        return model_called(self.model)
+
+
+def model_called(name: str) -> Model:
+    return TUNED[name].model if name in TUNED else {**MODELS, **RECIPE, **EIGHTFOLD, **BY_AUTHORS}[name]
 
 
 def measured(run: Run, search: Search = Search(), device: str = CPU) -> Record:  # noqa: B008
