@@ -9,6 +9,8 @@ import pytest
 import fracdnn.cli
 from fracdnn.cli.app import loaded
 
+HEAVY = {"torch", "numpy", "sklearn", "scipy", "polars", "joblib", "numba"}
+TRAIN = ["t.csv", "--target", "b", "--out", "m"]
 MODULE = """
 import signal
 signal.raise_signal(signal.SIGINT)
@@ -42,6 +44,38 @@ print("torch._dynamo" in before, {name for name in set(sys.modules) - before if 
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\nTrue set()\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--help-all"], 0, "--outlier-limit"),
+        (["t.csv", "--nosuch", "3"], 2, "No such option: --nosuch"),
+        (["nofile.csv", "--target", "b", "--out", "m"], 1, "nofile.csv: No such file or directory"),
+        (["t.csv", "--target", "b"], 2, "pass --out MODEL or --run FOLDER"),
+        (["t.csv", "--out", "m"], 2, "pass --target COLUMN: the column to predict"),
+        ([*TRAIN, "--n-layers", "many"], 2, "Invalid value for '--n-layers'"),
+        ([*TRAIN, "--n-members", "few"], 2, "'few' is neither a whole number nor 'auto'"),
+        ([*TRAIN, "--memory-limit", "much"], 2, "memory_limit must be a number of bytes"),
+        (
+            [*TRAIN, "--activation", "sine", "--device", "cpu"],
+            2,
+            "activation must be 'gelu' or 'identity' or 'relu' or 'sigmoid' or 'silu' or 'tanh', got 'sine'",
+        ),
+    ],
+)
+def test_wrong_usage_of_train_is_told_before_anything_heavy_is_imported(arguments, code, message, tmp_path):
+    (tmp_path / "t.csv").touch()
+    program = f"""
+import atexit, sys
+atexit.register(lambda: print("loaded:", *{HEAVY} & sys.modules.keys(), file=sys.stderr))
+from fracdnn.cli import main
+sys.argv[1:] = ["train", *{arguments}]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, "loaded:")
+    assert message in done.stdout + done.stderr
 
 
 def test_warmup_names_every_dtype():
