@@ -206,7 +206,7 @@ def info(
         loaded("system").show_system(as_json=as_json)
     else:
         _check_files(model)
-        loaded("predict").info(model, as_json=as_json)
+        loaded("model_info").info(model, as_json=as_json)
 
 
 @app.command()
