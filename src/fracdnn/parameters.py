@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
 if TYPE_CHECKING:
-    import numpy
+    import numpy.random.mtrand
     import torch
 
 # Parameters that say where and how to run, not what was learned.
@@ -209,7 +209,7 @@ class SharedParameters:
         "Let `fit` go on from the networks of the fit before; a larger `n_members` adds new ones.",
         default=False,
     )
-    random_state: "int | numpy.random.RandomState | None" = parameter(
+    random_state: "int | numpy.random.mtrand.RandomState | None" = parameter(
         [SEED], "Seed of the first weights, of shuffling and of what is held out.", default=None
     )
     device: "str | torch.device" = parameter(
