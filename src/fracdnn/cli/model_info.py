@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from fracdnn.cli.messages import fail, show_table
+from fracdnn.cli.messages import fail, show_table, tell_facts
 from fracdnn.columns.column import Categories, Column, Dates, Numbers, from_document
 from fracdnn.columns.words import listed
 from fracdnn.container import checked, read_plain
@@ -35,11 +35,6 @@ def refused_as_model(path: Path) -> Iterator[None]:
 
 def refuse_bare_model(path: Path) -> NoReturn:
     fail(f"{path} must be a model of a table, got one that Python code has saved; use it from Python, or train again")
-
-
-def tell_facts(facts: dict[str, str]) -> None:
-    for name, text in facts.items():
-        typer.echo(f"{name}: {text}")
 
 
 def info(path: Path, *, as_json: bool) -> None:

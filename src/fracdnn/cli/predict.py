@@ -17,9 +17,9 @@ import torch
 import typer
 
 from fracdnn.cli import seen_rows
-from fracdnn.cli.messages import fail, say, show_table, written
+from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
-from fracdnn.cli.model_info import refuse_bare_model, refused_as_model, tell_facts
+from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.runs import HELD_OUT, MODEL, check_output
@@ -32,7 +32,7 @@ from fracdnn.exceptions import TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.model import check_target_name, split_target, target_column, true_answers
+from fracdnn.tabular.model import check_target_name, no_values, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.streaming import in_order, parts_here
 from fracdnn.training import together
@@ -251,7 +251,7 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     scores.add_up()
     n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
-        raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
+        raise no_values(model.target)
     n_seen, n_known = together.total(torch.from_numpy(learned), "the number of rows").tolist()
     if n_seen >= seen_rows.LEAST_SHARE * max(n_known, 1):
         say(

@@ -85,8 +85,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         calibration = self._held_out_scores(coverage, "coverage")
 
         def answer(x: torch.Tensor) -> torch.Tensor:
-            outputs = (network(x).to("cpu", torch.float64) for network in self.members_)
-            return calibration.plausible(torch.stack([self._answer(output) for output in outputs]), coverage)
+            return calibration.plausible(torch.stack([*map(self._answer, self._outputs(x))]), coverage)
 
         return self._run(X, answer)
 

@@ -72,8 +72,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
         scale = self.target_scale_
 
         def answer(x: torch.Tensor) -> torch.Tensor:
-            outputs = torch.stack([network(x).to("cpu", torch.float64) for network in self.members_])
-            found = calibration.quantiles(x.cpu(), outputs, shares.tolist())
+            found = calibration.quantiles(x.cpu(), torch.stack(self._outputs(x)), shares.tolist())
             return found * scale.deviation[:, None] + scale.mean[:, None]
 
         found = self._run(X, answer)
