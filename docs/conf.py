@@ -53,7 +53,6 @@ nitpick_ignore_regex = [
     ("py:class", r"fracdnn\.fitting\.(profiles\.Profile|fit_result\.SetResult)"),
     ("py:class", r"fracdnn\.columns\.encoding\.(Encoded|Encoding)"),
     ("py:class", r"fracdnn\.estimators\.(estimator\.FractionalEstimator|shaping\.Shaping)"),
-    ("py:class", r"fracdnn\.parameters\.(Classifier|Regressor)Parameters"),
     ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.Direction)"),
     ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),
     ("py:class", r"fracdnn\.training\.row_numbers\.Rows"),

@@ -104,16 +104,13 @@ def _with_options() -> Any:
     """`train` as Typer takes it, with options in place of **given, those of its short help first."""
     signature = inspect.signature(_train)
     data, *own, _ = signature.parameters.values()
-    own = sorted(own[:2] + own_options() + own[2:], key=lambda each: _place(each.name))
+    usual = dict(zip(_USUAL, range(len(_USUAL)), strict=True))
+    own = sorted(own[:2] + own_options() + own[2:], key=lambda each: usual.get(each.name, len(usual)))
     every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (data, *own, *estimator_options())]
     train = guarded(_train)
     train.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
     train.__annotations__ = {each.name: each.annotation for each in every}
     return train
-
-
-def _place(name: str) -> int:
-    return _USUAL.index(name) if name in _USUAL else len(_USUAL)
 
 
 class _Train(TyperCommand):
