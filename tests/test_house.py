@@ -23,6 +23,7 @@ ROOMS = [
     "extras",
     "tracing",
     "validation",
+    "parameters",
     "files",
     "container",
     "kernels",

@@ -4,21 +4,28 @@ import hashlib
 import json
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
 
+if TYPE_CHECKING:
+    import torch
+
 # 2: networks are whole tensors; before, they had a module for each layer.
 FORMAT = 3
 _PLACE = "tensor at"
-_WALKED = (torch.Tensor, dict, list, tuple)
+# What torch calls the types of tensors.
+_DTYPES = {
+    **{f"F{bits}": f"torch.float{bits}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"torch.int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"torch.uint{bits}" for bits in (8, 16, 32, 64)},
+    **{"BF16": "torch.bfloat16", "BOOL": "torch.bool", "C64": "torch.complex64"},
+}
 # Of what another error said, so that ours stays a line.
 _MOST_WORDS = 300
 
@@ -41,7 +48,7 @@ def document_bytes(kind: str, document: dict[str, Any]) -> bytes:
     require("safetensors")
     from safetensors.torch import save
 
-    tensors: dict[str, torch.Tensor] = {}
+    tensors: dict[str, Any] = {}
     text = json.dumps(_without_tensors(document, "", tensors), ensure_ascii=False)
     return save(tensors, {"fracdnn": kind, "format": str(FORMAT), "document": text, "sha256": _digest(text, tensors)})
 
@@ -52,32 +59,54 @@ def read_document(path: str | os.PathLike, kind: str, content: bytes | None = No
     `content` is the file's where somebody has read it already.
     """
     require("safetensors")
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     path = Path(path)
     # Read once: a file that another process puts in its place meanwhile is not mixed with this one. A folder, a missing
     # file or one that may not be read says so here, as Python does it.
     content = path.read_bytes() if content is None else content
-    try:
+    text = _checked_text(path, kind, content)
+    from safetensors.torch import load
+
+    with checked(path, kind):
         tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
+        return _document(text, lambda value: tensors[value[_PLACE]] if value.keys() == {_PLACE} else value)
+
+
+def read_plain(path: Path, kind: str) -> dict[str, Any]:
+    """What `read_document` gives, but without tensors, and without torch, which takes seconds to import."""
+    require("safetensors")
+    text = _checked_text(path, kind, path.read_bytes())
+    with checked(path, kind):
+        return _document(text)
+
+
+def _document(text: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> dict[str, Any]:
+    document = json.loads(text, object_hook=hook)
+    if not isinstance(document, dict):
+        raise TypeError(f"a {type(document).__name__} in place of a document")
+    return document
+
+
+def _checked_text(path: Path, kind: str, content: bytes) -> str:
+    """The document, in a file that is whole."""
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        views = {
+            name: (_DTYPES[view["dtype"]], tuple(view["shape"]), view["data"]) for name, view in deserialize(content)
+        }
         header = content[8 : 8 + int.from_bytes(content[:8], "little")]  # behind its length
         metadata = json.loads(header).get("__metadata__") or {}
-    except (SafetensorError, LookupError, TypeError, ValueError) as error:  # those of dtypes that torch has not
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:  # those of other dtypes
         raise DamagedFileError(
             f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({_line(error)}); "
             f"it is cut short or of another program, so save it again"
         ) from None
     _check_metadata(path, kind, metadata)
-    if _digest(metadata["document"], tensors) != metadata["sha256"]:
+    if _digest(metadata["document"], views) != metadata["sha256"]:
         raise DamagedFileError(
             f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
         )
-    with checked(path, kind):
-        document = _with_tensors(metadata["document"], tensors)
-        if not isinstance(document, dict):
-            raise TypeError(f"a {type(document).__name__} in place of a document")
-        return document
+    return metadata["document"]
 
 
 @contextmanager
@@ -119,32 +148,39 @@ def _shown(word: str) -> str:
     return word if word.isalnum() and len(word) <= 20 else reprlib.repr(word)
 
 
-def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
+def _digest(text: str, tensors: dict[str, Any]) -> str:
+    """Of tensors, or of what `_stored` says of them."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         value = tensors[name]
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        dtype, shape, content = value if isinstance(value, tuple) else _stored(value)
+        digest.update(f"{name} {dtype} {shape}".encode())
+        digest.update(content)
     return digest.hexdigest()
 
 
-def _without_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
+def _stored(tensor: "torch.Tensor") -> tuple[str, tuple[int, ...], bytes]:
+    import torch
+
+    content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return str(tensor.dtype), tuple(tensor.shape), content
+
+
+def _without_tensors(value: Any, place: str, tensors: dict[str, Any]) -> Any:
     """The same structure with each tensor replaced by its place, and the tensor put into `tensors`."""
+    import torch
+
+    walked = (torch.Tensor, dict, list, tuple)
     if isinstance(value, torch.Tensor):
         tensors[place] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {_PLACE: place}
     # Plain values as they are, without a call for each: a history has thousands.
     if isinstance(value, dict):
         return {
-            str(key): _without_tensors(item, f"{place}/{key}", tensors) if isinstance(item, _WALKED) else item
+            str(key): _without_tensors(item, f"{place}/{key}", tensors) if isinstance(item, walked) else item
             for key, item in value.items()
         }
     return [
-        _without_tensors(item, f"{place}/{index}", tensors) if isinstance(item, _WALKED) else item
+        _without_tensors(item, f"{place}/{index}", tensors) if isinstance(item, walked) else item
         for index, item in enumerate(value)
     ]
-
-
-def _with_tensors(text: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """The document of a text, with each tensor in its place again."""
-    return json.loads(text, object_hook=lambda value: tensors[value[_PLACE]] if value.keys() == {_PLACE} else value)

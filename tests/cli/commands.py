@@ -22,7 +22,6 @@ from tests.cli.interrupted import interrupt_at
 
 with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
     fracdnn.cli.app.app(["info", "nothing"])  # Typer imports pydantic when it first reads an argument
-fracdnn.cli.app._whole_train()
 
 def child(request, rank):
     for number, name in enumerate(("stdin", "stdout", "stderr")):

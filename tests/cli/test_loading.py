@@ -1,14 +1,20 @@
 """Commands import their modules when they run, with Ctrl-C deferred."""
 
+import json
 import signal
 import subprocess
 import sys
 
 import pytest
+from sklearn.datasets import load_iris
 
 import fracdnn.cli
 from fracdnn.cli.app import loaded
+from fracdnn.tabular import TableModel
+from tests.cli.commands import run
 
+HEAVY = {"torch", "numpy", "sklearn", "scipy", "polars", "joblib", "numba"}
+TRAIN = ["t.csv", "--target", "b", "--out", "m"]
 MODULE = """
 import signal
 signal.raise_signal(signal.SIGINT)
@@ -42,6 +48,74 @@ print("torch._dynamo" in before, {name for name in set(sys.modules) - before if 
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\nTrue set()\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--help-all"], 0, "--outlier-limit"),
+        (["t.csv", "--nosuch", "3"], 2, "No such option: --nosuch"),
+        (["nofile.csv", "--target", "b", "--out", "m"], 1, "nofile.csv: No such file or directory"),
+        (["t.csv", "--target", "b"], 2, "pass --out MODEL or --run FOLDER"),
+        (["t.csv", "--out", "m"], 2, "pass --target COLUMN: the column to predict"),
+        ([*TRAIN, "--n-layers", "many"], 2, "Invalid value for '--n-layers'"),
+        ([*TRAIN, "--n-members", "few"], 2, "'few' is neither a whole number nor 'auto'"),
+        ([*TRAIN, "--memory-limit", "much"], 2, "memory_limit must be a number of bytes"),
+        (
+            [*TRAIN, "--activation", "sine", "--device", "cpu"],
+            2,
+            "activation must be 'gelu' or 'identity' or 'relu' or 'sigmoid' or 'silu' or 'tanh', got 'sine'",
+        ),
+    ],
+)
+def test_wrong_usage_of_train_is_told_before_anything_heavy_is_imported(arguments, code, message, tmp_path):
+    (tmp_path / "t.csv").touch()
+    done = without_heavy_imports(["train", *arguments], HEAVY, tmp_path)
+    assert done.returncode == code
+    assert message in done.stdout + done.stderr
+
+
+def without_heavy_imports(arguments, heavy, folder):
+    """Run a command, which must not import any of these."""
+    program = f"""
+import atexit, sys
+atexit.register(lambda: print("loaded:", *{heavy} & sys.modules.keys(), file=sys.stderr))
+from fracdnn.cli import main
+sys.argv[1:] = {arguments}
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=folder)
+    assert done.stderr.splitlines()[-1] == "loaded:"
+    return done
+
+
+@pytest.mark.parametrize("kind", [fracdnn.FractionalClassifier, fracdnn.FractionalRegressor])
+def test_info_says_without_heavy_imports_what_the_model_is(kind, tmp_path):
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    fitted = kind(max_iter=2, n_members=2, learn_order=True, random_state=0).fit(X.astype(float), y)
+    TableModel(fitted, "species", {"summary": {"order": fitted.order_}}).save(tmp_path / "m.fracdnn")
+    heavy = HEAVY - {"numpy"}
+    document = json.loads(without_heavy_imports(["info", "m.fracdnn", "--json"], heavy, tmp_path).stdout)
+    assert (document["estimator"], document["target"], document["members"]) == (kind.__name__, "species", 2)
+    assert document["network"] == {**fitted.network_.options, "order": fitted.order_}
+    assert document["columns"] == fitted.encoding_.to_document()
+    assert document["classes"] == (y.unique().tolist() if kind is fracdnn.FractionalClassifier else None)
+    assert document["temperature"] == fitted.temperature_
+    history = {"iterations": fitted.n_iter_, "loss": fitted.loss_, "status": fitted.history_.status}
+    assert document["training"] == history
+    text = without_heavy_imports(["info", "m.fracdnn"], heavy, tmp_path).stdout
+    assert f"order: {fitted.order_:g} (learned)\n" in text
+    assert "layers of width 64, silu\n" in text
+    done = without_heavy_imports(["info", "t.csv"], HEAVY - {"numpy"}, tmp_path)
+    assert done.stderr.startswith("fracdnn: t.csv: No such file")
+
+
+def test_info_takes_a_learned_order_from_the_networks_where_no_training_tells_it(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    fitted = fracdnn.FractionalClassifier(max_iter=2, n_members=2, learn_order=True, random_state=0).fit(X, y)
+    TableModel(fitted, "species", {}).save(tmp_path / "m.fracdnn")
+    document = json.loads(run("info", "m.fracdnn", "--json", cwd=tmp_path).stdout)
+    assert document["network"]["order"] == fitted.order_ != 0.5
 
 
 def test_warmup_names_every_dtype():

@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
 import fracdnn
-from fracdnn.container import _digest, read_document, write_document
+from fracdnn.container import _DTYPES, _digest, read_document, read_plain, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidTypeError
 from tests.plain import PLAIN
@@ -288,3 +288,14 @@ def test_a_failed_save_leaves_the_old_file(model):
         FractionalClassifier().save(model)
     assert model.read_bytes() == before
     assert [path.name for path in model.parent.iterdir()] == [model.name]
+
+
+@pytest.mark.parametrize("name", _DTYPES.values())
+def test_tensors_of_every_type_are_read_and_left_out(name, tmp_path):
+    dtype = getattr(torch, name.removeprefix("torch."))
+    tensors = {"vector": torch.ones(3, dtype=dtype), "scalar": torch.ones((), dtype=dtype)}
+    write_document(tmp_path / "x", "model", {**tensors, "empty": torch.ones(0, 2, dtype=dtype), "n": 1})
+    found = read_document(tmp_path / "x", "model")
+    assert found["empty"].shape == (0, 2)
+    assert all(found[key].dtype == dtype and torch.equal(found[key], value) for key, value in tensors.items())
+    assert read_plain(tmp_path / "x", "model")["n"] == 1

@@ -5,11 +5,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.parameters import BOOLEAN, LOCAL_PARAMETERS, SharedParameters, parameter, with_parameters
 from fracdnn.exceptions import InvalidTypeError
+from fracdnn.nn.operators import ACTIVATIONS
+from fracdnn.parameters import BOOLEAN, LOCAL_PARAMETERS, SharedParameters, parameter, with_parameters
 
 KINDS = [FractionalClassifier, FractionalRegressor]
 
@@ -34,6 +36,38 @@ def test_a_classifier_has_two_more_parameters():
     for kind in KINDS:
         with pytest.raises(ValueError, match=r"alpha must be a number at least 0, got -1.0; the default is 0.0003"):
             kind(alpha=-1.0).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_that_are_allowed_are_those_that_networks_take(kind):
+    assert kind._parameter_rules["activation"] == [set(ACTIVATIONS)]
+    (names,) = kind._parameter_rules["dtype"]
+    assert all(isinstance(kind(dtype=name)._dtype(), torch.dtype) for name in names)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"random_state": np.random.RandomState(0), "device": torch.device("cpu")},
+        {"random_state": np.int32(3), "bias": np.bool_(False), "device": "cpu"},
+    ],
+)
+def test_values_of_types_that_are_imported_late_are_allowed(kind, given):
+    kind(**given)._check_parameters()
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({"random_state": "0"}, "a whole number, a RandomState or None, got '0'; the default is None"),
+        ({"device": 0}, "a str or a device, got 0; the default is 'auto'"),
+        ({"checkpoint_path": 1}, "None or a str or a PathLike, got 1; the default is None"),
+    ],
+)
+def test_values_of_other_types_are_not(given, allowed):
+    with pytest.raises(ValueError, match=f"^{next(iter(given))} must be {re.escape(allowed)}$"):
+        FractionalClassifier(**given)._check_parameters()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,10 +1,7 @@
 """The commands. Each imports what it needs when it runs."""
 
-import copy
 import inspect
 import webbrowser
-from collections.abc import Sequence
-from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from fracdnn.cli.messages import guarded, say
+from fracdnn.cli.options import estimator_options, settings_of
 from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Sheet, Timeout, own_options
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
@@ -77,6 +75,9 @@ def _train(
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    help_all: Annotated[
+        bool, typer.Option("--help-all", help="Show every option, those of network and training too, and exit.")
+    ] = False,
     **given: Any,
 ) -> None:
     """Learn from a table: classification or regression, depending on the target column.
@@ -91,73 +92,39 @@ def _train(
       fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
       torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """  # noqa: D301
+    check_there(data)
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
-    settings = loaded("options").settings_of(given, config)
+    settings = settings_of(given, config)
     command = loaded("train", trains=True)
     command.train(data, settings, command.Places(out, run, config), as_json=as_json)
 
 
-def _with_options(generated: list[inspect.Parameter], shown: Sequence[str] | None = None) -> Any:
-    """`train` as Typer takes it, with options in place of **given; of its own, help shows some or all."""
+def _with_options() -> Any:
+    """`train` as Typer takes it, with options in place of **given, those of its short help first."""
     signature = inspect.signature(_train)
-    data, out, run, *others, _ = signature.parameters.values()
-    own = [out, run, *own_options(), *others]
-    if shown is not None:
-        own = sorted((_shown(each, each.name in shown) for each in own), key=lambda each: _place(each.name, shown))
-    every = [data, *own, *generated]
-    every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in every]
+    data, *own, _ = signature.parameters.values()
+    usual = dict(zip(_USUAL, range(len(_USUAL)), strict=True))
+    own = sorted(own[:2] + own_options() + own[2:], key=lambda each: usual.get(each.name, len(usual)))
+    every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (data, *own, *estimator_options())]
     train = guarded(_train)
     train.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
     train.__annotations__ = {each.name: each.annotation for each in every}
     return train
 
 
-def _place(name: str, shown: Sequence[str]) -> int:
-    return shown.index(name) if name in shown else len(shown)
-
-
-def _shown(option: inspect.Parameter, is_shown: bool) -> inspect.Parameter:
-    kind, about = option.annotation.__origin__, copy.copy(option.annotation.__metadata__[0])
-    about.hidden = not is_shown
-    return option.replace(annotation=Annotated[kind, about])
-
-
-@lru_cache(maxsize=1)
-def _whole_train() -> Any:
-    """`train` with an option for each parameter of the estimators, which take seconds to import."""
-    whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    whole.command("train")(_with_options(loaded("options").estimator_options()))
-    return typer.main.get_command(whole)
-
-
-class _ListedTrain(TyperCommand):
-    """`train` for the list of commands and the short help; to run it or complete its options takes the whole one."""
+class _Train(TyperCommand):
+    """`train`, whose help shows some options or all."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        if extra.get("resilient_parsing") or "--help" in args:  # completion, perhaps of a file's name
-            return super().make_context(info_name, args, parent, **extra)
-        if "--help-all" in args:
-            args = ["--help"]
-        elif args and not args[0].startswith(
-            "-"
-        ):  # else it may be the value of an option that only the whole one knows
-            guarded(check_there)(args[0])
-        return _whole_train().make_context(info_name, args, parent, **extra)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        if incomplete.startswith("-"):
-            return _whole_train().shell_complete(ctx, incomplete)
-        return super().shell_complete(ctx, incomplete)
+        is_short = "--help" in args
+        for option in self.params[1:]:
+            shown = option.name in (*_USUAL, "help_all") if is_short else option.name != "help_all"
+            option.hidden = not shown  # type: ignore[attr-defined]
+        return super().make_context(info_name, ["--help"] if "--help-all" in args else args, parent, **extra)
 
 
-def _help_all() -> inspect.Parameter:
-    option = typer.Option("--help-all", help="Show every option, those of network and training too, and exit.")
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, option])
-
-
-app.command("train", cls=_ListedTrain)(_with_options([_help_all()], shown=_USUAL))
+app.command("train", cls=_Train)(_with_options())
 
 
 @app.command()
@@ -236,7 +203,7 @@ def info(
         loaded("system").show_system(as_json=as_json)
     else:
         _check_files(model)
-        loaded("predict").info(model, as_json=as_json)
+        loaded("model_info").info(model, as_json=as_json)
 
 
 @app.command()

@@ -46,6 +46,11 @@ def fail(message: str, *, permanent: bool = True) -> NoReturn:
     raise typer.Exit(1)
 
 
+def tell_facts(facts: dict[str, str]) -> None:
+    for name, text in facts.items():
+        typer.echo(f"{name}: {text}")
+
+
 def show_table(
     title: str, headings: Iterable[str], rows: Iterable[Iterable[str]], *, justify: Any = "right", **options: Any
 ) -> None:

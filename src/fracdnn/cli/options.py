@@ -8,15 +8,13 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from fracdnn.cli.messages import fail
-from fracdnn.cli.settings import KINDS, Names, Settings, parameters_of
-from fracdnn.cli.streamed_table import bytes_of
+from fracdnn.cli.settings import KINDS, Names, Settings, bytes_of, parameters_of
 from fracdnn.columns.words import nearest
-from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.parameters import AUTO, BOOLEAN, SEED, Interval, Words
+from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.parameters import AUTO, BOOLEAN, SEED, ClassifierParameters, Interval, RegressorParameters, Words
 from fracdnn.tabular.reading import checked_encoding
 
 TASKS = ("auto", "classification", "regression")
@@ -26,7 +24,7 @@ DEFAULTS = {
     "checkpoint_path": "with --run, --checkpoint-every or --max-time MODEL.ckpt beside the model, else none",
     "checkpoint_every": "with --run a twentieth of --max-iter, 50 at most, else 50",
 }
-_ESTIMATORS = (FractionalClassifier, FractionalRegressor)
+_ESTIMATORS = (ClassifierParameters, RegressorParameters)
 # What the command line takes for a rule of theirs, and a TOML file for an option of a type.
 _KINDS: dict[Any, type] = {BOOLEAN: bool, SEED: int, Integral: int, Real: float}
 _TOML: dict[Any, tuple[type, ...]] = {float: (float, int), Names: (list,), str | None: (str, int, float)}
@@ -132,8 +130,11 @@ def _check(settings: Settings) -> None:
         bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)
     device = str(settings.parameters.get("device", "auto"))
-    with _as_errors_of("--device"):
-        torch.empty(0, device="cpu" if device == "auto" else device)
+    if device not in ("auto", "cpu"):  # of others torch knows, which takes seconds to import
+        with interrupt_afterwards():
+            import torch
+        with _as_errors_of("--device"):
+            torch.empty(0, device=device)
     for kind in _ESTIMATORS:  # the task is not known yet
         known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
         try:

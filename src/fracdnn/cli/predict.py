@@ -1,4 +1,4 @@
-"""`fracdnn predict`, `evaluate`, `info` and `report`: what a model file is good for."""
+"""`fracdnn predict`, `evaluate` and `report`: what a model file is good for."""
 
 import hashlib
 import json
@@ -17,23 +17,23 @@ import torch
 import typer
 
 from fracdnn.cli import seen_rows
-from fracdnn.cli.messages import fail, say, show_table, written
+from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
+from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.runs import HELD_OUT, MODEL, check_output
 from fracdnn.cli.settings import ENCODING
 from fracdnn.columns.cells import Strays
-from fracdnn.columns.column import Categories, Column, Dates, Numbers
 from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns, count, listed
-from fracdnn.exceptions import FileContentError, TableError
+from fracdnn.columns.words import check_columns, count
+from fracdnn.exceptions import TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.model import check_target_name, split_target, target_column, true_answers
-from fracdnn.tabular.reading import ENDINGS, read_table
+from fracdnn.tabular.model import check_target_name, no_values, split_target, target_column, true_answers
+from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.streaming import in_order, parts_here
 from fracdnn.training import together
 
@@ -41,21 +41,10 @@ OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 
 
 def table_model(path: Path) -> TableModel:
-    if path.is_dir():
-        fail(f"{path} must be a model file, got a folder; pass the model in it, such as {path / 'model.fracdnn'}")
-    try:
+    with refused_as_model(path):
         found = load(path)
-    except FileContentError:
-        if not str(path).lower().endswith(ENDINGS):
-            raise
-        fail(
-            f"{path} must be a model file, got a table; make a model of it first: fracdnn train {path} "
-            f"--target COLUMN --out model.fracdnn"
-        )
     if not isinstance(found, TableModel):
-        fail(
-            f"{path} must be a model of a table, got one that Python code has saved; use it from Python, or train again"
-        )
+        refuse_bare_model(path)
     return found
 
 
@@ -237,12 +226,7 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
         elif as_json:
             typer.echo(json.dumps({"rows": scores.rows, **scores.results()}))
         else:
-            _tell({"rows": f"{scores.rows:,}"} | {name: number(value) for name, value in scores.results().items()})
-
-
-def _tell(facts: dict[str, str]) -> None:
-    for name, text in facts.items():
-        typer.echo(f"{name}: {text}")
+            tell_facts({"rows": f"{scores.rows:,}"} | {name: number(value) for name, value in scores.results().items()})
 
 
 def _scored(reading: Reading, model: TableModel) -> Scores:
@@ -267,7 +251,7 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     scores.add_up()
     n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
-        raise TableError(f"the target column {model.target!r} must hold values, got none; check the table")
+        raise no_values(model.target)
     n_seen, n_known = together.total(torch.from_numpy(learned), "the number of rows").tolist()
     if n_seen >= seen_rows.LEAST_SHARE * max(n_known, 1):
         say(
@@ -288,59 +272,12 @@ def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None
         return
     words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
     words["ECE"] = "expected calibration error (ECE)"
-    _tell({"rows": f"{scores.rows:,}"} | {word: number(found[key]) for key, word in words.items()})
+    tell_facts({"rows": f"{scores.rows:,}"} | {word: number(found[key]) for key, word in words.items()})
     names = [str(name) for name in classes]
     lines = zip(names, *columns.values(), strict=True)
     show_table("by class", ["class", *columns], ([name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in lines))
     rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
     show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
-
-
-def info(path: Path, *, as_json: bool) -> None:
-    model = table_model(path)
-    estimator = model.estimator
-    document = {
-        "estimator": type(estimator).__name__,
-        "target": model.target,
-        "classes": estimator.classes_.tolist() if model.is_classifier else None,
-        "columns": model.encoding.to_document(),
-        "network": {**estimator.network_.options, "order": estimator.order_},
-        "members": len(estimator.members_),
-        "temperature": estimator.temperature_,
-        "training": {"iterations": estimator.n_iter_, "loss": estimator.loss_, "status": estimator.history_.status},
-        "details": {name: value for name, value in model.details.items() if name != "rows_learned"},
-    }
-    if as_json:
-        typer.echo(json.dumps(document))
-        return
-    shape, learned = estimator.network_.architecture, estimator.network_.options["learn_order"]
-    lines = {
-        "model": f"{document['estimator']} for {model.target!r}",
-        "network": f"{shape.n_layers} layers of width {shape.width}, {shape.activation}",
-        "members": str(len(estimator.members_)),
-        "order": f"{estimator.order_:g}" + (" (learned)" if learned else ""),
-        "training": f"{estimator.n_iter_} iterations, {estimator.history_.status}, loss {number(estimator.loss_)}",
-    }
-    if estimator.temperature_ is not None:
-        lines["temperature"] = number(estimator.temperature_)
-    if model.is_classifier:
-        lines["classes"] = listed([str(name) for name in estimator.classes_])
-    for part in ("training", "test"):
-        found = (model.details.get("summary") or {}).get(part)
-        if found:
-            lines[f"{part} rows"] = ", ".join(f"{name} {number(value)}" for name, value in found.items())
-    lines["versions"] = ", ".join(f"{name} {number}" for name, number in model.details.get("versions", {}).items())
-    _tell(lines)
-    rows = ([column.name, column.kind, _column_values(column)] for column in model.encoding.columns)
-    show_table("columns it expects, in any order", ("column", "kind", "values"), rows, justify="left")
-
-
-def _column_values(column: Column) -> str:
-    if isinstance(column, Categories):
-        return listed(column.categories, most=8) + (", others" if column.others else "")
-    if isinstance(column, Dates):
-        return f"since {column.first}: {', '.join(column.parts)}"
-    return f"median {column.median:g}" if isinstance(column, Numbers) else column.why
 
 
 def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str | None) -> None:

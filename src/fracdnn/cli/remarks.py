@@ -13,21 +13,25 @@ MOST_NAMED = 6
 _SPAN, _PARTS, _LESS = 10.0, (0.05, 0.95), 0.5
 
 
-def on_rows(n_learned: int, n_test: int, test_fraction: float, class_counts: np.ndarray | None) -> list[str]:
-    """Of the rows to learn from; `class_counts` is how many of them each class has, None for a regression."""
+Classes = tuple[np.ndarray, np.ndarray]
+
+
+def on_table(
+    ids: Sequence[str], n_learned: int, n_test: int, test_fraction: float, classes: Classes | None
+) -> list[str]:
+    """On rows, ids, and classes with the number of rows to learn from that have them; None for a regression."""
     found = []
     if n_learned < FEW_ROWS:
         found.append(f"warning: only {count(n_learned, 'row')} to learn from: results will be unreliable")
     if test_fraction and not n_test:
         found.append("warning: no row is left to test the model with; how good it is on new rows stays unknown")
-    if class_counts is not None:
-        n = len(class_counts)
-        if n > n_learned / 2:
-            found.append(f"warning: {n:,} classes in {n_learned:,} rows; for a value, pass --task regression")
-    return found
+    n = 0 if classes is None else len(classes[0])
+    if n > n_learned / 2:
+        found.append(f"warning: {n:,} classes in {n_learned:,} rows; for a value, pass --task regression")
+    return found + _on_ids(ids, n_learned) + ([] if classes is None else _on_classes(*classes))
 
 
-def on_classes(classes: np.ndarray, counts: np.ndarray) -> list[str]:
+def _on_classes(classes: np.ndarray, counts: np.ndarray) -> list[str]:
     """Of classes and the number of rows to learn from that have them: rare ones, and names that look alike."""
     rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(classes, counts, strict=True) if n < FEW_OF_CLASS]
     found = []
@@ -79,7 +83,7 @@ def _lopsided(values: np.ndarray) -> float:
     return float(abs(values.mean() - np.median(values)) / values.std())
 
 
-def on_ids(ids: Sequence[str], n_learned: int) -> list[str]:
+def _on_ids(ids: Sequence[str], n_learned: int) -> list[str]:
     if not ids or n_learned < FEW_ROWS:
         return []
     drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from fracdnn.cli.messages import written
+from fracdnn.cli.messages import tell_facts, written
 from fracdnn.cli.runs import HELD_OUT, Places, place_for
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
@@ -56,8 +56,7 @@ def tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
     typer.echo(f"order: {number(summary['order'])} ({'learned' if summary['order_learned'] else 'fixed'})")
     if summary["left_out"]:
         typer.echo(f"columns left out: {listed(summary['left_out'])}")
-    for what, path in paths.items():
-        typer.echo(f"{what}: {path}")
+    tell_facts(paths)
 
 
 def _compared(summary: dict[str, Any]) -> str:

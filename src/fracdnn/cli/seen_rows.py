@@ -4,21 +4,12 @@ from base64 import b64decode, b64encode
 
 import numpy as np
 
+from fracdnn.tabular.ids import row_hashes
+
 # Of more rows, those with the smallest hashes, which are as good as drawn at random.
 MOST = 4096
 # Below this share, rows may be alike by chance.
 LEAST_SHARE = 0.2
-
-
-def row_hashes(inputs: np.ndarray) -> np.ndarray:
-    """64 bits for each row of a network's inputs (Steele, Lea and Flood 2014)."""
-    bits, found = (np.ascontiguousarray(inputs) + 0.0).view(np.uint64), np.zeros(len(inputs), dtype=np.uint64)
-    for column in bits.T:
-        found = (found ^ column) + np.uint64(0x9E3779B97F4A7C15)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found ^= found >> np.uint64(31)
-    return found
 
 
 def as_text(inputs: np.ndarray) -> str:

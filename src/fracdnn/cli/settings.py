@@ -1,11 +1,14 @@
 """The options of `fracdnn train` beside the estimators' parameters, each declared once: type, default, help."""
 
 import inspect
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from fracdnn.exceptions import InvalidArgumentError
 
 ENCODING = "utf-8"
 # Seconds to wait for another process.
@@ -59,13 +62,26 @@ class Settings:
     def document(self) -> dict[str, Any]:
         """Those that say what is learned, with defaults."""
         from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-        from fracdnn.estimators.parameters import LOCAL_PARAMETERS
+        from fracdnn.parameters import LOCAL_PARAMETERS
 
         elsewhere = ("jobs", "memory_limit", "timeout", "parameters", "start_over", "spaces_checkpoints", "metrics")
         own = {name: value for name, value in asdict(self).items() if name not in elsewhere}
         parameters = FractionalRegressor().get_params() | FractionalClassifier().get_params() | self.parameters
         local = (*LOCAL_PARAMETERS, "checkpoint_every", "max_time")
         return own | {name: value for name, value in parameters.items() if name not in local}
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def bytes_of(text: str | float) -> int:
+    """A number of bytes, perhaps with a unit: 500MB, 2GB, 1.5G."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", str(text).strip().lower())
+    if found is None:
+        raise InvalidArgumentError(
+            f"memory_limit must be a number of bytes such as 500MB or 2GB, got {str(text)!r:.40}"
+        )
+    return int(float(found[1]) * _UNITS[found[2]])
 
 
 _HINTS = get_type_hints(Settings, include_extras=True)

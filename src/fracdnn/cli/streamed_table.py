@@ -11,11 +11,11 @@ import torch
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import Scores, new_scores
 from fracdnn.cli.ranks import processes_here
+from fracdnn.cli.settings import bytes_of
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.estimators import FractionalClassifier
 from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.tabular.examination import Division, ExaminedTable, examine
 from fracdnn.tabular.model import TableModel
@@ -35,7 +35,6 @@ UNUSED = {
 # (benchmarks/stream.py). For text a guess: as large as its numbers in float64, gzipped a quarter of that.
 _COPIES = 8
 _COMPRESSION = 4
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def is_too_large(source: str, limit: str | float | None) -> bool:
@@ -74,16 +73,6 @@ def free_bytes() -> int:
     if found:
         return 1024 * int(found[1])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def bytes_of(text: str | float) -> int:
-    """A number of bytes, perhaps with a unit: 500MB, 2GB, 1.5G."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", str(text).strip().lower())
-    if found is None:
-        raise InvalidArgumentError(
-            f"memory_limit must be a number of bytes such as 500MB or 2GB, got {str(text)!r:.40}"
-        )
-    return int(float(found[1]) * _UNITS[found[2]])
 
 
 def shown_bytes(n: float) -> str:

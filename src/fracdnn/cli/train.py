@@ -16,7 +16,7 @@ from fracdnn.cli import runs, seen_rows, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import new_scores
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.remarks import on_classes, on_ids, on_outliers, on_rows, on_target
+from fracdnn.cli.remarks import on_outliers, on_table, on_target
 from fracdnn.cli.results import tell, write_results
 from fracdnn.cli.runs import UNFINISHED, Places, files_of
 from fracdnn.cli.settings import Settings
@@ -30,13 +30,12 @@ from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
 from fracdnn.columns.words import check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
-from fracdnn.exceptions import TableError
 from fracdnn.report.headline import headline
 from fracdnn.report.subject import subject_of
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import TableModel, check_target_name, target_column, true_answers
+from fracdnn.tabular.model import TableModel, check_target_name, no_values, target_column, true_answers
 from fracdnn.tabular.reading import read_table, sheets_of
-from fracdnn.tabular.targets import Target, TargetReader
+from fracdnn.tabular.targets import Target, TargetReader, check_every_class
 from fracdnn.training import together
 from fracdnn.training.progress import metrics_to
 from fracdnn.version import versions
@@ -169,7 +168,7 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     values = target_column(whole, settings.target)
     table, n_missing = whole.filter(values.is_not_null()), values.null_count()
     if not len(table):
-        raise TableError(f"the target column {quoted(settings.target)} must hold values, got none; check the table")
+        raise no_values(settings.target)
     values = values.drop_nulls()
     reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
     target = reader.summary(values, np.ones(len(values), dtype=bool)).target(
@@ -185,12 +184,10 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     encoding = summary.encoding(features.schema, lambda cell: f"row {cell.row}", settings.decimal)
     encoding = with_inputs(without_ids(encoding, numberings))
     learned, ids = y[train_rows], like_ids(encoding, numberings)
-    counts = np.unique(learned, return_counts=True)[1] if task == "classification" else None
-    remarks = on_rows(len(learned), len(test_rows), settings.test_fraction, counts) + on_ids(ids, len(learned))
-    remarks += on_target(settings.target, learned) if counts is None else on_classes(np.unique(learned), counts)
-    columns = _say_columns(describe_columns(summary, encoding), settings)
-    for note in (*summary.notes(encoding), *remarks):
-        say(note)
+    classes = np.unique(learned, return_counts=True) if task == "classification" else None
+    remarks = on_table(ids, len(learned), len(test_rows), settings.test_fraction, classes)
+    remarks += on_target(settings.target, learned) if classes is None else []
+    columns = _say_columns(describe_columns(summary, encoding), [*summary.notes(encoding), *remarks], settings)
     used = encoding.used()
     X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
     return _Prepared(target, encoding.left_out, columns, table, X, y, train_rows, test_rows)
@@ -229,12 +226,9 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
     target = table.target
     _say_target(target, table.n_without_target, settings)
     n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
-    counts = target.counts if target.classes is not None else None
-    remarks = on_rows(n_learned, n_test, settings.test_fraction, counts) + on_ids(table.ids, n_learned)
-    remarks += [] if target.classes is None else on_classes(target.classes, target.counts)
-    columns = _say_columns(table.columns, settings)
-    for note in (*table.notes, *remarks):
-        say(note)
+    classes = None if target.classes is None else (target.classes, target.counts)
+    remarks = on_table(table.ids, n_learned, n_test, settings.test_fraction, classes)
+    columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
         streamed_table.say_unused(settings.parameters)
@@ -265,11 +259,12 @@ def _model(estimator: Any, target: Target, left_out: dict[str, str], columns: li
     return TableModel(estimator, target.name, details)
 
 
-def _say_columns(columns: list[dict[str, str]], settings: Settings) -> list[dict[str, str]]:
-    """What was understood of the table, with the columns that the user leaves out."""
+def _say_columns(columns: list[dict[str, str]], notes: list[str], settings: Settings) -> list[dict[str, str]]:
+    """What was understood of the table, with the columns that the user leaves out, and notes on it."""
     dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
     columns = columns + [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
-    say("\n".join(["what was understood of the table:", *as_lines(columns)]))
+    for text in ("\n".join(["what was understood of the table:", *as_lines(columns)]), *notes):
+        say(text)
     return columns
 
 
@@ -296,11 +291,7 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
     seed, labels = settings.parameters.get("random_state", 0), y[common] if stratified else None
     kept, held_out = train_test_split(common, test_size=n_test, random_state=seed, stratify=labels)
     kept = np.concatenate([kept, alone])
-    n_kept = len(np.unique(which[kept]))
-    if n_kept < len(counts):
-        raise TableError(
-            f"the rows to learn from must hold all {len(counts)} classes, got {n_kept}; pass a smaller --test-fraction"
-        )
+    check_every_class(np.bincount(which[kept], minlength=len(counts)))
     return sorted(kept.tolist()), sorted(held_out.tolist())
 
 

@@ -1,6 +1,5 @@
 """FractionalClassifier: a network with memory as a scikit-learn classifier."""
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
-from fracdnn.estimators.parameters import Interval, Words, parameter, with_parameters
 from fracdnn.estimators.sample_checks import class_weights, classes_of_all
+from fracdnn.parameters import ClassifierParameters
 from fracdnn.training import together
 
 
 @documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
-@with_parameters
-class FractionalClassifier(ClassifierMixin, FractionalEstimator):
+class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEstimator):
     """Softmax cross-entropy of a `FractionalNetwork` on scaled features; the mean of several, calibrated.
 
     X may be an array or a frame of pandas or Polars, with missing cells, text and dates; docs/estimators.md says what
@@ -27,17 +25,6 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
     """
 
     _loss = "cross_entropy"
-
-    label_smoothing: float = parameter(
-        [Interval(Real, 0, 1, closed="[")],
-        "Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
-        default=0.05,
-    )
-    class_weight: dict | str | None = parameter(
-        [None, dict, Words({"balanced"})],
-        'Weights by class (1 where one is missing); "balanced" divides by how frequent a class is.',
-        default=None,
-    )
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
         self._check_parameters()
@@ -98,8 +85,7 @@ class FractionalClassifier(ClassifierMixin, FractionalEstimator):
         calibration = self._held_out_scores(coverage, "coverage")
 
         def answer(x: torch.Tensor) -> torch.Tensor:
-            outputs = (network(x).to("cpu", torch.float64) for network in self.members_)
-            return calibration.plausible(torch.stack([self._answer(output) for output in outputs]), coverage)
+            return calibration.plausible(torch.stack([*map(self._answer, self._outputs(x))]), coverage)
 
         return self._run(X, answer)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from fracdnn.estimators.parameters import Words
+from fracdnn.parameters import Words
 
 Estimator = TypeVar("Estimator")
 
@@ -76,4 +76,4 @@ def _type(annotation: Any, allowed: list[Any]) -> str:
     words = [rule for rule in allowed if isinstance(rule, Words)]
     if annotation is str and words:
         return "{" + ", ".join(repr(word) for word in sorted(words[0])) + "}"
-    return inspect.formatannotation(annotation)
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)

@@ -144,9 +144,13 @@ class FractionalEstimator(Fitting):
         check_is_fitted(self)
 
         def answer(x: torch.Tensor) -> torch.Tensor:
-            return mean_of(self._answer(network(x).to("cpu", torch.float64)) for network in self.members_)
+            return mean_of(map(self._answer, self._outputs(x)))
 
         return self._run(X, answer)
+
+    def _outputs(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Of each member."""
+        return [network(x).to("cpu", torch.float64) for network in self.members_]
 
     def _held_out_scores(self, level: Any, name: str) -> Calibration:
         """What intervals and sets are made of, with their level checked."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -21,13 +22,13 @@ from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
 from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
 from fracdnn.estimators.networks import check_matrix_fits, mean_order
-from fracdnn.estimators.parameters import DTYPES, SharedParameters
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
 from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
+from fracdnn.parameters import SharedParameters
 from fracdnn.training import (
     AdamTraining,
     Checkpoints,
@@ -63,7 +64,7 @@ def raise_interrupts() -> Iterator[None]:
         _interrupts_raised.reset(token)
 
 
-class Fitting(Inputs, SharedParameters):
+class Fitting(Inputs, SharedParameters, BaseEstimator):
     """From samples to trained networks, `members_`; the first of them is `network_`, whose training is `history_`."""
 
     members_: list[FractionalNetwork]
@@ -346,7 +347,7 @@ class Fitting(Inputs, SharedParameters):
         return self.shaping_(X, self.standardization_(X)).to(self._device())
 
     def _dtype(self) -> torch.dtype:
-        return DTYPES[self.dtype]
+        return getattr(torch, self.dtype)
 
     def _device(self) -> torch.device:
         if self.device == "auto":

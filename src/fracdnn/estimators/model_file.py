@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 from fracdnn.exceptions import InvalidTypeError
+from fracdnn.parameters import LOCAL_PARAMETERS
 
 _LABEL_KINDS = "biufUO"
 # Characters that a dtype of text may hold beyond the longest label: the dtype is the file's word, and memory is taken

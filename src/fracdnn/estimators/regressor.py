@@ -9,9 +9,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
-from fracdnn.estimators.parameters import POSITIVE, parameter, with_parameters
 from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import quantiles
+from fracdnn.parameters import RegressorParameters
 from fracdnn.training import Standardization, together
 
 # The interquartile range of a normal distribution, in standard deviations.
@@ -24,8 +24,7 @@ _CONSTANT = 1e-9
     target_scale_=("Standardization", "Mean and scale of each output."),
     target_limits_=("ndarray of shape (2, n_outputs)", "What targets were taken to lie between."),
 )
-@with_parameters
-class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator):
+class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters, FractionalEstimator):
     """Squared error of a `FractionalNetwork` on scaled features and targets, one or several outputs.
 
     It predicts the mean, as the squared error does, but of targets within `outlier_limit`. X may be an array or a frame
@@ -33,13 +32,6 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
     """
 
     _loss = "squared_error"
-
-    outlier_limit: float | None = parameter(
-        [None, POSITIVE],
-        "Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
-        "lay there, so that a few of them cannot dominate the loss; None takes all as they are.",
-        default=30.0,
-    )
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         self._check_parameters()
@@ -80,8 +72,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, FractionalEstimator)
         scale = self.target_scale_
 
         def answer(x: torch.Tensor) -> torch.Tensor:
-            outputs = torch.stack([network(x).to("cpu", torch.float64) for network in self.members_])
-            found = calibration.quantiles(x.cpu(), outputs, shares.tolist())
+            found = calibration.quantiles(x.cpu(), torch.stack(self._outputs(x)), shares.tolist())
             return found * scale.deviation[:, None] + scale.mean[:, None]
 
         found = self._run(X, answer)

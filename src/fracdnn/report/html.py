@@ -10,8 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fracdnn.estimators.parameters import LOCAL_PARAMETERS
 from fracdnn.files import write_whole
+from fracdnn.parameters import LOCAL_PARAMETERS
 from fracdnn.report.classes import confusion_plot, ranking_plots, reliability_plot
 from fracdnn.report.dependence import dependence_plot
 from fracdnn.report.flow import flow_plot

@@ -16,10 +16,10 @@ from fracdnn.columns.late import pl
 from fracdnn.columns.summary import Cell, ColumnReader, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.understood import describe_columns
-from fracdnn.columns.words import check_columns, quoted
+from fracdnn.columns.words import check_columns
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import check_target_name, target_column
+from fracdnn.tabular.model import check_target_name, no_values, target_column
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
 from fracdnn.training import Samples, Standardization, together
@@ -243,7 +243,7 @@ def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, targ
         if file.path not in with_rows:
             raise TableError(f"{file.path} must hold at least one row below its heading, got none; check the file")
     if not sizes.sum():
-        raise TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
+        raise no_values(target)
     if not sizes[:, ROLES.index("training")].sum():
         raise TableError(
             f"{stream.source} must leave rows to learn from, got none of {int(sizes.sum())}; hold out a smaller share"

@@ -70,7 +70,7 @@ class Numbering:
         ends = (float(values[0]), float(values[-1])) if len(values) else ()
         least, most = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
         rises, falls = bool((steps > 0).all()), bool((steps < 0).all())
-        return cls(len(column), len(values), least, most, rises, falls, ends, np.unique(_hashed(values)))
+        return cls(len(column), len(values), least, most, rises, falls, ends, np.unique(row_hashes(values[:, None])))
 
     def merged(self, other: "Numbering") -> "Numbering":
         if not (self.cells and other.cells):
@@ -110,12 +110,15 @@ class Numbering:
         return self.cells == self.rows == self.distinct and (self.rises or self.falls or not self.is_cut)
 
 
-def _hashed(values: np.ndarray) -> np.ndarray:
-    """A number of 64 bits for each value, as if drawn at random (Steele, Lea and Flood 2014)."""
-    bits = (values + 0.0).view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
+def row_hashes(values: np.ndarray) -> np.ndarray:
+    """A number of 64 bits for each row of values [n, k], as if drawn at random (Steele, Lea and Flood 2014)."""
+    bits, found = (np.ascontiguousarray(values) + 0.0).view(np.uint64), np.zeros(len(values), dtype=np.uint64)
+    for column in bits.T:
+        found = (found ^ column) + np.uint64(0x9E3779B97F4A7C15)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found ^= found >> np.uint64(31)
+    return found
 
 
 def left_out_ids(numberings: "Mapping[str, Numbering | None]") -> dict[str, str]:

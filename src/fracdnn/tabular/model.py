@@ -99,7 +99,7 @@ def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.
     values = target_column(table, target)
     kept = values.is_not_null()
     if not kept.any():
-        raise TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
+        raise no_values(target)
     return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
 
 
@@ -175,6 +175,10 @@ def refuse_dates(values: "pl.Series") -> None:
             f"the days since a fixed one, pass that as --target, and leave this one out: --drop {name}; "
             f"--task classification takes each date as a class"
         )
+
+
+def no_values(target: str) -> TableError:
+    return TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
 
 
 def no_finite_numbers(values: "pl.Series") -> TableError:

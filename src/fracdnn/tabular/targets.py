@@ -112,12 +112,17 @@ class TargetSummary:
                 f"the target column {quoted(name)} must hold classes of several rows, got {len(counts):,} of one row "
                 f"each; name another column, or pass --task regression for numbers"
             )
-        if not counts.all():
-            raise TableError(
-                f"the rows to learn from must hold all {len(classes)} classes, got {np.count_nonzero(counts)}; "
-                f"pass a smaller --test-fraction"
-            )
+        check_every_class(counts)
         return Target(name, "classification", classes, counts, None, math.nan, math.nan)
+
+
+def check_every_class(counts: np.ndarray) -> None:
+    """Each class must have a row to learn from."""
+    if not counts.all():
+        raise TableError(
+            f"the rows to learn from must hold all {len(counts)} classes, got {np.count_nonzero(counts)}; "
+            f"pass a smaller --test-fraction"
+        )
 
 
 class TargetReader:

@@ -1,21 +1,23 @@
-"""An estimator's parameters, each declared once: its default, what is allowed, and what it means."""
+"""The estimators' parameters, each declared once: its default, what is allowed, and what it means.
+
+The standard library is enough to import them, so that the command knows its options at once.
+"""
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, TypeVar, dataclass_transform
-
-import numpy as np
-import torch
-from sklearn.base import BaseEstimator
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.nn.operators import ACTIVATIONS
+
+if TYPE_CHECKING:
+    import numpy.random.mtrand
+    import torch
 
 # Parameters that say where and how to run, not what was learned.
 LOCAL_PARAMETERS = ("device", "checkpoint_path", "resume", "verbose")
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,34 @@ class Interval:
         return low if self.high is None else f"{low}, {'at most' if ']' in self.closed else 'below'} {self.high}"
 
 
+@dataclass(frozen=True)
+class Types:
+    """Values of some types, "package.name" where importing it takes long: before that, no value is of such a type."""
+
+    text: str
+    types: tuple[type | str, ...]
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, tuple(map(_imported, self.types)))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _imported(kind: type | str) -> Any:
+    if not isinstance(kind, str):
+        return kind
+    module, _, name = kind.rpartition(".")
+    return getattr(sys.modules.get(module), name, ())
+
+
 # A rule is one of these, words of which one is allowed, None, or a type whose values are.
 Words = frozenset
 COUNT, NOT_NEGATIVE, POSITIVE = Interval(Integral, 1), Interval(Real, 0), Interval(Real, 0, closed="")
-AUTO, BOOLEAN = Words({"auto"}), (bool, np.bool_)
-SEED = (type(None), int, np.integer, np.random.RandomState)
+AUTO, BOOLEAN = Words({"auto"}), Types("True or False", (bool, "numpy.bool_"))
+SEED = Types(
+    "a whole number, a RandomState or None", (type(None), int, "numpy.integer", "numpy.random.mtrand.RandomState")
+)
 
 Estimator = TypeVar("Estimator")
 
@@ -76,19 +101,19 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
 
 
 @with_parameters
-class SharedParameters(BaseEstimator):
+class SharedParameters:
     """The parameters of classifier and regressor. How the defaults were found: docs/estimators.md."""
 
     _parameter_rules: ClassVar[dict[str, list[Any]]]
     _parameter_meanings: ClassVar[dict[str, str]]
 
     def _check_parameters(self) -> None:
-        rules, defaults = self._parameter_rules, type(self)().get_params()
-        for name, value in self.get_params(deep=False).items():
-            if not any(_meets(value, rule) for rule in rules[name]):
-                allowed = " or ".join(filter(None, map(_described, rules[name])))
+        for each in fields(self):
+            value, rules = getattr(self, each.name), self._parameter_rules[each.name]
+            if not any(_meets(value, rule) for rule in rules):
+                allowed = " or ".join(map(_described, rules))
                 raise InvalidArgumentError(
-                    f"{name} must be {allowed}, got {value!r}; the default is {defaults[name]!r}"
+                    f"{each.name} must be {allowed}, got {value!r}; the default is {each.default!r}"
                 )
 
     n_layers: int = parameter([COUNT], "Layers, behind an input projection.", default=3)
@@ -100,7 +125,9 @@ class SharedParameters(BaseEstimator):
     width: int | None = parameter([None, COUNT], "Width of a layer; None is the number of features.", default=64)
     step_size: float = parameter([POSITIVE], "Time from a layer to the next.", default=0.5)
     activation: str = parameter(
-        [Words(set(ACTIVATIONS))], "Nonlinearity of the input projection and the layers.", default="silu"
+        [Words({"tanh", "relu", "gelu", "silu", "sigmoid", "identity"})],
+        "Nonlinearity of the input projection and the layers.",
+        default="silu",
     )
     bias: bool = parameter([BOOLEAN], "Whether layers have a bias.", default=True)
     learn_order: bool = parameter([BOOLEAN], "Learn the order too, from `order` on.", default=False)
@@ -182,21 +209,51 @@ class SharedParameters(BaseEstimator):
         "Let `fit` go on from the networks of the fit before; a larger `n_members` adds new ones.",
         default=False,
     )
-    random_state: int | np.random.RandomState | None = parameter(
+    random_state: "int | numpy.random.mtrand.RandomState | None" = parameter(
         [SEED], "Seed of the first weights, of shuffling and of what is held out.", default=None
     )
-    device: str | torch.device = parameter(
-        [str, torch.device], 'Where to compute; "auto" is a GPU where there is one.', default="auto"
+    device: "str | torch.device" = parameter(
+        [str, Types("a device", ("torch.device",))],
+        'Where to compute; "auto" is a GPU where there is one.',
+        default="auto",
     )
     dtype: str = parameter(
-        [Words(set(DTYPES))], "What training computes in; fitted networks are float64.", default="float32"
+        [Words({"float32", "float64"})], "What training computes in; fitted networks are float64.", default="float32"
+    )
+
+
+@with_parameters
+class ClassifierParameters(SharedParameters):
+    """Those of `FractionalClassifier`."""
+
+    label_smoothing: float = parameter(
+        [Interval(Real, 0, 1, closed="[")],
+        "Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
+        default=0.05,
+    )
+    class_weight: dict | str | None = parameter(
+        [None, dict, Words({"balanced"})],
+        'Weights by class (1 where one is missing); "balanced" divides by how frequent a class is.',
+        default=None,
+    )
+
+
+@with_parameters
+class RegressorParameters(SharedParameters):
+    """Those of `FractionalRegressor`."""
+
+    outlier_limit: float | None = parameter(
+        [None, POSITIVE],
+        "Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
+        "lay there, so that a few of them cannot dominate the loss; None takes all as they are.",
+        default=30.0,
     )
 
 
 def _meets(value: Any, rule: Any) -> bool:
     if isinstance(rule, Words):
         return isinstance(value, str) and value in rule
-    if isinstance(rule, Interval):
+    if isinstance(rule, Interval | Types):
         return value in rule
     return value is None if rule is None else isinstance(value, rule)
 
@@ -205,5 +262,6 @@ def _described(rule: Any) -> str:
     """A rule in words."""
     if isinstance(rule, Interval):
         return f"a {'whole ' if rule.type is Integral else ''}number {rule}"
-    known = {None: "None", BOOLEAN: "True or False", SEED: "a whole number, a RandomState or None"}
-    return " or ".join(map(repr, sorted(rule))) if isinstance(rule, Words) else known.get(rule) or f"a {rule.__name__}"
+    if isinstance(rule, Words):
+        return " or ".join(map(repr, sorted(rule)))
+    return str(rule) if rule is None or isinstance(rule, Types) else f"a {rule.__name__}"

@@ -1,0 +1,114 @@
+"""`fracdnn info`: what a model file says of itself, without torch and scikit-learn, which take seconds to import."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from fracdnn.cli.messages import fail, show_table, tell_facts
+from fracdnn.columns.column import Categories, Column, Dates, Numbers, from_document
+from fracdnn.columns.words import listed
+from fracdnn.container import checked, read_plain
+from fracdnn.exceptions import FileContentError
+from fracdnn.extras import require
+from fracdnn.tabular.reading import ENDINGS
+
+
+@contextmanager
+def refused_as_model(path: Path) -> Iterator[None]:
+    """What to do instead, where a folder or a table is read as a model."""
+    if path.is_dir():
+        fail(f"{path} must be a model file, got a folder; pass the model in it, such as {path / 'model.fracdnn'}")
+    try:
+        yield
+    except FileContentError:
+        if not str(path).lower().endswith(ENDINGS):
+            raise
+        fail(
+            f"{path} must be a model file, got a table; make a model of it first: fracdnn train {path} "
+            f"--target COLUMN --out model.fracdnn"
+        )
+
+
+def refuse_bare_model(path: Path) -> NoReturn:
+    fail(f"{path} must be a model of a table, got one that Python code has saved; use it from Python, or train again")
+
+
+def info(path: Path, *, as_json: bool) -> None:
+    require("sklearn")  # as everything else that takes a model does
+    with refused_as_model(path):
+        file = read_plain(path, "model")
+    if "table" not in file:
+        refuse_bare_model(path)
+    with checked(path, "model"):
+        document = _described(path, file)
+        columns = [from_document(column) for column in file["encoding"]]
+        lines = _lines(document)
+    if as_json:
+        typer.echo(json.dumps(document))
+        return
+    tell_facts(lines)
+    rows = ([column.name, column.kind, _column_values(column)] for column in columns)
+    show_table("columns it expects, in any order", ("column", "kind", "values"), rows, justify="left")
+
+
+def _described(path: Path, file: dict[str, Any]) -> dict[str, Any]:
+    details, history = file["table"]["details"], file["history"]
+    return {
+        "estimator": file["estimator"],
+        "target": file["table"]["target"],
+        "classes": file["classes"]["values"] if "classes" in file else None,
+        "columns": file["encoding"],
+        "network": {**file["network"]["options"], "order": _order(path, file)},
+        "members": 1 + len(file["members"]),
+        "temperature": file["temperature"],
+        "training": {"iterations": len(history["records"]), "loss": file["loss"], "status": history["status"]},
+        "details": {name: value for name, value in details.items() if name != "rows_learned"},
+    }
+
+
+def _order(path: Path, file: dict[str, Any]) -> float:
+    """The mean of all members: if they learned it, as the training told, or else from the networks."""
+    if not file["network"]["options"]["learn_order"]:
+        return file["network"]["options"]["order"]
+    summary = file["table"]["details"].get("summary") or {}
+    if "order" in summary:
+        return summary["order"]
+    from fracdnn.tabular import load
+
+    return load(path).estimator.order_
+
+
+def _lines(document: dict[str, Any]) -> dict[str, str]:
+    from fracdnn.report.texts import number
+
+    network, training, details = document["network"], document["training"], document["details"]
+    lines = {
+        "model": f"{document['estimator']} for {document['target']!r}",
+        "network": f"{network['n_layers']} layers of width {network['width'] or network['n_features']}, "
+        f"{network['activation']}",
+        "members": str(document["members"]),
+        "order": f"{network['order']:g}" + (" (learned)" if network["learn_order"] else ""),
+        "training": f"{training['iterations']} iterations, {training['status']}, loss {number(training['loss'])}",
+    }
+    if document["temperature"] is not None:
+        lines["temperature"] = number(document["temperature"])
+    if document["classes"] is not None:
+        lines["classes"] = listed([str(name) for name in document["classes"]])
+    for part in ("training", "test"):
+        found = (details.get("summary") or {}).get(part)
+        if found:
+            lines[f"{part} rows"] = ", ".join(f"{name} {number(value)}" for name, value in found.items())
+    lines["versions"] = ", ".join(f"{name} {version}" for name, version in details.get("versions", {}).items())
+    return lines
+
+
+def _column_values(column: Column) -> str:
+    if isinstance(column, Categories):
+        return listed(column.categories, most=8) + (", others" if column.others else "")
+    if isinstance(column, Dates):
+        return f"since {column.first}: {', '.join(column.parts)}"
+    return f"median {column.median:g}" if isinstance(column, Numbers) else column.why
