@@ -13,7 +13,7 @@ import torch
 from fracdnn.solver.collocation import FORGOTTEN, STEEP, Panel, resized
 from fracdnn.solver.convergence import component_sizes, sizes
 from fracdnn.solver.implicit import attached
-from fracdnn.solver.jacobians import slopes_with_own_jacobians
+from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.panels import Weights, exponential_moments
 from fracdnn.solver.problem import Problem
 from fracdnn.solver.rules import advance, far_weights
@@ -114,7 +114,7 @@ class BatchedPanels:
         slopes, found, anew, jacobians = states, counts & ~counts, True, states[..., None]
         for _ in range(_MAX_ITERATIONS):
             if anew:
-                latest, jacobians = slopes_with_own_jacobians(self.problem, systems.clock, states)
+                latest, jacobians = slopes_with_jacobians(self.problem, systems.clock, states, apart=True)
                 jacobians = torch.where(counts[:, None, None, None], jacobians, 0.0)
                 systems.jacobians = jacobians
                 systems.factors = torch.linalg.lu_factor_ex(_matrices(weights, jacobians))[:2]
@@ -147,7 +147,7 @@ class BatchedPanels:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same states and slopes, with the derivatives of the solution."""
         with torch.no_grad():
-            _, jacobians = slopes_with_own_jacobians(self.problem, systems.clock, states)
+            _, jacobians = slopes_with_jacobians(self.problem, systems.clock, states, apart=True)
             jacobians = torch.where(counts[:, None, None, None], jacobians, 0.0)
             matrix = _matrices(systems.weights.detach().mT, jacobians.mT).mT  # I − J W
             unit = (component_sizes(slopes) + 0.0 * slopes).reshape(len(slopes), -1, 1)

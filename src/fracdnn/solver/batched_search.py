@@ -258,7 +258,7 @@ class BatchedSearch:
         near = self._active & (panel.length[:, 0, 0] > NEAR_START * self._now)
         if not bool(near.any()):
             return torch.zeros_like(self._mass)
-        along = slopes_along(self._scheme.problem, systems.clock, panel.states, panel.states)
+        along = slopes_along(self._scheme.problem, systems.clock, panel.states)
         if along is None:
             return torch.zeros_like(self._mass)
         missed = self._mass * self._scheme.points.tail(along)

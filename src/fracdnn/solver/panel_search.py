@@ -178,7 +178,7 @@ class PanelSearch(Search):
         elapsed = torch.as_tensor(panel.begin + panel.length * scheme.points.places)
         clock = (self.begin + elapsed).to(scheme.clock_dtype).unbind(0)
         states = scheme.tensor(panel.states)
-        along = slopes_along(self.problem, clock, states, states)
+        along = slopes_along(self.problem, clock, states)
         if along is None or not bool(along.isfinite().all()):
             return 0.0 * self._mass
         missed = scheme.points.tail(as_numpy(along) if scheme.in_numpy else along)
