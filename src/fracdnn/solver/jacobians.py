@@ -34,13 +34,11 @@ def slopes_with_jacobians(
     # A slope depends on the state of its own point alone: one pass gives a row for all points.
     rows = torch.eye(n, dtype=states.dtype, device=states.device).view(n, 1 if apart else groups, 1, d)
     rows = rows.expand(n, *states.shape)
-
-    def by_points(whole: torch.Tensor) -> torch.Tensor:
-        return whole.permute(1, 2, 0, 3) if apart else whole.permute(2, 0, 1, 3).reshape(count, n, n)
-
+    order, shape = ((1, 2, 0, 3), (groups, count, n, n)) if apart else ((2, 0, 1, 3), (count, n, n))
     if torch.is_inference_mode_enabled():
         slopes = problem.slopes(clock, states)
-        return slopes, by_points(_by_differences(problem, clock, states, slopes, rows, apart=apart)).mT
+        columns = _by_differences(problem, clock, states, slopes, rows, apart=apart)
+        return slopes, columns.permute(order).reshape(shape).mT
     if being_transformed() and not apart:
         each = zip(clock, states.unbind(1), strict=True)
         wholes = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
@@ -49,8 +47,8 @@ def slopes_with_jacobians(
         at = states.detach().requires_grad_()
         slopes = problem.slopes(clock, at)
         found = pulled_back(slopes, at, rows) if n and slopes.requires_grad else None
-    # None where func does not look at the state.
-    return slopes.detach(), by_points(torch.zeros_like(rows) if found is None else found)
+    found = torch.zeros_like(rows) if found is None else found  # where func does not look at the state
+    return slopes.detach(), found.permute(order).reshape(shape)
 
 
 class Products:
