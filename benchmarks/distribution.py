@@ -24,6 +24,7 @@ WAYS = {"1 process, 2 threads": (1, 2), "2 processes, 1 thread": (2, 1)}
 TRAININGS = {
     "adam, batches of 200": ("adam", 2, 200),
     "adam, batches of 2000": ("adam", 4, 2000),
+    "adam, batches of 8000": ("adam", 4, 8000),
     "lbfgs": ("lbfgs", 15, None),
 }
 

@@ -53,7 +53,8 @@ class Server(ThreadingMixIn, TCPServer):
             self.answers[f"/{path.relative_to(STATIC).as_posix()}"] = path.read_bytes(), kind
         self.answers["/"] = self.answers["/index.html"]
         linked = re.findall(r'href="\.\.(/[\w/-]+\.html)"', self.answers["/"][0].decode())  # as on the site
-        self.elsewhere = {path: f"{_documentation()}{path}" for path in linked if _documentation()}
+        site = _documentation()
+        self.elsewhere = {path: f"{site}{path}" for path in linked if site}
         if table is not None:
             self.answers["/table.json"] = json.dumps(table, allow_nan=False).encode(), TYPES[".json"]
         super().__init__((HOST, 0), _Handler, bind_and_activate=False)

@@ -47,9 +47,8 @@ def backward_together(
             loss, whole = loss + share * value, whole + share
             if objective.loss == "cross_entropy":
                 hits += float(weighted_hits(outputs, target, weight)[0])
-            for parameter, part in zip(parameters, gradients.split(sizes), strict=True):
-                if parameter.grad is not None:
-                    part.add_(parameter.grad.reshape(-1), alpha=share)
+            found = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+            gradients.add_(torch.cat([each.reshape(-1) for each in found]), alpha=share)
     row = torch.cat([gradients.new_tensor([loss, whole, hits]), gradients])
     sums = _agreed_sum(row, errors, "the sum of loss and gradients")
     loss, whole, hits = sums[:3].tolist()
