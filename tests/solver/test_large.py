@@ -10,7 +10,8 @@ import torch
 from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint, shifted
-from fracdnn.solver.krylov import Krylov, Products
+from fracdnn.solver.jacobians import Products
+from fracdnn.solver.krylov import Krylov
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.shifted import Shifted, sparse_matrix
 

@@ -6,11 +6,12 @@ from torch import nn
 
 from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError, StateChangedError
-from fracdnn.solver.march import march
+from fracdnn.solver.march import walked
 from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods import METHODS, Options
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.segments import segment
+from fracdnn.solver.steps import steps_for
 from tests.slow import each_once
 from tests.solver.calls import grouped
 from tests.solver.ways import graph_of
@@ -184,7 +185,8 @@ def test_a_func_that_fails_leaves_the_problem_as_it_was(y0, rate):
 
     def walk(checkpoint):
         torch.manual_seed(0)
-        return march(scheme, grid, None, exact=False, tolerance=1e-12, checkpoint=checkpoint)[-1].sum()
+        steps = steps_for(scheme, grid, exact=False, tolerance=1e-12)
+        return walked(steps, None, checkpoint=checkpoint)[-1].sum()
 
     expected = torch.autograd.grad(walk(False), [y0, rate])
     field.fails = True

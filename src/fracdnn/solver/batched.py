@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.solver.batched_panels import BatchedMemory, BatchedPanels
+from fracdnn.solver.batched_panels import BatchedPanels
 from fracdnn.solver.batched_search import BatchedSearch, Found, Outputs, merged
-from fracdnn.solver.collocation import Panel
+from fracdnn.solver.collocation import Memory, Panel
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
@@ -75,7 +75,7 @@ def solve_batched(
     modes = _modes(batch)
     wanted = torch.is_grad_enabled()
     weights = Weights.of(problem.orders.detach(), count_for(spacing), modes)
-    scheme = BatchedPanels(problem, weights, batch.times[:, 0].detach(), batch.clock_dtype)
+    scheme = BatchedPanels(problem, weights, batch.times[:, :1].detach(), batch.clock_dtype)
     outputs = Outputs(batch.elapsed.detach())
     found = BatchedSearch(scheme, batch.tolerances, outputs, spacing.max_step, notes=not wanted, sensitive=wanted).run()
     problem.max_evaluations = math.inf  # samples alone count their own
@@ -83,7 +83,7 @@ def solve_batched(
         weights = Weights.of(problem.orders, count_for(spacing), modes)
         outputs = Outputs(batch.elapsed)
         if bool(found.done.any()):
-            walk = BatchedPanels(problem, weights, batch.times[:, 0], batch.clock_dtype)
+            walk = BatchedPanels(problem, weights, batch.times[:, :1], batch.clock_dtype)
             _walk(walk, found, batch, outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
     # A state that nobody noted would be NaN: such a sample is solved alone as well.
@@ -112,27 +112,26 @@ def _modes(batch: _Batch) -> Any:
 
 def _walk(scheme: BatchedPanels, found: Found, batch: _Batch, outputs: Outputs, *, checkpoint: bool) -> None:
     """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
-    span = batch.elapsed[:, -1]
+    span = batch.elapsed[:, -1:]
     last = (found.counts - 1).clip(min=0)
     memory = scheme.start()
     for number in range(int(found.counts[found.done].max())):
         active = found.done & (number < found.counts)
         place = torch.where(found.done, last.clip(max=number), 0)[:, None]
-        begin, end = (found.nodes.gather(1, place + later)[:, 0] * span for later in (0, 1))
+        begin, end = (found.nodes.gather(1, place + later) * span for later in (0, 1))
         guess = found.guesses[place[:, 0], torch.arange(batch.size, device=place.device)]
         guess = torch.where(found.done[:, None, None], guess, scheme.problem.value.detach()[:, None])
-        end = torch.where(found.done, end, begin + scheme.shortest)
+        end = torch.where(found.done[:, None], end, begin + scheme.shortest)
 
         def solved(
-            memory: BatchedMemory,
+            memory: Memory,
             begin: torch.Tensor = begin,
             length: torch.Tensor = end - begin,
             guess: torch.Tensor = guess,
         ) -> Panel:
-            systems = scheme.systems(memory, begin, length)
-            states, slopes, _ = scheme.solve(systems, guess, found.done)
-            states, slopes = scheme.attached(systems, states, slopes, found.done)
-            return Panel(begin, length[:, None, None], states, slopes)
+            system = scheme.system(memory, begin, length)
+            states, slopes, _ = scheme.solve(system, guess, found.done)
+            return Panel(begin, length, *scheme.attached(system, states, slopes, found.done))
 
         panel = recomputed(solved, memory, use_reentrant=False) if checkpoint else solved(memory)
         outputs.note(scheme, memory, panel, end, active)

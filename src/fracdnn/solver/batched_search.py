@@ -11,15 +11,13 @@ import torch
 
 from fracdnn.caputo.weights import gamma
 from fracdnn.solver.adaptive import FIRST_SHRINK, MOST_SPENT, SAFETY, SHRINK
-from fracdnn.solver.batched_panels import BatchedMemory, BatchedPanels, Systems
-from fracdnn.solver.collocation import Panel, resized
+from fracdnn.solver.batched_panels import BatchedPanels
+from fracdnn.solver.collocation import Memory, Panel, resized
 from fracdnn.solver.convergence import sizes
-from fracdnn.solver.coupled import GROWING, MOST_MODES
-from fracdnn.solver.jacobians import slopes_along
+from fracdnn.solver.coupled import GROWING, MOST_MODES, System
 from fracdnn.solver.panel_search import (
     BROKEN_TOLERANCES,
     CONTINUITY,
-    ENOUGH,
     FIRST,
     LONGEST_FIRST,
     MOST_BROKEN,
@@ -31,7 +29,10 @@ from fracdnn.solver.panel_search import (
     SAME_ROOT,
     SHORTEST_FIRST,
     STEEP_START,
+    Enough,
     PanelSearch,
+    of_derivatives,
+    seen_mass,
 )
 from fracdnn.solver.problem import OutOfEvaluationsError
 from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, Tolerances
@@ -50,10 +51,10 @@ class Outputs:
     _states: list[torch.Tensor] = field(default_factory=list)
 
     def note(
-        self, scheme: BatchedPanels, memory: BatchedMemory, panel: Panel, ends: torch.Tensor, taken: torch.Tensor
+        self, scheme: BatchedPanels, memory: Memory, panel: Panel, ends: torch.Tensor, taken: torch.Tensor
     ) -> None:
-        """Those inside of the panels that samples [B] have taken, up to their ends as the next panels begin there."""
-        wanted, bounds = self.elapsed.detach(), torch.stack([panel.begin, ends], dim=1).detach()
+        """Those inside of the panels that samples [B] have taken, up to their ends [B, 1] where others begin."""
+        wanted, bounds = self.elapsed.detach(), torch.cat([panel.begin, ends], dim=1).detach()
         first, last = torch.searchsorted(wanted, bounds, right=True).unbind(1)
         counts = torch.where(taken, last - first, 0)
         most = int(counts.max())
@@ -62,9 +63,9 @@ class Outputs:
         offsets = torch.arange(most, device=counts.device)
         inside = offsets < counts[:, None]
         place = (first[:, None] + offsets).clip(max=wanted.shape[1] - 1)
-        times = torch.where(inside, self.elapsed.gather(1, place), ends[:, None])
+        times = torch.where(inside, self.elapsed.gather(1, place), ends)
         found = scheme.between(memory, panel, times)
-        at_end = (times.detach() == ends.detach()[:, None])[..., None]
+        at_end = (times.detach() == ends.detach())[..., None]
         found = torch.where(at_end, panel.states[:, -1:], found)
         sample = torch.arange(len(counts), device=counts.device)[:, None].expand_as(place)
         self._places.append((sample * wanted.shape[1] + place)[inside])
@@ -114,8 +115,8 @@ class BatchedSearch:
         self._span = elapsed[:, -1]
         self._first_output = elapsed.gather(1, (elapsed <= 0.0).sum(1, keepdim=True))[:, 0]
         self._mass = (self._span**self._orders / gamma(self._orders + 1.0))[:, None]
+        self._enough = Enough(tolerances, 8.0 * torch.finfo(problem.value.dtype).eps)
         self._memory = scheme.start()
-        self._to_begin = scheme.points.values_at(0.0 * scheme.points.places[:1]).to(problem.value)
         samples, device = len(self._span), self._span.device
 
         def truth(value: bool) -> torch.Tensor:
@@ -178,54 +179,49 @@ class BatchedSearch:
     def _first_step(self) -> torch.Tensor:
         """As long as the slopes at the start would take to undo the state, in the component that is quickest."""
         scheme, value = self._scheme, self._scheme.problem.value.detach()
-        slope = scheme.problem.packed_slope(scheme.begin.to(scheme.clock_dtype), value)
+        slope = scheme.problem.packed_slope(scheme.begin[:, 0].to(scheme.clock_dtype), value)
         self._give_up(slope.isnan().any(1))
         orders = self._orders[:, None]
         times = (FIRST * gamma(orders + 1.0) * value.abs() / slope.abs()) ** (1.0 / orders)
         times = torch.where((value != 0) & (slope != 0) & slope.isfinite(), times, math.inf).amin(1)
         return torch.minimum(torch.maximum(times, SHORTEST_FIRST * self._span), LONGEST_FIRST * self._span)
 
-    def _guess(self, systems: Systems, length: torch.Tensor) -> torch.Tensor:
+    def _guess(self, system: System, length: torch.Tensor) -> torch.Tensor:
         """The states of a panel that was tried and is too long, or the slopes before, continued, or the start."""
         scheme, memory = self._scheme, self._memory
-        constant = memory.state[:, None] + 0.0 * systems.known
-        guess = torch.where(self._first[:, None, None], constant, scheme.continued(memory, systems, length))
+        constant = memory.state[:, None] + 0.0 * system.known
+        guess = torch.where(self._first[:, None, None], constant, scheme.continued(memory, system, length[:, None]))
         if self._panel is not None:
-            places = (length / self._panel.length[:, 0, 0])[:, None] * scheme.points.places
+            places = length[:, None] / self._panel.length * scheme.points.places
             shorter = scheme.points.values_at(places).to(constant) @ self._panel.states
-            tried = (self._again & (length < self._panel.length[:, 0, 0]))[:, None, None] & shorter.isfinite()
+            tried = (self._again & (length < self._panel.length[:, 0]))[:, None, None] & shorter.isfinite()
             guess = torch.where(tried, shorter, guess)
         return torch.where(guess.isfinite(), guess, constant)
-
-    def _enough(self, states: torch.Tensor) -> torch.Tensor:
-        rounding = 8.0 * torch.finfo(states.dtype).eps * sizes(states)
-        return torch.maximum(ENOUGH * self._tolerances.scale(states), rounding.double()).to(states.dtype)
 
     def _attempt(self) -> torch.Tensor:
         """The errors of panels to `_end`, in tolerances; infinite where they cannot be made."""
         scheme, length, span = self._scheme, self._end - self._now, self._span
-        systems = scheme.systems(self._memory, self._now, length)
-        states, slopes, solved = scheme.solve(systems, self._guess(systems, length), self._active, self._enough)
+        system = scheme.system(self._memory, self._now[:, None], length[:, None])
+        states, slopes, solved = scheme.solve(system, self._guess(system, length), self._active, self._enough)
         again = self._active & ~solved & self._again.logical_not()
         if bool(again.any()):  # where slopes cannot be continued
-            constant = self._memory.state[:, None] + 0.0 * systems.known
-            other = scheme.solve(systems, torch.where(again[:, None, None], constant, states), again, self._enough)
+            constant = self._memory.state[:, None] + 0.0 * system.known
+            other = scheme.solve(system, torch.where(again[:, None, None], constant, states), again, self._enough)
             won = (again & other[2])[:, None, None]
             states, slopes, solved = (
                 torch.where(won, other[0], states),
                 torch.where(won, other[1], slopes),
                 solved | other[2],
             )
-        self._panel = panel = Panel(self._now, length[:, None, None], states, slopes)
+        self._panel = panel = Panel(self._now[:, None], length[:, None], states, slopes)
         orders = self._orders[:, None]
         part, wait = (length / span)[:, None], self._wait()[:, None]
         kept = torch.maximum(wait / span[:, None], part) ** (orders - 1.0)
         factor = ((self._end / self._first_output).clip(max=1.0) ** FORGETTING)[:, None]
         unstable = (factor < 1.0)[:, 0] & self._active
         if bool(unstable.any()):
-            assert systems.jacobians is not None
             duration = (wait[:, 0] + length)[:, None, None, None] ** orders[:, :, None, None]
-            unstable = unstable & _may_grow(systems.jacobians[:, [0, -1]] * duration.to(states), self._orders)
+            unstable = unstable & _may_grow(scheme.jacobians[:, [0, -1]] * duration.to(states), self._orders)
         factor, wait = torch.where(unstable[:, None], 1.0, factor), torch.where(unstable[:, None], 0.0, wait)
         jumps = (self._again & ~self._first)[:, None] & (orders <= 1.0)
         slope_part = torch.where(jumps, (JUMP_CAUTION * part * kept).clip(max=1.0), 1.0)
@@ -235,39 +231,29 @@ class BatchedSearch:
             OF_STATES * grown * scheme.points.tail(states),
         )
         local = torch.where(slope_part == 1.0, 1.0, (JUMP_CAUTION * kept * part ** (1.0 - orders)).clip(max=1.0))
-        gap = abs(self._to_begin @ states - self._memory.state[:, None])[:, 0]
+        gap = abs(scheme.to_begin.to(states) @ states - self._memory.state[:, None])[:, 0]
         later = ~self._first[:, None]
         broken = torch.where(later, local * gap, 0.0)
-        jump = abs(self._to_begin @ slopes - self._memory.slopes[:, -1:])[:, 0]
-        first_place = float(scheme.points.places[0])
-        of_jump = torch.maximum(local * self._mass_of(length * first_place) * jump, CONTINUITY * broken)
+        jump = abs(scheme.to_begin.to(slopes) @ slopes - self._memory.slopes[:, -1:])[:, 0]
+        before_first = panel.length * float(scheme.points.places[0])
+        seen = seen_mass(self._mass, orders, span[:, None], (span - self._now)[:, None], before_first)
+        of_jump = torch.maximum(local * seen * jump, CONTINUITY * broken)
         error = torch.maximum(error, torch.where(later, of_jump, 0.0))
         left = orders * part * kept * error
         error, largest = factor * error, sizes(states)
         if bool((self._first & self._active).any()):
-            error, left, largest = self._with_start(systems, panel, error, left, largest, wait, unstable, gap)
+            error, left, largest = self._with_start(panel, error, left, largest, wait, unstable, gap)
         self._left, self._allowed = left, self._tolerances.scale(largest[:, None])
-        if self._sensitive:
-            error = torch.maximum(error, factor * self._of_derivatives(systems, panel))
+        near = self._active & (length > NEAR_START * self._now)
+        if self._sensitive and bool(near.any()):
+            of_slopes = of_derivatives(scheme, scheme.after, system.clock, panel, self._mass)
+            error = torch.where(near[:, None], torch.maximum(error, factor * of_slopes), error)
         allowed = MOST_BROKEN * sizes(states) + BROKEN_TOLERANCES * self._allowed
         errors = torch.maximum(error / self._allowed, broken / allowed).amax(1)
         return torch.where(solved & ~errors.isnan(), errors, math.inf)
 
-    def _of_derivatives(self, systems: Systems, panel: Panel) -> torch.Tensor:
-        """See `PanelSearch`."""
-        near = self._active & (panel.length[:, 0, 0] > NEAR_START * self._now)
-        if not bool(near.any()):
-            return torch.zeros_like(self._mass)
-        along = slopes_along(self._scheme.problem, systems.clock, panel.states, panel.states)
-        if along is None:
-            return torch.zeros_like(self._mass)
-        missed = self._mass * self._scheme.points.tail(along)
-        missed = torch.where(near[:, None] & missed.isfinite(), missed, 0.0).to(panel.states)
-        return OF_SLOPES * abs(systems.after(missed[:, None] + 0.0 * panel.states))[:, -1]
-
     def _with_start(
         self,
-        systems: Systems,
         panel: Panel,
         error: torch.Tensor,
         left: torch.Tensor,
@@ -280,15 +266,15 @@ class BatchedSearch:
         first = self._first[:, None]
         self._reach = torch.where(first, torch.maximum(self._reach, largest), self._reach)
         close = (error / self._tolerances.scale(largest[:, None]) <= 1.0).all(1, keepdim=True) & first
-        of_start, steep = self._of_start(systems, panel, wait)
+        of_start, steep = self._of_start(panel, wait)
         other_root = unstable[:, None] & (gap > SAME_ROOT * self._reach)
         of_start = torch.where(other_root, torch.maximum(of_start, OF_ROOT * gap), of_start)
         error = torch.where(close, torch.maximum(error, of_start), error)
         left = torch.where(close, torch.maximum(left, of_start), left)
         return error, left, torch.where(close & steep, self._reach, largest)
 
-    def _of_start(self, systems: Systems, panel: Panel, wait: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        scheme, orders, length = self._scheme, self._orders[:, None], panel.length[:, :, 0]
+    def _of_start(self, panel: Panel, wait: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scheme, orders, length = self._scheme, self._orders[:, None], panel.length
         interval = length * scheme.points.places[0]
         base, first = self._memory.state[:, None], panel.states[:, :1]
         finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * float(scheme.begin.abs().max())
@@ -297,13 +283,13 @@ class BatchedSearch:
             return torch.zeros_like(base[:, 0]), torch.zeros_like(self._first)[:, None]
         elapsed = torch.cat(times, dim=1)
         shares = ((elapsed / interval)[..., None] ** orders.clip(max=1.0)[..., None]).to(base)
-        clock = scheme.begin[:, None] + torch.where(self._first[:, None], elapsed, self._now[:, None])
+        clock = scheme.begin + torch.where(self._first[:, None], elapsed, self._now[:, None])
         slopes = scheme.problem.slopes(clock.to(scheme.clock_dtype).unbind(1), base + (first - base) * shares)
         taken = scheme.points.values_at(elapsed / length).to(slopes) @ panel.slopes
         missed, powers = missed_integral(elapsed.to(slopes), slopes, taken)
         distances = torch.maximum(scheme.points.places * length, interval)[..., None] / length[..., None]
         seen = missed[:, None] * (distances ** (orders - 1.0)[..., None]).to(missed)
-        at_end = abs(systems.after(seen))[:, -1]
+        at_end = abs(self._scheme.after(seen))[:, -1]
         span = self._span[:, None]
         distance = torch.where(orders > 1.0, span, torch.maximum(torch.minimum(wait, span), length))
         of_start = at_end * self._mass * orders * (distance / span) ** (orders - 1.0) / span
@@ -313,12 +299,6 @@ class BatchedSearch:
         """Until the next output after the start of the panel, from its end on; [B]."""
         place = torch.searchsorted(self._elapsed, self._now[:, None], right=True).clip(max=self._elapsed.shape[1] - 1)
         return (self._elapsed.gather(1, place)[:, 0] - self._end).clip(min=0.0)
-
-    def _mass_of(self, length: torch.Tensor) -> torch.Tensor:
-        """The integral of the kernel over a panel, seen from where it is largest; [B, 1]."""
-        orders, rest = self._orders, self._span - self._now
-        seen = torch.where(orders > 1.0, orders * length * rest ** (orders - 1.0), length**orders)
-        return self._mass * (seen / self._span**orders)[:, None]
 
     def _accept(self, good: torch.Tensor) -> None:
         assert self._panel is not None
@@ -335,7 +315,7 @@ class BatchedSearch:
         if not bool(good.any()):
             return
         if self._notes:
-            self._outputs.note(self._scheme, self._memory, self._panel, self._end, good)
+            self._outputs.note(self._scheme, self._memory, self._panel, self._end[:, None], good)
         self._keep(good)
         ended = good & (self._end >= self._span)
         self._active = self._active & ~ended
@@ -374,12 +354,12 @@ def _may_grow(matrices: torch.Tensor, orders: torch.Tensor) -> torch.Tensor:
     return may.masked_scatter(may, grows.flatten(1).any(1))
 
 
-def merged(new: BatchedMemory, old: BatchedMemory, which: torch.Tensor) -> BatchedMemory:
+def merged(new: Memory, old: Memory, which: torch.Tensor) -> Memory:
     """The new one for these samples, the old one for the others."""
-    mask, far = which[:, None, None], resized(old.far, new.far.shape[1] - 1)
-    return BatchedMemory(
+    far = 0.0 * new.far if old.far is None else resized(old.far, new.far.shape[1] - 1)
+    return Memory(
         torch.where(which[:, None], new.state, old.state),
-        torch.where(mask, new.far, far),
-        torch.where(mask, new.slopes, old.slopes),
-        torch.where(mask, new.length, old.length),
+        torch.where(which[:, None, None], new.far, far),
+        torch.where(which[:, None, None], new.slopes, old.slopes),
+        torch.where(which[:, None], new.length, old.length),
     )

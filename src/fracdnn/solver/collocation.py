@@ -33,14 +33,17 @@ class Memory:
     """
 
     state: Array
-    far: Array | None = None
-    slopes: Array | None = None
-    length: Array | None = None
+    far: Array = None
+    slopes: Array = None
+    length: Array = None
 
 
 @dataclass
 class Panel:
-    """A solved panel: states and slopes [G, m, d] at its points."""
+    """A solved panel: states and slopes [G, m, d] at its points.
+
+    Where groups have panels of their own, as samples do, begin and length are [G, 1].
+    """
 
     begin: Array
     length: Array
@@ -48,11 +51,107 @@ class Panel:
     slopes: Array
 
 
-class Collocation:
-    """Panels of one problem; `begin` is its first time and `dtype` that of the clock.
+class PanelScheme:
+    """What panels of one problem remember and integrate; `begin` is its first time and `dtype` that of the clock.
 
-    With weights of NumPy's, panels are apart from any graph. `enough` is a change of iterates with which to end.
+    Times are one number, or several [R], for all groups; or [G, 1] and [G, R] where each group has its own. With
+    weights of NumPy's, panels are apart from any graph.
     """
+
+    def __init__(self, problem: Problem, weights: Weights, begin: torch.Tensor, dtype: torch.dtype) -> None:
+        self.problem, self.weights, self.points = problem, weights, weights.points
+        self.begin, self.clock_dtype = begin.to(torch.float64), dtype
+        self._orders = weights.kernel.orders
+        self._sorted_rates = weights.rates.tolist()
+        self.in_numpy = not isinstance(weights.rates, torch.Tensor)
+        self.to_begin = self.points.values_at(0.0 * self.points.places[:1])  # [1, m]: values there to one at its start
+        self._value, self._velocity = self.own_kind(problem.value), self.own_kind(problem.velocity)
+
+    def own_kind(self, values: Any) -> Array:
+        """Of NumPy's, where the weights are."""
+        return values if values is None or not self.in_numpy else as_numpy(values)
+
+    def tensor(self, values: Array) -> torch.Tensor:
+        """In the problem's dtype."""
+        return as_tensor(values, self.problem.value.dtype)
+
+    @property
+    def shortest(self) -> float:
+        """Of panels that modes are made for."""
+        return FORGOTTEN / self._sorted_rates[-1]
+
+    def remembered(self, memory: Memory, begin: Array, elapsed: Array) -> Array:
+        """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
+        total = self._value[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
+        if self._velocity is not None:
+            total = total + cast(elapsed, total)[..., None] * self._velocity[:, None]
+        if memory.slopes is not None:
+            scaled = self.points.later_weights(self.weights.kernel, (elapsed - begin) / memory.length)
+            total = total + cast(scaled * memory.length[..., None] ** self._orders, total) @ memory.slopes
+        if memory.far is not None:
+            count, weights = memory.far.shape[1] - 1, self.weights.of_modes
+            weights = library(weights).concatenate([weights[:, :count], weights[:, -1:]], axis=1)
+            far = far_weights(self.weights.rates[:count], weights, elapsed - (begin - memory.length))
+            total = total + cast(far, total) @ memory.far
+        return total
+
+    def system(self, memory: Memory, begin: Array, length: Array) -> System:
+        """Of the states at the points of a panel."""
+        elapsed = begin + length * self.points.places
+        known = self.remembered(memory, begin, elapsed)
+        weights = cast(self.weights.own * length[..., None] ** self._orders, known)
+        elapsed = torch.from_numpy(elapsed) if self.in_numpy else elapsed
+        clock = (self.begin + elapsed).to(self.clock_dtype).unbind(-1)
+        if self.problem.follower is not None:
+            self.problem.follower.begin_panel(self, begin, elapsed, clock)
+        return System(clock, known, weights, lambda: f"in the panel from t = {time_text(self.begin + begin)} on")
+
+    def close(self, memory: Memory, panel: Panel, shortest: float | None = None) -> Memory:
+        """What the next panel needs; `shortest` of several that have been solved."""
+        if self.problem.follower is not None:
+            self.problem.follower.end_panel(self, memory, panel)
+        far = memory.far
+        if memory.slopes is not None:
+            # Faster modes have died out before anybody sees them, at the end of the panel.
+            count = bisect_right(self._sorted_rates, FORGOTTEN / (shortest or as_number(panel.length)))
+            rates = self.weights.rates[:count]
+            fresh = cast(self.points.absorbed(rates, memory.length, cast(memory.slopes, rates)), memory.slopes)
+            far = fresh if far is None else fresh + advance(rates, resized(far, count), memory.length[..., None])
+        return Memory(panel.states[:, -1], far, panel.slopes, panel.length)
+
+    def between(self, memory: Memory, panel: Panel, elapsed: torch.Tensor) -> Array:
+        """The solution at any times [R] of a panel; [G, R, d].
+
+        By the integral of the slopes; where these are steep functions of the states, so that their error weighs more
+        than that of the states' own interpolation, which begins at the state before, by the latter.
+        """
+        own = points(self.points.count).to(elapsed.device).own_weights
+        times, mass = self.own_kind(elapsed), panel.length[..., None] ** self._orders
+        places = (times - panel.begin) / panel.length
+        weights = self.own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
+        integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
+        missed = memory.state[:, None] - cast(self.to_begin, panel.states) @ panel.states
+        # 1 at the start, 0 at the points
+        fading = (1.0 - places[..., None] / self.points.places).prod(-1)[..., None]
+        at_places = cast(self.points.values_at(places), panel.states)
+        through_states = at_places @ panel.states + cast(fading, missed) * missed
+        of_slopes, of_states = self.tails(panel)
+        steep = (of_states < STEEP * mass[:, 0] * of_slopes)[:, None]
+        return library(integral).where(steep, through_states, integral)
+
+    def tails(self, panel: Panel) -> Array:
+        """What polynomials miss of slopes and of states; [2, G, d]."""
+        both = library(panel.states).concatenate([panel.slopes, panel.states])
+        return self.points.tail(both).reshape(2, *panel.states[:, 0].shape)
+
+    def continued(self, memory: Memory, system: System, length: Array) -> Array:
+        """The states, were the slopes those of the panel before, continued."""
+        weights = self.points.values_at(1.0 + length / memory.length * self.points.places)
+        return system.states(cast(weights, memory.slopes) @ memory.slopes)
+
+
+class Collocation(PanelScheme):
+    """Panels one by one, for all groups at the same times; `enough` is a change of iterates with which to end."""
 
     def __init__(
         self,
@@ -63,60 +162,26 @@ class Collocation:
         *,
         enough: Callable[[Array], Array] | None = None,
     ) -> None:
-        self.problem, self.weights, self.points = problem, weights, weights.points
-        self._begin, self.clock_dtype = begin.to(torch.float64), dtype
+        super().__init__(problem, weights, begin, dtype)
         self.solver = CoupledSolver(problem, _MAX_ITERATIONS, enough)
-        self._orders = weights.kernel.orders
-        self._sorted_rates = weights.rates.tolist()
-        self.in_numpy = not isinstance(weights.rates, torch.Tensor)
-        self._value, self._velocity = self._own_kind(problem.value), self._own_kind(problem.velocity)
-
-    def _own_kind(self, values: Any) -> Array:
-        return values if values is None or not self.in_numpy else as_numpy(values)
 
     def start(self) -> Memory:
         """Before the first panel."""
         return Memory(self._value)
 
-    def time(self, elapsed: float) -> Array:
-        """Of either kind."""
-        return elapsed if self.in_numpy else self._begin.new_tensor(elapsed)
-
     def numbers(self, values: list[float]) -> Array:
-        """The same of several."""
-        return np.array(values) if self.in_numpy else self._begin.new_tensor(values)
-
-    def remembered(self, memory: Memory, begin: Array, elapsed: Array) -> Array:
-        """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
-        total = self._value[:, None] + 0.0 * cast(elapsed, self._value)[:, None]
-        if self._velocity is not None:
-            total = total + cast(elapsed, total)[:, None] * self._velocity[:, None]
-        if memory.slopes is not None and memory.length is not None:
-            scaled = self.points.later_weights(self.weights.kernel, (elapsed - begin) / memory.length)
-            total = total + cast(scaled * memory.length**self._orders, total) @ memory.slopes
-        if memory.far is not None and memory.length is not None:
-            distance = elapsed - (begin - memory.length)
-            rates, weights = self._modes(memory.far.shape[1] - 1)
-            total = total + cast(far_weights(rates, weights, distance), total) @ memory.far
-        return total
+        """Times of either kind."""
+        return np.array(values) if self.in_numpy else self.begin.new_tensor(values)
 
     def solve(self, memory: Memory, begin: Array, length: Array, guess: Array | None = None) -> Panel:
         """The panel that begins at `begin`; `guess` are its states [G, m, d], roughly."""
-        elapsed = begin + length * self.points.places
-        known = self.remembered(memory, begin, elapsed)
-        weights = cast(self.weights.own * length**self._orders, known)
-        elapsed = torch.from_numpy(elapsed) if self.in_numpy else elapsed
-        clock = (self._begin + elapsed).to(self.clock_dtype)
-        if self.problem.follower is not None:
-            self.problem.follower.begin_panel(self, begin, elapsed, clock.unbind(0))
-        system = System(
-            clock.unbind(0), known, weights, lambda: f"in the panel from t = {time_text(self._begin + begin)} on"
-        )
+        system = self.system(memory, begin, length)
         if guess is not None:
             return Panel(begin, length, *self.solver.solve(system, guess, close=True))
         constant = memory.state[:, None] + 0.0 * system.known
-        continued = self._continued(memory, system, length)
-        if continued is not None:
+        if memory.slopes is not None and length <= _FARTHEST * memory.length:
+            with torch.no_grad():
+                continued = self.continued(memory, system, length)
             try:
                 return Panel(begin, length, *self.solver.solve(system, continued))
             except NotConvergedError:
@@ -128,70 +193,15 @@ class Collocation:
                 self.problem.check_slope(time, self.tensor(memory.state))
             raise
 
-    def close(self, memory: Memory, panel: Panel) -> Memory:
-        """What the next panel needs."""
-        if self.problem.follower is not None:
-            self.problem.follower.end_panel(self, memory, panel)
-        far = memory.far
-        if memory.slopes is not None and memory.length is not None:
-            # Faster modes have died out before anybody sees them, at the end of the panel.
-            count = bisect_right(self._sorted_rates, FORGOTTEN / _number(panel.length))
-            rates = self.weights.rates[:count]
-            absorbed = self.points.absorbed(rates, memory.length)
-            fresh = cast(absorbed, memory.slopes) @ memory.slopes
-            far = fresh if far is None else fresh + advance(rates, resized(far, count), memory.length)
-        return Memory(panel.states[:, -1], far, panel.slopes, panel.length)
-
-    def _modes(self, count: int) -> tuple[Array, Array]:
-        """So many rates [K], and the kernel's weights [G, K + 1] of them and of t."""
-        weights = self.weights.of_modes
-        chosen = library(weights).concatenate([weights[:, :count], weights[:, -1:]], axis=1)
-        return self.weights.rates[:count], chosen
-
     def found(self, memory: Memory, panel: Panel, elapsed: torch.Tensor, *, to_end: bool) -> list[torch.Tensor]:
         """The solution at times [R] of a panel, of which the last may be its end."""
         inside = elapsed[:-1] if to_end else elapsed
-        states = list(self._between(memory, panel, inside).unbind(0)) if len(inside) else []
+        states = list(self.tensor(self.between(memory, panel, inside)).unbind(1)) if len(inside) else []
         return [*states, self.tensor(panel.states[:, -1])] if to_end else states
 
-    def _between(self, memory: Memory, panel: Panel, elapsed: torch.Tensor) -> torch.Tensor:
-        """The solution at any times [R] of a panel; [R, G, d].
 
-        By the integral of the slopes; where these are steep functions of the states, so that their error weighs more
-        than that of the states' own interpolation, which begins at the state before, by the latter.
-        """
-        own = points(self.points.count).to(elapsed.device).own_weights
-        times, mass = self._own_kind(elapsed), panel.length**self._orders
-        places = (times - panel.begin) / panel.length
-        weights = self._own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
-        integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
-        at_places, at_begin = self.points.values_at(places), self.points.values_at(0.0 * places[:1])
-        missed = memory.state[:, None] - cast(at_begin, panel.states) @ panel.states
-        fading = (1.0 - places[:, None] / self.points.places).prod(-1)[:, None]  # 1 at the start, 0 at the points
-        through_states = cast(at_places, panel.states) @ panel.states + cast(fading, missed) * missed
-        of_slopes, of_states = self.tails(panel)
-        steep = (of_states < STEEP * mass[:, 0] * of_slopes)[:, None]
-        return self.tensor(library(integral).where(steep, through_states, integral)).transpose(0, 1)
-
-    def tails(self, panel: Panel) -> Array:
-        """What polynomials miss of slopes and of states; [2, G, d]."""
-        both = library(panel.states).concatenate([panel.slopes, panel.states])
-        return self.points.tail(both).reshape(2, *panel.states[:, 0].shape)
-
-    def tensor(self, values: Array) -> torch.Tensor:
-        """In the problem's dtype."""
-        return as_tensor(values, self.problem.value.dtype)
-
-    @torch.no_grad()
-    def _continued(self, memory: Memory, system: System, length: Array) -> Array | None:
-        """The states, were the slopes those of the panel before, continued; None where there is none to speak of."""
-        if memory.slopes is None or memory.length is None or _number(length) > _FARTHEST * _number(memory.length):
-            return None
-        weights = self.points.values_at(1.0 + length / memory.length * self.points.places)
-        return system.states(cast(weights, memory.slopes) @ memory.slopes)
-
-
-def _number(time: Array) -> float:
+def as_number(time: Array) -> float:
+    """A time as one."""
     return float(time.detach()) if isinstance(time, torch.Tensor) else time
 
 

@@ -16,9 +16,9 @@ import torch
 
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, library, norm
-from fracdnn.solver.convergence import Progress, component_sizes, is_finite, sizes
-from fracdnn.solver.implicit import Mixing, attached, attached_by_iteration
-from fracdnn.solver.linear import Dense, by_points, flat, matrix_of
+from fracdnn.solver.convergence import Progress, is_finite, sizes
+from fracdnn.solver.implicit import Mixing, attached_by_iteration
+from fracdnn.solver.linear import Dense, attached_slopes
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -276,17 +276,7 @@ class CoupledSolver:
                 jacobians = torch.as_tensor(self._jacobians).to(states.dtype)
             else:
                 _, jacobians = Dense.jacobians(self, system.clock, states)
-            matrix = matrix_of(system.weights.detach().mT, jacobians.mT).T  # I − J W
-
-            # In units of each component, since factors of a matrix with entries of very different size lose digits.
-            unit = component_sizes(slopes) + 0.0 * slopes.detach()
-            matrix = matrix * flat(unit).T / flat(unit)
-
-        def step(slopes: torch.Tensor) -> torch.Tensor:
-            residual = slopes - self.problem.slopes(system.clock, system.states(slopes))
-            return unit * by_points(torch.linalg.solve(matrix, flat(residual / unit)), slopes)
-
-        return attached(step, slopes)
+        return attached_slopes(self.problem, system, slopes, jacobians)
 
     def _attached_by_iteration(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         apart = system.detached()

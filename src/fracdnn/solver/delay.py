@@ -18,7 +18,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
 from fracdnn.memory.guard import versions
-from fracdnn.solver.collocation import Collocation, Memory, Panel
+from fracdnn.solver.collocation import Collocation, Memory, Panel, as_number
 from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.problem import PanelFunction, Problem, posed_problem, time_text
@@ -67,7 +67,7 @@ def fdeint_delay(
     lags = [lag.to(times.device) for lag in _checked_delays(delays)]
     _check_call(func, len(lags))
     rare = rare_options(options, _OPTIONS, " for fdeint_delay", "leave it out")
-    span, shortest = float((times[-1] - times[0]).detach()), min(_number(lag) for lag in lags)
+    span, shortest = float((times[-1] - times[0]).detach()), min(as_number(lag) for lag in lags)
     if shortest < _SHORTEST * span:
         raise InvalidArgumentError(
             f"delays must be at least {_SHORTEST:g} of the span from t[0] to t[-1], got {shortest:g} for {span:g}, "
@@ -101,7 +101,7 @@ class DelayedFunction(PanelFunction):
 
     def begin_panel(self, scheme: Any, begin: Any, elapsed: torch.Tensor, clock: Sequence[torch.Tensor]) -> None:
         """Drop what another try has left from here on, and look up the delayed states of all points at once."""
-        count = bisect_left(self._begins, _number(begin))
+        count = bisect_left(self._begins, as_number(begin))
         del self._panels[count:], self._begins[count:]
         beside = [scheme.problem.beside_jump(time) for time in clock]
         moved = torch.stack(beside).detach().double() - torch.stack(tuple(clock)).detach().double()
@@ -110,22 +110,22 @@ class DelayedFunction(PanelFunction):
 
     def expect(self, times: Sequence[torch.Tensor]) -> None:
         """Look up all of them at once, which takes hardly longer than one."""
-        missing = [time for time in times if _number(time) not in self._ready]
+        missing = [time for time in times if as_number(time) not in self._ready]
         if missing:
             self._make_ready(missing, torch.stack(missing).to(torch.float64) - self._begin)
 
     def _make_ready(self, times: Sequence[torch.Tensor], elapsed: torch.Tensor) -> None:
         found = [self._solution(elapsed - delay.to(elapsed.device), times[0].dtype) for delay in self._delays]
-        self._ready.update(zip(map(_number, times), zip(*found, strict=True), strict=True))
+        self._ready.update(zip(map(as_number, times), zip(*found, strict=True), strict=True))
 
     def end_panel(self, scheme: Any, memory: Any, panel: Any) -> None:
         """Keep it."""
         self._panels.append((scheme, memory, panel))
-        self._begins.append(_number(panel.begin))
+        self._begins.append(as_number(panel.begin))
 
     def __call__(self, time: torch.Tensor, state: Any) -> Any:
         self.expect([time])
-        delayed = self._ready[_number(time)]
+        delayed = self._ready[as_number(time)]
         if not torch.is_grad_enabled():
             delayed = tuple(map(self._layout.detached, delayed))
         if being_transformed():
@@ -169,7 +169,7 @@ def breaking_points(
     for n_delays in range(math.ceil(_SMOOTH / order) + 1):
         fresh: dict[float, torch.Tensor] = {}
         for point in level:
-            number = _number(point)
+            number = as_number(point)
             if number < end - apart and all(abs(number - other) > apart for other in (*found, *fresh)):
                 fresh[number] = point
         if not fresh or (n_delays > 1 and len(found) + len(fresh) > _MOST_POINTS):
@@ -242,7 +242,3 @@ def _checked_past(given: Any, states: States, value: torch.Tensor, name: str) ->
         if not being_transformed() and not bool(torch.isfinite(part.detach()).all()):
             raise InvalidArgumentError(f"{name} must be finite, got NaN or infinity; check past at that time")
     return state
-
-
-def _number(time: Any) -> float:
-    return float(time.detach()) if isinstance(time, torch.Tensor) else time

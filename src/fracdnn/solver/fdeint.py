@@ -16,7 +16,7 @@ from fracdnn.solver.batched import solve_batched
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Spacing, anchors, increasing_times, make_grid
 from fracdnn.solver.mapped import solve_mapped
-from fracdnn.solver.march import Wanted, interpolated, march
+from fracdnn.solver.march import Wanted, interpolated, walked
 from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.panel_search import PanelSearch, count_for
@@ -27,6 +27,7 @@ from fracdnn.solver.search import Piece
 from fracdnn.solver.solution import DenseOutput, Solution, Steps, without_autocast
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
+from fracdnn.solver.steps import steps_for
 from fracdnn.solver.unfinished import allows_nan, solved_as_far
 from fracdnn.tracing import Mapping, being_traced, being_transformed
 from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
@@ -110,24 +111,13 @@ def _noise_that_counts(spacing: Spacing, dtype: torch.dtype) -> tuple[float, str
     return _FIXED_NOISE.get(dtype, 1e-3), "the equations of implicit steps are solved to about that only"
 
 
-@dataclass(frozen=True)
-class _Precision:
-    """How the history is summed and held."""
-
-    compress: bool | str
-    compress_tol: float
-    checkpoint: bool
-
-    @classmethod
-    def build(cls, rare: dict[str, Any], dtype: torch.dtype) -> "_Precision":
-        """Checked."""
-        compress_tol = rare["compress_tol"]
-        default = COMPRESS_TOLS.get(dtype, 1e-7)
-        return cls(
-            check_compress(rare["compress"]),
-            default if compress_tol is None else check_positive(compress_tol, "compress_tol"),
-            check_flag(rare["checkpoint"], "checkpoint"),
-        )
+def _checked_precision(rare: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """The options, with how the history is summed and held."""
+    check_compress(rare["compress"])
+    check_flag(rare["checkpoint"], "checkpoint")
+    if rare["compress_tol"] is None:
+        return rare | {"compress_tol": COMPRESS_TOLS.get(dtype, 1e-7)}
+    return rare | {"compress_tol": check_positive(rare["compress_tol"], "compress_tol")}
 
 
 @dataclass(frozen=True)
@@ -216,7 +206,7 @@ class _Request:
 
 def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     options = Options(check_count(rare["corrections"], "corrections", minimum=1), rare["linear"])
-    precision = _Precision.build(rare, request.problem.value.dtype)
+    rare = _checked_precision(rare, request.problem.value.dtype)
     check_choice(method, "method", ("auto", "collocation", *METHODS))
     problem, spacing = request.problem, request.spacing
     if method == "auto":
@@ -237,9 +227,9 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     try:
         with without_autocast(problem.value.device.type):
             if method == "collocation":
-                packed, steps = _by_panels(request, precision)
+                packed, steps = _by_panels(request, rare)
             else:
-                packed, steps = _by_steps(_method(method, spacing, problem, options), request, precision)
+                packed, steps = _by_steps(_method(method, spacing, problem, options), request, rare)
     except OutOfEvaluationsError:
         raise NotConvergedError(
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
@@ -296,7 +286,7 @@ def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> 
     return method(problem, options)
 
 
-def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
+def _by_panels(request: _Request, rare: dict[str, Any]) -> tuple[torch.Tensor, Steps]:
     found, outputs, count = None, None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
@@ -313,21 +303,21 @@ def _by_panels(request: _Request, precision: _Precision) -> tuple[torch.Tensor, 
     nodes = request.grid(found)
 
     def again(elapsed: torch.Tensor) -> torch.Tensor:
-        weights = Weights.of(request.problem.orders, count, modes_for(nodes, precision.compress_tol))
+        weights = Weights.of(request.problem.orders, count, modes_for(nodes, rare["compress_tol"]))
         scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
         if found is not None:
             search.brief(scheme.solver)
-        return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=precision.checkpoint)
+        return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=rare["checkpoint"])
 
     states = again(request.elapsed) if outputs is None else torch.stack(search.states)
     return states, Steps(nodes, found.n_rejected if found else 0, again)
 
 
-def _by_matrices(method: Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
-    if precision.checkpoint or precision.compress is True:
+def _by_matrices(method: Exponential, request: _Request, rare: dict[str, Any]) -> tuple[torch.Tensor, Steps]:
+    if rare["checkpoint"] or rare["compress"] is True:
         raise InvalidArgumentError(
             f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
-            f"{precision.checkpoint} and {precision.compress!r}; leave them out"
+            f"{rare['checkpoint']} and {rare['compress']!r}; leave them out"
         )
     nodes = request.grid(None)
     states = method.states(nodes)
@@ -335,9 +325,9 @@ def _by_matrices(method: Exponential, request: _Request, precision: _Precision) 
     return interpolated(states, nodes, request.elapsed), Steps(nodes, 0, partial(interpolated, states, nodes))
 
 
-def _by_steps(method: Method | Exponential, request: _Request, precision: _Precision) -> tuple[torch.Tensor, Steps]:
+def _by_steps(method: Method | Exponential, request: _Request, rare: dict[str, Any]) -> tuple[torch.Tensor, Steps]:
     if isinstance(method, Exponential):
-        return _by_matrices(method, request, precision)
+        return _by_matrices(method, request, rare)
     problem, spacing = request.problem, request.spacing
     found = None
     if spacing.kind == "adaptive":
@@ -348,13 +338,7 @@ def _by_steps(method: Method | Exponential, request: _Request, precision: _Preci
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
 
     def again(elapsed: torch.Tensor | None) -> torch.Tensor:
-        return march(
-            method,
-            nodes,
-            None if elapsed is None else Wanted.on(nodes, elapsed),
-            exact=precision.compress is False,
-            tolerance=precision.compress_tol,
-            checkpoint=precision.checkpoint,
-        )
+        steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
+        return walked(steps, None if elapsed is None else Wanted.on(nodes, elapsed), checkpoint=rare["checkpoint"])
 
     return again(None if whole else request.elapsed), Steps(nodes, rejected, again)

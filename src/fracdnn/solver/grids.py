@@ -165,7 +165,9 @@ def make_grid(
     grading = 1.0
     if spacing.kind == "graded":
         grading = _natural_grading(orders) if spacing.grading is None else spacing.grading
-    return _between_ends(times, clock, graded_mesh(1.0, count, grading), uniform=grading == 1.0)
+    span = times[-1] - times[0]
+    elapsed = span * graded_mesh(1.0, count, grading).to(times.device)
+    return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), span / count if grading == 1.0 else None)
 
 
 def anchors(spacing: Spacing, times: torch.Tensor) -> torch.Tensor:
@@ -233,11 +235,3 @@ def is_uniform(given: Any, times: torch.Tensor) -> bool:
     return bool(
         deviation <= min(float(4 * rounding * times.abs().max()), small, _LARGEST_DEVIATION * float(steps.mean()))
     )
-
-
-def _between_ends(times: torch.Tensor, clock: torch.Tensor, shares: torch.Tensor, *, uniform: bool) -> Grid:
-    shares = shares.to(times.device)
-    span = times[-1] - times[0]
-    elapsed = span * shares
-    step = span / (len(shares) - 1) if uniform else None
-    return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), step)

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError
+from fracdnn.solver.convergence import component_sizes
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -22,74 +23,67 @@ def unhooked() -> AbstractContextManager[None]:
 
 
 def slopes_with_jacobians(
-    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor
+    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor, *, apart: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Func at several times, and its derivatives by the states there; [G, S, d] and [S, n, n] with n = G · d."""
-    groups, count, d = states.shape
-    n = groups * d
-    if torch.is_inference_mode_enabled():
-        return _by_differences(problem, clock, states)
-    if being_transformed():
-        each = zip(clock, states.unbind(1), strict=True)
-        found = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
-        return problem.slopes(clock, states), torch.stack([whole.reshape(n, n) for whole in found])
-    with torch.enable_grad(), unhooked():
-        at = states.detach().requires_grad_()
-        slopes = problem.slopes(clock, at)
-        if not n or not slopes.requires_grad:  # func does not look at the state
-            return slopes.detach(), states.new_zeros(count, n, n)
-        # A slope depends on the state of its own point alone: one pass gives a row for all points.
-        rows = torch.eye(n, dtype=slopes.dtype, device=slopes.device).view(n, groups, 1, d).expand(n, groups, count, d)
-        whole = pulled_back(slopes, at, rows)
-    if whole is None:
-        return slopes.detach(), states.new_zeros(count, n, n)
-    return slopes.detach(), whole.permute(2, 0, 1, 3).reshape(count, n, n)
+    """Func at several times, and its derivatives by the states there; [G, S, d] and [S, n, n] with n = G · d.
 
-
-def slopes_with_own_jacobians(
-    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same where a group depends on itself alone, as samples do; the derivatives are [G, S, d, d]."""
-    groups, count, d = states.shape
-    if torch.is_inference_mode_enabled():
-        slopes, columns = problem.slopes(clock, states), []
-        for component, lengths in enumerate(_differences(states).unbind(-1)):
-            moved = states.clone()
-            moved[..., component] += lengths[:, None]
-            step = moved[..., component] - states[..., component]
-            columns.append((problem.slopes(clock, moved) - slopes) / step[..., None])
-        return slopes, torch.stack(columns, dim=-1)
-    with torch.enable_grad(), unhooked():
-        at = states.detach().requires_grad_()
-        slopes = problem.slopes(clock, at)
-        whole = None
-        if slopes.requires_grad:
-            rows = torch.eye(d, dtype=slopes.dtype, device=slopes.device).view(d, 1, 1, d)
-            whole = pulled_back(slopes, at, rows.expand(d, groups, count, d))
-    return slopes.detach(), states.new_zeros(*states.shape, d) if whole is None else whole.permute(1, 2, 0, 3)
-
-
-def slopes_along(
-    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor, direction: torch.Tensor
-) -> torch.Tensor | None:
-    """Func's derivatives along a direction [G, S, d], of the same shape; None where it has none.
-
-    By two passes backward: what the first gives is linear in the cotangent, whose derivative is the product wanted.
+    Where groups are `apart`, as samples are, each depends on itself alone: the derivatives are [G, S, d, d].
     """
+    groups, count, d = states.shape
+    n = d if apart else groups * d
+    # A slope depends on the state of its own point alone: one pass gives a row for all points.
+    rows = torch.eye(n, dtype=states.dtype, device=states.device).view(n, 1 if apart else groups, 1, d)
+    rows = rows.expand(n, *states.shape)
+    order, shape = ((1, 2, 0, 3), (groups, count, n, n)) if apart else ((2, 0, 1, 3), (count, n, n))
+    if torch.is_inference_mode_enabled():
+        slopes = problem.slopes(clock, states)
+        columns = _by_differences(problem, clock, states, slopes, rows, apart=apart)
+        return slopes, columns.permute(order).reshape(shape).mT
+    if being_transformed() and not apart:
+        each = zip(clock, states.unbind(1), strict=True)
+        wholes = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
+        return problem.slopes(clock, states), torch.stack([whole.reshape(n, n) for whole in wholes])
     with torch.enable_grad(), unhooked():
         at = states.detach().requires_grad_()
         slopes = problem.slopes(clock, at)
-        if not slopes.requires_grad:
-            return None
-        cotangent = torch.zeros_like(slopes, requires_grad=True)
-        try:
-            (back,) = torch.autograd.grad(slopes, at, cotangent, create_graph=True, allow_unused=True)
-            if back is None or not back.requires_grad:
-                return None
-            (along,) = torch.autograd.grad(back, cotangent, direction.to(back), allow_unused=True)
-        except (RuntimeError, FracdnnError):  # an operation of func's has no second derivatives, or is a checkpoint
-            return None
-    return along
+        found = pulled_back(slopes, at, rows) if n and slopes.requires_grad else None
+    found = torch.zeros_like(rows) if found is None else found  # where func does not look at the state
+    return slopes.detach(), found.permute(order).reshape(shape)
+
+
+class Products:
+    """Func's derivatives at points [G, S, d], times any directions; `of_states` is the product with the points.
+
+    What a pass backward gives is linear in the cotangent: its own derivative is the product wanted.
+    """
+
+    def __init__(self, problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> None:
+        self.unit = component_sizes(states)
+        with torch.inference_mode(False), torch.enable_grad(), unhooked():
+            at = states.detach().clone().requires_grad_()
+            slopes = problem.slopes(tuple(time.detach().clone() for time in clock), at)
+            self._cotangent = torch.zeros_like(slopes, requires_grad=True)
+            try:
+                (self._back,) = torch.autograd.grad(slopes, at, self._cotangent, create_graph=True)
+                self.of_states = self(states)
+            except (RuntimeError, FracdnnError) as error:
+                raise InvalidArgumentError(
+                    f"func must have second derivatives where it is stiff and its {at.shape[-1]} components all depend "
+                    f"on one another, got: {error}; write it in torch's operations, or pass method='adams' and n_steps="
+                ) from error
+
+    def __call__(self, direction: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode(False):
+            (along,) = torch.autograd.grad(self._back, self._cotangent, direction.clone().to(self._back), True)
+        return along
+
+
+def slopes_along(problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> torch.Tensor | None:
+    """Func's derivatives along the states [G, S, d] themselves, of the same shape; None where it has none."""
+    try:
+        return Products(problem, clock, states).of_states
+    except InvalidArgumentError:  # it does not look at the state, or has no second derivatives, or is a checkpoint
+        return None
 
 
 def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
@@ -122,25 +116,25 @@ def _pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> 
 
 
 def _by_differences(
-    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """For inference mode, which has no derivatives: good enough to converge; each component moves by its own size."""
-    groups, count, d = states.shape
-    slopes, lengths = problem.slopes(clock, states), _differences(states)
+    problem: Problem,
+    clock: tuple[torch.Tensor, ...],
+    states: torch.Tensor,
+    slopes: torch.Tensor,
+    rows: torch.Tensor,
+    *,
+    apart: bool,
+) -> torch.Tensor:
+    """For inference mode, which has no derivatives: good enough to converge; each component moves by its own size.
+
+    [n, G, S, d], by the components that are 1 in each of the rows.
+    """
+    lengths = states.abs().amax(1, keepdim=True)
+    lengths = max(_DIFFERENCE, torch.finfo(states.dtype).eps ** 0.5) * torch.where(lengths > 0, lengths, 1.0)
     columns = []
-    for group in range(groups):
-        for component in range(d):
-            moved = states.clone()
-            moved[group, :, component] += lengths[group, component]
-            step = moved[group, :, component] - states[group, :, component]  # as it was rounded
-            columns.append((problem.slopes(clock, moved) - slopes) / step[None, :, None])
-    n = groups * d
-    if not n:
-        return slopes, states.new_zeros(count, n, n)
-    return slopes, torch.stack(columns).permute(2, 1, 3, 0).reshape(count, n, n)
-
-
-def _differences(states: torch.Tensor) -> torch.Tensor:
-    """How far components [G, d] of states [G, S, d] move."""
-    lengths = states.abs().amax(1)
-    return max(_DIFFERENCE, torch.finfo(states.dtype).eps ** 0.5) * torch.where(lengths > 0, lengths, 1.0)
+    for row in rows:
+        moved = torch.where(row > 0, states + lengths, states)
+        step = torch.where(row > 0, moved - states, 0.0).sum(
+            -1 if apart else (0, -1), keepdim=True
+        )  # as it was rounded
+        columns.append((problem.slopes(clock, moved) - slopes) / step)
+    return torch.stack(columns) if columns else rows

@@ -4,42 +4,14 @@ import math
 
 import torch
 
-from fracdnn.exceptions import FracdnnError, InvalidArgumentError, NotConvergedError
-from fracdnn.solver.convergence import component_sizes, sizes
+from fracdnn.exceptions import NotConvergedError
+from fracdnn.solver.convergence import sizes
 from fracdnn.solver.implicit import solved_linear
-from fracdnn.solver.jacobians import unhooked
-from fracdnn.solver.problem import Problem
+from fracdnn.solver.jacobians import Products
 
 _PART = 1e-4  # of a residual that is left: each iteration of Newton's method gains so much
 _MOST = 200  # products for one of them
 _SIGNS = 4.0  # deviations of a sum of terms with signs at random
-
-
-class Products:
-    """Func's derivatives at the points [1, S, d] of a panel, times any directions.
-
-    What a pass backward gives is linear in the cotangent: its own derivative is the product wanted.
-    """
-
-    def __init__(self, problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> None:
-        self.unit = component_sizes(states)
-        with torch.inference_mode(False), torch.enable_grad(), unhooked():
-            at = states.detach().clone().requires_grad_()
-            slopes = problem.slopes(tuple(time.detach().clone() for time in clock), at)
-            self._cotangent = torch.zeros_like(slopes, requires_grad=True)
-            try:
-                (self._back,) = torch.autograd.grad(slopes, at, self._cotangent, create_graph=True)
-                self(states)
-            except (RuntimeError, FracdnnError) as error:
-                raise InvalidArgumentError(
-                    f"func must have second derivatives where it is stiff and its {at.shape[-1]} components all depend "
-                    f"on one another, got: {error}; write it in torch's operations, or pass method='adams' and n_steps="
-                ) from error
-
-    def __call__(self, direction: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode(False):
-            (along,) = torch.autograd.grad(self._back, self._cotangent, direction.clone().to(self._back), True)
-        return along
 
 
 class Unbounded:

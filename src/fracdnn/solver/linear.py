@@ -7,8 +7,10 @@ import numpy as np
 import torch
 
 from fracdnn.solver.arrays import Array, as_kind, as_tensor, library
-from fracdnn.solver.convergence import sizes
+from fracdnn.solver.convergence import component_sizes, sizes
+from fracdnn.solver.implicit import attached
 from fracdnn.solver.jacobians import slopes_with_jacobians
+from fracdnn.solver.problem import Problem
 
 
 class Dense:
@@ -50,16 +52,16 @@ class Dense:
 
 
 def matrix_of(weights: Array, jacobians: Array) -> Array:
-    """I − W J, [S n, S n], where the unknowns of a point come together."""
-    groups, count, _ = weights.shape
+    """I − W J, [..., S n, S n], where the unknowns of a point come together; of weights [..., G, S, S]."""
+    groups, count = weights.shape[-3], weights.shape[-1]
     n, of = jacobians.shape[-1], library(weights)
-    if n > groups:  # [n, S, S]
-        weights = of.stack([weights] * (n // groups), axis=1).reshape(n, count, count)
-    product = weights.swapaxes(0, 1)[..., None] * jacobians.swapaxes(0, 1)  # [S, n, S, n]
+    if n > groups:  # [..., n, S, S]
+        weights = of.stack([weights] * (n // groups), axis=-3).reshape(*weights.shape[:-3], n, count, count)
+    product = weights.swapaxes(-3, -2)[..., None] * jacobians.swapaxes(-3, -2)[..., None, :, :, :]  # [..., S, n, S, n]
     identity = of.eye(count * n)
     if isinstance(weights, torch.Tensor):
         identity = identity.to(weights)
-    return identity - product.reshape(count * n, count * n)
+    return identity - product.reshape(*product.shape[:-4], count * n, count * n)
 
 
 def _inverse(matrix: Array) -> Array:
@@ -71,11 +73,32 @@ def _inverse(matrix: Array) -> Array:
 
 
 def flat(states: Array) -> Array:
-    """[G, S, d] as a column, by points."""
-    return states.swapaxes(0, 1).reshape(-1, 1)
+    """[..., G, S, d] as columns, by points."""
+    return states.swapaxes(-3, -2).reshape(*states.shape[:-3], -1, 1)
 
 
 def by_points(column: Array, like: Array) -> Array:
-    """A column as [G, S, d] again."""
-    groups, count, d = like.shape
-    return column.reshape(count, groups, d).swapaxes(0, 1)
+    """Columns as [..., G, S, d] again."""
+    groups, count, d = like.shape[-3:]
+    return column.reshape(*like.shape[:-3], count, groups, d).swapaxes(-3, -2)
+
+
+def attached_slopes(
+    problem: Problem, system: Any, slopes: torch.Tensor, jacobians: torch.Tensor, *, apart: bool = False
+) -> torch.Tensor:
+    """Slopes [G, S, d] of a system that were found, attached to the graph; of groups together, or of each apart."""
+    weights, shape = system.weights.detach().mT, (slopes[:, None] if apart else slopes).shape
+    with torch.no_grad():
+        matrix = matrix_of(weights[:, None] if apart else weights, jacobians.mT).mT  # I − J W
+        # In units of each component, since factors of a matrix with entries of very different size lose digits.
+        unit = flat((component_sizes(slopes) + 0.0 * slopes.detach()).reshape(shape))
+        matrix = matrix * unit.mT / unit
+
+    def step(slopes: torch.Tensor) -> torch.Tensor:
+        residual = (slopes - problem.slopes(system.clock, system.states(slopes))).reshape(shape)
+        column = flat(residual) / unit
+        # Of samples, those without a solution must not stop the others.
+        found = torch.linalg.solve_ex(matrix, column)[0] if apart else torch.linalg.solve(matrix, column)
+        return by_points(unit * found, residual).reshape(slopes.shape)
+
+    return attached(step, slopes)

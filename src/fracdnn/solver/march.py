@@ -15,10 +15,9 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.history import BLOCK
 from fracdnn.solver.mesh import Grid
-from fracdnn.solver.methods.base import Method
 from fracdnn.solver.segments import Repeatable, segment
 from fracdnn.solver.stability import Stability
-from fracdnn.solver.steps import Position, Steps, steps_for
+from fracdnn.solver.steps import Position, Steps
 from fracdnn.tracing import being_traced, carries_derivative
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
@@ -62,15 +61,8 @@ def interpolated(states: torch.Tensor, grid: Grid, elapsed: torch.Tensor) -> tor
     return torch.lerp(states[left], states[left + 1], share)
 
 
-def march(
-    method: Method, grid: Grid, wanted: Wanted | None, *, exact: bool, tolerance: float, checkpoint: bool = False
-) -> torch.Tensor:
-    """The states at the wanted times; [M, groups, components]."""
-    return walked(steps_for(method, grid, exact=exact, tolerance=tolerance), wanted, checkpoint=checkpoint)
-
-
 def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
-    """The same, in a way that is given."""
+    """The states at the wanted times; [M, groups, components]."""
     walk, blocks = _OutputWalk(steps, wanted), steps.history.blocks()
     length = _segment_length(steps.grid.n_steps) if checkpoint else len(blocks)
     position, found = walk.start()

@@ -14,7 +14,7 @@ from fracdnn.caputo.modes import kernel_modes
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.arrays import Array, as_numpy, cast, library, norm
-from fracdnn.solver.collocation import Collocation, Panel
+from fracdnn.solver.collocation import Collocation, Panel, PanelScheme
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import SMALL, CoupledSolver
 from fracdnn.solver.grids import Spacing
@@ -29,7 +29,7 @@ _POINTS = 8  # of a panel on a grid that was requested
 _SHORTEST = 1e-13  # of panels that may be tried, in spans
 # Of the first panel: in times that its slope would take to undo the state, and in spans.
 FIRST, SHORTEST_FIRST, LONGEST_FIRST = 0.45, 1e-3, 0.1
-ENOUGH = 3e-3  # of the tolerance, for iterates
+_ENOUGH = 3e-3  # of the tolerance, for iterates
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 OF_SLOPES, OF_STATES = 0.02, 4.0
@@ -70,11 +70,9 @@ class PanelSearch(Search):
         super().__init__(problem, times[0].detach(), span, spacing)
         shortest = _SHORTEST * min(float((times[1] - times[0]).detach()), span)
         weights = _weights(problem, count, shortest, span)
-        self._enough = _Enough(self.tolerances, 8.0 * torch.finfo(problem.value.dtype).eps)
+        self._enough = Enough(self.tolerances, 8.0 * torch.finfo(problem.value.dtype).eps)
         self._scheme = Collocation(problem, weights, times[0].detach(), clock.dtype, enough=self._enough)
         self._memory = self._scheme.start()
-        places = self._scheme.points.places
-        self._to_begin = self._scheme.points.values_at(0.0 * places[:1])
         self._mass = self.mass.numpy() if self._scheme.in_numpy else self.mass
         orders = problem.orders.detach().unsqueeze(-1)
         self._span, self._orders = span, orders.numpy() if self._scheme.in_numpy else orders
@@ -117,11 +115,11 @@ class PanelSearch(Search):
             return self._attempt(end, fading)
 
     def _attempt(self, end: float, fading: Fading) -> float:
-        begin, length = self._scheme.time(self.now), self._scheme.time(end - self.now)
+        begin, length = self._scheme.numbers([self.now, end - self.now])
         guess, self._end = self._guess(length), end
         self._scheme.solver.noise, part = self.noise, (end - self.now) / self._span
         kept = max(fading.wait / self._span, part) ** (self._orders - 1.0)  # of an error of slopes, at the output
-        self._enough.goal = None if self.goal is None else ENOUGH * self.goal * part ** (self._orders - 1.0) / kept
+        self._enough.goal = None if self.goal is None else _ENOUGH * self.goal * part ** (self._orders - 1.0) / kept
         try:
             self._panel = self._scheme.solve(self._memory, begin, length, guess)
         except (NotConvergedError, NotFiniteError):
@@ -161,28 +159,16 @@ class PanelSearch(Search):
         self._allowed = scale = self.tolerances.scale(largest[:, None])
         is_near = end - self.now > NEAR_START * (self.now - self._origin)
         if self._sensitive and is_near and norm(error / scale) <= 1.0:
-            error = of.maximum(error, fading.factor * self._of_derivatives(self._panel))
+            elapsed = torch.as_tensor(begin + length * self._scheme.points.places)
+            clock = (self.begin + elapsed).to(self._scheme.clock_dtype).unbind(0)
+            of_slopes = of_derivatives(self._scheme, self._scheme.solver.after, clock, self._panel, self._mass)
+            error = of.maximum(error, fading.factor * of_slopes)
         # What does not go on at all is no solution, however little of it will be left.
         allowed = MOST_BROKEN * sizes(self._panel.states) + BROKEN_TOLERANCES * scale
         self.errors = of.maximum(error / scale, broken / allowed)
         if self.goal is not None:
             self.errors = of.maximum(self.errors, self._left / self.goal)
         return norm(self.errors)
-
-    def _of_derivatives(self, panel: Panel) -> Array:
-        """What derivatives of the solution miss, by a parameter that scales func: func's own along the states.
-
-        Those go into the slopes of the solution's derivatives, and may be less smooth than the slopes: at a start.
-        """
-        scheme = self._scheme
-        elapsed = torch.as_tensor(panel.begin + panel.length * scheme.points.places)
-        clock = (self.begin + elapsed).to(scheme.clock_dtype).unbind(0)
-        states = scheme.tensor(panel.states)
-        along = slopes_along(self.problem, clock, states, states)
-        if along is None or not bool(along.isfinite().all()):
-            return 0.0 * self._mass
-        missed = scheme.points.tail(as_numpy(along) if scheme.in_numpy else along)
-        return OF_SLOPES * abs(scheme.solver.after((self._mass * missed)[:, None] + 0.0 * panel.states))[:, -1]
 
     def _of_start(self, panel: Panel, fading: Fading) -> Array:
         """What is left, at the first output, of what func does before the panel's first point."""
@@ -212,16 +198,16 @@ class PanelSearch(Search):
         """What a jump of func before the panel's first point would cost: slopes do not go on from the panel before."""
         if self._memory.slopes is None or self._restarted:
             return 0.0 * self._mass
-        gap = abs(cast(self._to_begin, panel.slopes) @ panel.slopes - self._memory.slopes[:, -1:])[:, 0]
+        gap = abs(cast(self._scheme.to_begin, panel.slopes) @ panel.slopes - self._memory.slopes[:, -1:])[:, 0]
         if self.noise is not None:
             gap = library(gap).where(gap <= _CONTINUED * self.noise, 0.0, gap)
-        return library(gap).maximum(
-            local * self._mass_of(length * float(self._scheme.points.places[0])) * gap, CONTINUITY * broken
-        )
+        before_first = length * float(self._scheme.points.places[0])
+        seen = seen_mass(self._mass, self._orders, self._span, self._span - self.now, before_first)
+        return library(gap).maximum(local * seen * gap, CONTINUITY * broken)
 
     def _gap(self, panel: Panel) -> Array:
         """Between the state at the panel's start and what its states make of it; [G, d]."""
-        return abs(cast(self._to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
+        return abs(cast(self._scheme.to_begin, panel.states) @ panel.states - self._memory.state[:, None])[:, 0]
 
     def _broken(self, panel: Panel, length: float) -> Array:
         """How far states do not go on from the panel before: another root, or a layer that was passed over; [G, d]."""
@@ -229,14 +215,9 @@ class PanelSearch(Search):
             return 0.0 * self._memory.state
         broken = self._gap(panel)
         if self.noise is not None:
-            broken = library(broken).where(broken <= _CONTINUED * self._mass_of(length) * self.noise, 0.0, broken)
+            seen = seen_mass(self._mass, self._orders, self._span, self._span - self.now, length)
+            broken = library(broken).where(broken <= _CONTINUED * seen * self.noise, 0.0, broken)
         return broken
-
-    def _mass_of(self, length: float) -> Array:
-        """The integral of the kernel over a panel, seen from where it is largest."""
-        orders, rest = self._orders, self._span - self.now
-        near, far = length**orders, orders * length * rest ** (orders - 1.0)
-        return self._mass / self._span**orders * library(orders).where(orders > 1.0, far, near)
 
     def _guess(self, length: Array) -> Array | None:
         """The states of a panel that was tried and is too long, on its first part; after a jump those at its start."""
@@ -311,7 +292,7 @@ class PanelSearch(Search):
 
     def brief(self, solver: CoupledSolver) -> None:
         """Tell the solver of a walk over the same panels what has been found out about func."""
-        solver.noise, solver.acceptable = self.noise, _Enough(self.tolerances, 0.0)
+        solver.noise, solver.acceptable = self.noise, Enough(self.tolerances, 0.0)
         solver.is_stiff = self._scheme.solver.is_stiff
         solver.kept, self._kept = self._kept, {}
 
@@ -326,7 +307,7 @@ class PanelSearch(Search):
 
 
 @dataclass
-class _Enough:
+class Enough:
     """Which change of states [G, S, d] is small enough for iterates, by tolerances and by a goal; [G, d]."""
 
     tolerances: Tolerances
@@ -334,11 +315,32 @@ class _Enough:
     goal: Array | None = None
 
     def __call__(self, states: Array) -> Array:
-        allowed = ENOUGH * self.tolerances.scale(states)
+        allowed = _ENOUGH * self.tolerances.scale(states)
         if self.goal is not None:
             mixed = isinstance(self.goal, torch.Tensor) and not isinstance(states, torch.Tensor)
             allowed = library(states).minimum(allowed, as_numpy(self.goal) if mixed else self.goal)
         return library(states).maximum(allowed, self.rounding * sizes(states))
+
+
+def seen_mass(mass: Array, orders: Array, span: Array, rest: Array, length: Array) -> Array:
+    """The integral of the kernel over a panel, of a mass over the span, seen from where it is largest; [G, 1]."""
+    near, far = length**orders, orders * length * rest ** (orders - 1.0)
+    return mass / span**orders * library(orders).where(orders > 1.0, far, near)
+
+
+def of_derivatives(
+    scheme: PanelScheme, after: Callable[[Array], Array], clock: tuple[torch.Tensor, ...], panel: Panel, mass: Array
+) -> Array:
+    """What derivatives of the solution miss, by a parameter that scales func: func's own along the states; [G, d].
+
+    Those go into the slopes of the solution's derivatives, and may be less smooth than the slopes: at a start.
+    """
+    along = slopes_along(scheme.problem, clock, scheme.tensor(panel.states))
+    if along is None:
+        return 0.0 * mass
+    missed = mass * scheme.points.tail(scheme.own_kind(along))
+    missed = cast(library(missed).where(abs(missed) < math.inf, missed, 0.0), panel.states)
+    return OF_SLOPES * abs(after(missed[:, None] + 0.0 * panel.states))[:, -1]
 
 
 def _weights(problem: Problem, count: int, shortest: float, span: float) -> Weights:

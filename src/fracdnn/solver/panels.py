@@ -26,6 +26,7 @@ _PARTS, _PART_POINTS = 8, 12
 _SLOW_RATE, _MORE_TERMS = 15.0, 14
 MODES_TOLERANCE = 1e-12
 _NEAR = 1e-3  # distances after a panel, in its lengths, for which that rule is not fine enough
+_CACHED = 16384  # numbers that are best computed with at a time
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -116,11 +117,18 @@ class Points:
     def _arrays(self) -> list[Array]:
         return [getattr(self, name) for name in self.__dataclass_fields__]
 
-    def absorbed(self, rates: Array, length: Array) -> Array:
-        """[K + 1, m]: what a panel adds to the modes at its end."""
-        of, of_modes = library(rates), exponential_moments(rates * length, self.count)
-        of_t = of_modes[:1] / 2.0 - of.roll(of_modes[:1], 1) / 6.0  # the first rate is 0
-        return length * (of.concatenate([of_modes, length * of_t]) @ self.to_legendre)
+    def absorbed(self, rates: Array, length: Array, slopes: Array) -> Array:
+        """[G, K + 1, d]: what a panel with slopes [G, m, d] of float64 adds to the modes at its end."""
+        x, coefficients = rates * length, self.to_legendre @ slopes
+        if x.ndim == 1:
+            fresh = exponential_moments(x, self.count) @ coefficients
+        else:  # on a CPU in parts that its caches hold
+            rows = max(_CACHED // len(rates), 1) if x.device.type == "cpu" else len(x)
+            parts = zip(x.split(rows), coefficients.split(rows), strict=True)
+            fresh = torch.cat([exponential_moments(each, self.count) @ own for each, own in parts])
+        duration = length[..., None]
+        of_t = duration * (coefficients[:, :1] / 2.0 - coefficients[:, 1:2].sum(1)[:, None] / 6.0)
+        return duration * library(fresh).concatenate([fresh, of_t], axis=1)
 
     def tail(self, values: Array) -> Array:
         """What their polynomial misses, by the last Legendre coefficients and how they decay; [G, d] for [G, m, d].

@@ -17,8 +17,8 @@ import scipy.sparse.linalg
 import torch
 
 from fracdnn.solver.arrays import as_numpy
-from fracdnn.solver.jacobians import pulled_back, unhooked
-from fracdnn.solver.krylov import Krylov, Products, Unbounded
+from fracdnn.solver.jacobians import Products, pulled_back, unhooked
+from fracdnn.solver.krylov import Krylov, Unbounded
 from fracdnn.solver.problem import Problem
 
 _DENSE, _MOST_DENSE = 300, 1500  # components up to which J is dense, and may be

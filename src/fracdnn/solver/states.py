@@ -110,16 +110,13 @@ class States:
 
     def _lay_out(self, orders: torch.Tensor) -> torch.Tensor:
         shape = self.shapes[0]
-        if self.is_tuple or orders.dim() > len(shape):
+        if self.is_tuple:
             raise InvalidArgumentError(
                 "order must be one number or, for a tuple state, a sequence of one for each of its tensors, "
                 f"got a tensor of shape {tuple(orders.shape)}; pass a tuple of orders"
-                if self.is_tuple
-                else f"order must broadcast against the state's shape {tuple(shape)}, got shape {tuple(orders.shape)}; "
-                f"pass one number, or one for each component"
             )
-        aligned = orders.reshape((1,) * (len(shape) - orders.dim()) + tuple(orders.shape))
-        if any(of_order not in (1, of_state) for of_order, of_state in zip(aligned.shape, shape, strict=True)):
+        aligned = orders[(None,) * (len(shape) - orders.dim())]
+        if len(aligned.shape) > len(shape) or any(of not in (1, n) for of, n in zip(aligned.shape, shape, strict=True)):
             raise InvalidArgumentError(
                 f"order must broadcast against the state's shape {tuple(shape)}, got shape {tuple(orders.shape)}; "
                 f"pass one number, or one for each component"
