@@ -75,8 +75,8 @@ def costs(results: Results) -> str:
     rows = []
     for name, each in found["trainings"].items():
         one, two = (each["seconds of an iteration"][way] for way in (ONE, TWO))
-        verdict = "reached" if each["ratio"] <= 1.15 else "MISS"
-        cells = [number(one), number(two), f"{each['ratio']:.2f}", f"at most 1.15: {verdict}"]
+        verdict = "reached" if each["ratio"] <= 1.05 else "MISS"
+        cells = [number(one), number(two), f"{each['ratio']:.2f}", f"at most 1.05: {verdict}"]
         rows.append([name, *cells, f"{each['bytes of an evaluation']:,}"])
     headings = ["training", f"{ONE} (s)", f"{TWO} each (s)", "ratio", "asked", "bytes a rank gives an evaluation"]
     return (
