@@ -72,7 +72,7 @@ def last_lines_of_prints(code: str) -> list[int]:
 
 
 def agree(text: str, value: str) -> bool:
-    if re.fullmatch(r"\d+\.\d+", text):
+    if re.fullmatch(r"-?\d+\.\d+", text):
         return abs(float(text) - float(value)) <= 0.51 * 10 ** -len(text.partition(".")[2])
     return text == value
 

@@ -123,7 +123,7 @@ def test_torchrun_hands_it_on_and_all_ranks_write_one_checkpoint_within_an_epoch
 def test_before_the_command_begins(tmp_path):
     """The exit code is the same where Typer still reads the arguments."""
     program = "import os, signal; from fracdnn.cli import app, main; "
-    program += "app._whole_train = lambda: os.kill(os.getpid(), signal.SIGTERM); main()"
+    program += "app._Train.parse_args = lambda *_: os.kill(os.getpid(), signal.SIGTERM); main()"
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
     done = subprocess.run([sys.executable, "-c", program, "train", "t.csv"], cwd=tmp_path, capture_output=True)
     assert (done.returncode, done.stderr) == (143, b"")
