@@ -7,6 +7,7 @@ from reproduction.render import (
     digits,
     flow,
     gradient_test,
+    held_out_order,
     learned_order,
     line_search,
     mittag_leffler,
@@ -38,6 +39,7 @@ PARTS: dict[str, Part] = {
         digits.PART,
         depth_independence.PART,
         learned_order.PART,
+        held_out_order.PART,
         nonsmooth.PART,
     )
 }
