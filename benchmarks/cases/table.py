@@ -16,7 +16,7 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization
 
 N_FEATURES, WIDTH, N_LAYERS, N_CLASSES, N_SAMPLES = 64, 64, 3, 10, 200
-OBJECTIVE = Objective(regularization=Regularization(decay_output=3e-3, decay=3e-3), label_smoothing=0.1)
+OBJECTIVE = Objective(regularization=Regularization(decay_output=3e-4, decay=3e-4), label_smoothing=0.05)
 ORDERS = {"0.5": {}, "learned": {"learn_order": True}, "1": {"order": 1.0}}
 
 
@@ -31,7 +31,7 @@ class Step:
             n_layers=N_LAYERS,
             width=WIDTH,
             step_size=0.5,
-            activation="gelu",
+            activation="silu",
             activate_input=True,
             generator=generator,
             **ORDERS[order],  # type: ignore[arg-type]
