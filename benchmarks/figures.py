@@ -9,7 +9,7 @@ from benchmarks.tables import of_group
 from fracdnn.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
 
 Records = list[Record]
-# One colour and marker for each rival, the same in all pictures.
+# One color and marker for each rival, the same in all pictures.
 STYLES: dict[str, tuple[str, str, str]] = {
     "residual": ("residual network", GREY, "s"),
     "ours": ("ours", "#003C5F", "*"),
@@ -154,9 +154,9 @@ def _short(size: int) -> str:
 
 def _line(axes: Any, name: str, x: list[Any], y: list[Any], **style: Any) -> None:
     if x:
-        label, colour, marker = STYLES.get(name, (name, "black", "."))
+        label, color, marker = STYLES.get(name, (name, "black", "."))
         axes.plot(
-            x, y, **{"marker": marker, "color": colour, "label": label, "linewidth": 1.5, "markersize": 5, **style}
+            x, y, **{"marker": marker, "color": color, "label": label, "linewidth": 1.5, "markersize": 5, **style}
         )
 
 

@@ -18,13 +18,13 @@ def refinement_figure(numbers: dict[str, Any]) -> Any:
     for axes, name, words in zip(
         panels, ("with_step", "cosine"), ("relative error, times $\\tau$", "cosine with the gradient"), strict=True
     ):
-        for (order, adjoint), colour in zip(kinds, (GREY, "black", VERMILION, GREEN, BLUE), strict=False):
+        for (order, adjoint), color in zip(kinds, (GREY, "black", VERMILION, GREEN, BLUE), strict=False):
             chosen = [r for r in runs if r["order"] == order and r["adjoint"] == adjoint]
             depths = list(dict.fromkeys(r["n_layers"] for r in chosen))
             table = np.array([[r[name] for r in chosen if r["n_layers"] == depth] for depth in depths])
             word = {"continuous": "printed", "classical": "classical"}[adjoint]
-            axes.plot(depths, np.median(table, 1), "o-", color=colour, markersize=4, label=f"order {order:g}, {word}")
-            axes.fill_between(depths, table.min(1), table.max(1), color=colour, alpha=0.12, linewidth=0)
+            axes.plot(depths, np.median(table, 1), "o-", color=color, markersize=4, label=f"order {order:g}, {word}")
+            axes.fill_between(depths, table.min(1), table.max(1), color=color, alpha=0.12, linewidth=0)
         axes.set_xscale("log", base=2)
         axes.set_xticks(depths, [str(depth) for depth in depths])
         axes.set(xlabel="number of layers $N$, $T = 1$", ylabel=words)
@@ -67,7 +67,7 @@ def vanishing_gradient_figure(numbers: dict[str, Any]) -> Any:
     return figure
 
 
-def _bands(axes: Any, runs: list[dict[str, Any]], colour: str, name: str, *, with_bands: bool) -> None:
+def _bands(axes: Any, runs: list[dict[str, Any]], color: str, name: str, *, with_bands: bool) -> None:
     """Median of the seeds, and the middle half as a band; a run that ended early keeps its last value."""
     if not runs:
         return
@@ -75,13 +75,13 @@ def _bands(axes: Any, runs: list[dict[str, Any]], colour: str, name: str, *, wit
         longest = max(len(r[key]) for r in runs)
         table = np.array([r[key] + [r[key][-1]] * (longest - len(r[key])) for r in runs])
         low, half, high = np.quantile(table, (0.25, 0.5, 0.75), axis=0)
-        axes.plot(half, style, color=colour, linewidth=1.3, label=f"{name}, {word}")
+        axes.plot(half, style, color=color, linewidth=1.3, label=f"{name}, {word}")
         if with_bands:
-            axes.fill_between(range(longest), low, high, color=colour, alpha=0.12, linewidth=0)
+            axes.fill_between(range(longest), low, high, color=color, alpha=0.12, linewidth=0)
 
 
 def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label: str, *, scale: str = "log") -> Any:
-    """A measure of each network in each panel: each seed a dot, the median a bar; fractional ones in colour."""
+    """A measure of each network in each panel: each seed a dot, the median a bar; fractional ones in color."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     sets = list(dict.fromkeys(r[panels_of] for r in runs))
@@ -91,8 +91,8 @@ def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label:
     for axes, each in zip(panels, sets, strict=True):
         for place, name in enumerate(networks):
             values = [r[measure] for r in runs if r[panels_of] == each and r["network"] == name]
-            colour = GREY if name.startswith("order 1") else VERMILION
-            axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=4)
+            color = GREY if name.startswith("order 1") else VERMILION
+            axes.plot(values, [place] * len(values), "o", color=color, alpha=0.35, markersize=4)
             if values:
                 axes.plot([float(np.median(values))] * 2, [place - 0.35, place + 0.35], color="black", linewidth=2)
         axes.set(title=each, xlabel=label, xscale=scale)
@@ -105,30 +105,28 @@ def arms_figure(runs: list[dict[str, Any]], panels_of: str, measure: str, label:
         axes.tick_params(axis="x", labelsize=8)
     panels[0].set_yticks(range(len(networks)), networks, fontsize=8)
     panels[0].invert_yaxis()
-    figure.supxlabel("a dot is a seed, a bar the median; fractional networks in colour", fontsize=8)
+    figure.supxlabel("a dot is a seed, a bar the median; fractional networks in color", fontsize=8)
     return figure
 
 
 def profile_figure(runs: list[dict[str, Any]]) -> Any:
-    """Above, where a learned order ends; below, the loss of fixed orders; a colour for what is held."""
+    """Above, where a learned order ends; below, the loss of fixed orders; a color for what is held."""
     sets = list(dict.fromkeys(r["data"] for r in runs))
     holds = list(dict.fromkeys(r["held"] for r in runs))
     figure = new_figure(4.5 * len(sets) + 1.5, 6.4)
     panels = figure.subplots(2, len(sets), squeeze=False, sharex=True)
     for (upper, lower), data in zip(panels.T, sets, strict=True):
-        for place, (hold, colour) in enumerate(zip(holds, (VERMILION, BLUE, GREEN, ORANGE, *PALETTE), strict=False)):
+        for place, (hold, color) in enumerate(zip(holds, (VERMILION, BLUE, GREEN, ORANGE, *PALETTE), strict=False)):
             chosen = [r for r in runs if r["data"] == data and r["held"] == hold]
             learned = [r for r in chosen if r["learned"]]
             shift = 0.015 * (place - 1)
             starts = [r["order"] + shift for r in learned]
-            upper.plot(starts, [r["ends"] for r in learned], "o", color=colour, alpha=0.5, label=f"{hold} held")
+            upper.plot(starts, [r["ends"] for r in learned], "o", color=color, alpha=0.5, label=f"{hold} held")
             fixed = [r for r in chosen if not r["learned"]]
             orders = sorted({r["order"] for r in fixed})
             losses = np.array([[r["loss"] for r in fixed if r["order"] == order] for order in orders])
-            lower.plot(orders, np.median(losses, 1), "o-", color=colour, markersize=4)
-            lower.fill_between(
-                orders, *np.quantile(losses, (0.25, 0.75), axis=1), color=colour, alpha=0.12, linewidth=0
-            )
+            lower.plot(orders, np.median(losses, 1), "o-", color=color, markersize=4)
+            lower.fill_between(orders, *np.quantile(losses, (0.25, 0.75), axis=1), color=color, alpha=0.12, linewidth=0)
         upper.plot([0, 1], [0, 1], ":", color="0.4")
         upper.set(title={"CLS": "level sets", "PD": "perfumes"}[data], ylim=(-0.03, 1.03))
         lower.set(xlabel="order (above: at the start)", yscale="log")

@@ -16,7 +16,7 @@ CONVERGED, LIMIT, SEARCH_FAILED, NOT_FINITE = 0, 1, 2, 3
 
 
 @compiled
-def minimise(net, theta, batch, space, method, max_iter, tolerance, losses, trials, norms):
+def minimize(net, theta, batch, space, method, max_iter, tolerance, losses, trials, norms):
     """Change the parameters in place, up to `max_iter` iterations. Returns how many were taken and why it ended.
 
     What happened is noted in `losses` and `trials` [max_iter], and in `norms` [max_iter, n_layers], where it has rows,
@@ -116,7 +116,7 @@ def search(net, theta, direction, batch, space, start, slope, length):
 
 @compiled
 def interpolated(start, slope, t, f, u, g):
-    """The minimiser of the quadratic through the last trial, of the cubic through the last two."""
+    """The minimizer of the quadratic through the last trial, of the cubic through the last two."""
     quadratic = -slope * t * t / (2.0 * (f - start - slope * t))
     if u < 0.0:
         return quadratic

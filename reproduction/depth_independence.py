@@ -1,4 +1,4 @@
-"""The paper's claim that the optimiser's iterations do not depend on the number of layers: T = Nτ fixed, N growing."""
+"""The paper's claim that the optimizer's iterations do not depend on the number of layers: T = Nτ fixed, N growing."""
 
 import copy
 from contextlib import suppress

@@ -6,12 +6,12 @@ import numpy as np
 
 from fracdnn.report.figures import BLUE, GREEN, PALETTE, PURPLE, VERMILION, new_figure
 
-# Twenty classes: ten colours that differ in lightness too, each with a full and an open marker.
+# Twenty classes: ten colors that differ in lightness too, each with a full and an open marker.
 _TEN = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F", "#7B3294")
 
 
 def flow_figure(numbers: dict[str, Any]) -> Any:
-    """Start (squares) and end (dots) of all samples, a colour for each class; same scale in both panels."""
+    """Start (squares) and end (dots) of all samples, a color for each class; same scale in both panels."""
     networks = [r for r in numbers["runs"] if r["kind"] == "picture"]
     figure = new_figure(5.2 * len(networks), 5)
     panels = figure.subplots(1, len(networks), sharex=True, sharey=True, squeeze=False)[0]
@@ -20,9 +20,9 @@ def flow_figure(numbers: dict[str, Any]) -> Any:
         end = np.array(network["end"])
         for label in np.unique(target):
             of_class = target == label
-            colour = _TEN[label % 10]
-            full = colour if label < 10 else "none"
-            options = {"linestyle": "none", "markeredgecolor": colour, "markerfacecolor": full}
+            color = _TEN[label % 10]
+            full = color if label < 10 else "none"
+            options = {"linestyle": "none", "markeredgecolor": color, "markerfacecolor": full}
             axes.plot(*start[of_class].T, marker="s", markersize=3, alpha=0.5, **options)
             axes.plot(*end[of_class].T, marker="o", markersize=5, **options)
         share = 100 * network["separability"]
@@ -39,12 +39,12 @@ def depth_independence_figure(numbers: dict[str, Any]) -> Any:
     figure = new_figure(11, 3.8)
     panels = figure.subplots(1, len(starts), sharey=True)
     for axes, start in zip(panels, starts, strict=True):
-        for colour, order in zip(PALETTE, dict.fromkeys(r["order"] for r in runs), strict=False):
+        for color, order in zip(PALETTE, dict.fromkeys(r["order"] for r in runs), strict=False):
             chosen = [r["steps"] for r in runs if r["start"] == start and r["order"] == order]
             depths = [step["n_layers"] for step in chosen[0]]
             counts = np.array([[step["iterations"] for step in steps] for steps in chosen])
-            axes.plot(depths, np.median(counts, axis=0), "o-", color=colour, label=f"order {order:g}, median")
-            axes.fill_between(depths, counts.min(0), counts.max(0), color=colour, alpha=0.15)
+            axes.plot(depths, np.median(counts, axis=0), "o-", color=color, label=f"order {order:g}, median")
+            axes.fill_between(depths, counts.min(0), counts.max(0), color=color, alpha=0.15)
         axes.set_xscale("log", base=2)
         axes.set_yscale("symlog", linthresh=1)
         axes.set_xticks(depths, [str(depth) for depth in depths])
@@ -81,7 +81,7 @@ def gradient_figure(numbers: dict[str, Any]) -> Any:
     comparisons = numbers["runs"]
     increments = comparisons[0]["increments"]
     orders = sorted({c["order"] for c in comparisons}, reverse=True)
-    colours = dict(zip(orders, (BLUE, GREEN, PURPLE, VERMILION), strict=False))
+    colors = dict(zip(orders, (BLUE, GREEN, PURPLE, VERMILION), strict=False))
     for axes, name in zip(panels, ("W", "K", "b"), strict=True):
         for c in comparisons:
             style, word = {
@@ -89,7 +89,7 @@ def gradient_figure(numbers: dict[str, Any]) -> Any:
                 "classical": ("+:", "classical"),
                 "continuous": ("x--", "printed"),
             }[c["adjoint"]]
-            options = {"color": colours[c["order"]], "markersize": 4, "linewidth": 1.2}
+            options = {"color": colors[c["order"]], "markersize": 4, "linewidth": 1.2}
             axes.loglog(increments, c["errors"][name], style, **options, label=f"{word}, order {c['order']:g}")
         largest = max(c["errors"][name][0] for c in comparisons if c["adjoint"] == "exact")
         reference = [largest * (size / increments[0]) ** 2 for size in increments]

@@ -1,4 +1,4 @@
-"""Networks of the paper trained by compiled loops: Alg. 3 with its mini-batches, or an optimiser on all samples.
+"""Networks of the paper trained by compiled loops: Alg. 3 with its mini-batches, or an optimizer on all samples.
 
 They are made, and evaluated afterwards, by the library; the training between is what its `MiniBatchTraining` and
 `FullBatchTraining` do, from two (a wide network) to fifty times (the printed gradient) faster.
@@ -13,7 +13,7 @@ from fracdnn.caputo import l1_weights
 from fracdnn.caputo.weights import l1_differences
 from fracdnn.nn import FractionalNetwork
 from reproduction.compiled_network import EXACT, PRINTED, Batch, Network, compiled, n_right, space_for
-from reproduction.compiled_search import IDENTITY, SCALED, STEEPEST, minimise
+from reproduction.compiled_search import IDENTITY, SCALED, STEEPEST, minimize
 
 METHODS = {"bfgs": SCALED, "textbook-bfgs": IDENTITY, "steepest": STEEPEST}
 STATUS = ("converged", "iteration limit", "line search failed", "not finite")
@@ -46,7 +46,7 @@ def fit_batches(
     decay_class_map: float = 0.0,
     tolerance: float = 1e-6,
 ) -> Fit:
-    """Alg. 3: an optimiser anew on each of the `batches` [m1, size], rows of indices of samples."""
+    """Alg. 3: an optimizer anew on each of the `batches` [m1, size], rows of indices of samples."""
     net, theta = _network(network), _parameters(network)
     losses, trials = np.full(len(batches) * iterations, np.nan), np.zeros(len(batches) * iterations, np.int64)
     share, n_done, status = _train_batches(
@@ -81,7 +81,7 @@ def fit_all(
     tolerance: float = 1e-6,
     with_norms: bool = False,
 ) -> Fit:
-    """One optimiser on all samples; labels of classes, or values [n, n_outputs]."""
+    """One optimizer on all samples; labels of classes, or values [n, n_outputs]."""
     net, theta = _network(network), _parameters(network)
     has_classes = not y.is_floating_point()
     labels = y.numpy() if has_classes else np.empty(0, np.int64)
@@ -90,7 +90,7 @@ def fit_all(
     losses, trials = np.zeros(max_iter), np.zeros(max_iter, np.int64)
     norms = np.zeros((max_iter if with_norms else 0, net.n_layers))
     space = space_for(net, len(X))
-    n_done, status = minimise(net, theta, batch, space, METHODS[method], max_iter, tolerance, losses, trials, norms)
+    n_done, status = minimize(net, theta, batch, space, METHODS[method], max_iter, tolerance, losses, trials, norms)
     _load(network, theta)
     return Fit(losses[:n_done], trials[:n_done], norms[:n_done], STATUS[status])
 
@@ -113,7 +113,7 @@ def _train_batches(net, theta, X, y, batches, normalization, method, iterations,
             _normalize(x)
         batch = Batch(x, labels, nothing, decay, 0.0)
         at = number * iterations
-        n_done, status = minimise(
+        n_done, status = minimize(
             net,
             theta,
             batch,

@@ -71,7 +71,7 @@ def _end(network: FractionalNetwork, X: torch.Tensor) -> np.ndarray:
 
 
 def separability(states: np.ndarray, target: np.ndarray) -> float:
-    """The share of samples that a linear classifier (logistic regression, nearly unregularised) gets right."""
+    """The share of samples that a linear classifier (logistic regression, nearly unregularized) gets right."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 

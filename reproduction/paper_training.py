@@ -19,7 +19,7 @@ class Setting:
     """A column of Table 2; `n_batches` is m1, `iterations` m2, and ξ_W, ξ_K, ξ_b are `class_map`, `operator`, `bias`.
 
     `laplacian`, `normalization` and `by_class` (whether the half that makes a mini-batch is drawn class by class) are
-    what the paper leaves open. Features are normalised by the batch's own statistics, the test set's too.
+    what the paper leaves open. Features are normalized by the batch's own statistics, the test set's too.
     """
 
     data: str
@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Accuracies as shares; line-search trials over all iterations of the optimiser."""
+    """Accuracies as shares; line-search trials over all iterations of the optimizer."""
 
     train: float
     test: float

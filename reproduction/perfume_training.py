@@ -1,4 +1,4 @@
-"""The perfume columns of Table 2 by compiled loops: the same start, mini-batches and optimiser as `paper_training`."""
+"""The perfume columns of Table 2 by compiled loops: the same start, mini-batches and optimizer as `paper_training`."""
 
 import torch
 

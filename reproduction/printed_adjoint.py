@@ -1,6 +1,6 @@
 """The gradient as the paper prints it (Alg. 2 and its design equations). It is not the gradient of the network.
 
-The paper discretises the continuous adjoint equation; with P_N = −∂E/∂Y_N it prints
+The paper discretizes the continuous adjoint equation; with P_N = −∂E/∂Y_N it prints
 
     P_j = P_{j+1} + Σ_{k=j+1}^{N−1} a_{k−j−1} (P_{k+1} − P_k) + c K_jᵀ (P_{j+1} ⊙ σ'(K_j Y_{j+1} + b_j)),
     ∇_{K_j} = −Y_j (P_{j+1} ⊙ σ'(K_j Y_j + b_j))ᵀ,   ∇_{b_j} = −⟨σ'(K_j Y_j + b_j), P_{j+1}⟩.

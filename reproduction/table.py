@@ -85,7 +85,7 @@ def work(settings: TableSettings, perfume: Perfume | None, job: dict[str, Any]) 
 
 
 def _halves(setting: Setting, network: FractionalNetwork, split: tuple[torch.Tensor, ...]) -> dict[str, float]:
-    """Every second test sample for tuning; all are normalised together, as the paper does it."""
+    """Every second test sample for tuning; all are normalized together, as the paper does it."""
     X_test, y_test = normalized(setting, split[1]), split[3]
     return {
         "test": accuracy(network, X_test[1::2], y_test[1::2]),

@@ -1,4 +1,4 @@
-"""Table 2 by the paper's own algorithm: printed gradient, both normalisations, both readings of its mini-batches."""
+"""Table 2 by the paper's own algorithm: printed gradient, both normalizations, both readings of its mini-batches."""
 
 from dataclasses import dataclass, replace
 from typing import Any

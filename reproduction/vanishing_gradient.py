@@ -18,7 +18,7 @@ from reproduction.paper_training import paper_network, perfume_split
 
 @dataclass(frozen=True)
 class VanishingGradient:
-    """The perfumes, no regularisation; 70 layers and steepest descent as in the paper, the number of steps is ours.
+    """The perfumes, no regularization; 70 layers and steepest descent as in the paper, the number of steps is ours.
 
     `printed` are pairs of an order and an adjoint that is trained with; `depths` and `widths` are for the random start.
     """

@@ -56,9 +56,6 @@ INSTEAD = {
     r"a hole|cells? that (is|are) empty": "a missing value",
 }
 WORDS = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
-# Names of arms in docs/results, which two pages show as they are recorded.
-ARMS = re.compile(r"learnt (order|by layer)")
-RECORDED = ("study.md", "transformers.md")
 PARTS = ("explanation", "how-to", "measured", "reference", "start", "tutorials")
 FOLDERS = ("docs", *(f"docs/{name}" for name in PARTS))
 PAGES = [
@@ -81,8 +78,7 @@ def words_in(text):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_pages(path):
-    text = path.read_text(encoding="utf-8")
-    assert words_in(ARMS.sub("", text) if path.name in RECORDED else text) == []
+    assert words_in(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

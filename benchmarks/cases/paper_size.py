@@ -1,4 +1,4 @@
-"""Networks of the paper's size: value and gradient of the full objective, with regularisation.
+"""Networks of the paper's size: value and gradient of the full objective, with regularization.
 
 "ours" is what training runs; "blocked" the library by matrix products (engine="matmul"), "plain" one
 weighted sum a layer under autograd, "naive" the double loop of Alg. 1 under autograd. As in training, where the step

@@ -32,9 +32,9 @@ def _draw(axes: Any, found: Comparison, means: np.ndarray) -> None:
     order = np.argsort(means)
     for place, k in enumerate(order):
         name = found.models[k]
-        colour = VERMILION if name == OURS else BLUE if model_called(name).is_neural else GREY
-        axes.plot([1, means[k]], [place, place], color=colour, linewidth=2)
-        axes.plot(means[k], place, "o", color=colour, markersize=7)
+        color = VERMILION if name == OURS else BLUE if model_called(name).is_neural else GREY
+        axes.plot([1, means[k]], [place, place], color=color, linewidth=2)
+        axes.plot(means[k], place, "o", color=color, markersize=7)
     axes.set_yticks(range(len(order)), [found.models[k] for k in order], fontsize=11)
     axes.tick_params(axis="x", labelsize=10)
     axes.invert_yaxis()

@@ -191,7 +191,7 @@ def _of_pytabkit(name: str, *, is_neural: bool = True, for_classes: Mapping[str,
 
 MODELS = {
     "fractional": _fractional(),
-    "fractional, learnt order": _fractional(learn_order=True),
+    "fractional, learned order": _fractional(learn_order=True),
     "fractional, order 1": _fractional(order=1.0),
     "RealMLP-TD": _of_pytabkit("RealMLP_TD"),
     "RealMLP-TD-S": _of_pytabkit("RealMLP_TD_S"),

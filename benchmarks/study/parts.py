@@ -17,7 +17,7 @@ from reproduction.statistics import LEVEL
 
 NOT_RUN = "Not run yet."
 OURS = "fractional"
-VARIANTS = ("fractional", "fractional, learnt order", "fractional, order 1")
+VARIANTS = ("fractional", "fractional, learned order", "fractional, order 1")
 DEFAULTS = [name for name in MODELS if name not in VARIANTS[1:]]
 COMPARED = {
     "classes": [*DEFAULTS, *BY_AUTHORS],
@@ -137,7 +137,7 @@ def _outcome(wins: float, p: float) -> str:
 
 
 def memory(results: Results, half: str, kind: str) -> str:
-    """The default's order, a learnt one and order 1 among themselves, all else default."""
+    """The default's order, a learned one and order 1 among themselves, all else default."""
     found = results.comparison(half, kind, VARIANTS)
     return _ranks_alone(found, kind) if found else NOT_RUN
 
@@ -179,7 +179,7 @@ def _median_seconds(found: Comparison, model: str) -> str:
 
 
 def order(results: Results, half: str, kind: str) -> str:
-    """Learnt order minus order 1 at equal numbers of settings: the mean with its interval."""
+    """Learned order minus order 1 at equal numbers of settings: the mean with its interval."""
     found = results.comparison(half, kind, (LEARNT, PLAIN))
     if not found:
         return NOT_RUN
@@ -190,7 +190,7 @@ def order(results: Results, half: str, kind: str) -> str:
     better = int((differences < 0).sum())
     what = "log-loss" if kind == "classes" else "logarithm of RMSE"
     return (
-        f"{what}, learnt order minus order 1: mean {differences[told].mean():+.4f}, 95 % interval {low:+.4f} to "
+        f"{what}, learned order minus order 1: mean {differences[told].mean():+.4f}, 95 % interval {low:+.4f} to "
         f"{high:+.4f} over {int(told.sum())} tables; less, which is better, on {better}."
     )
 

@@ -92,7 +92,7 @@ def draw_catboost(rng: np.random.Generator) -> Settings:
 TUNED = {
     f"{name}, tuned": Tuning(name, draw)
     for name, draw in (
-        ("fractional, learnt order", draw_ours),
+        ("fractional, learned order", draw_ours),
         ("fractional, order 1", draw_ours),
         ("LightGBM", draw_lightgbm),
         ("CatBoost", draw_catboost),

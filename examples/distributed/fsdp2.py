@@ -1,4 +1,4 @@
-"""A stack whose parameters, gradients and optimiser state are divided among processes: FSDP2's `fully_shard`.
+"""A stack whose parameters, gradients and optimizer state are divided among processes: FSDP2's `fully_shard`.
 
     torchrun --standalone --nproc-per-node 2 examples/distributed/fsdp2.py
     python examples/distributed/fsdp2.py                                 # one process: the same losses

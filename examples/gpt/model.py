@@ -13,7 +13,7 @@ Stream = Callable[[Sequence[nn.Module]], nn.Module]
 
 
 class Attention(nn.Module):
-    """Causal attention of the normalised state; no skip connection, which is the stream's."""
+    """Causal attention of the normalized state; no skip connection, which is the stream's."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Attention(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """Two linear maps of the normalised state with GELU between them, four times as wide inside."""
+    """Two linear maps of the normalized state with GELU between them, four times as wide inside."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

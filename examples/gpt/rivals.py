@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 
 class DenseFormer(nn.Module):
-    """After each block a learnt average of the embedding and all blocks' outputs so far (arXiv 2402.02622).
+    """After each block a learned average of the embedding and all blocks' outputs so far (arXiv 2402.02622).
 
     With X_0 the embedding and X_i = B_i(Y_{i−1}) the output of a block with its two residual sublayers,
     Y_i = Σ_{k≤i} α_ik X_k. At the start α is the identity: a residual network. All blocks are averaged, after each

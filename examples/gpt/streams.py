@@ -17,7 +17,7 @@ from examples.gpt.rivals import AttentionResiduals, DenseFormer
 from fracdnn.nn import FractionalStack
 
 RESIDUAL = "residual"
-# Where learnt orders start.
+# Where learned orders start.
 START = 0.9
 
 
@@ -70,15 +70,15 @@ STREAMS: dict[str, Stream] = {
     "order 0.5": partial(_matched, order=0.5),
     "order 0.5, horizon": partial(_same_horizon, order=0.5),
     "residual, short": partial(_short, order=0.5),
-    "learnt order": partial(_matched, order=START, learn_order=True),
-    "learnt by layer": partial(_matched, order=START, learn_order="layer"),
+    "learned order": partial(_matched, order=START, learn_order=True),
+    "learned by layer": partial(_matched, order=START, learn_order="layer"),
     "DenseFormer": DenseFormer,
     "attention residuals": AttentionResiduals,
 }
 
 
-def learnt_orders(stream: nn.Module) -> list[float] | None:
-    """The orders a stream has learnt: one, or one for each sublayer; None where none is learnt."""
+def learned_orders(stream: nn.Module) -> list[float] | None:
+    """The orders a stream has learned: one, or one for each sublayer; None where none is learned."""
     if not isinstance(stream, FractionalStack) or stream.memory.learned_order is None:
         return None
     return stream.order.detach().reshape(-1).tolist()

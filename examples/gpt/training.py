@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from examples.gpt.model import GPT, loss_of
-from examples.gpt.streams import STREAMS, learnt_orders
+from examples.gpt.streams import STREAMS, learned_orders
 from examples.gpt.text import Text
 from fracdnn.nn import parameter_groups
 
@@ -83,7 +83,7 @@ class Data:
 
 
 class Training:
-    """A model, its optimiser and the buffers of a step: tokens and learning rate, both on the device."""
+    """A model, its optimizer and the buffers of a step: tokens and learning rate, both on the device."""
 
     def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
         generator = torch.Generator().manual_seed(job.seed)
@@ -119,7 +119,7 @@ class Training:
             return loss_of(self.model, windows)
 
     def rehearse(self) -> None:
-        """Some steps for what is made once: compiled kernels, the optimiser's state. Nothing of them stays."""
+        """Some steps for what is made once: compiled kernels, the optimizer's state. Nothing of them stays."""
         start = [parameter.detach().clone() for parameter in self.parameters]
         for _ in range(_REHEARSALS):
             self.step()
@@ -167,7 +167,7 @@ def reason(error: BaseException) -> str:
 
 
 def captured(training: Training) -> Callable[[], None]:
-    """The whole step, forward to optimiser, as one CUDA graph."""
+    """The whole step, forward to optimizer, as one CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -222,7 +222,7 @@ def run(job: Job, settings: Settings, data: Data) -> Record:
         "peak_mib": peak,
         "captured": why is None,
         "why_not_captured": why,
-        "orders": learnt_orders(training.model.stream),
+        "orders": learned_orders(training.model.stream),
     }
 
 

@@ -260,7 +260,7 @@ def test_what_is_not_installed_is_said_and_left_out(monkeypatch, capsys, tmp_pat
     assert command.main(["--list"]) == 0
     listed = capsys.readouterr().out
     assert "diabetes (numbers, development, family diabetes)" in listed
-    assert "fractional, learnt order, tuned" in listed
+    assert "fractional, learned order, tuned" in listed
 
 
 def test_runs_anew_take_the_place_of_the_old_and_others_stay(tmp_path):
@@ -276,10 +276,10 @@ def test_runs_anew_take_the_place_of_the_old_and_others_stay(tmp_path):
 # Tuning.
 
 
-def test_learnt_order_and_order_1_try_the_same_settings():
-    learnt, plain = (TUNED[f"fractional, {name}, tuned"].draw for name in ("learnt order", "order 1"))
+def test_learned_order_and_order_1_try_the_same_settings():
+    learned, plain = (TUNED[f"fractional, {name}, tuned"].draw for name in ("learned order", "order 1"))
     first, second = np.random.default_rng(5), np.random.default_rng(5)
-    drawn = [learnt(first) for _ in range(30)]
+    drawn = [learned(first) for _ in range(30)]
     assert drawn == [plain(second) for _ in range(30)]
     assert len({json.dumps(settings) for settings in drawn}) == 30
     assert not any("order" in settings for settings in drawn)
@@ -308,13 +308,13 @@ def test_a_tuned_run_says_what_it_chose(monkeypatch):
 @pytest.mark.parametrize("of_classes", [True, False])
 def test_our_estimators_take_the_settings_that_are_drawn(of_classes):
     rng = np.random.default_rng(0)
-    for name in ("fractional, learnt order, tuned", "fractional, order 1, tuned"):
+    for name in ("fractional, learned order, tuned", "fractional, order 1, tuned"):
         tuning = TUNED[name]
         for _ in range(5):
             built = tuning.model.build(of_classes, 0, [], **tuning.draw(rng))
             estimator = built[-1] if isinstance(built, Pipeline) else built
             estimator._check_parameters()
-            assert estimator.learn_order == ("learnt" in name)
+            assert estimator.learn_order == ("learned" in name)
             assert (estimator.order == 1) == ("order 1" in name)
 
 
@@ -395,7 +395,7 @@ def test_models_are_compared_on_tables_and_seeds_that_all_have():
 
 
 def report_records():
-    """Ours first on each table, RealMLP-TD-S next, then CatBoost; learnt order better than order 1 by 0.1."""
+    """Ours first on each table, RealMLP-TD-S next, then CatBoost; learned order better than order 1 by 0.1."""
     found = []
     for table in ("BEPS", "HMDA", "OJ", "Auto", "ames", "tips"):
         for place, model in enumerate(("fractional", "RealMLP-TD-S", "CatBoost")):
@@ -404,7 +404,7 @@ def report_records():
             if not is_of_classes(table):
                 values = {"rmse": value, "r2": 1 - value / 9}
             found.append(record(table, model, **values, fit_seconds=value, predict_seconds=1.0))
-        for model, value in (("learnt order", 1.0), ("order 1", 1.1)):
+        for model, value in (("learned order", 1.0), ("order 1", 1.1)):
             values = {"log_loss": value, "auc": 0.5, "accuracy": 0.5} if is_of_classes(table) else {"rmse": value}
             found.append(record(table, f"fractional, {model}, tuned", **values))
     return found

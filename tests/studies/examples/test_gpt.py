@@ -105,8 +105,8 @@ def test_a_short_residual_stream_has_the_horizon_of_order_one_half():
         ("order 0.9", 0.9, 1.0),
         ("order 0.5", 0.5, 1.0),
         ("order 0.5, horizon", 0.5, math.gamma(1.5) ** 2 * math.sqrt(6)),
-        ("learnt order", 0.9, 1.0),
-        ("learnt by layer", 0.9, 1.0),
+        ("learned order", 0.9, 1.0),
+        ("learned by layer", 0.9, 1.0),
     ],
 )
 def test_streams_with_memory_are_the_definition_with_matched_steps(arm, order, factor):
@@ -119,8 +119,8 @@ def test_streams_with_memory_are_the_definition_with_matched_steps(arm, order, f
     )
     found = value_and_gradients(lambda: stream(x), x, *weights)
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)  # a learnt order is a parameter in float32
-    if "learnt" not in arm:
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)  # a learned order is a parameter in float32
+    if "learned" not in arm:
         assert_same(found, expected)
 
 
@@ -218,7 +218,9 @@ def test_widths_that_heads_do_not_divide_are_refused():
         GPT(Residual, depth=1, width=40, context=8, generator=torch.Generator())
 
 
-@pytest.mark.parametrize(("arm", "own"), [("learnt order", 1), ("DenseFormer", 2 * 3), ("attention residuals", 5 * 32)])
+@pytest.mark.parametrize(
+    ("arm", "own"), [("learned order", 1), ("DenseFormer", 2 * 3), ("attention residuals", 5 * 32)]
+)
 def test_what_a_stream_learns_does_not_decay(arm, own):
     model = built(arm)
     decayed, kept = groups(model, 0.1)
@@ -291,7 +293,7 @@ def test_nothing_of_a_rehearsal_stays(data):
     """A rehearsed training goes on as one that was not."""
     found = []
     for rehearsed in (False, True):
-        training = Training(Job("learnt order", 1, 0), QUICK, CPU)
+        training = Training(Job("learned order", 1, 0), QUICK, CPU)
         training.tokens.copy_(data.windows[: QUICK.batch])
         if rehearsed:
             training.rehearse()
@@ -337,7 +339,7 @@ def test_a_run_of_all_streams_is_recorded_and_makes_a_page(tmp_path, capsys):
         assert sorted(run["seconds"]) == run["seconds"]
         assert run["quick"]
         assert (run["captured"], run["why_not_captured"], run["peak_mib"]) == (False, "no CUDA device", None)
-        assert len(run["orders"] or []) == {"learnt order": 1, "learnt by layer": 2}.get(arm, 0)
+        assert len(run["orders"] or []) == {"learned order": 1, "learned by layer": 2}.get(arm, 0)
         assert run["made_with"]["versions"]["torch"] == torch.__version__
         for part in ("training", "held_out"):
             assert f"{part}: {run['text'][part]['files']:,} files" in told.err
@@ -454,10 +456,10 @@ def test_why_a_run_was_not_captured_or_failed_stands_on_the_page(made_runs):
     for run in made_runs:
         if run["arm"] == "order 0.9":
             run.update(captured=False, why_not_captured="it waits for the device")
-    failed = {"arm": "learnt order", "depth": 12, "seed": 0, "failed": "out of memory"}
+    failed = {"arm": "learned order", "depth": 12, "seed": 0, "failed": "out of memory"}
     text = filled(PLACES, [*made_runs, failed])
     assert "Not captured as a CUDA graph, so that Python's time counts too: it waits for the device." in text
-    assert "Failed: learnt order, seed 0: out of memory" in text
+    assert "Failed: learned order, seed 0: out of memory" in text
 
 
 def test_runs_of_different_settings_are_not_compared(made_runs):
