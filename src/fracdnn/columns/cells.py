@@ -98,11 +98,6 @@ def has_no_text(dtype: "pl.DataType") -> bool:
     return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
 
 
-def is_usable(dtype: "pl.DataType") -> bool:
-    """Whether a column of the type may be numbers, categories or dates."""
-    return not (dtype == pl.Time or has_no_text(dtype))
-
-
 def may_be_numbers(dtype: "pl.DataType") -> bool:
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
 

@@ -119,7 +119,7 @@ class Dates:
 
     @property
     def inputs(self) -> list[str]:
-        parts = [f"{self.name} ({part})" for part in self.parts]
+        parts = [f"{self.name} ({'time of day' if self.order == 'clock' else part})" for part in self.parts]
         return [*parts, f"{self.name} is missing"] if self.gaps else parts
 
     @property

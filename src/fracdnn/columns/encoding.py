@@ -16,7 +16,7 @@ import torch
 from fracdnn.columns.cells import Strays, as_text
 from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import median_of
+from fracdnn.columns.summaries import Sums, median_of
 from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import alike, count, listed, nearest, quoted
@@ -139,11 +139,8 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class TableSummary:
+class TableSummary(Sums):
     columns: tuple[ColumnSummary, ...]
-
-    def merged(self, other: "TableSummary") -> "TableSummary":
-        return TableSummary(tuple(a.merged(b) for a, b in zip(self.columns, other.columns, strict=True)))
 
     def encoding(
         self, schema: "Mapping[str, pl.DataType]", place: Callable[[Cell], str], decimal: str = ""
@@ -204,7 +201,7 @@ def learn(
         mine = summary_of(frame, learned, np.arange(len(frame)), weight[learned])
     tree = Tree[TableSummary]()
     tree.add_part(together.rank(), mine)
-    summary = shared(tree, TableSummary).root()
+    summary = shared(tree).root()
     encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
     return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 

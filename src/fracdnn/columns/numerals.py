@@ -5,8 +5,10 @@ thousands, or a decimal comma with points. "1,017" and "1.017" follow both, and 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fracdnn.columns.late import pl
+from fracdnn.columns.summaries import Sums, either
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
@@ -40,12 +42,13 @@ PLAIN = Writing()
 
 
 @dataclass(frozen=True)
-class Marks:
+class Marks(Sums):
     """What tells how numbers are written: cells that only a decimal point or only a decimal comma explains, of the
     first those with a comma, those with a comma that may be either and the first of them, units, cells without one,
     and cells such as 007, which are codes.
     """
 
+    ways: ClassVar = {"first": either, "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4])}
     points: int = 0
     commas: int = 0
     thousands: int = 0
@@ -84,18 +87,6 @@ class Marks:
             tuple(units),
             bare,
             codes,
-        )
-
-    def merged(self, other: "Marks") -> "Marks":
-        return Marks(
-            self.points + other.points,
-            self.commas + other.commas,
-            self.thousands + other.thousands,
-            self.unclear + other.unclear,
-            self.first or other.first,
-            tuple(sorted({*self.units, *other.units})[:4]),
-            self.bare + other.bare,
-            self.codes + other.codes,
         )
 
     @property

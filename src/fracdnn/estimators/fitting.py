@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
 from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
-from fracdnn.estimators.networks import check_matrix_fits, mean_order
+from fracdnn.estimators.networks import check_matrix_fits
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
 from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import Shaping
@@ -236,12 +236,10 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
 
     def _tell(self, history: History, task: Task) -> None:
         self.history_ = history
-        self.n_iter_ = len(history.records)
         self.loss_ = history.records[-1].loss if history.records else _loss_at_start(task)
         # In float64 an answer does not depend on the rows beside it, as in float32 the last digits do.
         for network in self.members_:
             network.to(torch.float64)
-        self.order_ = mean_order(self.members_)
 
     def _task(
         self, X: np.ndarray, target: np.ndarray, weight: np.ndarray, seed: int, *, new: bool
