@@ -5,7 +5,7 @@ thousands, or a decimal comma with points. "1,017" and "1.017" follow both, and 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums, either
@@ -28,8 +28,7 @@ _CODE = r"^0\d+$"
 _NEGATIVE = r"^\(([^-+()]+)\)$"
 
 
-@dataclass(frozen=True)
-class Writing:
+class Writing(NamedTuple):
     """How a column writes its numbers: the decimal sign, nothing where no comma has told it, and the unit that may
     stand beside them.
     """
@@ -114,7 +113,7 @@ class Marks(Sums):
         return Writing("." if self.thousands or self.unclear else "", unit)
 
 
-def read_numbers(column: "pl.Series", decimal: str = ".", unit: str | None = None) -> "pl.Series":
+def read_numbers(column: "pl.Series", decimal: str = "", unit: str | None = None) -> "pl.Series":
     """Text as float64, null for what is no number; of a `unit`, also for numbers of other ones."""
     values = column.cast(pl.Float64, strict=False)
     decimal = decimal or "."

@@ -20,16 +20,23 @@ from fracdnn.columns.dates import ORDERS, PARTS, date_of, date_strays, days_of, 
 from fracdnn.columns.late import pl
 from fracdnn.columns.numerals import DIFFERENT, Marks
 from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, either
-from fracdnn.columns.words import quoted
+from fracdnn.columns.words import listed, quoted
 
 # Text of more different values is left out, and so is text of more than `MOST_CATEGORIES` whose most frequent values
 # have less than this share of the rows: comments, names.
 MOST_TEXTS, LEAST_FREQUENT = 10_000, 0.1
 # Numbers of different units are categories where each occurs so often.
 LEAST_REPEATED = 5
+# Categories of so many values, most of which are numbers or dates, may be meant otherwise.
+MANY = 20
+EXAMPLE_OF = {
+    "ymd": "dates such as 2024-01-31",
+    "dmy": "dates such as 31.01.2024",
+    "mdy": "dates such as 01/31/2024",
+    "clock": "times of day",
+}
 # So many cells of a column are shown, and so much of each.
 EXAMPLES, EXAMPLE_LENGTH = 3, 24
-GROUP = "; group its values to use it"
 
 
 @dataclass(frozen=True)
@@ -174,15 +181,18 @@ class ColumnSummary(Sums):
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""
         texts, gaps = self.texts, self.cells < self.rows
         if texts is None:
-            return Unused(
-                name, f"it is text with more than {MOST_TEXTS:,} different values in {self.rows:,} rows{GROUP}"
-            )
+            return Unused(name, f"it is text with more than {MOST_TEXTS:,} different values {self._rest}")
         if texts.height <= MOST_CATEGORIES and not texts.height == self.rows > 2:
             return Categories(name, tuple(texts["text"]), gaps)
         frequent = texts.sort("n", "text", descending=[True, False]).head(MOST_FREQUENT)
         if texts.height == self.rows or frequent["n"].sum() < LEAST_FREQUENT * self.weight:
-            return Unused(name, f"it is text with {texts.height:,} different values in {self.rows:,} rows{GROUP}")
+            return Unused(name, f"it is text with {texts.height:,} different values {self._rest}")
         return Categories(name, tuple(sorted(frequent["text"])), gaps, others=True)
+
+    @property
+    def _rest(self) -> str:
+        mostly = self._mostly
+        return f"in {self.rows:,} rows; {f'{mostly}: write all alike' if mostly else 'group its values'} to use it"
 
     def strays(self, column: Column) -> Strays:
         """Cells that are taken as missing, but are not."""
@@ -194,6 +204,23 @@ class ColumnSummary(Sums):
         if isinstance(column, Dates) and not self._order_is_clear:
             way = "month/day/year" if column.order == "mdy" else "day-month-year"
             return f"{self.examples[0]} may be read in two ways and is taken as {way}; write 2024-01-31 to be sure"
+        if isinstance(column, Categories) and (mostly := self._mostly):
+            return (
+                f"{mostly}, so that all are categories; write the others alike or leave them empty, "
+                f"or pass --categorical (in Python, the dtype category)"
+            )
+        return ""
+
+    @property
+    def _mostly(self) -> str:
+        """What more than half of the cells are, where that is less than all of a column of many texts."""
+        order, dates = self._dates
+        kinds = (("numbers", self.numbers), (EXAMPLE_OF[order], dates))
+        few = self.texts is not None and self.texts.height <= MANY
+        for kind, found in kinds if not few else ():
+            if found is not None and 0 < 2 * found.learned_strays < self.cells:
+                n = self.cells - found.learned_strays
+                return f"{n:,} of {self.cells:,} cells are {kind}, but not {listed(found.strays.examples)}"
         return ""
 
     @property
@@ -306,7 +333,7 @@ class ColumnReader:
             infinite = places.cell(str(numbers[row]), row)
         point, comma = self._values(numbers[learned], weight), None
         if column.dtype == pl.String and marks.may_have_comma and column.str.contains(DIFFERENT).any():
-            other = cells.parsed(column, decimal=",", truth=True).fill_null(float("nan")).to_numpy()
+            other = cells.parsed(column, ",", truth=True).fill_null(float("nan")).to_numpy()
             comma = self._values(other[learned], weight)
         counts = int(bad.filter(learned).sum()), Strays.of(strays)
         return NumberSummary(point, comma, marks, *counts, bad_cell, infinite)

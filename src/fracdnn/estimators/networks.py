@@ -58,7 +58,8 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
     options, state = document["options"], document["state"]
     if not options["residual"] or options["operator"] != "dense":
         raise ValueError("a network that no estimator builds")
-    stated, actual = _stated_sizes(options), _tensor_sizes(options, state)
+    stated = {name: options[name] for name in ("n_features", "n_outputs", "n_layers")}
+    stated, actual = stated | {"width": options["width"] or options["n_features"]}, _tensor_sizes(options, state)
     if stated != actual:
         raise ValueError(f"options of size {stated} with tensors of size {actual}")
     network = FractionalNetwork(**options).to(torch.float64)
@@ -71,11 +72,6 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
 
 def _gib(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.3g} GiB"
-
-
-def _stated_sizes(options: dict[str, Any]) -> dict[str, Any]:
-    names = ("n_features", "n_outputs", "n_layers")
-    return {**{name: options[name] for name in names}, "width": options["width"] or options["n_features"]}
 
 
 def _tensor_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:

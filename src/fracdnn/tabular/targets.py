@@ -40,7 +40,7 @@ class Target:
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
         if self.classes is None:
-            return parsed(column, self.writing).to_numpy()
+            return parsed(column, *self.writing).to_numpy()
         if self.classes.dtype.kind == "U":
             return column.cast(pl.String).to_numpy().astype(str)
         return parsed(column).cast(pl.Int64).to_numpy()
@@ -138,7 +138,7 @@ class TargetReader:
 def _numbers(column: "pl.Series", learned: np.ndarray) -> tuple[TargetNumbers, ...] | None:
     found = []
     for decimal in (".", ","):
-        values = parsed(column, decimal=decimal)
+        values = parsed(column, decimal)
         if values.null_count():
             return None
         numbers = values.to_numpy()
