@@ -101,7 +101,6 @@ def may_be_numbers(dtype: "pl.DataType") -> bool:
 
 
 def not_numbers(name: str, rule: str, cell: str, where: str) -> TableError:
-    """What is raised where a column of numbers holds something else."""
     return TableError(
         f"column {quoted(name)} must hold {rule}, got {cell} in {where}; "
         f"correct the cell, or leave it empty if it is not known"

@@ -124,7 +124,6 @@ class Dates:
 
     @property
     def filling(self) -> np.ndarray:
-        """The parts of a missing date."""
         return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:

@@ -31,7 +31,6 @@ _LEAST, _MOST = (round((end - datetime(1970, 1, 1)).total_seconds()) for end in 
 
 
 def orders_of(dtype: "pl.DataType") -> tuple[str, ...]:
-    """Those of `ORDERS` that cells of the type may have."""
     if dtype == pl.String:
         return ORDERS
     return ("ymd",) if dtype in (pl.Date, pl.Datetime) else ("clock",) if dtype == pl.Time else ()

@@ -25,7 +25,6 @@ from fracdnn.training import Standardization, together
 
 
 def row_from_0(row: int) -> str:
-    """As Python counts."""
     return f"row {row} (the first is 0)"
 
 
@@ -77,7 +76,6 @@ class Encoding:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The columns that are not used, and why."""
         return {column.name: column.why for column in self.columns if isinstance(column, Unused)}
 
     def used(self) -> "Encoding":

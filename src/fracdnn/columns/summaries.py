@@ -33,7 +33,6 @@ def both(mine: Any, theirs: Any) -> Any:
 
 
 def either(mine: Any, theirs: Any) -> Any:
-    """The first that there is."""
     return mine or theirs
 
 

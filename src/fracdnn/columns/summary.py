@@ -61,8 +61,6 @@ class Places:
 
 @dataclass(frozen=True)
 class Values(Sums):
-    """What is kept of numbers."""
-
     moments: Moments
     quantiles: Quantiles
 

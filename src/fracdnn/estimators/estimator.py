@@ -146,12 +146,10 @@ class FractionalEstimator(Fitting):
         return estimator
 
     def _answers(self, X: Any) -> np.ndarray:
-        """The mean of what the members answer."""
         check_is_fitted(self)
         return self._run(X, lambda x: mean_of(map(self._answer, self._outputs(x))))
 
     def _outputs(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Of each member."""
         return [network(x).to("cpu", torch.float64) for network in self.members_]
 
     def _held_out_scores(self, level: Any, name: str) -> Calibration:
@@ -200,7 +198,6 @@ class FractionalEstimator(Fitting):
         return dense(table), y
 
     def _parameters_text(self) -> str:
-        """What several processes must be set to alike."""
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
     def _weights(self, sample_weight: Any, X: Any) -> np.ndarray:

@@ -271,7 +271,6 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
         return int(together.from_rank(0, seed, "the seed"))
 
     def _network_options(self) -> dict[str, Any]:
-        """What of a network the parameters say."""
         return {
             "n_layers": int(self.n_layers),
             "order": float(self.order),

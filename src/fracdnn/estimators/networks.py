@@ -33,20 +33,17 @@ def check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Of one as it is."""
     found = list(answers)
     return found[0] if len(found) == 1 else reduce(torch.add, found) / len(found)
 
 
 def checked_temperature(value: Any) -> float | None:
-    """A ValueError unless a file's temperature is one."""
     if value is not None and not (isinstance(value, float) and 0 < value < float("inf")):
         raise ValueError(f"a temperature of {value!r:.40}")
     return value
 
 
 def network_document(network: FractionalNetwork) -> dict[str, Any]:
-    """How to build the network again, and its parameters."""
     return {"options": network.options, "state": network.state_dict()}
 
 

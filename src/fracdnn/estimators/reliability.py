@@ -31,7 +31,6 @@ class Reliability(Sums):
         return cls(*sums)
 
     def over(self, what: str) -> "Reliability":
-        """Of the predictions of all processes."""
         sums = together.total(torch.from_numpy(np.stack([self.counts, self.confidence, self.hits])), what)
         return Reliability(*sums.numpy())
 

@@ -165,11 +165,9 @@ def _name(source: str) -> str:
 
 
 def sheets_of(source: str) -> list[str]:
-    """The names of an Excel file's sheets."""
     require("fastexcel")
     import fastexcel
 
-    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     with readable(source, ".xlsx"):
         return fastexcel.read_excel(source).sheet_names
 
@@ -183,7 +181,6 @@ def _binary_parts(source: str, ending: str, sheet: str | None) -> "Iterator[pl.D
         options["sheet_name"] = sheet
     elif ending == ".xlsx":
         require("fastexcel")
-    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     with readable(source, ending):
         if ending == ".parquet":
             yield from pl.scan_parquet(source, glob=False).collect_batches(chunk_size=PART_ROWS)
@@ -198,6 +195,7 @@ def _binary_parts(source: str, ending: str, sheet: str | None) -> "Iterator[pl.D
 @contextmanager
 def readable(source: str, ending: str) -> Iterator[None]:
     """Around what reads a file that is not text: its content must be what the ending promises."""
+    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     try:
         yield
     except (OSError, TableError):

@@ -65,7 +65,6 @@ class Piece:
 
     @property
     def of_files(self) -> "list[Piece]":
-        """Of each file its part."""
         return [replace(self, more=()), *self.more]
 
     def is_written_as(self, other: "Piece") -> bool:
@@ -118,7 +117,6 @@ class TableStream:
 
     @property
     def files(self) -> list[File]:
-        """In order, each once."""
         return list({each.file.path: each.file for piece in self.pieces for each in piece.of_files}.values())
 
     @property

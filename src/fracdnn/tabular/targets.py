@@ -112,7 +112,6 @@ class TargetSummary(Sums):
 
 
 def check_every_class(counts: np.ndarray) -> None:
-    """Each class must have a row to learn from."""
     if not counts.all():
         raise TableError(
             f"the rows to learn from must hold all {len(counts)} classes, got {np.count_nonzero(counts)}; "
