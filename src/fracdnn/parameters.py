@@ -4,7 +4,6 @@ The standard library is enough to import them, so that the command knows its opt
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -42,31 +41,22 @@ class Interval:
 
 @dataclass(frozen=True)
 class Types:
-    """Values of some types, "package.name" where importing it takes long: before that, no value is of such a type."""
+    """Values of the types with these names, such as "torch.device": nothing is imported to know."""
 
     text: str
-    types: tuple[type | str, ...]
+    names: tuple[str, ...]
 
     def __contains__(self, value: Any) -> bool:
-        return isinstance(value, tuple(map(_imported, self.types)))
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _imported(kind: type | str) -> Any:
-    if not isinstance(kind, str):
-        return kind
-    module, _, name = kind.rpartition(".")
-    return getattr(sys.modules.get(module), name, ())
+        return any(f"{kind.__module__}.{kind.__name__}" in self.names for kind in type(value).__mro__)
 
 
 # A rule is one of these, words of which one is allowed, None, or a type whose values are.
 Words = frozenset
 COUNT, NOT_NEGATIVE, POSITIVE = Interval(Integral, 1), Interval(Real, 0), Interval(Real, 0, closed="")
-AUTO, BOOLEAN = Words({"auto"}), Types("True or False", (bool, "numpy.bool_"))
+AUTO, BOOLEAN = Words({"auto"}), Types("True or False", ("builtins.bool", "numpy.bool", "numpy.bool_"))
 SEED = Types(
-    "a whole number, a RandomState or None", (type(None), int, "numpy.integer", "numpy.random.mtrand.RandomState")
+    "a whole number, a RandomState or None",
+    ("builtins.NoneType", "builtins.int", "numpy.integer", "numpy.random.mtrand.RandomState"),
 )
 
 Estimator = TypeVar("Estimator")
@@ -264,4 +254,6 @@ def _described(rule: Any) -> str:
         return f"a {'whole ' if rule.type is Integral else ''}number {rule}"
     if isinstance(rule, Words):
         return " or ".join(map(repr, sorted(rule)))
-    return str(rule) if rule is None or isinstance(rule, Types) else f"a {rule.__name__}"
+    if isinstance(rule, Types):
+        return rule.text
+    return "None" if rule is None else f"a {rule.__name__}"

@@ -427,7 +427,11 @@ BAD_TRAINING = [
         ["--target", "a"],
         "latin.csv must be in UTF-8, got the byte 0xe9 in line 3; pass --encoding latin-1",
     ),
-    ("ragged.csv", ["--target", "a"], "ragged.csv must be a table whose rows have as many cells as its heading"),
+    (
+        "ragged.csv",
+        ["--target", "a"],
+        "ragged.csv must be a table whose rows have as many cells as its heading, got 3 in line",
+    ),
     ("one.csv", ["--target", "a"], "the target column 'a' must hold two classes at least, got only 'x'"),
     ("two.csv", ["--target", "a"], "target column 'a' must hold classes of several rows, got 2 of one row each; name"),
     ("names.csv", ["--target", "a"], "must hold classes of several rows, got 40 of one row each; name another column"),

@@ -1,7 +1,7 @@
 """Dates become numbers: how they are read, what is learned of them, and the same from streams and model files."""
 
 import json
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 
 import numpy as np
 import pandas as pd
@@ -130,8 +130,40 @@ def test_columns_with_few_dates_are_what_they_were():
         encoding, notes = learned_from(each, categorical=["a"])
         assert encoding.columns == (Categories("a", ("2024-05-31", "2024-06-01")),)
         assert notes == []
-    clock = pl.DataFrame({"a": [1, 2], "b": pl.Series([datetime(2024, 1, 1), datetime(2024, 1, 2)]).dt.time()})
-    assert learned_from(clock)[1] == ["column 'b' is left out: its type Time is neither a number nor a category"]
+    lists = pl.DataFrame({"a": [1, 2], "b": [[1], [2]]})
+    assert learned_from(lists)[1] == ["column 'b' is left out: its type List(Int64) is neither a number nor a category"]
+
+
+CLOCKS = {
+    "text": pl.Series(["14:30", " 06:00:00", "NA", "18:00:05.5"]),
+    "half days": pl.Series(["2:30 PM", "6:00 am", None, "06:00:05 pm"]),
+    "type": pl.Series([time(14, 30), time(6), None, time(18, 0, 5)]),
+    "objects": as_polars(pd.DataFrame({"at": [time(14, 30), time(6), None, time(18, 0, 5)]}))["at"],
+}
+
+
+@pytest.mark.parametrize("kind", CLOCKS)
+def test_times_of_day_are_parts_of_a_day(kind):
+    cells = CLOCKS[kind].alias("at")
+    encoding, notes = learned_from(pl.DataFrame({"at": cells}))
+    assert notes == []
+    assert encoding.feature_names == ["at (time of day)", "at is missing"]
+    expected = [14.5 / 24, 0.25, 14.5 / 24, 18 / 24 + 5 / 86400]
+    assert inputs_of(encoding, pl.DataFrame({"at": cells}))[:, 0] == pytest.approx(expected)
+    again = Encoding.of_document(json.loads(json.dumps(encoding.to_document())))
+    assert inputs_of(again, pl.DataFrame({"at": ["12:00", "24:10", None]}))[:, 0] == pytest.approx(
+        [0.5, 0.604, 0.604], abs=1e-3
+    )
+    with pytest.raises(TableError, match="column 'at' must hold times such as 17:45, got cells of type Int64"):
+        inputs_of(encoding, pl.DataFrame({"at": [3]}))
+    with pytest.raises(TableError, match="got times of day; to predict them, add a column with the hours since midn"):
+        task_of(cells.drop_nulls().filter(cells.drop_nulls() != "NA") if kind == "text" else cells.drop_nulls())
+
+
+def test_times_among_dates_and_scores_are_no_times():
+    for cells in (["14:30", "2024-05-31"], ["25:20", "16:9"], ["14:30", "late"]):
+        (column,) = learned_from(pl.DataFrame({"a": cells * 20}))[0].columns
+        assert column.kind == "category"
 
 
 def test_files_keep_how():

@@ -225,3 +225,41 @@ def test_new_categories_are_counted_and_are_none_of_the_known_ones():
         "'lava'; predicted as none of the known ones"
     ]
     assert inputs_of(learned, pl.DataFrame({"soil": [None, "Sand"]})).tolist() == [[0, 0], [0, 0]]
+
+
+MIXED = {
+    "28 of 40 cells are numbers, but not '<0.5', '<1.5', '<2.5'": [
+        *(f"{k}.5" for k in range(28)),
+        *(f"<{k % 3}.5" for k in range(12)),
+    ],
+    "25 of 41 cells are dates such as 31.01.2024, but not '01/13/2024', '01/14/2024'": [
+        *(f"{k + 1:02d}.02.2023" for k in range(25)),
+        *(f"01/{k % 8 + 13}/2024" for k in range(16)),
+    ],
+    "24 of 32 cells are times of day, but not 'night', 'noon'": [
+        *(f"{k:02d}:{2 * k:02d}" for k in range(24)),
+        *(["noon", "night"] * 4),
+    ],
+}
+
+
+@pytest.mark.parametrize("mostly", MIXED)
+def test_text_that_is_mostly_something_else_is_said(mostly):
+    cells = MIXED[mostly]
+    _, notes = learned_from(pl.DataFrame({"a": cells}))
+    assert len(notes) == 1
+    assert mostly in notes[0]
+    assert "so that all are categories; write the others alike or leave them empty, or pass --categorical" in notes[0]
+    few, notes = learned_from(pl.DataFrame({"a": ["1", "2", "3", "4+"] * 20}))
+    assert (few.columns[0].kind, notes) == ("category", [])
+
+
+@pytest.mark.parametrize("mostly", MIXED)
+def test_text_that_differs_in_each_row_says_what_most_of_it_is(mostly):
+    different = list(dict.fromkeys(MIXED[mostly]))
+    named = pl.DataFrame({"a": different, "b": np.arange(len(different))})
+    notes = learned_from(named)[1]
+    assert f"column 'a' is left out: it is text with {len(different)} different values" in notes[0]
+    assert " but not '" in notes[0]
+    assert notes[0].endswith(": write all alike to use it")
+    assert learned_from(named, categorical=["a"])[1][0].endswith("; group its values to use it")

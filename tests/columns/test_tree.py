@@ -11,8 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from fracdnn.columns.summary import ColumnReader, ColumnSummary, Places
-from fracdnn.columns.tree import Tree, as_document, from_document
-from fracdnn.container import document_bytes, read_document
+from fracdnn.columns.tree import Tree, packed, unpacked
 from fracdnn.tabular.ids import Numbering
 from fracdnn.tabular.targets import TargetReader, TargetSummary
 
@@ -54,8 +53,7 @@ def test_missing_parts_on_the_right_are_nothing():
 
 
 def sent(summary):
-    content = document_bytes("summary", {"summary": as_document(summary)})
-    return from_document(type(summary), read_document("a message", "summary", content)["summary"])
+    return unpacked(packed(summary))
 
 
 DAYS = ["2024-05-31", "soon", "2024-06-01 12:30", None]

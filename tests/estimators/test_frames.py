@@ -235,7 +235,7 @@ def test_numbers_for_categories_and_text_for_numbers():
     ("values", "got"),
     [
         (pl.Series([[1], [2]]), r"List\(Int64\)"),
-        (pl.Series([datetime.time(1)] * 2), "Time"),
+        (pl.Series([datetime.timedelta(1)] * 2), "Duration"),
         (pd.Series([datetime.timedelta(1)] * 2), "timedelta64"),
         (pd.Series([1j, 2]), "complex128"),
         (pd.Series([{"a": 1}, "b"]), "dict"),
@@ -246,12 +246,11 @@ def test_numbers_for_categories_and_text_for_numbers():
 def test_other_columns_are_refused_with_a_remedy(values, got):
     kind = pl.DataFrame if isinstance(values, pl.Series) else pd.DataFrame
     frame = kind({"a": values, "b": ["c", "d"]})
-    message = rf"column 'a' of X must hold numbers, text, categories, booleans or dates, got {got}.*; leave"
+    rule = "must hold numbers, text, categories, booleans, dates or times of day"
+    message = rf"column 'a' of X {rule}, got {got}.*; leave"
     with pytest.raises(InvalidTypeError, match=message):
         small().fit(frame, [0, 1])
-    with pytest.raises(
-        InvalidTypeError, match="column 'x0' of X must hold numbers, text, categories, booleans or dates, got dict"
-    ):
+    with pytest.raises(InvalidTypeError, match=f"column 'x0' of X {rule}, got dict"):
         small().fit(np.array([[{"a": 1}], ["b"]], dtype=object), [0, 1])
     cells = np.array([[None], ["b"]], dtype=object)
     cells[0, 0] = np.zeros(2)

@@ -131,3 +131,22 @@ def test_columns_without_a_name_may_be_several(tmp_path):
     names = ["a", 'b "c"', "Unnamed: 2", "Unnamed: 3"]
     assert reading.read_table(str(path)).to_dicts() == [dict(zip(names, ("1", "2", None, "5"), strict=True))]
     assert list(TableStream.of(str(path)).schema) == names
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+@pytest.mark.parametrize("part_bytes", [reading.PART_BYTES, 200])
+def test_a_row_with_too_many_cells_is_named_by_its_line(name, part_bytes, tmp_path, monkeypatch):
+    """Also behind cells of several lines, in a later part, and in a stream."""
+    monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
+    path = tmp_path / name
+    rows = ["x,1", '"a\nb",2'] * 30 + ["Smith, John,3", *["y,4"] * 30]
+    content = '"full\nname",n\n' + "\n".join(rows)
+    path.write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
+    line = content[: content.index("Smith")].count("\n") + 1
+    message = (
+        f"must be a table whose rows have as many cells as its heading, got 3 in line {line} in place of 2; "
+        f"correct that line, and put cells with ',' in double quotes"
+    )
+    for read in (lambda: reading.read_table(str(path)), lambda: list(chunks(TableStream.of(str(path))))):
+        with pytest.raises(TableError, match=message):
+            read()

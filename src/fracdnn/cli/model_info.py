@@ -110,5 +110,5 @@ def _column_values(column: Column) -> str:
     if isinstance(column, Categories):
         return listed(column.categories, most=8) + (", others" if column.others else "")
     if isinstance(column, Dates):
-        return f"since {column.first}: {', '.join(column.parts)}"
+        return "times of day" if column.order == "clock" else f"since {column.first}: {', '.join(column.parts)}"
     return f"median {column.median:g}" if isinstance(column, Numbers) else column.why

@@ -1,9 +1,11 @@
 """What the cells of a Polars column hold: numbers, categories, nothing, or something that is none of them."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import Marks, Writing, read_numbers
+from fracdnn.columns.numerals import Marks, read_numbers
+from fracdnn.columns.summaries import Sums
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
@@ -14,18 +16,16 @@ LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 
 
 @dataclass(frozen=True)
-class Strays:
+class Strays(Sums):
     """Cells that are no numbers in a column of numbers: how many, and the first different ones by the alphabet."""
 
+    ways: ClassVar = {"examples": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:3])}
     count: int = 0
     examples: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, cells: "pl.Series") -> "Strays":
         return cls(len(cells), tuple(cells.unique().sort().head(3).to_list()))
-
-    def merged(self, other: "Strays") -> "Strays":
-        return Strays(self.count + other.count, tuple(sorted({*self.examples, *other.examples})[:3]))
 
 
 def missing_as_null(column: "pl.Series") -> "pl.Series":
@@ -52,20 +52,18 @@ def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") ->
     values = parsed(column)
     if values.null_count() > column.null_count():
         return None
-    return parsed(column, decimal=decimal or marks.writing(column.name).decimal)
+    return parsed(column, decimal or marks.writing(column.name).decimal)
 
 
-def parsed(
-    column: "pl.Series", writing: Writing | None = None, *, decimal: str = ".", truth: bool = False
-) -> "pl.Series":
-    """The column as float64, with nulls also for cells that are no numbers as `writing` says, or of any unit.
+def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, truth: bool = False) -> "pl.Series":
+    """The column as float64, null for cells that are no numbers with this decimal sign, or of another `unit`.
 
     With `truth`, the words true and false are 1 and 0.
     """
     column = missing_as_null(column)
     if column.dtype != pl.String:
         return column.cast(pl.Float64, strict=False)
-    values = read_numbers(column, decimal) if writing is None else read_numbers(column, writing.decimal, writing.unit)
+    values = read_numbers(column, decimal, unit)
     if truth and values.null_count() > column.null_count():
         lower = column.str.to_lowercase()
         values = values.set(lower == "true", 1.0).set(lower == "false", 0.0)
@@ -98,17 +96,11 @@ def has_no_text(dtype: "pl.DataType") -> bool:
     return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
 
 
-def is_usable(dtype: "pl.DataType") -> bool:
-    """Whether a column of the type may be numbers, categories or dates."""
-    return not (dtype == pl.Time or has_no_text(dtype))
-
-
 def may_be_numbers(dtype: "pl.DataType") -> bool:
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
 
 
 def not_numbers(name: str, rule: str, cell: str, where: str) -> TableError:
-    """What is raised where a column of numbers holds something else."""
     return TableError(
         f"column {quoted(name)} must hold {rule}, got {cell} in {where}; "
         f"correct the cell, or leave it empty if it is not known"

@@ -16,7 +16,7 @@ import numpy as np
 from fracdnn.columns.cells import Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import Marks, Writing
+from fracdnn.columns.numerals import Marks
 from fracdnn.columns.words import quoted
 
 # Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.
@@ -55,7 +55,7 @@ class Numbers:
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
         decimal = self.decimal or (Marks.of(cells).writing(self.name).decimal if cells.dtype == pl.String else "")
-        values = parsed(cells, Writing(decimal, self.unit), truth=True)
+        values = parsed(cells, decimal, self.unit, truth=True)
         bad = cells.is_not_null() & values.is_null()
         if bad.any() and not (self.skips_text and cells.dtype == pl.String):
             row = int(bad.arg_max() or 0)
@@ -119,12 +119,11 @@ class Dates:
 
     @property
     def inputs(self) -> list[str]:
-        parts = [f"{self.name} ({part})" for part in self.parts]
+        parts = [f"{self.name} ({'time of day' if self.order == 'clock' else part})" for part in self.parts]
         return [*parts, f"{self.name} is missing"] if self.gaps else parts
 
     @property
     def filling(self) -> np.ndarray:
-        """The parts of a missing date."""
         return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:

@@ -1,8 +1,9 @@
 """Dates as numbers: days, and where they vary month, weekday (Monday is 1) and hour; other cells are missing.
 
 A date is one of Polars's types or text as ISO 8601 has it: 2024-05-31, 2024-05-31 17:45, 2024-05-31T17:45:30.5+02:00.
-The clock is that of the cell's own zone, to the second. The other orders of `ORDERS` take the same, and day before
-month (31.5.2024, 31/05/24) or month before day (5/31/2024 5:45 PM); which it is, the whole column decides.
+The clock is that of the cell's own zone, to the second. Two other orders of `ORDERS` take the same, and day before
+month (31.5.2024, 31/05/24) or month before day (5/31/2024 5:45 PM); "clock" takes times of day (17:45, 5:45:30 PM), as
+those of 1970-01-01. Which it is, the whole column decides.
 """
 
 from datetime import date, datetime, timedelta
@@ -16,37 +17,41 @@ from fracdnn.exceptions import TableError
 
 PARTS = ("days", "month", "weekday", "hour")
 DAY = 86_400
-ORDERS = ("ymd", "dmy", "mdy")
+ORDERS = ("ymd", "dmy", "mdy", "clock")
 _CLOCK = r"(?:[T ]+(\d{1,2}:\d{2})(:\d{2})?(?:[.,]\d+)?(?: ?([AaPp])[Mm])?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?$"
-# Year, month and day in this order, for each way to write them.
-_ISO = rf"^(\d{{4}})[-/](\d{{1,2}})[-/](\d{{1,2}}){_CLOCK}"
-_DAY_FIRST = rf"^(\d{{1,2}})(?:\.|/|-)(\d{{1,2}})(?:\.|/|-)(\d{{4}}|\d{{2}}){_CLOCK}"
-_MONTH_FIRST = rf"^(\d{{1,2}})[/-](\d{{1,2}})[/-](\d{{4}}|\d{{2}}){_CLOCK}"
-_PATTERNS = {"dmy": (_DAY_FIRST, (3, 2, 1)), "mdy": (_MONTH_FIRST, (3, 1, 2))}
+# Each way to write a date, and which of its groups are year, month and day.
+_ISO = rf"^(\d{{4}})[-/](\d{{1,2}})[-/](\d{{1,2}}){_CLOCK}", (1, 2, 3)
+_PATTERNS = {
+    "dmy": (rf"^(\d{{1,2}})[./-](\d{{1,2}})[./-](\d{{4}}|\d{{2}}){_CLOCK}", (3, 2, 1)),
+    "mdy": (rf"^(\d{{1,2}})[/-](\d{{1,2}})[/-](\d{{4}}|\d{{2}}){_CLOCK}", (3, 1, 2)),
+}
 _EPOCH = date(1970, 1, 1)
 # In seconds since 1970: what Python's dates, and so model files, can name.
 _LEAST, _MOST = (round((end - datetime(1970, 1, 1)).total_seconds()) for end in (datetime.min, datetime.max))
 
 
-def may_be_dates(dtype: "pl.DataType") -> bool:
-    return dtype in (pl.Date, pl.Datetime, pl.String)
+def orders_of(dtype: "pl.DataType") -> tuple[str, ...]:
+    if dtype == pl.String:
+        return ORDERS
+    return ("ymd",) if dtype in (pl.Date, pl.Datetime) else ("clock",) if dtype == pl.Time else ()
 
 
 def seconds_in(column: "pl.Series", name: str = "", order: str = ORDERS[0]) -> "pl.Series":
     """Whole seconds since 1970, with nulls for cells that are no dates; messages call the column by `name`."""
-    column = missing_as_null(column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column)
+    column = missing_as_null(column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum, pl.Time) else column)
     if column.null_count() == len(column):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
     if column.dtype == pl.String:
-        moments = _moments(column, _ISO, (1, 2, 3))
+        moments = _moments(f"{_EPOCH} " + column if order == "clock" else column, *_ISO)
         if order in _PATTERNS:
             moments = moments.zip_with(moments.is_not_null(), _moments(column, *_PATTERNS[order]))
     elif column.dtype in (pl.Date, pl.Datetime):
         moments = column.cast(pl.Datetime) if column.dtype != pl.Datetime else column.dt.replace_time_zone(None)
     else:
+        what = "times such as 17:45" if order == "clock" else "dates such as 2024-05-31"
         raise TableError(
-            f"column {quoted(name or column.name)} must hold dates such as 2024-05-31, "
-            f"got cells of type {column.dtype}; save them as dates or as text"
+            f"column {quoted(name or column.name)} must hold {what}, got cells of type {column.dtype}; "
+            f"save them as {what.split()[0]} or as text"
         )
     found = moments.dt.epoch("s")
     return found.set(~found.is_between(_LEAST, _MOST - 1), None)
@@ -56,17 +61,13 @@ def _moments(column: "pl.Series", pattern: str, groups: tuple[int, int, int]) ->
     """Dates written so, of which these groups are year, month and day; a year of two digits is 1970 to 2069."""
     parts = column.str.extract_groups(pattern).struct.unnest()
     year, month, day = (parts.to_series(group - 1) for group in groups)
-    century = pl.select(
-        pl.when(year.str.len_chars() == 4).then(pl.lit("")).when(year < "70").then(pl.lit("20")).otherwise(pl.lit("19"))
-    )
-    year = century.to_series() + year
+    year = year.str.replace(r"^([7-9]\d)$", "19${1}").str.replace(r"^(\d\d)$", "20${1}")
     clock, seconds, half = (parts.to_series(group) for group in (3, 4, 5))
     whole = year + "-" + month + "-" + day + " " + clock.fill_null("00:00") + seconds.fill_null(":00")
     moments = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-    hour, half = moments.dt.hour(), half.str.to_lowercase()
-    moments = moments.set(half.is_not_null() & ~hour.is_between(1, 12), None)
-    late = ((half == "p") & (hour < 12)).cast(pl.Int64) - ((half == "a") & (hour == 12)).cast(pl.Int64)
-    return moments + (late.fill_null(0) * (DAY // 2) * 1_000_000).cast(pl.Duration("us"))
+    if half.null_count() == len(half):
+        return moments
+    return moments.zip_with(half.is_null(), (whole + half + "m").str.to_datetime("%Y-%m-%d %I:%M:%S%p", strict=False))
 
 
 def date_strays(column: "pl.Series", order: str = ORDERS[0]) -> "pl.Series":

@@ -16,7 +16,7 @@ import torch
 from fracdnn.columns.cells import Strays, as_text
 from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import median_of
+from fracdnn.columns.summaries import Sums, median_of
 from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import alike, count, listed, nearest, quoted
@@ -25,7 +25,6 @@ from fracdnn.training import Standardization, together
 
 
 def row_from_0(row: int) -> str:
-    """As Python counts."""
     return f"row {row} (the first is 0)"
 
 
@@ -77,7 +76,6 @@ class Encoding:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The columns that are not used, and why."""
         return {column.name: column.why for column in self.columns if isinstance(column, Unused)}
 
     def used(self) -> "Encoding":
@@ -139,11 +137,8 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class TableSummary:
+class TableSummary(Sums):
     columns: tuple[ColumnSummary, ...]
-
-    def merged(self, other: "TableSummary") -> "TableSummary":
-        return TableSummary(tuple(a.merged(b) for a, b in zip(self.columns, other.columns, strict=True)))
 
     def encoding(
         self, schema: "Mapping[str, pl.DataType]", place: Callable[[Cell], str], decimal: str = ""
@@ -204,7 +199,7 @@ def learn(
         mine = summary_of(frame, learned, np.arange(len(frame)), weight[learned])
     tree = Tree[TableSummary]()
     tree.add_part(together.rank(), mine)
-    summary = shared(tree, TableSummary).root()
+    summary = shared(tree).root()
     encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
     return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 

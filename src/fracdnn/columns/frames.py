@@ -6,14 +6,14 @@ pandas is not imported here: whoever hands in a frame has done so. Polars is, wh
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from fracdnn.columns.cells import as_text, is_usable
+from fracdnn.columns.cells import as_text, has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_unique
 from fracdnn.exceptions import InvalidTypeError
@@ -56,7 +56,7 @@ def as_polars(table: Any, names: Sequence[str] | None = None) -> "pl.DataFrame":
 
 def with_categories(table: "pl.DataFrame", names: Sequence[str]) -> "pl.DataFrame":
     """With these columns as categories, whatever they hold; as they are where their cells cannot be text."""
-    columns = [table[name] for name in names if name in table.columns and is_usable(table.schema[name])]
+    columns = [table[name] for name in names if name in table.columns and not has_no_text(table.schema[name])]
     return table.with_columns(as_text(column).cast(pl.Categorical) for column in columns)
 
 
@@ -77,13 +77,13 @@ def _of_pandas(name: str, column: Any) -> "pl.Series":
 
 
 def _objects(name: str, cells: Sequence[Any], other: Any = None) -> "pl.Series":
-    """Numbers, or text where a cell is text or a date; `other` makes text of what is none of them."""
+    """Numbers, or text where a cell is text, a date or a time; `other` makes text of what is none of them."""
     cells = [None if _is_missing(cell) else cell for cell in cells]
     known = [cell for cell in cells if cell is not None]
-    odd = next((cell for cell in known if not isinstance(cell, str | date | Real | Decimal | np.bool_)), None)
+    odd = next((cell for cell in known if not isinstance(cell, str | date | time | Real | Decimal | np.bool_)), None)
     if odd is not None and other is None:
         raise _refused(name, type(odd).__name__)
-    if odd is not None or any(isinstance(cell, str | date) for cell in known):
+    if odd is not None or any(isinstance(cell, str | date | time) for cell in known):
         return pl.Series(name, [None if cell is None else _text(cell) for cell in cells], dtype=pl.String)
     return pl.Series(name, [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)
 
@@ -96,14 +96,14 @@ def _text(cell: Any) -> str:
 def _checked(column: "pl.Series") -> "pl.Series":
     if column.dtype == pl.Object:
         return _objects(column.name, column.to_list())
-    if not is_usable(column.dtype):
+    if has_no_text(column.dtype):
         raise _refused(column.name, column.dtype)
     return column
 
 
 def _refused(name: str, got: Any) -> InvalidTypeError:
     return InvalidTypeError(
-        f"column {name!r} of X must hold numbers, text, categories, booleans or dates, got {got}; "
+        f"column {name!r} of X must hold numbers, text, categories, booleans, dates or times of day, got {got}; "
         f"leave the column out, or make numbers of it first"
     )
 

@@ -5,8 +5,10 @@ thousands, or a decimal comma with points. "1,017" and "1.017" follow both, and 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from fracdnn.columns.late import pl
+from fracdnn.columns.summaries import Sums, either
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
@@ -26,8 +28,7 @@ _CODE = r"^0\d+$"
 _NEGATIVE = r"^\(([^-+()]+)\)$"
 
 
-@dataclass(frozen=True)
-class Writing:
+class Writing(NamedTuple):
     """How a column writes its numbers: the decimal sign, nothing where no comma has told it, and the unit that may
     stand beside them.
     """
@@ -40,12 +41,13 @@ PLAIN = Writing()
 
 
 @dataclass(frozen=True)
-class Marks:
+class Marks(Sums):
     """What tells how numbers are written: cells that only a decimal point or only a decimal comma explains, of the
     first those with a comma, those with a comma that may be either and the first of them, units, cells without one,
     and cells such as 007, which are codes.
     """
 
+    ways: ClassVar = {"first": either, "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4])}
     points: int = 0
     commas: int = 0
     thousands: int = 0
@@ -86,18 +88,6 @@ class Marks:
             codes,
         )
 
-    def merged(self, other: "Marks") -> "Marks":
-        return Marks(
-            self.points + other.points,
-            self.commas + other.commas,
-            self.thousands + other.thousands,
-            self.unclear + other.unclear,
-            self.first or other.first,
-            tuple(sorted({*self.units, *other.units})[:4]),
-            self.bare + other.bare,
-            self.codes + other.codes,
-        )
-
     @property
     def are_one_unit(self) -> bool:
         """Whether the numbers are of one kind: no codes, one unit at most, and a percent sign at all or none."""
@@ -123,7 +113,7 @@ class Marks:
         return Writing("." if self.thousands or self.unclear else "", unit)
 
 
-def read_numbers(column: "pl.Series", decimal: str = ".", unit: str | None = None) -> "pl.Series":
+def read_numbers(column: "pl.Series", decimal: str = "", unit: str | None = None) -> "pl.Series":
     """Text as float64, null for what is no number; of a `unit`, also for numbers of other ones."""
     values = column.cast(pl.Float64, strict=False)
     decimal = decimal or "."

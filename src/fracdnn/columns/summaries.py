@@ -1,12 +1,39 @@
 """What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 # A quantile is exact up to this many different values; see `Quantiles` for the error beyond.
 MOST_DISTINCT = 8192
+
+
+class Sums:
+    """A dataclass that merges with one of later parts field by field: by `both`, or as `ways` says."""
+
+    ways: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
+
+    def merged(self, other: Self) -> Self:
+        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(self.ways.get(name, both)(getattr(self, name), getattr(other, name)) for name in names))
+
+
+def both(mine: Any, theirs: Any) -> Any:
+    """Numbers and arrays add up, summaries merge, of dicts those that are in both; with None the result is None."""
+    if mine is None or theirs is None:
+        return None
+    if isinstance(mine, tuple):
+        return tuple(map(both, mine, theirs))
+    if isinstance(mine, dict):
+        return {key: both(mine[key], theirs[key]) for key in mine if key in theirs}
+    return mine.merged(theirs) if hasattr(mine, "merged") else mine + theirs
+
+
+def either(mine: Any, theirs: Any) -> Any:
+    return mine or theirs
 
 
 @dataclass(frozen=True)

@@ -7,27 +7,36 @@ other cells.
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 
 from fracdnn.columns import cells
 from fracdnn.columns.cells import Strays, are_numbers
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
-from fracdnn.columns.dates import ORDERS, PARTS, date_of, date_strays, days_of, may_be_dates, parts_of, seconds_in
+from fracdnn.columns.dates import ORDERS, PARTS, date_of, date_strays, days_of, orders_of, parts_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.numerals import DIFFERENT, Marks
-from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles
-from fracdnn.columns.words import quoted
+from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, either
+from fracdnn.columns.words import listed, quoted
 
 # Text of more different values is left out, and so is text of more than `MOST_CATEGORIES` whose most frequent values
 # have less than this share of the rows: comments, names.
 MOST_TEXTS, LEAST_FREQUENT = 10_000, 0.1
 # Numbers of different units are categories where each occurs so often.
 LEAST_REPEATED = 5
+# Categories of so many values, most of which are numbers or dates, may be meant otherwise.
+MANY = 20
+EXAMPLE_OF = {
+    "ymd": "dates such as 2024-01-31",
+    "dmy": "dates such as 31.01.2024",
+    "mdy": "dates such as 01/31/2024",
+    "clock": "times of day",
+}
 # So many cells of a column are shown, and so much of each.
 EXAMPLES, EXAMPLE_LENGTH = 3, 24
-GROUP = "; group its values to use it"
 
 
 @dataclass(frozen=True)
@@ -51,23 +60,19 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Values:
-    """What is kept of numbers."""
-
+class Values(Sums):
     moments: Moments
     quantiles: Quantiles
 
-    def merged(self, other: "Values") -> "Values":
-        return Values(self.moments.merged(other.moments), self.quantiles.merged(other.quantiles))
-
 
 @dataclass(frozen=True)
-class NumberSummary:
+class NumberSummary(Sums):
     """The numbers of a column, with a decimal `point` and, where that makes a difference, a `comma`, what tells which
     it is, how many cells to learn from are none, and of all rows those that are none, the first of them, and the first
     that is not finite.
     """
 
+    ways: ClassVar = {"bad": either, "infinite": either}
     point: Values
     comma: Values | None
     marks: Marks
@@ -77,16 +82,8 @@ class NumberSummary:
     infinite: Cell | None
 
     def merged(self, other: "NumberSummary") -> "NumberSummary":
-        both = (self.comma or self.point).merged(other.comma or other.point) if self.comma or other.comma else None
-        return NumberSummary(
-            self.point.merged(other.point),
-            both,
-            self.marks.merged(other.marks),
-            self.learned_strays + other.learned_strays,
-            self.strays.merged(other.strays),
-            self.bad or other.bad,
-            self.infinite or other.infinite,
-        )
+        comma = (self.comma or self.point).merged(other.comma or other.point) if self.comma or other.comma else None
+        return replace(super().merged(other), comma=comma)
 
     def values(self, decimal: str) -> Values:
         return self.comma if decimal == "," and self.comma else self.point
@@ -124,37 +121,34 @@ class DateSummary:
         return Moments(self.moments.count, mean, self.moments.deviation)
 
 
+def _few(mine: "pl.DataFrame | None", theirs: "pl.DataFrame | None") -> "pl.DataFrame | None":
+    if mine is None or theirs is None:
+        return None
+    texts = pl.concat([mine, theirs]).group_by("text").agg(pl.col("n").sum()).sort("text")
+    return texts if texts.height <= MOST_TEXTS else None
+
+
 @dataclass(frozen=True)
-class ColumnSummary:
+class ColumnSummary(Sums):
     """The rows to learn from, their weight, the cells in them that hold something, the first of these, and what they
-    are; None for what the column is not. There are dates for each of `ORDERS`. `texts` has each `text`, in alphabetical
-    order, with its weight `n`.
+    are; None for what the column is not. `dates` are by the order in which they are read; `texts` has each `text`, in
+    alphabetical order, with its weight `n`.
     """
 
+    ways: ClassVar = {"examples": lambda *both: tuple(dict.fromkeys(chain(*both)))[:EXAMPLES], "texts": _few}
     rows: int
     weight: float
     cells: int
     examples: tuple[str, ...]
     numbers: NumberSummary | None
-    dates: tuple[DateSummary | None, ...]
+    dates: dict[str, DateSummary]
     texts: "pl.DataFrame | None"
-
-    def merged(self, other: "ColumnSummary") -> "ColumnSummary":
-        numbers = self.numbers and other.numbers and self.numbers.merged(other.numbers)
-        dates = tuple(mine and its and mine.merged(its) for mine, its in zip(self.dates, other.dates, strict=True))
-        texts = None
-        if self.texts is not None and other.texts is not None:
-            texts = pl.concat([self.texts, other.texts]).group_by("text").agg(pl.col("n").sum()).sort("text")
-            texts = texts if texts.height <= MOST_TEXTS else None
-        sums = self.rows + other.rows, self.weight + other.weight, self.cells + other.cells
-        examples = tuple(dict.fromkeys((*self.examples, *other.examples)))[:EXAMPLES]
-        return ColumnSummary(*sums, examples, numbers, dates, texts)
 
     def column(self, name: str, dtype: "pl.DataType", place: Callable[[Cell], str], decimal: str = "") -> Column:
         """What the column is; `place` says in words where a cell is, `decimal` the sign where commas do not tell."""
         if not self.cells:
             return Unused(name, "it is empty")
-        if not cells.is_usable(dtype):
+        if cells.has_no_text(dtype):
             return Unused(name, f"its type {dtype} is neither a number nor a category")
         if self.numbers is not None and self._are_numbers and self.numbers.marks.are_one_unit:
             return self._numbers(name, self.numbers, place, decimal)
@@ -163,9 +157,9 @@ class ColumnSummary:
         order, dates = self._dates
         if dates is not None and dates.moments.count[0] and are_numbers(self.cells - dates.learned_strays, self.cells):
             first, gaps = date_of(dates.least[0]), bool(dates.moments.count[0] < self.rows)
-            parts = (part for part, low, high in zip(PARTS, dates.least, dates.most, strict=True) if low < high)
-            median = dates.quantiles.median() - days_of(first)
-            return Dates(name, first, median, tuple(dict.fromkeys(("days", *parts))), gaps, order)
+            varies = (part for part, low, high in zip(PARTS, dates.least, dates.most, strict=True) if low < high)
+            parts = ("days",) if order == "clock" else tuple(dict.fromkeys(("days", *varies)))
+            return Dates(name, first, dates.quantiles.median() - days_of(first), parts, gaps, order)
         return self._categories(name)
 
     def _numbers(self, name: str, numbers: NumberSummary, place: Callable[[Cell], str], decimal: str) -> Column:
@@ -185,15 +179,18 @@ class ColumnSummary:
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""
         texts, gaps = self.texts, self.cells < self.rows
         if texts is None:
-            return Unused(
-                name, f"it is text with more than {MOST_TEXTS:,} different values in {self.rows:,} rows{GROUP}"
-            )
+            return Unused(name, f"it is text with more than {MOST_TEXTS:,} different values {self._rest}")
         if texts.height <= MOST_CATEGORIES and not texts.height == self.rows > 2:
             return Categories(name, tuple(texts["text"]), gaps)
         frequent = texts.sort("n", "text", descending=[True, False]).head(MOST_FREQUENT)
         if texts.height == self.rows or frequent["n"].sum() < LEAST_FREQUENT * self.weight:
-            return Unused(name, f"it is text with {texts.height:,} different values in {self.rows:,} rows{GROUP}")
+            return Unused(name, f"it is text with {texts.height:,} different values {self._rest}")
         return Categories(name, tuple(sorted(frequent["text"])), gaps, others=True)
+
+    @property
+    def _rest(self) -> str:
+        mostly = self._mostly
+        return f"in {self.rows:,} rows; {f'{mostly}: write all alike' if mostly else 'group its values'} to use it"
 
     def strays(self, column: Column) -> Strays:
         """Cells that are taken as missing, but are not."""
@@ -205,6 +202,23 @@ class ColumnSummary:
         if isinstance(column, Dates) and not self._order_is_clear:
             way = "month/day/year" if column.order == "mdy" else "day-month-year"
             return f"{self.examples[0]} may be read in two ways and is taken as {way}; write 2024-01-31 to be sure"
+        if isinstance(column, Categories) and (mostly := self._mostly):
+            return (
+                f"{mostly}, so that all are categories; write the others alike or leave them empty, "
+                f"or pass --categorical (in Python, the dtype category)"
+            )
+        return ""
+
+    @property
+    def _mostly(self) -> str:
+        """What more than half of the cells are, where that is less than all of a column of many texts."""
+        order, dates = self._dates
+        kinds = (("numbers", self.numbers), (EXAMPLE_OF[order], dates))
+        few = self.texts is not None and self.texts.height <= MANY
+        for kind, found in kinds if not few else ():
+            if found is not None and 0 < 2 * found.learned_strays < self.cells:
+                n = self.cells - found.learned_strays
+                return f"{n:,} of {self.cells:,} cells are {kind}, but not {listed(found.strays.examples)}"
         return ""
 
     @property
@@ -225,25 +239,25 @@ class ColumnSummary:
     @property
     def _dates(self) -> tuple[str, DateSummary | None]:
         """The order of day, month and year that explains most cells, and what they are then."""
-        found = [(order, each) for order, each in zip(ORDERS, self.dates, strict=True) if each]
-        if not found:
+        if not self.dates:
             return ORDERS[0], None
-        fewest = min(each.learned_strays for _, each in found)
-        best = [(order, each) for order, each in found if each.learned_strays == fewest]
+        fewest = min(each.learned_strays for each in self.dates.values())
+        best = [order for order, each in self.dates.items() if each.learned_strays == fewest]
         has_slash = any("/" in text for text in self.examples)
-        return best[-1] if best[0][0] == "dmy" and has_slash else best[0]
+        order = "mdy" if best[:2] == ["dmy", "mdy"] and has_slash else best[0]
+        return order, self.dates[order]
 
     @property
     def _order_is_clear(self) -> bool:
-        *_, day_first, month_first = (each and each.learned_strays for each in self.dates)
-        order, dates = self._dates
-        return order == ORDERS[0] or day_first != month_first or dates is None
+        day_first, month_first = (self.dates.get(order) for order in ("dmy", "mdy"))
+        strays = [each and each.learned_strays for each in (day_first, month_first)]
+        return self._dates[0] not in ("dmy", "mdy") or strays[0] != strays[1]
 
     def moments(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation of the inputs that are made of the column, where rows weigh the same."""
         if isinstance(column, Numbers) and self.numbers is not None:
             return self._filled(self.numbers.values(column.decimal).moments, np.array([column.median]), column.gaps)
-        if isinstance(column, Dates) and (dates := self.dates[ORDERS.index(column.order)]) is not None:
+        if isinstance(column, Dates) and (dates := self.dates.get(column.order)) is not None:
             found, places = dates.moments, [PARTS.index(part) for part in column.parts]
             moments = Moments(found.count[places], found.mean[places], found.deviation[places])
             return self._filled(moments, column.filling, column.gaps)
@@ -264,7 +278,7 @@ class ColumnSummary:
     def digest(self) -> bytes:
         """The same for the same column; another one has other sums."""
         found = self.numbers and self.numbers.point.moments
-        found = found or next((each.moments for each in self.dates if each is not None), None)
+        found = found or next((each.moments for each in self.dates.values()), None)
         parts = () if found is None else (found.count, found.mean, found.deviation)
         texts = None if self.texts is None else self.texts.rows()
         return repr((self.rows, self.cells, texts)).encode() + b"".join(part.tobytes() for part in parts)
@@ -277,10 +291,9 @@ class ColumnReader:
     """
 
     def __init__(self, dtype: "pl.DataType", *, exact: bool = False) -> None:
-        self._may_be_numbers, may_be = cells.may_be_numbers(dtype), may_be_dates(dtype)
-        self._orders = [may_be and (order == ORDERS[0] or dtype == pl.String) for order in ORDERS]
-        is_other = dtype != pl.String and (self._may_be_numbers or may_be)
-        self._may_be_text = cells.is_usable(dtype) and not is_other
+        self._may_be_numbers, self._orders = cells.may_be_numbers(dtype), orders_of(dtype)
+        is_other = dtype != pl.String and (self._may_be_numbers or self._orders)
+        self._may_be_text = not (cells.has_no_text(dtype) or is_other)
         self._size = sys.maxsize if exact else MOST_DISTINCT
 
     def summary(
@@ -290,14 +303,14 @@ class ColumnReader:
 
         A row to learn from stands as often as its `weight` [n_learned] says.
         """
-        is_text = cells.is_usable(column.dtype) and not (self._may_be_numbers or any(self._orders))
+        is_text = not (cells.has_no_text(column.dtype) or self._may_be_numbers or self._orders)
         column = cells.missing_as_null(cells.as_text(column) if is_text else column)
         kept = column.filter(learned)
         numbers = self._numbers(column, learned, places, weight) if self._may_be_numbers else None
-        may_be = zip(ORDERS, self._orders, strict=True)
-        dates = tuple(self._dates(column, kept, weight, order) if each else None for order, each in may_be)
+        tried = {order: self._dates(column, kept, weight, order) for order in self._orders}
+        dates = {order: each for order, each in tried.items() if each is not None}
         texts = _texts(kept, weight) if self._may_be_text else None
-        self._orders, self._may_be_text = [each is not None for each in dates], texts is not None
+        self._orders, self._may_be_text = tuple(dates), texts is not None
         total = float(len(kept) if weight is None else weight.sum())
         n_cells = len(kept) - kept.null_count()
         return ColumnSummary(len(kept), total, n_cells, _examples(kept), numbers, dates, texts)
@@ -318,7 +331,7 @@ class ColumnReader:
             infinite = places.cell(str(numbers[row]), row)
         point, comma = self._values(numbers[learned], weight), None
         if column.dtype == pl.String and marks.may_have_comma and column.str.contains(DIFFERENT).any():
-            other = cells.parsed(column, decimal=",", truth=True).fill_null(float("nan")).to_numpy()
+            other = cells.parsed(column, ",", truth=True).fill_null(float("nan")).to_numpy()
             comma = self._values(other[learned], weight)
         counts = int(bad.filter(learned).sum()), Strays.of(strays)
         return NumberSummary(point, comma, marks, *counts, bad_cell, infinite)

@@ -55,8 +55,8 @@ def _became(column: Column, found: ColumnSummary) -> str:
         words += ["codes with leading zeros"] if found.numbers and found.numbers.marks.codes else []
     elif isinstance(column, Dates):
         parts = ", ".join(column.parts).replace("days", f"days since {column.first}")
-        order = {"ymd": "", "dmy": "day before month", "mdy": "month before day"}[column.order]
-        words = [parts, order]
+        order = {"ymd": "", "dmy": "day before month", "mdy": "month before day", "clock": ""}[column.order]
+        words = ["a time of day" if column.order == "clock" else parts, order]
     strays = found.strays(column)
     words += [f"{count(strays.count, 'cell')} such as {strays.examples[0]} taken as missing"] if strays.count else []
     return ", ".join(word for word in words if word)

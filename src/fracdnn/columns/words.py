@@ -31,17 +31,11 @@ def check_unique(names: Sequence[str | None], table: str) -> None:
 
 def nearest(name: str, names: Sequence[str]) -> str:
     """The name quoted, with the nearest of those that there are, as it is written there."""
-    folded: dict[str, str] = {}
-    for each in names:
-        folded.setdefault(each.strip().casefold(), each)
+    folded = {each.strip().casefold(): each for each in reversed(names)}
     wanted = name.strip().casefold()
-    close = difflib.get_close_matches(name, names, n=1)
-    if wanted in folded:
-        close = [folded[wanted]]
-    elif not close:
-        parts = [each for each in folded if len(wanted) > 1 and wanted in each]
-        close = [folded[each] for each in difflib.get_close_matches(wanted, folded, n=1) or parts[:1]]
-    return quoted(name) + (f" (did you mean {quoted(close[0])}?)" if close else "")
+    close = [wanted] if wanted in folded else difflib.get_close_matches(wanted, folded, n=1)
+    close = close or [each for each in reversed(folded) if len(wanted) > 1 and wanted in each]
+    return quoted(name) + (f" (did you mean {quoted(folded[close[0]])}?)" if close else "")
 
 
 def quoted(text: str) -> str:

@@ -16,7 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+
+from fracdnn.estimators.shaping import quantiles
 
 # Of more held-out rows so many quantiles of their scores are kept, which moves a level by 1 / 4,096 at most.
 MOST_SCORES = 4096
@@ -141,10 +144,5 @@ def _scales(slopes: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
 
 def _thinned(scores: torch.Tensor, weight: torch.Tensor, count: int) -> torch.Tensor:
     """So many scores in the middle of equal shares of the weight, for each output."""
-    places = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    columns = []
-    for column in scores.T:
-        ordered, order = column.sort()
-        up_to = weight.to(torch.float64)[order].cumsum(0)
-        columns.append(ordered[torch.searchsorted(up_to, places * up_to[-1]).clamp(max=len(ordered) - 1)])
-    return torch.stack(columns, dim=1)
+    shares, weights = (np.arange(count) + 0.5) / count, weight.to(torch.float64).numpy()
+    return torch.from_numpy(np.column_stack([quantiles(column, weights, shares) for column in scores.numpy().T]))

@@ -83,11 +83,9 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         samples, and the most probable one always. `calibration` says what that promises.
         """
         calibration = self._held_out_scores(coverage, "coverage")
-
-        def answer(x: torch.Tensor) -> torch.Tensor:
-            return calibration.plausible(torch.stack([*map(self._answer, self._outputs(x))]), coverage)
-
-        return self._run(X, answer)
+        return self._run(
+            X, lambda x: calibration.plausible(torch.stack([*map(self._answer, self._outputs(x))]), coverage)
+        )
 
     def _samples(
         self, table: Any, y: np.ndarray, sample_weight: Any, *, new: bool

@@ -39,6 +39,14 @@ class FractionalEstimator(Fitting):
         return tags
 
     @property
+    def n_iter_(self) -> int:
+        return len(self.history_.records)
+
+    @property
+    def order_(self) -> float:
+        return mean_order(self.members_)
+
+    @property
     def loss_curve_(self) -> list[float]:
         return self.history_.column("loss")
 
@@ -132,24 +140,16 @@ class FractionalEstimator(Fitting):
         n_features = networks[0].architecture.n_features
         estimator.calibration_ = Calibration.of_document(document.get("calibration"), len(networks), n_features)
         estimator.history_ = History.from_dict(document["history"])
-        estimator.n_iter_ = len(estimator.history_.records)
         estimator.loss_ = float(document["loss"])
         estimator._smoothing = Objective(label_smoothing=float(document["smoothing"])).label_smoothing
-        estimator.order_ = mean_order(networks)
         estimator._take_answer_document(document)
         return estimator
 
     def _answers(self, X: Any) -> np.ndarray:
-        """The mean of what the members answer."""
         check_is_fitted(self)
-
-        def answer(x: torch.Tensor) -> torch.Tensor:
-            return mean_of(map(self._answer, self._outputs(x)))
-
-        return self._run(X, answer)
+        return self._run(X, lambda x: mean_of(map(self._answer, self._outputs(x))))
 
     def _outputs(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Of each member."""
         return [network(x).to("cpu", torch.float64) for network in self.members_]
 
     def _held_out_scores(self, level: Any, name: str) -> Calibration:
@@ -198,7 +198,6 @@ class FractionalEstimator(Fitting):
         return dense(table), y
 
     def _parameters_text(self) -> str:
-        """What several processes must be set to alike."""
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
     def _weights(self, sample_weight: Any, X: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
 from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
-from fracdnn.estimators.networks import check_matrix_fits, mean_order
+from fracdnn.estimators.networks import check_matrix_fits
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
 from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
 from fracdnn.estimators.shaping import Shaping
@@ -126,7 +126,8 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
         self.members_ = [task.network for task in tasks]
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
         held_out = [task.part(task.held_out.to(task.x.device)) for task in tasks if task.held_out is not None]
-        self.temperature_ = self._temperature(held_out)
+        is_tempered = self.calibrate and held_out and self._loss == "cross_entropy"
+        self.temperature_ = temperature_of(held_out) if is_tempered else None
         self.calibration_ = self._calibrated(held_out) if held_out and not self._went_on else None
         self._warn(histories, ended, n_members)
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
@@ -170,26 +171,16 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
         kept = [task for task, history in zip(tasks, histories, strict=False) if history.status not in _CUT_SHORT]
         return kept or tasks[:1], histories, ended
 
-    def _temperature(self, held_out: list[Any]) -> float | None:
-        """How sure the members may be, where they classify and held samples out."""
-        if not self.calibrate or not held_out or held_out[0].objective.loss != "cross_entropy":
-            return None
-        return temperature_of(held_out)
-
     @torch.no_grad()
     def _calibrated(self, held_out: list[Any]) -> Calibration | None:
         """How far off each member is on the rows of all processes that it held out."""
-        scores, weights, features = [], [], []
         with together.joint("calibrating"):
-            for task in held_out:
-                output, target = task.network(task.x).to("cpu", torch.float64), task.target.cpu()
-                scores.append(self._scores(output, target))
-                weights.append(torch.ones(len(target)) if task.weight is None else task.weight.cpu())
-                features.append(task.x.cpu())
-        slopes = None
-        if not together.is_alone():
-            scores, weights = ([torch.from_numpy(rows_of_all(x.numpy())) for x in each] for each in (scores, weights))
-        elif self._loss == "squared_error":
+            outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
+            scores = [self._scores(output, task.target.cpu()) for output, task in zip(outputs, held_out, strict=True)]
+            weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
+            features, slopes = [task.x.cpu() for task in held_out], None
+        scores, weights = ([as_tensor(rows_of_all(x.numpy())) for x in each] for each in (scores, weights))
+        if together.is_alone() and self._loss == "squared_error":
             slopes = learned_scale(scores, features, weights)
             several = enumerate(zip(scores, features, strict=True))
             scores = [scaled(each, slopes, member, x) for member, (each, x) in several]
@@ -236,12 +227,10 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
 
     def _tell(self, history: History, task: Task) -> None:
         self.history_ = history
-        self.n_iter_ = len(history.records)
         self.loss_ = history.records[-1].loss if history.records else _loss_at_start(task)
         # In float64 an answer does not depend on the rows beside it, as in float32 the last digits do.
         for network in self.members_:
             network.to(torch.float64)
-        self.order_ = mean_order(self.members_)
 
     def _task(
         self, X: np.ndarray, target: np.ndarray, weight: np.ndarray, seed: int, *, new: bool
@@ -282,7 +271,6 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
         return int(together.from_rank(0, seed, "the seed"))
 
     def _network_options(self) -> dict[str, Any]:
-        """What of a network the parameters say."""
         return {
             "n_layers": int(self.n_layers),
             "order": float(self.order),

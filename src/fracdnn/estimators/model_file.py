@@ -30,7 +30,6 @@ def labels_document(labels: np.ndarray) -> dict[str, Any]:
 
 
 def labels_of(document: dict[str, Any]) -> np.ndarray:
-    """The inverse of `labels_document`."""
     dtype = np.dtype(document["dtype"])
     values = document["values"]
     if dtype.kind not in _LABEL_KINDS or not isinstance(values, list) or not _are_plain(values):

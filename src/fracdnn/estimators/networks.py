@@ -33,20 +33,17 @@ def check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Of one as it is."""
     found = list(answers)
     return found[0] if len(found) == 1 else reduce(torch.add, found) / len(found)
 
 
 def checked_temperature(value: Any) -> float | None:
-    """A ValueError unless a file's temperature is one."""
     if value is not None and not (isinstance(value, float) and 0 < value < float("inf")):
         raise ValueError(f"a temperature of {value!r:.40}")
     return value
 
 
 def network_document(network: FractionalNetwork) -> dict[str, Any]:
-    """How to build the network again, and its parameters."""
     return {"options": network.options, "state": network.state_dict()}
 
 
@@ -58,7 +55,8 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
     options, state = document["options"], document["state"]
     if not options["residual"] or options["operator"] != "dense":
         raise ValueError("a network that no estimator builds")
-    stated, actual = _stated_sizes(options), _tensor_sizes(options, state)
+    stated = {name: options[name] for name in ("n_features", "n_outputs", "n_layers")}
+    stated, actual = stated | {"width": options["width"] or options["n_features"]}, _tensor_sizes(options, state)
     if stated != actual:
         raise ValueError(f"options of size {stated} with tensors of size {actual}")
     network = FractionalNetwork(**options).to(torch.float64)
@@ -71,11 +69,6 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
 
 def _gib(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.3g} GiB"
-
-
-def _stated_sizes(options: dict[str, Any]) -> dict[str, Any]:
-    names = ("n_features", "n_outputs", "n_layers")
-    return {**{name: options[name] for name in names}, "width": options["width"] or options["n_features"]}
 
 
 def _tensor_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:

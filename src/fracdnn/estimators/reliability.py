@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fracdnn.columns.summaries import Sums
 from fracdnn.training import together
 
 BINS = 10
 
 
 @dataclass(frozen=True)
-class Reliability:
+class Reliability(Sums):
     """Predictions by their confidence, the probability of the predicted class, in equal bins (0, 0.1] … (0.9, 1].
 
     `counts` [bins] says how many there are, `confidence` the sum of their confidence, `hits` how many are right.
@@ -29,11 +30,7 @@ class Reliability:
         sums = (np.bincount(place, weights=each, minlength=bins) for each in (np.ones(len(place)), confidence, right))
         return cls(*sums)
 
-    def merged(self, other: "Reliability") -> "Reliability":
-        return Reliability(self.counts + other.counts, self.confidence + other.confidence, self.hits + other.hits)
-
     def over(self, what: str) -> "Reliability":
-        """Of the predictions of all processes."""
         sums = together.total(torch.from_numpy(np.stack([self.counts, self.confidence, self.hits])), what)
         return Reliability(*sums.numpy())
 

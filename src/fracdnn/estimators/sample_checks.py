@@ -147,7 +147,6 @@ def class_weights(given: dict | str | None, classes: np.ndarray, counts: np.ndar
 
 
 def rows_of_all(values: np.ndarray) -> np.ndarray:
-    """The rows of all processes."""
     if together.is_alone():
         return values
     return np.concatenate([each.numpy() for each in together.from_each(as_tensor(values), "the samples")])

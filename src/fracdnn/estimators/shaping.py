@@ -26,7 +26,6 @@ class Shaping:
 
     @classmethod
     def none(cls, clip: float | None = None) -> "Shaping":
-        """Without bins."""
         empty = torch.zeros(0, dtype=torch.float64)
         return cls(clip, torch.zeros(0, dtype=torch.int64), empty, empty)
 
@@ -67,7 +66,6 @@ class Shaping:
 
     @property
     def n_added(self) -> int:
-        """How many features there are beside the inputs."""
         return len(self.column)
 
     def __call__(self, inputs: torch.Tensor, scaled: torch.Tensor) -> torch.Tensor:

@@ -107,8 +107,6 @@ def _fit(
 
 @dataclass(frozen=True)
 class _Scaled(Samples):
-    """Samples as the network takes them."""
-
     source: Samples
     estimator: Any
     weights: torch.Tensor | None

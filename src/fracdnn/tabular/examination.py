@@ -13,6 +13,7 @@ import torch
 from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
+from fracdnn.columns.summaries import Sums
 from fracdnn.columns.summary import Cell, ColumnReader, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.understood import describe_columns
@@ -161,15 +162,10 @@ def examine(
 
 
 @dataclass(frozen=True)
-class _Summary:
+class _Summary(Sums):
     table: TableSummary
     target: TargetSummary
     numberings: tuple[Numbering | None, ...]
-
-    def merged(self, other: "_Summary") -> "_Summary":
-        both = zip(self.numberings, other.numberings, strict=True)
-        numberings = tuple(mine and theirs and mine.merged(theirs) for mine, theirs in both)
-        return _Summary(self.table.merged(other.table), self.target.merged(other.target), numberings)
 
 
 class _Reader:
@@ -218,7 +214,7 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
                 if place < end:
                     summary, counts[place] = reader.read(stream.pieces[place], division)
                     tree.add_part(place, summary)
-        whole = shared(tree, _Summary)
+        whole = shared(tree)
         counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
         together.settle("reading the table")
     return whole.root(), counts

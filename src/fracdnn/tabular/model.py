@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fracdnn.columns.cells import has_no_text, missing_as_null, numbers_in
-from fracdnn.columns.dates import ORDERS, may_be_dates, seconds_in
+from fracdnn.columns.dates import orders_of, seconds_in
 from fracdnn.columns.encoding import Encoded, Encoding
 from fracdnn.columns.frames import as_polars
 from fracdnn.columns.late import pl
@@ -168,12 +168,14 @@ def true_answers(model: TableModel, values: "pl.Series") -> np.ndarray:
 
 
 def refuse_dates(values: "pl.Series") -> None:
-    if may_be_dates(values.dtype) and any(not seconds_in(values, order=order).null_count() for order in ORDERS):
-        name = quoted(values.name)
+    found = [order for order in orders_of(values.dtype) if not seconds_in(values, order=order).null_count()]
+    if found:
+        name, what = quoted(values.name), "times of day" if found[0] == "clock" else "dates"
+        since = "hours since midnight" if found[0] == "clock" else "days since a fixed one"
         raise TableError(
-            f"the target column {name} must hold classes or numbers, got dates; to predict a date, add a column with "
-            f"the days since a fixed one, pass that as --target, and leave this one out: --drop {name}; "
-            f"--task classification takes each date as a class"
+            f"the target column {name} must hold classes or numbers, got {what}; to predict them, add a column with "
+            f"the {since}, pass that as --target, and leave this one out: --drop {name}; "
+            f"--task classification takes each as a class"
         )
 
 

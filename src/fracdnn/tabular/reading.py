@@ -6,6 +6,7 @@ without rows are passed over. Text is in UTF-8 unless another encoding is named.
 `Encoding` makes numbers of them, and can then say which cell is not one.
 """
 
+import csv
 import gzip
 import re
 import sys
@@ -14,7 +15,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE, looku
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import glob
-from io import BufferedReader, TextIOWrapper
+from io import BufferedReader, StringIO, TextIOWrapper
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import IO, Any, cast
@@ -164,11 +165,9 @@ def _name(source: str) -> str:
 
 
 def sheets_of(source: str) -> list[str]:
-    """The names of an Excel file's sheets."""
     require("fastexcel")
     import fastexcel
 
-    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     with readable(source, ".xlsx"):
         return fastexcel.read_excel(source).sheet_names
 
@@ -182,7 +181,6 @@ def _binary_parts(source: str, ending: str, sheet: str | None) -> "Iterator[pl.D
         options["sheet_name"] = sheet
     elif ending == ".xlsx":
         require("fastexcel")
-    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     with readable(source, ending):
         if ending == ".parquet":
             yield from pl.scan_parquet(source, glob=False).collect_batches(chunk_size=PART_ROWS)
@@ -197,6 +195,7 @@ def _binary_parts(source: str, ending: str, sheet: str | None) -> "Iterator[pl.D
 @contextmanager
 def readable(source: str, ending: str) -> Iterator[None]:
     """Around what reads a file that is not text: its content must be what the ending promises."""
+    Path(source).open("rb").close()  # a missing file, a folder, no permission: said as Python does it
     try:
         yield
     except (OSError, TableError):
@@ -214,8 +213,10 @@ def _text_parts(source: str, ending: str, numbers: Sequence[str], encoding: str)
     with content if encoding == UTF_8 else TextIOWrapper(content, encoding=encoding, newline="") as stream:
         blocks = _blocks(stream, source)
         heading, separator, rest = _headed(next(blocks, b""), source, ending)
+        line = heading.count(b"\n") + 1
         for block in chain([rest], blocks):
-            yield text_frame(heading, block, separator, source, numbers)
+            yield text_frame(heading, block, separator, source, numbers, line)
+            line += block.count(b"\n")
 
 
 def text_borders(source: str, ending: str) -> tuple[bytes, str, list[int]]:
@@ -317,8 +318,13 @@ def _divided(block: bytes) -> tuple[bytes, bytes]:
     return block, b""
 
 
-def text_frame(heading: bytes, rows: bytes, separator: str, source: str, numbers: Sequence[str] = ()) -> "pl.DataFrame":
-    """Rows of a text file, as many as there are; cells as text, but for columns in `numbers` that hold only numbers."""
+def text_frame(
+    heading: bytes, rows: bytes, separator: str, source: str, numbers: Sequence[str] = (), line: int = 1
+) -> "pl.DataFrame":
+    """Rows of a text file, as many as there are; cells as text, but for columns in `numbers` that hold only numbers.
+
+    For messages, `line` is the number of the last line before the rows.
+    """
     content, kinds = heading + b"\n" + rows, dict.fromkeys(numbers, pl.Float64)
     try:
         try:
@@ -332,18 +338,25 @@ def text_frame(heading: bytes, rows: bytes, separator: str, source: str, numbers
     except pl.exceptions.NoDataError:
         raise TableError(f"{_name(source)} must hold a table, got nothing; check the file") from None
     except pl.exceptions.PolarsError as error:
-        raise _unreadable(content, source, error) from None
+        raise _unreadable(heading, rows, separator, source, line, error) from None
 
 
-def _unreadable(content: bytes, source: str, error: Exception) -> TableError:
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as place:
-        line = content.count(b"\n", 0, place.start) + 1
-        return _not_utf_8(content, source, f"the byte 0x{content[place.start]:02x} in line {line}")
+def _unreadable(heading: bytes, rows: bytes, separator: str, source: str, line: int, error: Exception) -> TableError:
+    for before, part in ((0, heading), (line, rows)):
+        try:
+            text = part.decode()
+        except UnicodeDecodeError as place:
+            place_line = before + part.count(b"\n", 0, place.start) + 1
+            return _not_utf_8(heading + rows, source, f"the byte 0x{part[place.start]:02x} in line {place_line}")
+    got, remedy = f"a row that cannot be read ({str(error).splitlines()[0]})", "correct the file"
+    with suppress(csv.Error):
+        n = len(next(csv.reader([heading.decode()], delimiter=separator)))
+        cells = csv.reader(StringIO(text, newline=""), delimiter=separator)
+        if many := next((len(row) for row in cells if len(row) > n), 0):
+            got = f"{many} in line {line + cells.line_num} in place of {n}"
+            remedy = f"correct that line, and put cells with {separator!r} in double quotes"
     return TableError(
-        f"{_name(source)} must be a table whose rows have as many cells as its heading "
-        f"({str(error).splitlines()[0]}); correct the file"
+        f"{_name(source)} must be a table whose rows have as many cells as its heading, got {got}; {remedy}"
     )
 
 

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-import torch
-
 from fracdnn.columns.late import pl
-from fracdnn.columns.tree import as_ipc, from_ipc
+from fracdnn.columns.tree import packed, unpacked
 from fracdnn.exceptions import RankError, TableError
 from fracdnn.extras import require
 from fracdnn.tabular import reading
@@ -67,7 +65,6 @@ class Piece:
 
     @property
     def of_files(self) -> "list[Piece]":
-        """Of each file its part."""
         return [replace(self, more=()), *self.more]
 
     def is_written_as(self, other: "Piece") -> bool:
@@ -120,7 +117,6 @@ class TableStream:
 
     @property
     def files(self) -> list[File]:
-        """In order, each once."""
         return list({each.file.path: each.file for piece in self.pieces for each in piece.of_files}.values())
 
     @property
@@ -147,8 +143,8 @@ def read_piece(
         yield from _frames(piece, columns, numbers)
     except (TableError, OSError):
         _check_unchanged(piece)  # else that is the reason
-        for each in piece.of_files if piece.more else ():
-            deque(_frames(each, columns, numbers), maxlen=0)  # the error of the file that has it
+        for each in (other.file for other in piece.of_files):  # the error of the file that has it, with the line
+            deque(read_parts(each.path, numbers, each.encoding, each.sheet), maxlen=0)
         raise
     _check_unchanged(piece)
 
@@ -249,10 +245,9 @@ def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]"
         yield from (frame for frame in made if frame is not None)
         return
     for frame in made:
-        given = torch.empty(0, dtype=torch.uint8) if frame is None else as_ipc(frame)
-        found = list(together.from_each(given, "the parts of a table"))
+        found = list(together.from_each(packed(frame), "the parts of a table"))
         try:
-            yield from (from_ipc(each) for each in found if together.is_first() and len(each))
+            yield from (unpacked(each) for each in found if together.is_first() and len(each))
         except GeneratorExit:
             with suppress(RankError):
                 together.settle(_WRITING, RankError("the first rank could not go on; it says why"))

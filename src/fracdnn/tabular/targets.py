@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ import torch
 from fracdnn.columns.cells import may_be_numbers, parsed
 from fracdnn.columns.late import pl
 from fracdnn.columns.numerals import PLAIN, Marks, Writing
-from fracdnn.columns.summaries import Moments
+from fracdnn.columns.summaries import Moments, Sums
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import no_finite_numbers, target_values, task_of
@@ -39,42 +40,36 @@ class Target:
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
         if self.classes is None:
-            return parsed(column, self.writing).to_numpy()
+            return parsed(column, *self.writing).to_numpy()
         if self.classes.dtype.kind == "U":
             return column.cast(pl.String).to_numpy().astype(str)
         return parsed(column).cast(pl.Int64).to_numpy()
 
 
 @dataclass(frozen=True)
-class TargetNumbers:
+class TargetNumbers(Sums):
     """A target whose cells are all numbers: moments of those to learn from, the ends of all."""
 
+    ways: ClassVar = {"least": min, "most": max}
     moments: Moments
     least: float
     most: float
 
-    def merged(self, other: "TargetNumbers") -> "TargetNumbers":
-        ends = min(self.least, other.least), max(self.most, other.most)
-        return TargetNumbers(self.moments.merged(other.moments), *ends)
+
+def _both(mine: "pl.DataFrame | None", theirs: "pl.DataFrame | None") -> "pl.DataFrame | None":
+    return None if mine is None or theirs is None else _few(pl.concat([mine, theirs], how="vertical_relaxed"))
 
 
 @dataclass(frozen=True)
-class TargetSummary:
+class TargetSummary(Sums):
     """The numbers of a target, with a decimal point and with a comma, what tells which it is, and its labels while they
     are few, with the number of rows to learn from; or None.
     """
 
+    ways: ClassVar = {"labels": _both}
     numbers: tuple[TargetNumbers, ...] | None
     marks: Marks
     labels: "pl.DataFrame | None"
-
-    def merged(self, other: "TargetSummary") -> "TargetSummary":
-        both = zip(self.numbers or (), other.numbers or (), strict=False)
-        numbers = tuple(mine.merged(its) for mine, its in both) or None
-        labels = None
-        if self.labels is not None and other.labels is not None:
-            labels = _few(pl.concat([self.labels, other.labels], how="vertical_relaxed"))
-        return TargetSummary(numbers, self.marks.merged(other.marks), labels)
 
     def target(self, name: str, task: str, decimal: str = "") -> Target:
         """The target of that name, whose whole column this is the summary of."""
@@ -117,7 +112,6 @@ class TargetSummary:
 
 
 def check_every_class(counts: np.ndarray) -> None:
-    """Each class must have a row to learn from."""
     if not counts.all():
         raise TableError(
             f"the rows to learn from must hold all {len(counts)} classes, got {np.count_nonzero(counts)}; "
@@ -143,7 +137,7 @@ class TargetReader:
 def _numbers(column: "pl.Series", learned: np.ndarray) -> tuple[TargetNumbers, ...] | None:
     found = []
     for decimal in (".", ","):
-        values = parsed(column, decimal=decimal)
+        values = parsed(column, decimal)
         if values.null_count():
             return None
         numbers = values.to_numpy()

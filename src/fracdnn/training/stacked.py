@@ -72,11 +72,12 @@ class StackedNetworks:
         activation, at_input = ACTIVATIONS[a.activation], ACTIVATIONS[a.input_activation]
         weights, factor = self._fixed or self._learned_weights(of[_RAW_ORDER], x.dtype)
         y = at_input(torch.baddbmm(of["input_bias"].unsqueeze(1), x, of["input_weight"].transpose(1, 2)))
-        states, K, b = [y], of["K"], of["b"].unsqueeze(2)
-        for j in range(a.n_layers):
-            y = factor * activation(torch.baddbmm(b[:, j], y, K[:, j].transpose(1, 2)))
-            for k, state in enumerate(states):
-                y = torch.addcmul(y, weights[:, j, k, None, None], state)
+        # Taken apart at once: the gradient of each K[:, j] by itself would have the size of all.
+        states, layers = [y], zip(of["b"].unsqueeze(2).unbind(1), of["K"].unbind(1), strict=True)
+        for row, (b, K) in zip(weights[..., None, None].unbind(1), layers, strict=True):
+            y = factor * activation(torch.baddbmm(b, y, K.transpose(1, 2)))
+            for weight, state in zip(row.unbind(1), states, strict=False):
+                y = torch.addcmul(y, weight, state)
             states.append(y)
         return torch.bmm(y, of["W"].transpose(1, 2))
 
