@@ -476,9 +476,9 @@ class TestOwnTable:
             ("a,b,kind\nx,y,z\n", 'Two columns must hold numbers, but "a" and "b" and "kind" hold something else'),
             (CSV.replace("no", "yes"), "must hold 2 to 5 classes, but holds 1"),
             ("a,b,c\n" + "\n".join(f"{i},{i},{i}" for i in range(20)), "must hold 2 to 5 classes, but holds 20"),
-            ("a,b,kind\n1,2,x\n1,2,y\n", "must have 10 rows without empty cells at least, but has 2"),
+            ("a,b,kind\n1,2,x\n1,2,y\n", "must have at least 10 rows without missing values, but has 2"),
             (b"\x00\x01" * 20, "The file must be text in UTF-8"),
-            (thousands, 'Column "a" must be clear about its commas, but holds 1,500'),
+            (thousands, 'Column "a" has commas that may be decimal points or thousands, such as 1,500'),
             ("x" * 2_000_001, "The file must be at most 2 MB, but has 2.0 MB"),
         ]:
             take(page, text)

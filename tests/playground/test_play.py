@@ -36,7 +36,7 @@ def started(*arguments, cwd):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     line = process.stdout.readline()
-    found = re.fullmatch(r"The playground is at (http://127\.0\.0\.1:\d+/) until Ctrl-C\.\n", line)
+    found = re.fullmatch(r"The playground is at (http://127\.0\.0\.1:\d+/) until you press Ctrl-C\.\n", line)
     if found is None:
         process.kill()
         pytest.fail(line + process.communicate()[1])
@@ -214,7 +214,7 @@ class TestTable:
                 "a,b,c\n" + "".join(f"1,2,{i}\n" for i in range(12)),
                 "the class column 'c' must hold 2 to 5 classes, got 12",
             ),
-            ("a,b,c\n" + "1,2,u\n" * 9 + "1,,u\n" * 9, "must have 10 rows without empty cells at least, got 9; fill"),
+            ("a,b,c\n" + "1,2,u\n" * 9 + "1,,u\n" * 9, "must have at least 10 rows without missing values, got 9; add"),
             ("a,b,c\n" + "inf,2,u\n1,2,v\n" * 6, "column 'a' must hold finite numbers, got infinite ones; correct"),
         ],
     )

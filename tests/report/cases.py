@@ -90,7 +90,7 @@ def bad_names():
 CASES = {
     "iris": (iris, quick(n_layers=4, early_stopping=True, learn_order=True)),
     "level set": (level_set, quick(width=None, n_layers=5)),
-    "space": (lambda: blobs(3, 4), quick(width=None)),
+    "four classes": (lambda: blobs(3, 4), quick(width=None)),
     "peaks": (peaks, quick(FractionalRegressor)),
     "deep": (lambda: blobs(3, 2), quick(n_layers=9)),
     "prices": (prices, quick(FractionalRegressor, max_iter=60)),
@@ -103,4 +103,4 @@ def flow_of(path):
     """The places of the samples, [states, samples, axes]."""
     states = plots_of(path)["flow"]["states"]
     values = np.frombuffer(base64.b64decode(states["values"]), dtype="<f4")
-    return values.reshape(len(states["layers"]), len(states["axes"]), sum(states["sizes"])).transpose(0, 2, 1)
+    return values.reshape(len(states["layers"]), 2, sum(states["sizes"])).transpose(0, 2, 1)

@@ -23,6 +23,6 @@ def cases(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(playwright):  # noqa: F811
-    found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, "--enable-unsafe-swiftshader"])
+    found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
     yield found
     found.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.browser.axe import serious_faults
-from tests.browser.chromium import ARGUMENTS, CHROMIUM, PHONE, new_page, watched
+from tests.browser.chromium import PHONE, new_page, watched
 from tests.report.cases import CASES, INJECTION, flow_of
 from tests.slow import slow_but
 
@@ -13,7 +13,7 @@ DRAWN = "[...document.querySelectorAll('.plot')].map((plot) => plot.querySelecto
 def opened(browser, path, **options):
     """The page with every plot drawn, and a list of what must stay empty: errors, dialogs, requests elsewhere."""
     page = new_page(browser, **options)
-    wrong = watched(page, "file:", messages=("error",))  # WebGL warns that readback is slow
+    wrong = watched(page, "file:", messages=("error",))
     page.goto(path.as_uri())
     page.wait_for_selector("#theme", state="visible")
     drawn = page.evaluate(DRAWN)
@@ -105,7 +105,7 @@ class TestAccessibility:
 
 
 class TestBrowser:
-    @pytest.mark.parametrize("name", slow_but(["deep"], CASES))  # other tests open the other cases
+    @pytest.mark.parametrize("name", slow_but(["deep", "four classes"], CASES))  # other tests open the other cases
     def test_every_plot_is_drawn_without_a_fault(self, browser, cases, name):
         page, wrong = opened(browser, cases[name][3])
         assert wrong == []
@@ -186,24 +186,6 @@ class TestBrowser:
         assert page.evaluate(visible) == [True, True, True]
         assert wrong == []
         page.close()
-
-    @pytest.mark.parametrize("webgl", [True, False])
-    def test_three_coordinates_are_seen_in_space_or_flat_without_webgl(self, playwright, browser, cases, webgl):
-        path = cases["space"][3]
-        one = (
-            browser
-            if webgl
-            else playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, "--disable-3d-apis"])
-        )
-        page, wrong = opened(one, path)
-        assert page.evaluate("document.getElementById('flow').data[0].type") == ("scatter3d" if webgl else "scatter")
-        page.focus("#state")
-        page.keyboard.press("Home")
-        assert joined(plotted(page, axis="y")) == pytest.approx(flow_of(path)[0, :, 1].tolist())
-        assert wrong == []
-        page.close()
-        if not webgl:
-            one.close()
 
     def test_regression(self, browser, cases):
         path = cases["peaks"][3]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.classes import _DARK_BLUES, _LIGHT_BLUES, _ink, confusion_plot, confusions, luminance
+from fracdnn.report.classes import _THEMES, confusion_plot, confusions
 from fracdnn.report.plots import channels
 from tests.report.samples import classified
 
@@ -26,18 +26,30 @@ def test_most_frequent_mistakes_come_first_and_others_are_counted():
 def test_classes_without_a_mistake_are_not_listed():
     plot = confusion_plot(classified("aabbcc", "abbbcc"))
     assert [row[0] for row in plot.table.rows] == ["a", "b"]
-    assert plot.caption.endswith("The other one is always right.")
+    assert plot.caption.endswith("1 class without a mistake is not listed.")
     without = confusion_plot(classified("aabb", "aabb"))
     assert without.table is None
     assert without.caption.endswith("No class is confused with another.")
 
 
-@pytest.mark.parametrize("scale", [_LIGHT_BLUES, _DARK_BLUES])
-def test_counts_can_be_read_on_every_color(scale):
+def luminance(rgb):
+    """Of red, green and blue from 0 to 255, as the Web Content Accessibility Guidelines define it."""
+    parts = np.asarray(rgb) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("theme", _THEMES)
+def test_counts_can_be_read_on_every_color(theme):
+    scale, turn, inks = _THEMES[theme]
     stops, colors = [stop for stop, _ in scale], np.array([channels(color) for _, color in scale])
     for value in np.linspace(0, 1, 41):
-        cell = luminance(np.array([np.interp(value, stops, channel) for channel in colors.T]))
-        ink = luminance(np.array(channels(_ink(value, scale))))
-        low, high = sorted([cell, ink])
+        cell = luminance([np.interp(value, stops, channel) for channel in colors.T])
+        low, high = sorted([cell, luminance(channels(inks[int(value >= turn)]))])
         assert (high + 0.05) / (low + 0.05) >= 4.5
-    assert luminance(np.array([255, 255, 255])) == pytest.approx(1)
+    assert luminance([255, 255, 255]) == pytest.approx(1)
+
+
+def test_each_count_has_the_ink_of_its_cell():
+    plot = confusion_plot(classified("aaaaabbbbcc", "aaabcbbbacc"))
+    assert plot.themes["light"][1]["textfont.color"][0][-1] == "#ffffff"
+    assert plot.themes["dark"][1]["textfont.color"][0][:2] == ["#000000", "#ffffff"]

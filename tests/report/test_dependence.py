@@ -71,7 +71,7 @@ def test_important_columns_have_a_plot_of_one_scale(regression):
 def test_without_an_important_column_there_is_a_note(regression):
     _, _, subject = regression
     nothing = Importances(np.zeros(3), np.ones(3), np.arange(9))
-    assert dependence_plot(subject, nothing).note == "No column is clearly important, so none is varied."
+    assert dependence_plot(subject, nothing).note == "No column is clearly important, so there is nothing to show."
 
 
 def test_bands_that_would_flatten_the_means_are_left_out(regression):

@@ -27,7 +27,9 @@ def test_a_copy_of_the_target_is_named(scale):
     assert dominant(subject, found) == "feature 11"
     told = advice(subject, found, [])
     assert "Possible leak: column “feature 11” explains nearly everything by itself." in told["Warnings"]
-    assert told["What to try next"][0].startswith("Check that “feature 11” is known before the target is")
+    assert told["What to try next"][0].startswith(
+        "Check that “feature 11” is known before the target and is not a copy of it"
+    )
 
 
 def test_a_row_number_of_a_sorted_table_is_named():

@@ -67,7 +67,7 @@ def test_the_samples_are_capped_and_the_caption_says_how_many():
     estimator, X, y = fitted(2500, 25)
     plot = importance_plot(subject_of(estimator, X, y))
     assert "shuffled among 640 of 2,500 held-out samples" in plot.caption
-    assert "Shown are the 20 most important of 25." in plot.caption
+    assert "These are the 20 most important of 25 columns." in plot.caption
     assert len(plot.data[0]["x"]) == 20
     few = importance_plot(subject_of(estimator, X[:50], y[:50]))
     assert "shuffled among 50 held-out samples" in few.caption
@@ -75,7 +75,10 @@ def test_the_samples_are_capped_and_the_caption_says_how_many():
 
 def test_what_cannot_be_shown_says_why():
     estimator, X, y = fitted(d=401)
-    assert importance_plot(subject_of(estimator, X, y)).note == "401 columns are too many to shuffle each of them."
+    assert (
+        importance_plot(subject_of(estimator, X, y)).note
+        == "With 401 columns, shuffling each of them would take too long."
+    )
     regressor, X, y = fitted(kind=FractionalRegressor)
     assert "no R²" in importance_plot(subject_of(regressor, X, np.ones(len(y)))).note
     estimator, X, y = fitted()

@@ -1,11 +1,10 @@
 """The network in words: what few layers keep, how the training ended."""
 
 import numpy as np
-import pytest
 
 from fracdnn import FractionalClassifier
 from fracdnn.report.subject import subject_of
-from fracdnn.report.training import gradient_plot, gradient_ratio, memory_plot, network_facts, why_ended
+from fracdnn.report.training import gradient_ratio, memory_plot, network_facts, why_ended
 from fracdnn.training import History
 from fracdnn.training.records import Record
 
@@ -24,20 +23,18 @@ def test_three_layers_are_told_and_not_drawn():
     assert found["last layer keeps"] == "32% of what enters layer 1, 10% of state 1, 59% of state 2"
     assert found["training"] == "2 iterations; reached the limit of epochs"
     assert memory_plot(subject) is None
-    assert gradient_plot(subject.estimator.history_) is None
 
 
 def test_one_layer_and_order_one():
     assert facts(n_layers=1)[0]["last layer keeps"] == "what enters it"
-    assert facts(n_layers=9, order=1.0)[0]["last layer keeps"].startswith("the state before it alone")
+    assert facts(n_layers=9, order=1.0)[0]["last layer keeps"].startswith("only the state before it")
 
 
 def test_many_layers_are_drawn():
     found, subject = facts(n_layers=8)
     assert "last layer keeps" not in found
-    assert "gradient of the first layer" not in found
+    assert "times that of the last" in found["gradient of the first layer"]
     assert len(memory_plot(subject).data[0]["x"]) == 8
-    assert np.shape(gradient_plot(subject.estimator.history_).data[0]["z"]) == (8, 2)
 
 
 def record(*gradients):
@@ -48,13 +45,6 @@ def test_gradient_of_the_first_layer_beside_the_last():
     history = History([record(2.0, 1.0), record(6.0, 1.0, 2.0), record(1.0, 0.0), record(float("nan"), 1.0)])
     assert gradient_ratio(history) == 2.5
     assert gradient_ratio(History()) is None
-
-
-def test_one_large_gradient_does_not_flatten_the_colors():
-    history = History([record(*[10.0 ** (-k / 100)] * 8) for k in range(100)])
-    history.records[50] = record(*[1e30] * 8)
-    heat = gradient_plot(history).data[0]
-    assert (heat["zmin"], heat["zmax"]) == pytest.approx((-0.99, 0.07), abs=0.1)
 
 
 def test_every_end_has_words():

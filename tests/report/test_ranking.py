@@ -30,7 +30,7 @@ def test_areas_by_hand():
     x, y = (np.array(roc.data[1][axis]) for axis in "xy")
     assert np.trapezoid(y, x) == pytest.approx(5 / 6, abs=1e-3)
     assert roc.data[1]["name"] == "b 0.833"
-    assert "Chance alone would give 40.0%" in precision.caption
+    assert "Chance gives 40.0%" in precision.caption
     assert precision.data[0]["y"] == [0.4, 0.4]
 
 
@@ -40,7 +40,7 @@ def test_of_two_classes_the_rarer_is_shown():
 
 def test_perfect_ranks_need_no_curve():
     (roc,) = ranking_plots(along("aab", [0.3, 0.4, 0.6]))
-    assert roc.note.endswith("the areas under the ROC and the precision–recall curves are 1.")
+    assert "class “b” has the smallest area under ROC, 1, with an average precision of 1." in roc.note
 
 
 def test_nearly_perfect_ranks_are_told():
@@ -48,7 +48,7 @@ def test_nearly_perfect_ranks_are_told():
     true = ["a"] * 30 + ["b"] * 30
     true[28], true[29], true[30] = "a", "b", "a"
     (roc,) = ranking_plots(along("".join(true), places))
-    assert f"the least area under ROC is {1 - 1 / 900:.4f}" in roc.note
+    assert f"the smallest area under ROC, {1 - 1 / 900:.4f}, with" in roc.note
 
 
 def test_one_class_cannot_be_ranked():

@@ -40,7 +40,7 @@ def test_the_outlier_is_found_told_and_listed():
 def test_without_outliers_none_is_listed():
     plot = residual_plot(with_errors(ERRORS[:-1]))
     assert plot.table is None
-    assert "None lies more than 3.5 robust deviations from the median." in plot.caption
+    assert "No residual is more than 3.5 robust deviations from the median." in plot.caption
 
 
 def test_far_values_do_not_squeeze_the_others():
@@ -49,4 +49,4 @@ def test_far_values_do_not_squeeze_the_others():
     for plot in (prediction_plot(with_errors(errors)), residual_plot(with_errors(errors + 0.1))):
         low, high = plot.layout["yaxis"]["range"]
         assert high - low < 1e3
-        assert "1 dot far from the others lies outside the picture." in plot.caption
+        assert "1 dot far from the others is outside the plot." in plot.caption

@@ -23,18 +23,20 @@ def warnings_of(subject, columns=()):
 
 
 def test_nothing_to_warn_of():
-    assert warnings_of(classified("ab" * 60, "ab" * 60)) == ["None: no leak, id, rare class or lack of rows was found."]
+    assert warnings_of(classified("ab" * 60, "ab" * 60)) == [
+        "None: no sign of leaks, ids, rare classes or too few rows."
+    ]
     assert len(warnings_of(with_errors(np.resize([1.0, -1.0], 100)))) == 1
 
 
 def test_few_rows_and_rare_classes():
     """19 of 20, by Wilson's formula."""
     assert warnings_of(classified("a" * 15 + "b" * 5, "a" * 14 + "b" * 6)) == [
-        "Few held-out rows: 20, so that the accuracy may be anywhere from 0.76 to 0.99.",
+        "Few held-out rows: 20, so the accuracy may be anywhere from 0.76 to 0.99.",
         "Rare classes, with fewer than 10 held-out rows: “b”.",
         "The model is not clearly better than a constant answer.",
     ]
-    assert warnings_of(with_errors(np.resize([0.1, -0.1], 50)))[0].startswith("Few held-out rows: 50, so that R² may ")
+    assert warnings_of(with_errors(np.resize([0.1, -0.1], 50)))[0].startswith("Few held-out rows: 50, so R² may ")
 
 
 def test_a_class_that_training_has_not_seen():

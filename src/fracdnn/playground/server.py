@@ -1,7 +1,6 @@
 """A server of the playground's files for this machine alone."""
 
 import json
-import mimetypes
 import re
 import sys
 from http import HTTPStatus
@@ -16,8 +15,8 @@ from fracdnn.exceptions import InvalidArgumentError
 HOST = "127.0.0.1"
 PORT = 8642
 STATIC = Path(__file__).parent / "static"
-# What browsers need to be told; the machine's own table of types may say something else.
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".json": "application/json"}
+TYPES[".svg"] = "image/svg+xml"
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -29,10 +28,10 @@ HEADERS = {
 def _documentation() -> str:
     """The address of the documentation, by the package's metadata."""
     try:
-        places = dict(entry.split(", ", 1) for entry in metadata("fracdnn").get_all("Project-URL", []))
+        entries = metadata("fracdnn").get_all("Project-URL", [])
     except PackageNotFoundError:
-        return ""
-    return places.get("Documentation", "").rstrip("/")
+        entries = []
+    return dict(entry.split(", ", 1) for entry in entries).get("Documentation", "").rstrip("/")
 
 
 class Server(ThreadingMixIn, TCPServer):
@@ -49,8 +48,7 @@ class Server(ThreadingMixIn, TCPServer):
     def __init__(self, table: Any = None, port: int | None = None) -> None:
         self.answers = {}
         for path in (path for path in STATIC.rglob("*") if path.is_file()):
-            kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-            self.answers[f"/{path.relative_to(STATIC).as_posix()}"] = path.read_bytes(), kind
+            self.answers[f"/{path.relative_to(STATIC).as_posix()}"] = path.read_bytes(), TYPES[path.suffix]
         self.answers["/"] = self.answers["/index.html"]
         linked = re.findall(r'href="\.\.(/[\w/-]+\.html)"', self.answers["/"][0].decode())  # as on the site
         site = _documentation()
@@ -65,22 +63,21 @@ class Server(ThreadingMixIn, TCPServer):
             raise
 
     def _bind(self, port: int | None) -> None:
-        for wanted in (PORT, 0) if port is None else (port,):
-            self.server_address = (HOST, wanted)
-            try:
-                self.server_bind()
-            except OSError as error:
-                if port is None and wanted:
-                    continue
-                raise InvalidArgumentError(
+        self.server_address = (HOST, PORT if port is None else port)
+        try:
+            self.server_bind()
+        except OSError as error:
+            if port is not None:
+                rule = (
                     f"port must be a free one, got {port} ({error.strerror}); pass another, or 0 for any that is free"
-                ) from None
-            self.server_activate()
-            return
+                )
+                raise InvalidArgumentError(rule) from None
+            self.server_address = (HOST, 0)
+            self.server_bind()
+        self.server_activate()
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
         return f"http://{HOST}:{self.port}/"
 
     @property
@@ -100,17 +97,18 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
+        status, (content, kind) = HTTPStatus.NOT_FOUND, (b"no such page\n", "text/plain")
+        path, elsewhere = self.path.partition("?")[0], self.server.elsewhere.get(self.path)
         # Under another name, a page from elsewhere could have led the browser here, to read the table.
-        status, (content, kind) = HTTPStatus.FORBIDDEN, (b"only for this machine\n", "text/plain")
-        if self.headers.get("Host") in {f"{name}:{self.server.port}" for name in (HOST, "localhost")}:
-            found = self.server.answers.get(self.path.partition("?")[0])
-            status = HTTPStatus.OK if found else HTTPStatus.NOT_FOUND
-            content, kind = found or (b"no such page\n", "text/plain")
-        if status is HTTPStatus.NOT_FOUND and self.path in self.server.elsewhere:
+        if self.headers.get("Host") not in {f"{name}:{self.server.port}" for name in (HOST, "localhost")}:
+            status, content, elsewhere = HTTPStatus.FORBIDDEN, b"only for this machine\n", None
+        elif path in self.server.answers:
+            status, (content, kind) = HTTPStatus.OK, self.server.answers[path]
+        elif elsewhere:
             status = HTTPStatus.FOUND
         self.send_response(status)
-        if status is HTTPStatus.FOUND:
-            self.send_header("Location", self.server.elsewhere[self.path])
+        if elsewhere:
+            self.send_header("Location", elsewhere)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         for name, value in HEADERS.items():

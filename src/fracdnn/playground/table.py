@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from fracdnn.columns.cells import missing_as_null, numbers_in
-from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import target_values
@@ -33,7 +32,7 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
     table = table.with_columns(missing_as_null(column) for column in table.iter_columns()).drop_nans().drop_nulls()
     if table.height < LEAST_ROWS:
         raise TableError(
-            f"{source} must have {LEAST_ROWS} rows without empty cells at least, got {table.height}; fill them in"
+            f"{source} must have at least {LEAST_ROWS} rows without missing values, got {table.height}; add rows"
         )
     others = [column.name for column in table.iter_columns() if numbers_in(column) is None]
     if len(others) > 1:
@@ -49,19 +48,13 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
             f"keep some of them"
         )
     names = [name for name in table.columns if name != target]
-    x = np.column_stack([_finite(table[name]) for name in names])
-    rows = _taken(table.height)
+    x, rows = np.column_stack([numbers_in(table[name]) for name in names]), _taken(table.height)  # type: ignore[misc]
+    for name, is_finite in zip(names, np.isfinite(x).all(0), strict=True):
+        if not is_finite:
+            raise TableError(f"column {quoted(name)} must hold finite numbers, got infinite ones; correct the table")
     points = {"x": x[rows].tolist(), "labels": labels[rows].tolist(), "left": table.height - len(rows)}
     return {"columns": names, "target": target, **points}
 
 
 def _taken(n: int) -> np.ndarray:
     return np.linspace(0, n, min(n, MOST_ROWS), endpoint=False).astype(int)
-
-
-def _finite(column: "pl.Series") -> np.ndarray:
-    numbers = numbers_in(column)
-    assert numbers is not None
-    if not bool(numbers.is_finite().all()):
-        raise TableError(f"column {quoted(column.name)} must hold finite numbers, got infinite ones; correct the table")
-    return numbers.to_numpy()

@@ -24,8 +24,11 @@ LEAST_SAMPLES = 50
 MOST_CURVES, MOST_PLACES = 8, 300
 # Curves of this area hug the frame: there is nothing to see.
 PERFECT = 0.995
-_LIGHT_BLUES = [[0, "#f3f6fa"], [0.5, "#7fb3d9"], [1, "#0a4a7c"]]
-_DARK_BLUES = [[0, "#1b2330"], [0.5, "#1f6aa5"], [1, "#a9d6f5"]]
+# Colors of a matrix's cells, and ink that has contrast to them below and from a share on.
+_THEMES: dict[str, tuple[list[list[Any]], float, tuple[str, str]]] = {
+    "light": ([[0, "#f3f6fa"], [0.5, "#7fb3d9"], [1, "#0a4a7c"]], 0.77, ("#000000", "#ffffff")),
+    "dark": ([[0, "#1b2330"], [0.5, "#1f6aa5"], [1, "#a9d6f5"]], 0.575, ("#ffffff", "#000000")),
+}
 _SHARES = {"range": [0, 1.02], "tickformat": ".0%"}
 
 
@@ -36,9 +39,13 @@ def confusion_plot(subject: Subject) -> Plot:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     hover = "true %{y}<br>predicted %{x}<br>%{customdata} samples, %{z:.1%}<extra></extra>"
     heat = {"type": "heatmap", "z": numbers(shares, 4), "customdata": counts.tolist(), "hovertemplate": hover}
-    heat |= {"colorscale": _LIGHT_BLUES, "colorbar": {**plots.bar("share of true class"), "tickformat": ".0%"}}
+    heat |= {"colorscale": _THEMES["light"][0], "colorbar": {**plots.bar("share of true class"), "tickformat": ".0%"}}
     heat |= {"zmin": 0, "zmax": 1, "xgap": 1, "ygap": 1}
-    texts = _texts(counts)
+    down, across = np.indices(counts.shape).reshape(2, -1).tolist()
+    inside = ["" if size > 8 and not count else f"{count:,}" for count in counts.ravel()]
+    font = {"size": 14 if size <= 8 else 10}
+    # The counts are a trace of their own, so that each has the ink that its cell needs.
+    texts = scatter("text", across, down, text=inside, textfont=font, hoverinfo="skip", visible=size <= MOST_COUNTED)
     ticks = {"tickvals": list(range(size)), "ticktext": names, "showgrid": False, "range": [-0.5, size - 0.5]}
     ticks |= {"tickfont": {"size": 12 if size <= 12 else 10}} if size <= MOST_COUNTED else {"nticks": 20}
     caption = (
@@ -47,40 +54,15 @@ def confusion_plot(subject: Subject) -> Plot:
     )
     axes = {"xaxis": axis("predicted class", **ticks), "showlegend": False}
     axes["yaxis"] = axis("true class", **ticks) | {"range": [size - 0.5, -0.5]}
-    themes: dict[str, list[dict[str, Any]]] = {}
-    for theme, scale in (("light", _LIGHT_BLUES), ("dark", _DARK_BLUES)):
-        inks = [_ink(value, scale) for value in shares.ravel()]
-        themes[theme] = [{"colorscale": [scale]}, *({"textfont.color": [inks]} for _ in texts)]
+    themes: dict[str, list[dict[str, Any]]] = {
+        theme: [{"colorscale": [scale]}, {"textfont.color": [np.where(shares.ravel() < turn, *inks).tolist()]}]
+        for theme, (scale, turn, inks) in _THEMES.items()
+    }
     table, listed = _class_table(subject, counts)
-    plot = Plot("confusion", "Confusion matrix", caption + listed, [heat, *texts], axes, themes, table=table)
-    plot.narrow = [{"showscale": False}, *({"textfont": {"size": 12 if size <= 8 else 8}} for _ in texts)]
+    plot = Plot("confusion", "Confusion matrix", caption + listed, [heat, texts], axes, themes, table=table)
+    plot.narrow = [{"showscale": False}, {"textfont": {"size": 12 if size <= 8 else 8}}]
     plot.tall = size > 8
     return plot
-
-
-def _texts(counts: np.ndarray) -> list[dict[str, Any]]:
-    """The counts as a trace of their own, so that each has the ink that its cell needs; none where there is no room."""
-    size = len(counts)
-    if size > MOST_COUNTED:
-        return []
-    down, across = np.indices(counts.shape).reshape(2, -1).tolist()
-    texts = ["" if size > 8 and not count else f"{count:,}" for count in counts.ravel()]
-    font = {"size": 14 if size <= 8 else 10}
-    return [scatter("text", across, down, text=texts, textfont=font, hoverinfo="skip")]
-
-
-def _ink(value: float, scale: list[list[Any]]) -> str:
-    """Black or white, whichever has more contrast to the color of a value."""
-    stops, colors = [stop for stop, _ in scale], np.array([plots.channels(color) for _, color in scale])
-    light = luminance(np.array([np.interp(value, stops, channel) for channel in colors.T]))
-    return "#000000" if (light + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
-
-
-def luminance(rgb: np.ndarray) -> float:
-    """Of red, green and blue from 0 to 255, as the Web Content Accessibility Guidelines define it."""
-    parts = rgb / 255
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def confusions(subject: Subject) -> np.ndarray:
@@ -104,14 +86,14 @@ def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, st
         shares = [number(hits[k] / n[k], 3) if n[k] else "–" for n in (predicted, true)]
         rows.append([str(subject.labels[k]), f"{true[k]:,}", *shares, ", ".join(taken) or "–"])
     words = (
-        " Recall is the share of a class that is predicted as such, precision the share that is right among the "
-        "samples predicted as it."
+        " Recall is the share of a class that is predicted correctly, precision the share of its predictions that are "
+        "correct."
     )
     n_right = len(counts) - len(mistaken)
     if len(mistaken) > MOST_LISTED:
-        words += f" Listed are the {MOST_LISTED} classes of which most samples are missed."
+        words += f" Listed are the {MOST_LISTED} classes with the most missed samples."
     elif n_right:
-        words += f" The other {'one is' if n_right == 1 else f'{n_right} are'} always right."
+        words += f" {count(n_right, 'class')} without a mistake {'is' if n_right == 1 else 'are'} not listed."
     return Table(["class", "rows", "precision", "recall", "confused with"], rows), words
 
 
@@ -144,9 +126,9 @@ def reliability_plot(subject: Subject) -> Plot:
         hovertemplate="confidence %{x:.1%}<br>accuracy %{y:.1%}<br>%{customdata} samples<extra></extra>",
     )
     plot.caption = (
-        "Predictions in bins of a tenth by the probability of the predicted class, dots as large as they are many: "
-        "on the dashed line a model is right as often as it says, below it overconfident, above it underconfident. "
-        "Bars are 95% intervals."
+        "Predictions are grouped into ten bins by the probability of the predicted class; larger dots hold more. On "
+        "the dashed line, the model is right as often as it says; below the line it is overconfident, above it "
+        "underconfident. Bars are 95% intervals."
     )
     plot.data = [plots.dashed([0, 1], [0, 1]), dots]
     plot.layout = {"xaxis": axis("confidence", **_SHARES), "yaxis": axis("accuracy", **_SHARES)}
@@ -190,16 +172,11 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     roc, precision = Plot("roc", "ROC curve"), Plot("precision", "Precision–recall curve")
     found = sorted(ranked(subject), key=lambda each: each.area)
     if not found:
-        roc.note = "Without held-out samples of two classes that the training knows there is nothing to rank."
-    elif found[0].area == 1:
-        roc.note = (
-            "For every class, each of its samples has a higher probability of it than any other sample: the areas "
-            "under the ROC and the precision–recall curves are 1."
-        )
+        roc.note = "There is nothing to rank: the held-out samples have fewer than two classes of the training."
     elif found[0].area >= PERFECT:
         roc.note = (
-            f"The curves would hug the frame: the least area under ROC is {number(found[0].area)}, the average "
-            f"precision there {number(found[0].precision)}, of class “{subject.labels[found[0].k]}”."
+            f"The curves would follow the frame: class “{subject.labels[found[0].k]}” has the smallest area under ROC, "
+            f"{number(found[0].area)}, with an average precision of {number(found[0].precision)}."
         )
     if roc.note:
         return [roc]
@@ -209,18 +186,18 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     elif len(shown) < len(found):
         which = f"of the {len(shown)} classes of least area among {len(found)}, each against all others"
     roc.caption = (
-        f"The recall {which} against the false positive rate, as the threshold of its probability is lowered; after "
-        f"each name the area under its curve: 1 is perfect, the dashed line is chance."
+        f"Recall against false positive rate {which}, for every threshold of its probability. The number after a name "
+        f"is the area under its curve: 1 is perfect, the dashed line is chance."
     )
     precision.caption = (
-        f"The precision {which} against its recall, as the threshold of its probability is lowered; after each name "
-        f"its average precision."
+        f"Precision against recall {which}, for every threshold of its probability. The number after a name is its "
+        f"average precision."
     )
     hovers = "false positive rate %{x:.1%}<br>recall %{y:.1%}", "recall %{x:.1%}<br>precision %{y:.1%}"
     roc.data = [plots.dashed([0, 1], [0, 1], showlegend=False)]
     if len(shown) == 1:
         rate = float(shown[0].hits.mean())
-        precision.caption += f" Chance alone would give {rate:.1%}, the dashed line."
+        precision.caption += f" Chance gives {rate:.1%}, the dashed line."
         precision.data = [plots.dashed([0, 1], [rate, rate], showlegend=False)]
     roc.data += [_curve(subject, each, each.area, roc_curve, slice(2), hovers[0]) for each in shown]
     backward = slice(1, None, -1)

@@ -14,8 +14,8 @@ from fracdnn.report.texts import number
 
 # Columns, values of each, samples, and classes that are shown.
 MOST_COLUMNS, MOST_VALUES, MOST_SAMPLES, MOST_CLASSES = 6, 12, 200, 5
-# Bands are left out where they are so much higher than the means move.
-FLATTEST = 0.3
+# Bars are left out where they are so much higher than the means move.
+FLATTEST, BARS = 0.3, "rgba(0,114,178,0.45)"
 # What a column of numbers is varied over: its usual values.
 _USUAL = (0.02, 0.98)
 
@@ -69,13 +69,13 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
     samples = subject.shown(MOST_SAMPLES)
     found = [each for each in (dependence(subject, column, samples) for column in best) if len(each.values) > 1]
     if not found:
-        plot.note = "No column is clearly important, so none is varied."
+        plot.note = "No column is clearly important, so there is nothing to show."
         return plot
     outputs = _outputs(subject, found)
     means = np.concatenate([each.mean[:, outputs].ravel() for each in found])
-    bands = np.concatenate([each.quartiles(outputs[0]).ravel() for each in found])
-    has_bands = len(outputs) == 1 and bool(np.ptp(means) >= FLATTEST * np.ptp(bands))
-    up = axis("", range=padded(np.append(means, bands) if has_bands else means))
+    ends = np.concatenate([each.quartiles(outputs[0]).ravel() for each in found])
+    has_bars = len(outputs) == 1 and bool(np.ptp(means) >= FLATTEST * np.ptp(ends))
+    up = axis("", range=padded(np.append(means, ends) if has_bars else means))
     up |= {"tickformat": ".0%"} if subject.classifies else {}
     for k, each in enumerate(found):
         across = axis(label(each.column))
@@ -83,13 +83,13 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
             across |= {"tickvals": each.values.tolist(), "ticktext": [label(name, 12) for name in each.names]}
             across["range"] = [-0.5, len(each.names) - 0.5]
         axes = {"xaxis": across, "yaxis": up, "showlegend": False}
-        plot.parts.append(Plot(f"dependence-{k}", each.column, "", _traces(subject, each, outputs, has_bands), axes))
+        plot.parts.append(Plot(f"dependence-{k}", each.column, "", _traces(subject, each, outputs, has_bars), axes))
     plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
     drawn = "" if len(samples) == subject.n else f" of {subject.n:,}"
-    band = "; in the band (for categories, the bar) lies the middle half of them" if has_bands else ""
+    bars = "; bars show the middle half of them" if has_bars else ""
     plot.caption = (
         f"The mean {_answer(subject, outputs)} when {len(samples):,}{drawn} held-out samples have this value in one "
-        f"column and keep their own in all others{band}. This is what the model does, not cause and effect, and it "
+        f"column and keep their own in all others{bars}. It shows what the model does, not cause and effect, and "
         f"includes combinations of values that the data may not have."
     )
     return plot
@@ -116,26 +116,19 @@ def _answer(subject: Subject, outputs: list[int]) -> str:
     return f"probability of each class{some}"
 
 
-def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bands: bool) -> list[dict[str, Any]]:
+def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bars: bool) -> list[dict[str, Any]]:
     """The mean for each output; of one output also the middle half of the samples."""
-    x, found = each.values.tolist(), []
     hover = f"%{{text}}: %{{y:{'.1%' if subject.classifies else '.4g'}}}<extra>%{{fullData.name}}</extra>"
-    texts = [number(value) for value in x] if each.names is None else [label(name) for name in each.names]
-    low, high = each.quartiles(outputs[0])
-    if has_bands and each.names is None:
-        edge: dict[str, Any] = {"line": {"width": 0}, "hoverinfo": "skip"}
-        found = [scatter("lines", x, low, **edge), scatter("lines", x, high, **edge)]
-        found[1] |= {"fill": "tonexty", "fillcolor": "rgba(0,114,178,0.18)"}
+    texts = [number(value) for value in each.values] if each.names is None else [label(name) for name in each.names]
+    found = []
     for k in outputs:
         color, mean = BLUE if len(outputs) == 1 else class_style(k)["color"], each.mean[:, k]
         name = label(subject.labels[k]) if subject.classifies else "mean"
-        trace = scatter("lines+markers", x, mean, text=texts, meta=k, name=name, hovertemplate=hover)
-        trace |= {"line": {"color": color}, "marker": {"color": color, "size": 6}}
-        if each.names is not None:
-            trace["line"] = {"color": color, "width": 0.7, "dash": "dot"}
-        if each.names is not None and has_bands:
-            below, above = np.maximum(mean - low, 0), np.maximum(high - mean, 0)
-            ends = {"array": numbers(above), "arrayminus": numbers(below), "symmetric": False, "type": "data"}
-            trace["error_y"] = {**ends, "color": "rgba(0,114,178,0.45)", "thickness": 4, "width": 0}
+        trace = scatter("lines+markers", each.values, mean, text=texts, meta=k, name=name, hovertemplate=hover)
+        trace |= {"line": {"color": color, "dash": "dot" if each.names else "solid"}, "marker": {"size": 6}}
+        if has_bars:
+            low, high = each.quartiles(k)
+            ends = {"array": numbers(np.maximum(high - mean, 0)), "arrayminus": numbers(np.maximum(mean - low, 0))}
+            trace["error_y"] = {**ends, "symmetric": False, "type": "data", "color": BARS, "thickness": 4, "width": 0}
         found.append(trace)
     return found

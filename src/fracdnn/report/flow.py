@@ -1,6 +1,6 @@
 """The flow of the samples through the layers, state by state, under a slider.
 
-States of more than three coordinates are shown in the plane in which the answer of the network changes most. The
+States of more than two coordinates are shown in the plane in which the answer of the network changes most. The
 outputs are W Y_N, so that the answer depends on the last state only through them: what they do not hold no reader
 needs to see. For outputs less their mean Z = U diag(s) Vᵀ (for classes also less the mean over classes, which a softmax
 does not notice), the first directions are Wᵀ v_1 and Wᵀ v_2, and s_1² and s_2² of Σ s² is the share they show: all of
@@ -19,53 +19,44 @@ from fracdnn.report.plots import OUTLINE, Plot, axis, label, numbers, padded, sh
 from fracdnn.report.subject import SHOWN, Subject
 
 MOST_STATES = 41
-# What a file may hold of the flow, and what memory may hold of the trajectory, in numbers.
-FILE_NUMBERS, MEMORY_NUMBERS = 12_000, 20_000_000
-# A plane in which fewer samples lie nearest to the center of their class says too little to be shown.
-LEAST_NEAREST = 0.5
-# From where a spatial plot is seen at first: far enough for its axis titles.
-CAMERA = {"eye": {"x": 1.55, "y": 1.55, "z": 1.1}, "center": {"x": 0, "y": 0, "z": -0.12}}
+# What a file may hold of the flow, in places, and what memory may hold of the trajectory, in numbers.
+FILE_NUMBERS, MEMORY_NUMBERS = 6_000, 20_000_000
 # Below this share of the greatest, a direction holds rounding errors.
 _NOTHING = 1e-9
 
 
 def flow_plot(subject: Subject) -> Plot:
     """Y_0 … Y_N of some samples. The page fills in the places: `states` holds them as base64 of float32,
-    [states, axes, samples], samples sorted by trace.
+    [states, 2, samples], samples sorted by trace.
     """
     states, plot = plots.picked(subject.n_layers + 1, MOST_STATES), Plot("flow", "Flow through the layers")
-    in_file = FILE_NUMBERS // (len(states) * (3 if subject.width == 3 else 2))
     in_memory = MEMORY_NUMBERS // ((subject.n_layers + 1) * subject.width)
-    shown = subject.shown(max(min(SHOWN, in_file, in_memory), 20))
-    groups = [np.arange(len(shown))]  # the places in `shown` of each trace
-    if subject.classifies:
-        groups = [np.flatnonzero(subject.codes[shown] == k) for k in range(len(subject.labels))]
-    order = np.concatenate(groups)
+    shown = subject.shown(max(min(SHOWN, FILE_NUMBERS // len(states), in_memory), 20))
+    codes = subject.codes[shown] if subject.classifies else np.zeros(len(shown))
+    order = np.argsort(codes, kind="stable")  # by trace
     flow = subject.estimator.states(subject.X[shown])[states][:, order].astype(np.float64)
     if not np.isfinite(flow).all():
         plot.note = "The states are not finite, so there is nothing to draw."
         return plot
     places, titles, seen = _places(flow, subject, shown[order])
-    if not titles:
-        plot.note = seen
-        return plot
     values = np.ascontiguousarray(places.transpose(0, 2, 1), dtype="<f4")
-    plot.data = _traces(subject, shown, places.shape[2])
-    plot.layout = {"showlegend": False, **_axes(titles, places)}
+    plot.data = _traces(subject, shown)
+    # Ranges of all states, so that the axes stay as the points move.
+    across, up = (axis(title, range=padded(places[:, :, k])) for k, title in enumerate(titles))
+    plot.layout = {"showlegend": False, "xaxis": across, "yaxis": up}
     if subject.width == 1 and subject.classifies:
         names = [label(name, 12) for name in subject.labels]
         plot.layout["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names}
     plot.key = plots.class_key(subject.labels) if subject.classifies else None
     plot.states = {
         "layers": states.tolist(),
-        "sizes": [len(group) for group in groups],
-        "axes": ["x", "y", "z"][: places.shape[2]],
+        "sizes": [int((codes == k).sum()) for k in range(len(plot.data))],
         "values": base64.b64encode(values.tobytes()).decode("ascii"),
     }
     thinned = "" if len(states) == subject.n_layers + 1 else f" The slider stops at {len(states)} states."
     colored = "class" if subject.classifies else "observed value"
     n_members = len(subject.estimator.members_)
-    first = f" Shown is the first of {n_members} members." if n_members > 1 else ""
+    first = f" This is the first of {n_members} members." if n_members > 1 else ""
     far = "" if subject.classifies else plots.describe_colors(subject.y[shown, 0])
     plot.caption = (
         f"Where the held-out samples are after each layer, colored by {colored}: {seen}. "
@@ -75,68 +66,46 @@ def flow_plot(subject: Subject) -> Plot:
 
 
 def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, list[str], str]:
-    """The states as points of a line, a plane or a space [states, samples, axes], axis titles, and what one sees.
-
-    No titles where that is too little, and why.
-    """
+    """The states as points [states, samples, 2], axis titles, and what one sees."""
     width = flow.shape[2]
     if width == 1:
         beside = subject.codes[samples] if subject.classifies else subject.y[samples, 0]
         second = np.broadcast_to(beside.astype(np.float64), flow.shape[:2])
         titles = ["state", "class" if subject.classifies else "observed value"]
-        return np.stack([flow[:, :, 0], second], axis=-1), titles, "the one coordinate of the state runs across"
-    if width <= 3:
-        # In space there is room for a word only.
-        titles = ["first", "second", "third"] if width == 3 else ["first coordinate", "second coordinate"]
-        return flow, titles, f"the state has {width} coordinates, which are the axes"
+        return (
+            np.stack([flow[:, :, 0], second], axis=-1),
+            titles,
+            "the horizontal axis is the only coordinate of the state",
+        )
+    if width == 2:
+        return flow, ["first coordinate", "second coordinate"], "the axes are the two coordinates of the state"
     W = subject.estimator.network_.W.detach().cpu().numpy().astype(np.float64)
     directions, shares = answer_plane(flow[-1], W, classifies=subject.classifies)
     places, across = flow @ directions.T, shares[1] == 0
     names = ["answer", "spread across it"] if across else ["first direction", "second direction"]
     titles = [f"{name} ({share:.0%})" if share else name for name, share in zip(names, shares, strict=True)]
     if not subject.classifies:
-        seen = "to the right the predicted value grows" if across else "the plane in which the outputs change most"
-        return places, titles, f"{seen}; earlier states show it as if the layers ended there"
+        seen = "the predicted value grows to the right" if across else "the plane in which the outputs change most"
+        return places, titles, f"{seen}; earlier states are drawn as if the network ended there"
     if len(W) < 4:
         seen = f"the class scores depend on {'the first axis' if across else 'this plane'} alone"
-        return places, titles, f"{seen}; earlier states show them as if the layers ended there"
+        return places, titles, f"{seen}; earlier states are drawn as if the network ended there"
     near = nearest_share(places[-1], subject.places(subject.predicted)[samples])
-    held = f"{shares.sum():.0%} of it"
-    if near < LEAST_NEAREST:
-        why = (
-            f"No plane shows how the classes separate: even in the one in which their scores change most ({held}), "
-            f"{near:.0%} of the samples lie nearest to the center of their class."
-        )
-        return places, [], why
     seen = (
-        f"the plane in which the scores of the classes change most, {held}; after the last layer {near:.0%} of the "
-        f"samples lie nearest to the center of the class that is predicted for them"
+        f"the plane in which the scores of the classes change most, {shares.sum():.0%} of it; after the last layer "
+        f"{near:.0%} of the samples lie nearest to the center of the class that is predicted for them"
     )
     return places, titles, seen
 
 
-def _traces(subject: Subject, shown: np.ndarray, dimensions: int) -> list[dict[str, Any]]:
-    kind, size = ("scatter3d", 3.5) if dimensions == 3 else ("scatter", 7)
-    hover = "%{x:.3g}, %{y:.3g}" + (", %{z:.3g}" if dimensions == 3 else "")
+def _traces(subject: Subject, shown: np.ndarray) -> list[dict[str, Any]]:
+    hover = "%{x:.3g}, %{y:.3g}<extra>%{fullData.name}</extra>"
     if subject.classifies:
-        options = {"type": kind, "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"}
-        return [class_trace(subject, k, size) | options for k in range(len(subject.labels))]
+        return [{**class_trace(subject, k, 7), "hovertemplate": hover} for k in range(len(subject.labels))]
     low, high = plots.color_ends(subject.y[shown, 0])
     marker = {"color": numbers(subject.y[shown, 0]), "colorscale": "Viridis", "cmin": low, "cmax": high}
-    marker |= {"size": size, "line": OUTLINE, "colorbar": {"thickness": 12, "title": plots.bar("observed")["title"]}}
-    return [{"type": kind, "mode": "markers", "marker": marker, "hovertemplate": f"{hover}<extra></extra>"}]
-
-
-def _axes(titles: list[str], places: np.ndarray) -> dict[str, Any]:
-    """Ranges of all states, so that the axes stay as the points move."""
-    ranges = [padded(places[:, :, k]) for k in range(len(titles))]
-    if len(titles) < 3:
-        return {"xaxis": axis(titles[0], range=ranges[0]), "yaxis": axis(titles[1], range=ranges[1])}
-    scene = {
-        f"{name}axis": {"title": {"text": title}, "zeroline": False, "range": ends, "nticks": 6}
-        for name, title, ends in zip("xyz", titles, ranges, strict=True)
-    }
-    return {"scene": {**scene, "aspectmode": "cube", "camera": CAMERA}}
+    marker |= {"size": 7, "line": OUTLINE, "colorbar": plots.bar("observed")}
+    return [{"mode": "markers", "name": "", "marker": marker, "hovertemplate": hover}]
 
 
 def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:

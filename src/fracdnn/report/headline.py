@@ -1,5 +1,6 @@
 """The verdict on a model in one sentence, compared with the best constant answer, and a few scores."""
 
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,15 @@ LEVEL = 0.9
 CHANCE = 0.05
 
 
+class Verdict(Enum):
+    """Whether a model is better than the best constant answer."""
+
+    BETTER = "Better than the baseline"
+    UNCLEAR = "Perhaps better than the baseline, but it may be chance"
+    NO_BETTER = "No better than the baseline"
+    NO_BASELINE = "Nothing to compare with"
+
+
 class Tile(NamedTuple):
     """A word, a value, and what to compare it with."""
 
@@ -26,8 +36,34 @@ class Tile(NamedTuple):
     beside: str
 
 
+def verdict(subject: Subject) -> Verdict:
+    if not subject.varies:
+        return Verdict.NO_BASELINE
+    if subject.classifies:
+        better = (subject.predicted == subject.y).sum() > np.bincount(subject.codes).max()
+        clearly = chance(subject) < CHANCE
+    else:
+        better = r2_score(subject.y, subject.predicted) > 0
+        clearly = r2_interval(subject.y, subject.predicted)[0] > 0
+    return Verdict.NO_BETTER if not better else Verdict.BETTER if clearly else Verdict.UNCLEAR
+
+
 def headline(subject: Subject) -> str:
-    return _of_classes(subject) if subject.classifies else _of_values(subject)
+    """The verdict with the scores that it compares."""
+    found, rows = verdict(subject), count(subject.n, "held-out row")
+    if subject.classifies:
+        counts = np.bincount(subject.codes)
+        name = f"“{subject.labels[counts.argmax()]}”"
+        score = f"accuracy {number(float((subject.predicted == subject.y).mean()))} on {rows}"
+        same = f"which are all of class {name}"
+        constant = f"always answering {name}, the most frequent class, reaches {number(counts.max() / subject.n)}"
+    else:
+        score, same = f"RMSE {number(_root_mean_square(subject.residuals))} on {rows}", "whose values are all the same"
+        if subject.varies:
+            score += f" (R² {number(r2_score(subject.y, subject.predicted))})"
+        mean = number(_root_mean_square(subject.y - subject.y.mean(0)))
+        constant = f"always answering their mean gives {mean}"
+    return f"{found.value}: {score}{f'; {constant}' if subject.varies else f', {same}'}."
 
 
 def tiles(subject: Subject) -> list[Tile]:
@@ -46,11 +82,11 @@ def _coverage_tile(subject: Subject) -> list[Tile]:
         known = subject.codes < sets.shape[1]
         inside = sets[np.arange(subject.n), np.where(known, subject.codes, 0)] & known
         size = number(float(sets.sum(1).mean()))
-        return [Tile("90% sets", share(float(inside.mean())), f"hold the true class; mean size {size}")]
+        return [Tile("90% sets", share(float(inside.mean())), f"contain the true class; mean size {size}")]
     ends = estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).reshape(*subject.y.shape, 2)
     inside = (subject.y >= ends[..., 0]) & (subject.y <= ends[..., 1])
     width = number(float((ends[..., 1] - ends[..., 0]).mean()))
-    return [Tile("90% intervals", share(float(inside.mean())), f"hold the value; mean width {width}")]
+    return [Tile("90% intervals", share(float(inside.mean())), f"contain the value; mean width {width}")]
 
 
 def chance(subject: Subject) -> float:
@@ -60,33 +96,6 @@ def chance(subject: Subject) -> float:
     model, constant = subject.predicted == subject.y, subject.codes == np.bincount(subject.codes).argmax()
     n = int((model != constant).sum())
     return float(binomtest(int((model & ~constant).sum()), n).pvalue) if n else 1.0
-
-
-def _of_classes(subject: Subject) -> str:
-    most = np.bincount(subject.codes).argmax()  # no constant answer is right more often
-    baseline, name = float((subject.codes == most).mean()), f"“{subject.labels[most]}”"
-    accuracy = float((subject.predicted == subject.y).mean())
-    text = f"accuracy {number(accuracy)} on {count(subject.n, 'held-out row')}"
-    if baseline == 1:
-        return f"Nothing to compare with: {text}, which are all of class {name}."
-    verdict = _verdict(accuracy > baseline, chance(subject) < CHANCE)
-    return f"{verdict}: {text}; always answering {name}, the most frequent class, reaches {number(baseline)}."
-
-
-def _of_values(subject: Subject) -> str:
-    error = _root_mean_square(subject.y - subject.predicted)
-    text = f"RMSE {number(error)} on {count(subject.n, 'held-out row')}"
-    if not np.ptp(subject.y, axis=0).all():
-        return f"Nothing to compare with: {text}, whose values are all the same."
-    r2, constant = r2_score(subject.y, subject.predicted), number(_root_mean_square(subject.y - subject.y.mean(0)))
-    verdict = _verdict(r2 > 0, r2_interval(subject.y, subject.predicted)[0] > 0)
-    return f"{verdict}: {text} (R² {number(r2)}); always answering their mean gives {constant}."
-
-
-def _verdict(better: bool, significant: bool) -> str:
-    if not better:
-        return "No better than the baseline"
-    return "Better than the baseline" if significant else "Perhaps better than the baseline, but it may be chance"
 
 
 def _root_mean_square(errors: np.ndarray) -> float:
@@ -127,10 +136,10 @@ def _value_tiles(subject: Subject) -> list[Tile]:
     r2, beside = "undefined", "1 is perfect, 0 no better than the mean"
     if subject.n > 1:
         r2 = number(r2_score(subject.y, subject.predicted))
-    if np.ptp(subject.y, axis=0).all():
+    if subject.varies:
         low, high = r2_interval(subject.y, subject.predicted)
         beside = f"95% interval: {number(low)} to {number(high)}"
-    sizes, constant = np.abs(subject.y - subject.predicted), _root_mean_square(subject.y - subject.y.mean(0))
+    sizes, constant = np.abs(subject.residuals), _root_mean_square(subject.y - subject.y.mean(0))
     return [
         Tile("R²", r2, beside),
         Tile("RMSE", number(_root_mean_square(sizes)), f"baseline (mean): {number(constant)}"),

@@ -22,7 +22,7 @@ from fracdnn.report.plots import Plot, Table
 from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
-from fracdnn.report.training import gradient_plot, memory_plot, network_facts, training_plot
+from fracdnn.report.training import memory_plot, network_facts, training_plot
 from fracdnn.report.trust import advice
 from fracdnn.version import versions
 
@@ -95,13 +95,13 @@ def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping
     else:
         answers = [prediction_plot(subject), residual_plot(subject)]
     regions = region_plot(subject)
-    # Regions show all that there is to one or two features.
+    # Regions show all that there is to two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
     rows = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
     table = Table([heading.capitalize() for heading in columns[0]], rows) if columns else None
-    understood = Plot("columns", "What was understood of the table", table=table) if columns else None
+    understood = Plot("columns", "How each column is used", table=table) if columns else None
     reasons = [importance_plot(subject, importances), depends, understood]
-    network = [flow_plot(subject), memory_plot(subject), training_plot(history, n_members), gradient_plot(history)]
+    network = [flow_plot(subject), memory_plot(subject), training_plot(history, n_members)]
     facts = Plot("network", "The network", table=_facts(network_facts(subject)))
     plots = [plot for plot in (*answers, *reasons, *network, facts) if plot is not None]
     for plot in plots:

@@ -49,9 +49,9 @@ def measured(subject: Subject) -> Importances:
         samples = samples[np.isin(subject.y[samples], subject.estimator.classes_)]
     why_not = ""
     if n_columns * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
-        why_not = f"{n_columns:,} columns are too many to shuffle each of them."
+        why_not = f"With {n_columns:,} columns, shuffling each of them would take too long."
     elif not subject.classifies and not np.ptp(subject.y[samples], axis=0).all():
-        why_not = "The target has one value only, so there is no R² that shuffled columns could lower."
+        why_not = "The target has only one value, so there is no R² to lower."
     elif not len(samples):
         why_not = "No row has a class of the training data."
     if why_not:
@@ -73,11 +73,11 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
     drawn = "" if len(found.samples) == subject.n else f" of {subject.n:,}"
     caption = (
         f"The {word} when the cells of one column are shuffled among {len(found.samples):,}{drawn} held-out samples: "
-        f"mean and standard deviation of {REPEATS} shuffles. Near 0 the model does without the column; columns "
+        f"mean and standard deviation of {REPEATS} shuffles. Near 0, the model does not need the column; columns "
         f"with the same information split their importance."
     )
     if n_columns > len(order):
-        caption += f" Shown are the {len(order)} most important of {n_columns:,}."
+        caption += f" These are the {len(order)} most important of {n_columns:,} columns."
     axes = {
         "xaxis": axis(word) | {"zeroline": True, "zerolinecolor": GREY},
         "yaxis": axis("", tickvals=places, ticktext=names, showgrid=False, range=[len(order) - 0.4, -0.6]),
@@ -116,9 +116,7 @@ def dominant(subject: Subject, found: Importances) -> str | None:
     Explained is the share of a constant answer's error that is gone: of wrong answers by the most frequent class, or of
     squared errors of the mean (R²). A column dominates where the model explains half or more, the importance of the
     column is larger than that of all others together, and a decision tree that sees this column alone explains 95 % of
-    what the model does (on the same held-out samples, in five folds). Importances alone would not do: a network shares
-    them among columns with the same information, and one of several good columns may have most of them. Nor would
-    the tree alone: it may find a column that the model does without.
+    what the model does (on the same held-out samples, in five folds).
     """
     worth = found.mean.clip(min=0.0)
     if found.why_not or len(found.samples) < LEAST_DOMINATED or len(worth) < 2 or 2 * worth.max() <= worth.sum():

@@ -1,4 +1,4 @@
-"""What an estimator answers around the samples: on the line of one feature, or in the plane of two."""
+"""What an estimator answers around the samples, in the plane of two features."""
 
 from typing import Any
 
@@ -14,11 +14,9 @@ FAINT, FULL = 0.06, 0.5
 
 
 def region_plot(subject: Subject) -> Plot | None:
-    """None for more than two features: no plane through many says much of what lies around the samples."""
-    if len(subject.features) > 2:
+    """None but for two columns of one feature each: no plane through many says much of what lies around the samples."""
+    if not len(subject.columns) == len(subject.features) == 2:
         return None
-    if len(subject.features) == 1:
-        return (_class_line if subject.classifies else _value_line)(subject, subject.shown())
     ranges = [padded(np.array(plots.usual_ends(subject.X[:, k])), 0.08) for k in range(2)]
     across, up = (np.linspace(*ends, CELLS) for ends in ranges)
     axes = [axis(label(subject.features[k]), range=ranges[k], showgrid=False) for k in range(2)]
@@ -72,39 +70,6 @@ def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
         f"one which stands out is badly predicted. {plots.describe_colors(observed)}{shown_note(subject, shown)}"
     )
     return plot
-
-
-def _value_line(subject: Subject, shown: np.ndarray) -> Plot:
-    x, axes = _line(subject)
-    marker = {"size": 6, "opacity": 0.6, "line": OUTLINE}
-    dots = scatter("markers", subject.X[shown, 0], subject.y[shown, 0], marker=marker)
-    caption = f"The predicted value over the feature, and held-out samples as dots. {shown_note(subject, shown)}"
-    curve = scatter("lines", x, subject.outputs(x[:, None])[:, 0])
-    return Plot("regions", "Predicted values", caption, [curve, dots], {**axes, "yaxis": axis("value")})
-
-
-def _class_line(subject: Subject, shown: np.ndarray) -> Plot:
-    x, axes = _line(subject)
-    axes["yaxis"] = axis("probability", range=[-0.12, 1.05])
-    caption = (
-        f"The probability of each class over the feature; the marks below are held-out samples in the color of their "
-        f"true class. {shown_note(subject, shown)}"
-    )
-    plot = Plot("regions", "Class probabilities", caption, layout=axes, key=plots.class_key(subject.labels))
-    for k, probability in enumerate(subject.estimator.predict_proba(x[:, None]).T):
-        line = {"color": class_style(k)["color"]}
-        plot.data.append(scatter("lines", x, probability, line=line, name=label(subject.labels[k]), meta=k))
-    for k in range(len(subject.labels)):
-        mine = subject.X[shown, 0][subject.codes[shown] == k]
-        plot.data.append(class_trace(subject, k, 7) | scatter("markers", mine, [-0.06] * len(mine)))
-    return plot
-
-
-def _line(subject: Subject) -> tuple[np.ndarray, dict[str, Any]]:
-    """Places along the feature, and its axis."""
-    ends = padded(subject.X[:, 0], 0.08)
-    axes = {"xaxis": axis(label(subject.features[0]), range=ends), "showlegend": False}
-    return np.linspace(*ends, 4 * CELLS), axes
 
 
 def class_trace(subject: Subject, k: int, size: float) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fracdnn.columns.words import count
 from fracdnn.report.figures import GREY, PALETTE
 from fracdnn.report.subject import Subject
 
@@ -131,7 +132,9 @@ def color_ends(values: np.ndarray) -> tuple[float, float]:
 def describe_colors(values: np.ndarray) -> str:
     """How many values lie beyond the color scale."""
     n = int((~within(values, *color_ends(values))).sum())
-    return f"{n:,} beyond the color scale {'has' if n == 1 else 'have'} the color of its end. " if n else ""
+    return (
+        f"{count(n, 'value')} beyond the color scale {'has' if n == 1 else 'have'} the color of its end. " if n else ""
+    )
 
 
 def within(values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -158,7 +161,7 @@ def channels(color: str) -> list[int]:
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:
     all_shown = len(shown) == subject.n
-    return "" if all_shown else f"Shown are {len(shown):,} of {subject.n:,} samples, drawn at random."
+    return "" if all_shown else f"These are {len(shown):,} of {subject.n:,} samples, drawn at random."
 
 
 def bar(title: str) -> dict[str, Any]:

@@ -53,9 +53,7 @@
       "modebar.color": color("--muted"),
       "modebar.activecolor": color("--accent"),
     };
-    const axes = Object.keys(layout).filter((key) => /^[xy]axis/.test(key));
-    if (layout.scene) axes.push("scene.xaxis", "scene.yaxis", "scene.zaxis");
-    for (const axis of axes) {
+    for (const axis of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
       changes[axis + ".gridcolor"] = color("--grid");
       changes[axis + ".linecolor"] = color("--muted");
       changes[axis + ".showline"] = true;
@@ -94,27 +92,13 @@
     }
   }
 
-  function hasWebGL() {
-    const canvas = document.createElement("canvas");
-    return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
-  }
-
-  // Without WebGL a spatial plot shows its first two axes.
-  function flatten(plot) {
-    const scene = plot.layout.scene;
-    plot.layout = { showlegend: false, xaxis: scene.xaxis, yaxis: scene.yaxis };
-    plot.data.forEach((trace) => Object.assign(trace, { type: "scatter" }));
-    plot.states.shown = ["x", "y"];
-  }
-
   // The places of all traces at one state: {x: [...], y: [...]}, an array for each trace.
   function places(states, index) {
     const n = states.sizes.reduce((sum, size) => sum + size, 0);
     const found = {};
-    states.axes.forEach((axis, k) => {
-      let start = (index * states.axes.length + k) * n;
-      const parts = states.sizes.map((size) => Array.from(states.numbers.subarray(start, (start += size))));
-      if (!states.shown || states.shown.includes(axis)) found[axis] = parts;
+    ["x", "y"].forEach((axis, k) => {
+      let start = (2 * index + k) * n;
+      found[axis] = states.sizes.map((size) => Array.from(states.numbers.subarray(start, (start += size))));
     });
     return found;
   }
@@ -122,7 +106,6 @@
   function prepare(plot) {
     const bytes = Uint8Array.from(atob(plot.states.values), (letter) => letter.charCodeAt(0));
     plot.states.numbers = new Float32Array(bytes.buffer);
-    if (plot.layout.scene && !hasWebGL()) flatten(plot);
     // As the slider stands: after the last layer.
     for (const [axis, parts] of Object.entries(places(plot.states, plot.states.layers.length - 1))) {
       plot.data.forEach((trace, k) => { trace[axis] = parts[k]; });
@@ -182,15 +165,10 @@
       margin: { l: 56, r: 16, t: 28, b: 48 },
       font: { family: getComputedStyle(document.body).fontFamily, size: 13 },
       legend: { orientation: "h", x: 0, y: 1.01, yanchor: "bottom" },
-      dragmode: plot.layout.scene ? "orbit" : touch ? false : "zoom",
+      dragmode: touch ? false : "zoom",
       uirevision: "kept",
       ...plot.layout,
     };
-    if (plot.layout.scene) {
-      layout.margin = { l: 0, r: 0, t: 0, b: 0 };
-      const eye = plot.layout.scene.camera.eye;
-      for (const axis of Object.keys(eye)) eye[axis] *= narrow ? 1.35 : 1; // room for the axis names
-    }
     dress(plot, layout);
     Plotly.newPlot(div(name), plot.data, layout, config);
     if (plot.states) drive(name, plot.states);

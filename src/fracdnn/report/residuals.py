@@ -29,14 +29,14 @@ def prediction_plot(subject: Subject) -> Plot:
 
 def residual_plot(subject: Subject) -> Plot:
     """Residuals (observed − predicted) over the predicted values; outliers stand out and are listed."""
-    left, far = subject.y - subject.predicted, outliers(subject)
+    left, far = subject.residuals, outliers(subject)
     across, ends = _ends(subject.predicted), _ends(left)
     hover = "predicted %{x:.4g}<br>residual %{y:.4g}<extra>row %{text}</extra>"
     dots, seen = _dots(subject, subject.predicted, left, (across, ends), hover, far)
     half, most = np.quantile(np.abs(left), [0.5, 0.9])
     caption = (
         f"Half of the predictions are off by less than {number(half, 3)}, nine in ten by less than {number(most, 3)}. "
-        f"{_describe_outliers(left, far)} {seen}"
+        f"{_describe_outliers(subject, far)} {seen}"
     )
     axes = {
         "xaxis": axis("predicted", range=padded(across)),
@@ -57,7 +57,13 @@ def deviations(left: np.ndarray) -> np.ndarray:
 
 def outliers(subject: Subject) -> np.ndarray:
     """Which residuals [n, n_outputs] are far from the others."""
-    return deviations(subject.y - subject.predicted) > FAR
+    return deviations(subject.residuals) > FAR
+
+
+def outlier_weight(subject: Subject) -> float:
+    """The share of the squared error that outliers make up."""
+    squares = subject.residuals**2
+    return float(squares[outliers(subject)].sum() / (squares.sum() or 1.0))
 
 
 def _dots(
@@ -75,7 +81,7 @@ def _dots(
         dots = scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover)
         found.append(dots if far is None else dots | {"text": [label(subject.row_name(i)) for i in shown]})
     n = y.size - int(np.logical_and(*(plots.within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
-    hidden = f"{count(n, 'dot')} far from the others {'lies' if n == 1 else 'lie'} outside the picture. " if n else ""
+    hidden = f"{count(n, 'dot')} far from the others {'is' if n == 1 else 'are'} outside the plot. " if n else ""
     return found, hidden + shown_note(subject, shown)
 
 
@@ -84,17 +90,16 @@ def _ends(*values: np.ndarray) -> np.ndarray:
     return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
 
 
-def _describe_outliers(left: np.ndarray, far: np.ndarray) -> str:
+def _describe_outliers(subject: Subject, far: np.ndarray) -> str:
     n = int(far.sum())
     if not n:
-        return f"None lies more than {FAR} robust deviations from the median."
-    it = "it" if n == 1 else "them"
-    weight = float((left[far] ** 2).sum() / (left**2).sum())
-    without = float(np.sqrt((left[~far] ** 2).mean()))
+        return f"No residual is more than {FAR} robust deviations from the median."
+    it, make = ("it", "makes") if n == 1 else ("them", "make")
+    without = float(np.sqrt((subject.residuals[~far] ** 2).mean()))
     return (
         f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, "
-        f"{'makes' if n == 1 else 'make'} up {share(weight)} of the squared error; without {it} the root "
-        f"mean square error is {number(without, 3)}."
+        f"{make} up {share(outlier_weight(subject))} of the squared error; without {it} the root mean square error is "
+        f"{number(without, 3)}."
     )
 
 
@@ -102,7 +107,7 @@ def _listed(subject: Subject, far: np.ndarray) -> Table | None:
     """The farthest rows, by their ids, else by their numbers from 1 in the order given."""
     if not far.any():
         return None
-    left = subject.y - subject.predicted
+    left = subject.residuals
     distance = np.where(far, deviations(left), 0.0)
     several = left.shape[1] > 1
     rows = []

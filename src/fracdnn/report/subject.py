@@ -68,6 +68,16 @@ class Subject:
         return self.estimator.predict_proba(self.X)
 
     @cached_property
+    def residuals(self) -> np.ndarray:
+        """Observed less predicted values, [n, n_outputs]."""
+        return self.y - self.predicted
+
+    @property
+    def varies(self) -> bool:
+        """Whether the samples have several classes, or several values of each output."""
+        return bool(np.ptp(self.codes if self.classifies else self.y, axis=0).all())
+
+    @cached_property
     def labels(self) -> list[Any]:
         """The classes of the training, then those that only the held-out samples have."""
         known = self.estimator.classes_.tolist()

@@ -1,19 +1,17 @@
-"""What the network is and remembers, and how its training went: in words, or in plots where layers are many."""
-
-from typing import Any
+"""What the network is and remembers, and how its training went: in words and plots."""
 
 import numpy as np
 
 from fracdnn.caputo import memory_weights
 from fracdnn.columns.words import count
 from fracdnn.report.figures import BLUE, VERMILION
-from fracdnn.report.plots import MOST_POINTS, Plot, axis, bar, color_ends, log_axis, numbers, picked, scatter, whole
+from fracdnn.report.plots import MOST_POINTS, Plot, axis, log_axis, picked, scatter, whole
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number
 from fracdnn.training import History
 
-# A heat map has no more columns and rows; of fewer layers, weights and gradients are told in words.
-MOST_COLUMNS, MOST_ROWS, LEAST_LAYERS = 80, 40, 8
+# Of fewer layers, weights are told in words.
+LEAST_LAYERS = 8
 _ENDS = {
     "converged": "the gradient reached `tol`",
     "no improvement": "the loss stopped improving",
@@ -22,7 +20,7 @@ _ENDS = {
     "line search failed": "the line search failed: no step lowered the loss",
     "not finite": "the loss was no longer finite",
     "time limit": "reached the time limit",
-    "interrupted": "it was interrupted",
+    "interrupted": "interrupted",
 }
 
 
@@ -35,13 +33,13 @@ def network_facts(subject: Subject) -> dict[str, str]:
         "order": f"{estimator.order_:.4g}, {order}",
         "layers": f"{shape.n_layers}, of width {shape.width}, {shape.activation}",
         "last layer keeps": _kept_states(subject),
-        "members": count(n_members, "network") + (", whose answers are averaged" if n_members > 1 else ""),
+        "members": count(n_members, "network") + (", whose predictions are averaged" if n_members > 1 else ""),
         "features": count(len(subject.features), "input"),
         "training": why_ended(estimator.history_),
     }
     ratio = gradient_ratio(estimator.history_)
-    if ratio is not None and 1 < subject.n_layers < LEAST_LAYERS:
-        facts["gradient of the first layer"] = f"{number(ratio, 2)} times that of the last, in the median"
+    if ratio is not None and subject.n_layers > 1:
+        facts["gradient of the first layer"] = f"{number(ratio, 2)} times that of the last (median over iterations)"
     if estimator.temperature_ is not None:
         facts["temperature"] = number(estimator.temperature_)
     return {name: text for name, text in facts.items() if text}
@@ -52,7 +50,7 @@ def _kept_states(subject: Subject) -> str:
     if subject.n_layers == 1:
         return "what enters it"
     if subject.estimator.order_ == 1:
-        return "the state before it alone, as in a residual network"
+        return "only the state before it, as in a residual network"
     if subject.n_layers >= LEAST_LAYERS:
         return ""
     weights = memory_weights(subject.estimator.order_, subject.n_layers).tolist()
@@ -111,7 +109,9 @@ def training_plot(history: History, n_members: int = 1) -> Plot:
     if any(value is not None for value in validation):
         line = {"color": VERMILION, "dash": "dash"}
         plot.data.append(scatter(mode, iterations, validation, name="validation loss", line=line))
-        plot.caption = "The loss on the training data and on the part held out to stop early, on a logarithmic axis."
+        plot.caption = (
+            "The loss on the training data and on the rows held out for early stopping, on a logarithmic axis."
+        )
     plot.layout = {"xaxis": axis("iteration"), "yaxis": log_axis("loss", loss + validation)}
     plot.layout["showlegend"] = len(plot.data) > 1
     if any(value is not None for value in accuracy):
@@ -120,27 +120,6 @@ def training_plot(history: History, n_members: int = 1) -> Plot:
         plot.layout["yaxis"]["domain"] = [0.46, 1]
         plot.layout["yaxis2"] = axis("accuracy", domain=[0, 0.36], tickformat=".0%", nticks=5)
         plot.layout["xaxis"]["anchor"] = "y2"
-        plot.caption += " Below, the share of training samples put in the right class."
-    plot.caption += f" Shown is the first of {n_members} members." if n_members > 1 else ""
+        plot.caption += " Below, the accuracy on the training data."
+    plot.caption += f" This is the first of {n_members} members." if n_members > 1 else ""
     return plot
-
-
-def gradient_plot(history: History) -> Plot | None:
-    """Log10 of the gradient norm of each layer over the iterations; None for few layers or iterations."""
-    norms = np.array([record.layer_gradients for record in history.records], dtype=float)
-    positive = np.isfinite(norms) & (norms > 0)
-    if norms.ndim < 2 or norms.shape[1] < LEAST_LAYERS or not positive.any():
-        return None
-    columns, rows = picked(norms.shape[0], MOST_COLUMNS), picked(norms.shape[1], MOST_ROWS)
-    logs = np.where(positive, np.log10(np.where(positive, norms, 1.0)), np.nan)[np.ix_(columns, rows)].T
-    low, high = color_ends(logs[np.isfinite(logs)])
-    iterations = [history.records[i].iteration for i in columns]
-    heat: dict[str, Any] = {"type": "heatmap", "x": iterations, "y": (rows + 1).tolist(), "z": numbers(logs, 4)}
-    heat |= {"colorscale": "Viridis", "zmin": low, "zmax": high, "colorbar": bar("log<sub>10</sub> norm")}
-    heat["hovertemplate"] = "iteration %{x}, layer %{y}<br>log<sub>10</sub> norm %{z:.2f}<extra></extra>"
-    caption = (
-        "The norm of each layer's gradient at each iteration, first layer at the bottom: a dark band there means "
-        "that the first layers hardly learn."
-    )
-    axes = {"xaxis": axis("iteration", showgrid=False), "yaxis": axis("layer", showgrid=False, **whole(rows))}
-    return Plot("gradients", "Gradients by layer", caption, [heat], axes)

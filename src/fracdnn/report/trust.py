@@ -6,9 +6,9 @@ import numpy as np
 from scipy.stats import binomtest
 
 from fracdnn.columns.words import count
-from fracdnn.report.headline import headline, r2_interval
+from fracdnn.report.headline import Verdict, r2_interval, verdict
 from fracdnn.report.importance import Importances, dominant
-from fracdnn.report.residuals import outliers
+from fracdnn.report.residuals import outlier_weight, outliers
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number, share
 
@@ -27,11 +27,11 @@ Finding = tuple[str, str]
 def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     """Warnings and next steps, by heading."""
     found = [*_on_columns(subject, importances, columns), *_on_rows(subject), *_on_fit(subject)]
-    usual = "Predict new rows, and compare some of the answers with what you know."
+    usual = "Predict new rows, and compare some predictions with what you know."
     if len(subject.columns) > 1:
-        usual = f"Read which columns the model relies on, below: does that make sense? {usual}"
+        usual = f"Check below whether the columns that the model relies on make sense. {usual}"
     return {
-        "Warnings": [warning for warning, _ in found] or ["None: no leak, id, rare class or lack of rows was found."],
+        "Warnings": [warning for warning, _ in found] or ["None: no sign of leaks, ids, rare classes or too few rows."],
         "What to try next": [*(remedy for _, remedy in found), usual],
     }
 
@@ -46,7 +46,7 @@ def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Ma
     leak = dominant(subject, importances)
     if leak is not None:
         text = f"Possible leak: column “{leak}” explains nearly everything by itself."
-        remedy = f"Check that “{leak}” is known before the target is, and is no copy of it; else train without it."
+        remedy = f"Check that “{leak}” is known before the target and is not a copy of it; otherwise train without it."
         found.append((text, remedy))
     ids = like_ids(subject)
     if ids:
@@ -74,18 +74,18 @@ def _on_rows(subject: Subject) -> list[Finding]:
         text = f"Few held-out rows: {subject.n}"
         if subject.classifies:
             low, high = binomtest(int((subject.predicted == subject.y).sum()), subject.n).proportion_ci(method="wilson")
-            text += f", so that the accuracy may be anywhere from {number(low, 2)} to {number(high, 2)}"
-        elif np.ptp(subject.y, axis=0).all():
+            text += f", so the accuracy may be anywhere from {number(low, 2)} to {number(high, 2)}"
+        elif subject.varies:
             low, high = r2_interval(subject.y, subject.predicted)
-            text += f", so that R² may be anywhere from {number(low, 2)} to {number(high, 2)}"
-        found.append((f"{text}.", "Test on more rows: hold out a larger part, or use cross-validation."))
+            text += f", so R² may be anywhere from {number(low, 2)} to {number(high, 2)}"
+        found.append((f"{text}.", "Test on more rows: hold out more of them, or use cross-validation."))
     if not subject.classifies:
         return found
     counts, known = np.bincount(subject.codes, minlength=len(subject.labels)), len(subject.estimator.classes_)
     rare = [label for label, n in zip(subject.labels[:known], counts, strict=False) if n < FEW_OF_CLASS]
     if rare:
         text = f"Rare classes, with fewer than {FEW_OF_CLASS} held-out rows: {_named(rare)}."
-        remedy = "Collect more rows of rare classes, or merge them: their precision and recall say little."
+        remedy = "Collect more rows of rare classes, or merge them: their precision and recall are uncertain."
         found.append((text, remedy))
     if subject.labels[known:]:
         text = f"Never in the training rows, so never predicted: {_named(subject.labels[known:])}."
@@ -95,18 +95,14 @@ def _on_rows(subject: Subject) -> list[Finding]:
 
 def _on_fit(subject: Subject) -> list[Finding]:
     found: list[Finding] = []
-    if not headline(subject).startswith(("Better", "Nothing")):
+    if verdict(subject) in (Verdict.UNCLEAR, Verdict.NO_BETTER):
         text = "The model is not clearly better than a constant answer."
-        remedy = "Check the target column; add columns that say something about it; search for better settings."
+        remedy = "Check the target column, add columns that may explain it, or search for better settings."
         found.append((text, remedy))
-    far = np.zeros((0, 0), dtype=bool) if subject.classifies else outliers(subject)
-    if far.any():
-        squares = (subject.y - subject.predicted) ** 2
-        weight = float(squares[far].sum() / squares.sum())
-        if weight > MUCH:
-            n = count(int(far.sum()), "outlier")
-            text = f"{n} in {subject.n:,} rows: {share(weight)} of the squared error."
-            found.append((text, "Check the outliers, which are listed below by row: are their values right?"))
+    if not subject.classifies and (weight := outlier_weight(subject)) > MUCH:
+        n = count(int(outliers(subject).sum()), "outlier")
+        text = f"{n} in {subject.n:,} rows: {share(weight)} of the squared error."
+        found.append((text, "Check whether the values of the outliers, listed below by row, are right."))
     why, remedy = _UNFINISHED.get(subject.estimator.history_.status, ("", ""))
     if why:
         found.append((f"Training did not finish: {why}.", f"Train again with {remedy}."))

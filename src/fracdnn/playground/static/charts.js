@@ -58,7 +58,7 @@ export function drawNetwork(canvas, arms, layer) {
 
 export function memorySentence({ network }, layer) {
   const n = Math.max(layer, 1), weights = memoryWeights(network.order, n), order = Number(network.order.toFixed(3));
-  if (network.order === 1) return `At order 1, layer ${n} sees the state before it only: a residual network.`;
+  if (network.order === 1) return `At order 1, layer ${n} sees only the state before it: a residual network.`;
   if (n === 1) return "Layer 1 has only the input to remember.";
   const last = percent(weights[n - 1]), first = percent(weights[0]);
   const middle = n > 2 ? `, ${percent(1 - weights[n - 1] - weights[0])} of those between` : "";

@@ -57,7 +57,7 @@ function numberIn(cell) {
 function checkCommas(name, cells) {
   const commas = cells.filter((cell) => cell.includes(","));
   if (commas.length && commas.every((cell) => /^[+-]?\d{1,3},\d{3}$/.test(cell))) {
-    const rule = `Column "${name}" must be clear about its commas, but holds ${commas[0]}`;
+    const rule = `Column "${name}" has commas that may be decimal points or thousands, such as ${commas[0]}`;
     throw new TableError(`${rule}; write numbers with a decimal point.`);
   }
 }
@@ -120,7 +120,8 @@ export function checkedTable(document) {
     throw new TableError(`${rule}, but holds ${names.length}; keep some of them.`);
   }
   if (x.length < LEAST_ROWS) {
-    throw new TableError(`The table must have ${LEAST_ROWS} rows without empty cells at least, but has ${x.length}.`);
+    const rule = `The table must have at least ${LEAST_ROWS} rows without missing values`;
+    throw new TableError(`${rule}, but has ${x.length}.`);
   }
   const stride = Math.max(1, x.length / MOST_ROWS), kept = Math.min(x.length, MOST_ROWS);
   const rows = Array.from({ length: kept }, (_, i) => Math.floor(i * stride));

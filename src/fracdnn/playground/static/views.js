@@ -111,7 +111,7 @@ export class Views {
       this.boundaries[i].canvas.setAttribute("aria-label", regions);
       this.flows[i].canvas.setAttribute("aria-label", `${points} at layer ${layer} of ${arm.name}.`);
     });
-    const meaning = "the stronger the color, the surer the network. Lines separate the classes.";
+    const meaning = "a stronger color means a higher probability. Lines separate the classes.";
     element("boundary-note").textContent = `${points}; ${meaning}`;
     const { width } = arms[0].network, share = percent(this.flows[0].plane.share);
     const best = `The plane that shows most of ${width} coordinates (${share} of their spread)`;
