@@ -5,12 +5,14 @@ import torch
 
 from benchmarks.adaptive_gradients import SIX, gradient_error
 from fracdnn import fdeint
+from tests.slow import each_once
 
 F64 = torch.float64
 
 
-@pytest.mark.parametrize("rtol", [1e-5, 1e-9])
-@pytest.mark.parametrize("problem", SIX, ids=lambda problem: problem.name)
+@pytest.mark.parametrize(
+    ("problem", "rtol"), each_once(SIX, [1e-5, 1e-9]), ids=lambda value: getattr(value, "name", None)
+)
 def test_six_problems(problem, rtol):
     assert gradient_error(problem, rtol)[0] <= 10.0
 
