@@ -91,8 +91,10 @@ def test_gradients_are_those_of_differences():
 def test_a_checkpoint_changes_no_gradient():
     found = []
     for checkpoint in (False, True):
-        rates = RATES.clone().requires_grad_()
-        states = fdeint(func_of(rates), STARTS, TIMES, order=ORDERS, batched=True, options={"checkpoint": checkpoint})
+        rates = RATES[:3].clone().requires_grad_()
+        states = fdeint(
+            func_of(rates), STARTS[:3], TIMES, order=ORDERS[:3], batched=True, options={"checkpoint": checkpoint}
+        )
         found.append(torch.autograd.grad(states.sum(), rates)[0])
     assert torch.allclose(*found, rtol=1e-13, atol=0.0)
 
