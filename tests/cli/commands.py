@@ -15,6 +15,7 @@ import contextlib, io, json, os, resource, runpy, signal, sys, traceback, warnin
 
 import torch
 import torch._dynamo  # by every training
+import jinja2, plotly.graph_objects, plotly.offline  # by every report
 import polars, sklearn.metrics, sklearn.model_selection, typer.rich_utils
 import fracdnn.cli.app, fracdnn.cli.options, fracdnn.cli.predict, fracdnn.cli.train
 from fracdnn.cli import main

@@ -14,10 +14,9 @@ from tests.slow import slow_but
 @pytest.mark.parametrize(
     ("moment", "command"),
     [
-        ("90", ["demo"]),  # half of its iterations
-        ("level-sets.png", ["demo"]),
+        pytest.param("90", ["demo"], id="training", marks=pytest.mark.slow),  # half of its iterations
+        pytest.param("level-sets.png", ["demo"], id="picture"),
     ],
-    ids=["training", "picture"],
 )
 def test_a_command_ends_with_130_and_no_result(moment, command, tmp_path):
     done = run(*command, "--out", "out", cwd=tmp_path, moment=moment)
@@ -84,12 +83,12 @@ def test_an_interrupted_training_replaces_no_model(place, model, tmp_path):
 
 def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     write_iris(tmp_path)
-    command = ["train", "iris.csv", "--target", "species", "--run", "run", "--max-iter", "40"]
-    command += ["--n-iter-no-change", "40"]
+    command = ["train", "iris.csv", "--target", "species", "--run", "run", "--max-iter", "16"]
+    command += ["--n-iter-no-change", "16"]
     assert run(*command, "--json", cwd=tmp_path, moment="9").returncode == 130
     done = run(*command, "--resume", "--json", cwd=tmp_path)
     assert "--resume goes on after iteration 9: run/model.ckpt" in done.stderr
-    assert json.loads(done.stdout)["iterations"] == 40
+    assert json.loads(done.stdout)["iterations"] == 16
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
     (tmp_path / "run" / "model.fracdnn").unlink()
     done = run(*command, "--resume", cwd=tmp_path)

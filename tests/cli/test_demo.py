@@ -77,7 +77,7 @@ def slow_modules(result):
     [
         (["--version"], "fracdnn"),
         (["--help"], "evaluate"),
-        (["predict", "--help"], "--interval"),
+        pytest.param(["predict", "--help"], "--interval", marks=pytest.mark.slow),
         (["train", "--help"], "--help-all"),
         (["train", "no.csv", "--target", "y", "--out", "m"], "fracdnn: no.csv: No such file"),
         (["train", "table.cvs", "--target", "y", "--out", "m"], "table.cvs must end in one of .csv"),

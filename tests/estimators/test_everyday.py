@@ -358,7 +358,7 @@ import signal
 from sklearn.datasets import load_digits
 from fracdnn import FractionalClassifier
 
-X, y = load_digits(return_X_y=True)
+X, y = (each[:300] for each in load_digits(return_X_y=True))
 FractionalClassifier(max_iter=1, n_members=1).fit(X, y)  # imports all
 
 def fit(model, kill_at=0, **options):
@@ -390,7 +390,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the backgro
 signal_at_a_checkpoint(signal.SIGINT, 2)
 from sklearn.datasets import load_digits
 from fracdnn import FractionalClassifier
-X, y = load_digits(return_X_y=True)
+X, y = (each[:300] for each in load_digits(return_X_y=True))
 options = dict(n_members=1, early_stopping=False, solver="lbfgs")
 options |= dict(max_iter=100000, tol=0.0, checkpoint_path=sys.argv[1], checkpoint_every=10)
 with warnings.catch_warnings(record=True) as caught:

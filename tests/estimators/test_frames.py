@@ -414,9 +414,15 @@ FORGERIES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return small(max_iter=2).fit(TABLE, y).save(tmp_path_factory.mktemp("frames") / "model.fracdnn").read_bytes()
+
+
 @pytest.mark.parametrize("forge", FORGERIES)
-def test_an_encoding_that_lies_builds_nothing(forge, tmp_path):
-    path = small(max_iter=2).fit(TABLE, y).save(tmp_path / "model.fracdnn")
+def test_an_encoding_that_lies_builds_nothing(forge, saved, tmp_path):
+    path = tmp_path / "model.fracdnn"
+    path.write_bytes(saved)
     document = read_document(path, "model")
     forge(document["encoding"])
     write_document(path, "model", document)

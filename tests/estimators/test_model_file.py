@@ -29,9 +29,16 @@ def fitted(**options):
     return FractionalClassifier(**options).fit(X, NAMES[y])
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return fitted().save(tmp_path_factory.mktemp("model") / "iris.fracdnn").read_bytes()
+
+
 @pytest.fixture
-def model(tmp_path):
-    return fitted().save(tmp_path / "iris.fracdnn")
+def model(saved, tmp_path):
+    path = tmp_path / "iris.fracdnn"
+    path.write_bytes(saved)
+    return path
 
 
 OPTIONS = [

@@ -17,6 +17,7 @@ from tests.solver.calls import grouped
 from tests.solver.problems import charging, oscillator, parabola, power_sum, relaxation
 
 SIX = [power_sum(0.3), power_sum(1.25), relaxation(4.0), charging(0.6), parabola(0.5), oscillator()]
+FOUR = [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)]
 
 
 def in_tolerances(problem, rtol, **options):
@@ -46,8 +47,11 @@ def test_the_default_method_meets_tolerances(problem):
         assert found.n_accepted < 40
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("problem", [power_sum(0.3), oscillator()], ids=lambda problem: problem.name)
+@pytest.mark.parametrize(
+    ("problem", "dtype"),
+    each_once([power_sum(0.3), oscillator()], [torch.float64, torch.float32]),
+    ids=lambda value: getattr(value, "name", None),
+)
 def test_small_searches_run_in_numpy_and_find_what_torch_finds(problem, dtype, monkeypatch):
     start = problem.start()
     start = tuple(part.to(dtype) for part in start) if isinstance(start, tuple) else start.to(dtype)
@@ -83,7 +87,7 @@ def test_small_searches_run_in_numpy_and_find_what_torch_finds(problem, dtype, m
 
 @pytest.mark.parametrize(
     ("method", "problem"),
-    each_once(["adams", "trapezoidal", "pece"], [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)]),
+    each_once(["adams", "trapezoidal", "pece"], FOUR),
     ids=lambda value: getattr(value, "name", value),
 )
 def test_methods_of_second_order_meet_tolerances(method, problem):
@@ -92,15 +96,13 @@ def test_methods_of_second_order_meet_tolerances(method, problem):
         assert error < 5.0
 
 
-@pytest.mark.parametrize(
-    "problem", [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("problem", slow_but(FOUR[1:2], FOUR), ids=lambda problem: problem.name)
 def test_a_method_of_first_order_meets_tolerances(problem):
     """Its slopes hold over a step, so that their change is the error, not their bend."""
     assert in_tolerances(problem, 1e-2, method="euler")[0] < 2.0
 
 
-@pytest.mark.parametrize("problem", six.SIX, ids=lambda problem: problem.name)
+@pytest.mark.parametrize("problem", slow_but(six.SIX[::2], six.SIX), ids=lambda problem: problem.name)
 def test_the_problems_of_the_table(problem):
     """That of docs/solver.md: the error is the one asked for, and no fixed grid has half as many steps."""
     for rtol in six.RTOLS:
@@ -239,7 +241,9 @@ def test_jumps_that_nobody_told_of_cost_a_few_tolerances(order):
         assert float((found - exact).abs().max() / (rtol / 10 + rtol * exact.max())) < 5.0
 
 
-@pytest.mark.parametrize(("order", "jump"), [(0.9, 0.7), (0.6, 0.5), (1.2, 0.7), (1.5, 1.1)])
+@pytest.mark.parametrize(
+    ("order", "jump"), slow_but([(0.6, 0.5), (1.5, 1.1)], [(0.9, 0.7), (0.6, 0.5), (1.2, 0.7), (1.5, 1.1)])
+)
 def test_a_jump_of_the_slope_is_noticed(order, jump):
     """By chance one coefficient of a polynomial through it may be small, but not two."""
     zero = torch.zeros((), dtype=torch.float64)

@@ -8,6 +8,7 @@ import torch
 from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver import Status
+from tests.slow import each_once
 
 F64 = torch.float64
 SIZE = 7
@@ -34,7 +35,9 @@ def one_by_one(rates, starts, t, order, **options):
     return torch.stack([fdeint(func_of(k), y0, own, order=alpha, **options) for k, y0, own, alpha in rows], dim=1)
 
 
-@pytest.mark.parametrize("t", [TIMES, ROWS], ids=["shared times", "own times"])
+@pytest.mark.parametrize(
+    "t", [pytest.param(TIMES, id="shared times", marks=pytest.mark.slow), pytest.param(ROWS, id="own times")]
+)
 def test_values_are_those_of_each_sample(t):
     with torch.no_grad():
         found = fdeint(func_of(RATES), STARTS, t, order=ORDERS, rtol=1e-7, batched=True)
@@ -52,18 +55,22 @@ def test_without_a_gradient_and_with_one():
 
 
 def test_gradients_are_those_of_each_sample():
-    weights = torch.linspace(1.0, 2.0, 4 * SIZE * 2, dtype=F64).reshape(4, SIZE, 2)
+    size = 4
+    weights = torch.linspace(1.0, 2.0, 4 * size * 2, dtype=F64).reshape(4, size, 2)
     found = []
     for solve in (
         lambda k, y0, t, order: fdeint(func_of(k), y0, t, order=order, rtol=1e-8, batched=True),
         lambda k, y0, t, order: one_by_one(k, y0, t, order, rtol=1e-8),
     ):
-        arguments = [each.clone().requires_grad_() for each in (RATES, STARTS, ROWS, ORDERS)]
+        arguments = [
+            each.clone().requires_grad_() for each in (RATES[:size], STARTS[:size], ROWS[:size], ORDERS[:size])
+        ]
         found.append(torch.autograd.grad((weights * solve(*arguments)).sum(), arguments))
     for batched, alone in zip(*found, strict=True):
         assert (batched - alone).abs().max() <= 1e-6 * alone.abs().max()
 
 
+@pytest.mark.slow  # the test above has the gradients of solves of their own, which have witnesses of their own
 def test_gradients_are_those_of_differences():
     rates, orders = RATES[:3].clone().requires_grad_(), ORDERS[:3].clone().requires_grad_()
 
@@ -84,8 +91,10 @@ def test_gradients_are_those_of_differences():
 def test_a_checkpoint_changes_no_gradient():
     found = []
     for checkpoint in (False, True):
-        rates = RATES.clone().requires_grad_()
-        states = fdeint(func_of(rates), STARTS, TIMES, order=ORDERS, batched=True, options={"checkpoint": checkpoint})
+        rates = RATES[:3].clone().requires_grad_()
+        states = fdeint(
+            func_of(rates), STARTS[:3], TIMES, order=ORDERS[:3], batched=True, options={"checkpoint": checkpoint}
+        )
         found.append(torch.autograd.grad(states.sum(), rates)[0])
     assert torch.allclose(*found, rtol=1e-13, atol=0.0)
 
@@ -211,13 +220,14 @@ def test_gradients_beside_a_sample_that_is_solved_alone():
 
 
 def test_many_outputs_and_the_last_alone():
-    t = torch.linspace(0.0, 3.0, 200, dtype=F64)
+    t, size = torch.linspace(0.0, 3.0, 200, dtype=F64), 3
+    rates, starts, orders = RATES[:size], STARTS[:size], ORDERS[:size]
     with torch.no_grad():
-        every = fdeint(func_of(RATES), STARTS, t, order=ORDERS, rtol=1e-7, batched=True)
-        last = fdeint(func_of(RATES), STARTS, t, order=ORDERS, rtol=1e-7, batched=True, trajectory=False)
-        exact = one_by_one(RATES, STARTS, t, ORDERS, rtol=1e-10, atol=1e-12)
+        every = fdeint(func_of(rates), starts, t, order=orders, rtol=1e-7, batched=True)
+        last = fdeint(func_of(rates), starts, t, order=orders, rtol=1e-7, batched=True, trajectory=False)
+        exact = one_by_one(rates, starts, t, orders, rtol=1e-10, atol=1e-12)
     assert torch.allclose(every, exact, rtol=3e-7, atol=1e-8)
-    assert last.shape == (SIZE, 2)
+    assert last.shape == (size, 2)
     assert torch.allclose(last, exact[-1], rtol=3e-7, atol=1e-8)
 
 
@@ -260,8 +270,7 @@ def test_times_along_another_dimension_are_refused():
         fdeint(lambda t, y: -y * t, torch.ones(3, 3, dtype=F64), TIMES, order=0.7, batched=True)
 
 
-@pytest.mark.parametrize("wants_gradient", [True, False])
-@pytest.mark.parametrize("order", [0.6, 1.0])
+@pytest.mark.parametrize(("order", "wants_gradient"), each_once([0.6, 1.0], [True, False]))
 def test_every_last_time_is_reached(order, wants_gradient):
     """A panel's start and its length add up to its end but for rounding: outputs there were left out."""
     ends = 0.01 + 5.0 * torch.rand(500, dtype=F64, generator=torch.Generator().manual_seed(0))

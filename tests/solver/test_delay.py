@@ -9,6 +9,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
 from fracdnn.solver import Status, fdeint, fdeint_delay
 from fracdnn.solver.delay import breaking_points
+from tests.slow import each_once
 
 ONE = torch.ones((), dtype=torch.float64)
 
@@ -38,11 +39,12 @@ def by_steps(t, *, delay, order, rate=1.0, start=1.0, past=None):
     return total
 
 
-@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-9])
-@pytest.mark.parametrize(("delay", "n_times"), [(1.0, 2), (0.7, 11)])  # 3 · 0.7 is the output 2.1 but for rounding
-@pytest.mark.parametrize("order", [1.0, 0.6, 0.3, 1.5])
+@pytest.mark.parametrize(  # 3 · 0.7 is the output 2.1 but for rounding
+    ("order", "times", "rtol"), each_once([1.0, 0.6, 0.3, 1.5], [(1.0, 2), (0.7, 11)], [1e-4, 1e-6, 1e-9])
+)
 @torch.no_grad()
-def test_closed_solutions_to_the_tolerance(order, delay, n_times, rtol):
+def test_closed_solutions_to_the_tolerance(order, times, rtol):
+    delay, n_times = times
     t = torch.linspace(0, 3 / 0.7 * delay, n_times, dtype=torch.float64)
     found = fdeint_delay(
         lambda t, y, delayed: -delayed,
@@ -86,7 +88,15 @@ def manufactured(delays, order=0.6):
     return func
 
 
-@pytest.mark.parametrize("delays", [(1.0, 2.5), (0.04, 1.0), (0.3, 0.3 * math.sqrt(2), 50.0), (1.0, 1.0 + 1e-7)])
+@pytest.mark.parametrize(
+    "delays",
+    [
+        (1.0, 2.5),
+        pytest.param((0.04, 1.0), marks=pytest.mark.slow),
+        pytest.param((0.3, 0.3 * math.sqrt(2), 50.0), marks=pytest.mark.slow),
+        (1.0, 1.0 + 1e-7),
+    ],
+)
 @torch.no_grad()
 def test_several_delays(delays):
     t = torch.linspace(0, 2, 5, dtype=torch.float64)
@@ -96,32 +106,42 @@ def test_several_delays(delays):
     assert float((found / (1 + t**2) - 1).abs().max()) < 1e-6
 
 
-@pytest.mark.parametrize("order", [1.0, 0.6])
-def test_gradients_by_three_witnesses(order):
-    """The closed derivative, differences and `torch.func`; by delay, rate, order, start and past."""
-    t = tensor([0.0, 1.6, 3.3])
+def last_of_five(delay, rate, order, start, past):
+    """What depends on delay, rate, order, start and past, to many digits."""
+    return fdeint_delay(
+        lambda t, y, z: -rate * z,
+        start,
+        tensor([0.0, 1.6, 3.3]),
+        order=order,
+        delays=[delay],
+        past=past,
+        rtol=1e-9,
+        atol=1e-11,
+        options={"slope": 0.0},
+    )[-1]
 
-    def solve(delay, rate, order, start, past):
-        return fdeint_delay(
-            lambda t, y, z: -rate * z,
-            start,
-            t,
-            order=order,
-            delays=[delay],
-            past=past,
-            rtol=1e-9,
-            atol=1e-11,
-            options={"slope": 0.0},
-        )[-1]
 
+def gradients_by_five(order):
     given = [tensor(value, requires_grad=True) for value in (0.9, 0.7, order, 1.0, 1.5)]
-    gradients = torch.autograd.grad(solve(*given), given)
+    return given, torch.autograd.grad(last_of_five(*given), given)
+
+
+@pytest.mark.parametrize("order", [1.0, 0.6])
+def test_gradients_are_the_closed_derivative(order):
+    """Two further witnesses are below."""
+    given, gradients = gradients_by_five(order)
     delay, rate, order, start, past = given
-    exact = by_steps(t[-1], delay=delay, rate=rate, order=order, start=start, past=past)
+    exact = by_steps(tensor(3.3), delay=delay, rate=rate, order=order, start=start, past=past)
     for mine, closed in zip(gradients, torch.autograd.grad(exact, given), strict=True):
         assert abs(float(mine - closed)) < 1e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [1.0, 0.6])
+def test_gradients_are_those_of_torch_func_and_of_differences(order):
+    given, gradients = gradients_by_five(order)
     numbers = [each.detach() for each in given]
-    by_func = torch.func.grad(lambda *each: solve(*each), argnums=tuple(range(5)))(*numbers)
+    by_func = torch.func.grad(last_of_five, argnums=tuple(range(5)))(*numbers)
     torch.testing.assert_close(by_func, gradients, rtol=1e-9, atol=1e-9)
     with torch.no_grad():
         for place, gradient in enumerate(gradients):
@@ -129,10 +149,11 @@ def test_gradients_by_three_witnesses(order):
             for sign in (1.0, -1.0):
                 moved = list(numbers)
                 moved[place] = moved[place] + sign * 1e-4
-                ends.append(float(solve(*moved)))
+                ends.append(float(last_of_five(*moved)))
             assert abs((ends[0] - ends[1]) / 2e-4 - float(gradient)) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_nonlinear_equation_with_learned_times():
     """By parameters of func and past, two delays and the times; forward mode gives the same as reverse mode."""
 
@@ -252,7 +273,7 @@ def test_without_using_the_delayed_state_it_is_fdeint():
     assert float(found.grid.diff().max()) <= 0.4
 
 
-@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("grad", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_solution_at_other_times(grad):
     delay = tensor(0.9, requires_grad=grad)
     t, other = tensor([0.0, 1.5, 3.0]), tensor([2.2, 0.4])

@@ -5,6 +5,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver import fdeint, fdeint_event
+from tests.slow import slow_but
 from tests.solver.calls import grouped
 
 # E_γ(−t^γ) = 1/2, by mpmath with 30 digits.
@@ -59,7 +60,7 @@ def test_the_half_life_of_a_decay(order):
     assert math.isclose(float(torch.autograd.grad(time, rate)[0]), -HALF_LIVES[order] / order, rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("options", METHODS, ids=NAMES)
+@pytest.mark.parametrize("options", slow_but([{}], METHODS), ids=NAMES)
 def test_gradients_of_time_and_state_by_finite_differences(options):
     """In rate, start, order, begin and a threshold of the event, for the discrete solution itself."""
     point = [number(value) for value in (0.9, 1.1, 0.7, 0.2, 0.45)]

@@ -274,7 +274,7 @@ def test_equal_steps_up_to_rounding_are_equal():
     y0 = torch.ones(1)
     for t in (torch.linspace(0, 1, 100_001), torch.arange(1000) * 0.1, torch.linspace(5, 6, 2001, dtype=torch.float64)):
         assert _is_uniform(t, t.double())
-    assert on_grid(decay, y0, torch.linspace(0, 1, 20_001), order=0.5, trajectory=False).shape == (1,)
+    assert on_grid(decay, y0, torch.linspace(0, 1, 5_001), order=0.5, trajectory=False).shape == (1,)
 
 
 def test_func_gets_the_times_in_their_own_dtype():
@@ -290,8 +290,8 @@ def test_func_gets_the_times_in_their_own_dtype():
     assert torch.equal(torch.stack(seen[:19]), t[:-1])
 
 
-def test_compiled_exported_and_batched_solves():
-    t = torch.linspace(0, 1, 9, dtype=torch.float64)
+def test_compiled_and_batched_solves():
+    t = torch.linspace(0, 1, 4, dtype=torch.float64)
 
     def solve(y0, t):
         return on_grid(decay, y0, t, order=0.5)

@@ -8,6 +8,7 @@ import torch
 from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver import fdeint, fdeint_mass
+from tests.slow import each_once
 
 T = torch.linspace(0, 2, 5, dtype=torch.float64)
 
@@ -25,8 +26,7 @@ def mass_of(c):
     return torch.stack([torch.stack([c, c]), torch.zeros(2, dtype=torch.float64)])
 
 
-@pytest.mark.parametrize("rtol", [1e-4, 1e-8])
-@pytest.mark.parametrize("order", [1.0, 0.6, 0.3])
+@pytest.mark.parametrize(("order", "rtol"), each_once([1.0, 0.6, 0.3], [1e-4, 1e-8]))
 def test_a_constraint_to_the_tolerance(order, rtol):
     found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=order, rtol=rtol, atol=1e-2 * rtol)
     exact = mittag_leffler(-(T**order) / 1.5, order)
@@ -35,7 +35,9 @@ def test_a_constraint_to_the_tolerance(order, rtol):
     assert float((found[:, 1] - 2 * found[:, 0]).abs().max()) < 1e-14
 
 
-@pytest.mark.parametrize(("method", "error"), [("adams", 1e-4), ("bdf2", 1e-5), ("trapezoidal", 1e-3)])
+@pytest.mark.parametrize(
+    ("method", "error"), [("adams", 1e-4), ("bdf2", 1e-5), pytest.param("trapezoidal", 1e-3, marks=pytest.mark.slow)]
+)
 def test_fixed_steps_of_any_method(method, error):
     found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=0.6, method=method, n_steps=200)
     assert float((found[:, 0] - mittag_leffler(-(T**0.6) / 1.5, 0.6)).abs().max()) < error
@@ -94,7 +96,7 @@ def circuit(unit=1.0):
     return func
 
 
-@pytest.mark.parametrize("unit", [1e6, 1e-6])
+@pytest.mark.parametrize("unit", [pytest.param(1e6, marks=pytest.mark.slow), 1e-6])
 @torch.no_grad()
 def test_a_circuit_in_any_units(unit):
     """Against a solve of the capacitor's voltage alone, whose func finds the diode's current by bisection."""
@@ -116,7 +118,7 @@ def test_a_circuit_in_any_units(unit):
     torch.testing.assert_close(voltage, alone, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("is_on", [lambda t: t > 1, lambda t: t >= 1])
+@pytest.mark.parametrize("is_on", [pytest.param(lambda t: t > 1, marks=pytest.mark.slow), lambda t: t >= 1])
 def test_a_current_where_a_source_switches_is_the_left_limit(is_on):
     """A capacitor behind a resistor: 0 = source − voltage − current."""
     found = fdeint_mass(
@@ -133,7 +135,8 @@ def test_a_current_where_a_source_switches_is_the_left_limit(is_on):
     torch.testing.assert_close(found[3:], torch.stack([1 - left, left], dim=-1), rtol=1e-6, atol=1e-7)
 
 
-def test_gradients_by_three_witnesses():
+@pytest.mark.parametrize("by_all", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_gradients_by_three_witnesses(by_all):
     """By mass and order: closed derivatives, differences and `torch.func`."""
 
     def end(c, order):
@@ -143,6 +146,8 @@ def test_gradients_by_three_witnesses():
     gradients = torch.autograd.grad(3 * end(given[0], given[1]), given)
     exact = 6 * mittag_leffler(-(2.0 ** given[1]) / (3 * given[0]), given[1])
     torch.testing.assert_close(gradients, torch.autograd.grad(exact, given), rtol=1e-5, atol=1e-6)
+    if not by_all:
+        return
     numbers = [each.detach() for each in given]
     by_func = torch.func.grad(lambda c: 3 * end(c, numbers[1]))(numbers[0])
     torch.testing.assert_close(by_func, gradients[0], rtol=1e-8, atol=1e-8)
@@ -151,6 +156,7 @@ def test_gradients_by_three_witnesses():
     assert abs(float(difference - gradients[0])) < 1e-5
 
 
+@pytest.mark.slow
 def test_the_gradient_by_masses_whose_null_spaces_turn():
     def end(moves):
         left = torch.stack([1 + 0 * moves[0], moves[0]])

@@ -1,6 +1,7 @@
 """Equations with several roots, or that are unstable: the solution is the one that begins at y0, or there is none."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from fracdnn import fdeint
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from tests.campaign.hard.references import graded, trapezoidal
-from tests.slow import each_once
+from tests.slow import slow_but
 
 
 def three_roots(t, u):
@@ -21,9 +22,14 @@ def integrated(func, y0, order, span, n):
     return trapezoidal(func, torch.tensor([y0]).double().numpy(), (order,), nodes)[-1, 0]
 
 
+WAYS = [(1.999, 100.0, 0.7), (2.001, 100.0, 0.7), (1.999, 1.0, 0.5)]
+
+
 @pytest.mark.parametrize(
     ("way", "mode"),
-    each_once([(1.999, 100.0, 0.7), (2.001, 100.0, 0.7), (1.999, 1.0, 0.5)], [torch.no_grad, torch.enable_grad]),
+    slow_but(
+        [(WAYS[0], torch.no_grad), (WAYS[1], torch.enable_grad)], product(WAYS, [torch.no_grad, torch.enable_grad])
+    ),
 )
 def test_a_start_next_to_an_unstable_state_leaves_it(way, mode):
     y0, span, order = way
@@ -43,9 +49,9 @@ def test_small_populations_grow():
 @pytest.mark.parametrize(
     ("func", "y0", "span", "order"),
     [
-        (lambda t, u: 1e5 * u, 1.0, 1.0, 0.4),
+        pytest.param(lambda t, u: 1e5 * u, 1.0, 1.0, 0.4, marks=pytest.mark.slow),
         (lambda t, u: 10 * u, 1e-6, 1e4, 0.7),
-        (lambda t, u: u * u - 1, 1.001, 1e6, 0.7),
+        pytest.param(lambda t, u: u * u - 1, 1.001, 1e6, 0.7, marks=pytest.mark.slow),
         (lambda t, u: 1000 * (u - torch.cos(t)), 1.001, 10.0, 0.7),
     ],
 )

@@ -1,9 +1,25 @@
+from functools import cache
+
 import pytest
 import torch
 
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint
 from tests.solver.calls import grouped
+
+
+def rest(t, u):
+    return torch.sin(3 * u) + 1
+
+
+@cache
+def stiff_stages():
+    """Matrix, start, and the solution at t = 1 by many exponential steps."""
+    vectors, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    matrix = (vectors * -torch.tensor([1.0, 20.0, 500.0, 1e4], dtype=torch.float64)) @ vectors.T
+    y0 = torch.ones(4, dtype=torch.float64)
+    exact = fdeint(rest, y0, [0.0, 1.0], order=0.5, n_steps=1280, trajectory=False, options={"linear": matrix})
+    return matrix, y0, exact
 
 
 @pytest.mark.parametrize(
@@ -18,14 +34,7 @@ from tests.solver.calls import grouped
 )
 def test_stiff_stages_are_solved_as_far_as_rounding_lets_them(options, tolerance):
     """Eigenvalues −1 … −10⁴, where slopes round like 1e-12 and no iteration can do better."""
-    vectors, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
-    matrix = (vectors * -torch.tensor([1.0, 20.0, 500.0, 1e4], dtype=torch.float64)) @ vectors.T
-    y0 = torch.ones(4, dtype=torch.float64)
-
-    def rest(t, u):
-        return torch.sin(3 * u) + 1
-
-    exact = fdeint(rest, y0, [0.0, 1.0], order=0.5, n_steps=1280, trajectory=False, options={"linear": matrix})
+    matrix, y0, exact = stiff_stages()
     u = fdeint(
         lambda t, u: u @ matrix.T + rest(t, u), y0, [0.0, 1.0], order=0.5, trajectory=False, **grouped(**options)
     )
