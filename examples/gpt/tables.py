@@ -39,7 +39,8 @@ def results(found: Comparisons) -> str:
     for each in found:
         for arm in (arm for arm in each.arms if arm != RESIDUAL):
             gaps = [difference(losses(arm), losses(RESIDUAL)) for losses in (each.last, each.at_times)]
-            rows.append([str(each.depth), arm, *map(_gap, gaps), _span(each.ratios(arm, "step_seconds"))])
+            stream = arm.replace("learnt", "learned")  # records keep the older spelling
+            rows.append([str(each.depth), stream, *map(_gap, gaps), _span(each.ratios(arm, "step_seconds"))])
     interval = f"({100 * LEVEL:.0f} % interval)"
     headings = ["blocks", "stream", f"equal bytes {interval}", f"equal time {interval}", "time of a step"]
     return markdown(headings, rows)
