@@ -124,3 +124,16 @@ def test_memory_on_a_gpu():
     assert f"{large[0]} to {large[1]} × at 4 and 8 MB" in row("H200")
     for precision, words in (("autocast", "× with autocast"), ("bfloat16", "× in bfloat16")):
         assert f"{found[f'1000 layers of width 512, 4096 rows, {precision}']} {words}" in row("H200")
+
+
+def test_the_paper_says_the_same():
+    paper = " ".join((ROOT / "paper.md").read_text(encoding="utf-8").split())
+    assert "rank first of 15 and 14 models by mean rank of log-loss and RMSE" in paper
+    assert "(one network alone: fourth and third)" in paper
+    assert "no significant difference between order 0.5, a learned order and order 1" in paper
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| deep stack, width \d+: default / residual, time \| .*? \| (.*?) \|", page, re.MULTILINE)
+    ratios = [float(ratio) for each in found for ratio in each.split(" to ")]
+    assert f"to {min(ratios):.1f} to {max(ratios):.2f} times the time of the same residual network on a CPU" in paper
+    on_a_gpu = re.findall(r"^\| GPU, 100 layers and more, .*? \| .*? \| (.*?) \|", page, re.MULTILINE)
+    assert f"to {on_a_gpu[0]} times on a GPU" in paper
