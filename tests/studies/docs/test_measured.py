@@ -128,7 +128,7 @@ def test_memory_on_a_gpu():
 
 def test_the_paper_says_the_same():
     paper = " ".join((ROOT / "paper.md").read_text(encoding="utf-8").split())
-    assert "rank first of 15 and 14 models by mean rank of log-loss and RMSE" in paper
+    assert "rank first of 15 and 14 by mean rank of log-loss and RMSE" in paper
     assert "(one network alone: fourth and third)" in paper
     assert "no significant difference between order 0.5, a learned order and order 1" in paper
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
