@@ -59,7 +59,7 @@ WORDS = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
 PARTS = ("explanation", "how-to", "measured", "reference", "start", "tutorials")
 FOLDERS = ("docs", *(f"docs/{name}" for name in PARTS))
 PAGES = [
-    *(ROOT / f"{name}.md" for name in ("README", "RELEASING", "SECURITY", "CODE_OF_CONDUCT", "paper")),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "RELEASING", "SECURITY", "CODE_OF_CONDUCT", "paper")),
     *(path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))),
     *sorted((ROOT / "examples" / "gallery").glob("*.[pr]*")),
 ]

@@ -1,4 +1,4 @@
-"""README's "Measured": eight rows, each with a link, whose figures are those of stored results."""
+"""README's "Measured": eight rows, each one sentence with a link, whose figures are those of stored results."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.study.comparisons import Comparison
-from benchmarks.study.measures import ranks
+from benchmarks.study.measures import critical_difference, ranks
 from benchmarks.study.models import EIGHTFOLD
-from benchmarks.study.parts import COMPARED, ONE, OURS
+from benchmarks.study.parts import COMPARED, MEASURES, ONE, OURS, VARIANTS
 from benchmarks.study.tuning import TUNED
 from records.keeping import read_file
 from reproduction.claims import all_claims, six_table
@@ -36,6 +36,7 @@ def places(records, kind, measure, models):
 def test_eight_rows_with_a_link_to_a_page():
     assert len(ROWS) == 8
     for result in ROWS.values():
+        assert ". " not in result  # one sentence
         pages = re.findall(r"\]\(([^)#]+)", result)
         assert len(pages) == 1
         assert (ROOT / pages[0]).exists()
@@ -62,11 +63,39 @@ def test_places_among_other_models():
         assert len(bagged.models) == 1 + len(EIGHTFOLD)
         found = bagged.against(measure, OURS)
         assert all(found[f"{name}, eightfold"][1] > 0.05 for name in ("CatBoost", "RealMLP-TD", "TabM"))
-    assert "is first by mean rank of log-loss and RMSE among 15 and 14 models with default settings" in told
+    assert (
+        "at default settings our ensemble of eight networks ranks first of 15 models by log-loss and of 14 by RMSE"
+        in told
+    )
     assert "over ensembles of eight of CatBoost, RealMLP-TD or TabM its lead is not significant" in told
-    assert "one network alone is fourth and third" in told
+    assert "one network alone fourth and third" in told
     assert places(records, "classes", "log_loss", list(TUNED))["CatBoost, tuned"] == 1
-    assert "Where each tries thirty settings (not equal time), CatBoost is first on classes" in told
+    assert "with thirty settings each CatBoost is first on classes" in told
+
+
+def test_memory_on_the_same_tables():
+    records = read_file(RESULTS / "study.json")[1]
+    for kind, measures in MEASURES.items():
+        found = Comparison.of(records, "report", kind, VARIANTS)
+        assert len(found.models) == len(VARIANTS)
+        for measure in measures:
+            means = ranks(found.errors(measure)).mean(0)
+            assert np.ptp(means) < critical_difference(len(VARIANTS), len(found.tables))
+    assert "no significant difference between order 0.5, a learned order and order 1" in row("memory")
+
+
+def test_tolerances_are_met():
+    """By the table of the page that the row links to."""
+    page = (
+        (ROOT / "docs" / "solver.md")
+        .read_text(encoding="utf-8")
+        .split("| problem | rtol 1e-3 | 1e-5 | 1e-7 | 1e-9 |")[1]
+    )
+    lines = page.split("\n\n")[0].splitlines()[2:]
+    errors = [[float(cell.split(",")[0]) for cell in re.split(r" \| ", line.strip("| "))[-7:-3]] for line in lines]
+    assert np.shape(errors) == (6, 4)
+    assert np.max(errors) < 1
+    assert "meets tolerances from 1e-3 to 1e-9 on six problems" in row("accuracy of `fdeint`")
 
 
 def test_fits_and_solves():
@@ -95,3 +124,16 @@ def test_memory_on_a_gpu():
     assert f"{large[0]} to {large[1]} × at 4 and 8 MB" in row("H200")
     for precision, words in (("autocast", "× with autocast"), ("bfloat16", "× in bfloat16")):
         assert f"{found[f'1000 layers of width 512, 4096 rows, {precision}']} {words}" in row("H200")
+
+
+def test_the_paper_says_the_same():
+    paper = " ".join((ROOT / "paper.md").read_text(encoding="utf-8").split())
+    assert "rank first of 15 and 14 by mean rank of log-loss and RMSE" in paper
+    assert "(one network alone: fourth and third)" in paper
+    assert "no significant difference between order 0.5, a learned order and order 1" in paper
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| deep stack, width \d+: default / residual, time \| .*? \| (.*?) \|", page, re.MULTILINE)
+    ratios = [float(ratio) for each in found for ratio in each.split(" to ")]
+    assert f"to {min(ratios):.1f} to {max(ratios):.2f} times the time of the same residual network on a CPU" in paper
+    on_a_gpu = re.findall(r"^\| GPU, 100 layers and more, .*? \| .*? \| (.*?) \|", page, re.MULTILINE)
+    assert f"to {on_a_gpu[0]} times on a GPU" in paper
