@@ -1,18 +1,15 @@
-"""Diffusion with memory on a grid of m x m cells: time, error and linear solves, for a table of docs/solver.md.
+"""Diffusion with memory on a line of m cells and on m x m cells: time, error and linear solves, for docs/solver.md.
 
-    python -m benchmarks.diffusion [m …]
+    python -m benchmarks.diffusion [--line 100 400 2000] [--square 64 128 256] [--device cuda]
 
-d_t^0.6 u = κ Δu on the unit square, two modes, to T = 0.1 at rtol 1e-6, with the gradient of the mean by order and κ.
-The error is that in time, against the Mittag-Leffler solution on the same grid. Beside it the steps of the implicit L1
-scheme on a graded mesh with exponent (2 − order)/order that reach 1e-6: one linear solve each and, as steps differ, one
-factorization each. They are counted on the two modes alone, for which the scheme does the same.
+d_t^0.6 u = κ Δu on the unit interval or square, two modes, to T = 0.1 at rtol 1e-6, with the gradient of the mean by
+order and κ. The error is that in time, against the Mittag-Leffler solution on the same grid. On the square, also the
+steps of the implicit L1 scheme on a graded mesh with exponent (2 − order)/order that reach 1e-6: one linear solve each
+and, as steps differ, one factorization each. They are counted on the two modes alone, for which the scheme does the
+same.
 """
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-import sys
+import argparse
 import time
 from typing import Any
 
@@ -28,18 +25,19 @@ MODES = ((1.0, (1, 1)), (0.3, (2, 3)))  # amplitudes, and waves along each side
 
 
 class Diffusion:
-    """On m x m inner cells."""
+    """On m x m inner cells, or on m of a line."""
 
-    def __init__(self, m: int) -> None:
-        self.h = 1.0 / (m + 1)
+    def __init__(self, m: int, dimensions: int = 2) -> None:
+        self.h, self.dimensions = 1.0 / (m + 1), dimensions
         self._x = torch.linspace(self.h, 1.0 - self.h, m, dtype=FLOAT64)
 
     def shape(self, waves: tuple[int, int]) -> torch.Tensor:
-        return torch.outer(*(torch.sin(k * torch.pi * self._x) for k in waves))
+        first, *rest = (torch.sin(k * torch.pi * self._x) for k in waves[: self.dimensions])
+        return torch.outer(first, *rest) if rest else first
 
     def rate(self, waves: tuple[int, int]) -> float:
         """Of the discrete Laplacian, negative."""
-        half = torch.tensor(waves, dtype=FLOAT64) * torch.pi * self.h / 2.0
+        half = torch.tensor(waves[: self.dimensions], dtype=FLOAT64) * torch.pi * self.h / 2.0
         return float(-4.0 / self.h**2 * torch.sin(half).square().sum())
 
     def start(self) -> torch.Tensor:
@@ -50,6 +48,9 @@ class Diffusion:
         return sum(each[0] * u * self.shape(each[1]) for each, u in zip(MODES, decayed, strict=True))  # type: ignore
 
     def laplacian(self, u: torch.Tensor) -> torch.Tensor:
+        if self.dimensions == 1:
+            padded = torch.nn.functional.pad(u, (1, 1))
+            return (padded[2:] - 2.0 * u + padded[:-2]) / self.h**2
         padded = torch.nn.functional.pad(u, (1, 1, 1, 1))
         sides = padded[2:, 1:-1] + padded[:-2, 1:-1] + padded[1:-1, 2:] + padded[1:-1, :-2]
         return (sides - 4.0 * u) / self.h**2
@@ -105,36 +106,43 @@ def steps_of_l1(diffusion: Diffusion, error: float) -> int:
         n = round(1.1 * n) if n > 1000 else 2 * n
 
 
-def row(m: int) -> list[str]:
+def row(m: int, dimensions: int, device: str) -> list[str]:
     """Of the table."""
-    diffusion = Diffusion(m)
-    kappa, order = (torch.tensor(value, dtype=FLOAT64, requires_grad=True) for value in (1.0, ORDER))
+    diffusion = Diffusion(m, dimensions)
+    kappa, order = (torch.tensor(value, dtype=FLOAT64, device=device, requires_grad=True) for value in (1.0, ORDER))
+    start = diffusion.start().to(device)
 
     def func(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         return kappa * diffusion.laplacian(u)
 
     with Counted() as count:
         begin = time.perf_counter()
-        end = fdeint(func, diffusion.start(), [0.0, T], order=order, rtol=RTOL)[-1]
+        end = fdeint(func, start, [0.0, T], order=order, rtol=RTOL)[-1]
         middle = time.perf_counter()
-        _, by_order = torch.autograd.grad(end.mean(), (kappa, order))
+        by_order = torch.autograd.grad(end.mean(), (kappa, order))[1].cpu()
         last = time.perf_counter()
     exact, step = diffusion.exact(), 1e-4
     slope = (diffusion.exact(ORDER + step) - diffusion.exact(ORDER - step)).mean() / (2.0 * step)
-    error = float((end.detach() - exact).abs().max() / exact.abs().max())
+    error = float((end.detach().cpu() - exact).abs().max() / exact.abs().max())
     of_order = abs(float(by_order / slope) - 1.0)
     times = [f"{seconds:.3g}" for seconds in (middle - begin, last - middle)]
-    counts = [f"{number:,}" for number in (count.factors, count.solves, steps_of_l1(diffusion, RTOL))]
-    return [f"{m} x {m}", *times, f"{error:.1g}", f"{of_order:.1g}", *counts]
+    counts = [count.factors, count.solves, *([steps_of_l1(diffusion, RTOL)] if dimensions == 2 else [])]
+    return [" x ".join([str(m)] * dimensions), *times, f"{error:.1g}", f"{of_order:.1g}", *map("{:,}".format, counts)]
 
 
 def main() -> None:
-    print(
-        "| cells | value, s | gradient, s | error in time | error of ∂/∂order | factorizations | solves | L1 solves |"
-    )
-    print(f"|{' --- |' * 8}")
-    for m in map(int, sys.argv[1:] or ("32", "64", "128")):
-        print(f"| {' | '.join(row(m))} |", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--line", type=int, nargs="*", default=[])
+    parser.add_argument("--square", type=int, nargs="*", default=[])
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    heads = "cells", "value, s", "gradient, s", "error in time", "error of ∂/∂order", "factorizations", "solves"
+    for dimensions, sizes in ((1, options.line), (2, options.square)):
+        if sizes:
+            columns = [*heads, *(["L1 solves"] if dimensions == 2 else [])]
+            print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
+        for m in sizes:
+            print(f"| {' | '.join(row(m, dimensions, options.device))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,17 @@ def torchode_euler(field: Field, y0: torch.Tensor, T: float, n: int) -> torch.Te
     return solver.solve(torchode.InitialValueProblem(y0=y0, t_eval=ends), term, dt0=step).ys[:, -1]
 
 
+def torchode_adaptive(field: Field, y0: torch.Tensor, times: torch.Tensor, rtol: float, atol: float) -> torch.Tensor:
+    """By Tsitouras's method of order 5, each sample with steps of its own, by backpropagation; [T, B, d]."""
+    import torchode
+
+    term = torchode.ODETerm(field)
+    controller = torchode.IntegralController(atol=atol, rtol=rtol, term=term)
+    solver = torchode.AutoDiffAdjoint(torchode.Tsit5(term), controller)
+    ends = times.to(y0).expand(len(y0), -1).contiguous()
+    return solver.solve(torchode.InitialValueProblem(y0=y0, t_eval=ends), term).ys.transpose(0, 1)
+
+
 def fdeint_pece(field: Field, y0: torch.Tensor, T: float, n: int, order: float) -> torch.Tensor:
     """PyPI's fdeint: predictor and corrector, by backpropagation."""
     from FDEint import FDEint

@@ -1,6 +1,7 @@
 """Samples of a batch: the values, gradients and failures of each are those of a solve of its own."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver import Status
-from tests.slow import each_once
+from tests.slow import each_once, slow_but
 
 F64 = torch.float64
 SIZE = 7
@@ -322,10 +323,13 @@ def test_lists_of_numbers():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y0": (STARTS, STARTS, STARTS)}, "y0 must be one tensor"),
-        ({"y0": torch.tensor(1.0)}, "y0 must be one tensor"),
-        ({"y0": 1.0}, "y0 must be one tensor"),
-        ({"y0": torch.ones(3, 0)}, r"y0 must be one tensor .*got shape \(3, 0\)"),
+        ({"y0": (STARTS, STARTS[:3])}, r"y0 must be a tensor .*got shapes \(7, 2\), \(3, 2\); give each tensor"),
+        ({"y0": (STARTS, "a")}, r"y0 must be a tensor .*got shapes \(7, 2\), \(\)"),
+        ({"y0": ()}, r"y0 must be a tensor .*got an empty tuple"),
+        ({"y0": (STARTS, STARTS), "func": lambda t, y: y[0]}, "func must return a tuple of 2 tensors"),
+        ({"y0": torch.tensor(1.0)}, "y0 must be a tensor"),
+        ({"y0": 1.0}, "y0 must be a tensor"),
+        ({"y0": torch.ones(3, 0)}, r"y0 must be a tensor .*got shapes \(3, 0\)"),
         ({"y0": STARTS.half()}, "y0 must be float32 or float64"),
         ({"t": [[0.0, 1.0], [0.0, 1.0, 2.0]]}, "t must "),
         ({"t": ROWS[None]}, r"t must hold times \[T\] for all samples"),
@@ -334,7 +338,8 @@ def test_lists_of_numbers():
         ({"t": ROWS.flip(1)}, r"t\[0\] must increase strictly"),
         ({"method": "adams"}, "batched=True must go with the default method"),
         ({"n_steps": 10}, "batched=True must go with the default method"),
-        ({"options": {"breakpoints": [0.5]}}, "batched=True must go with .*got breakpoints"),
+        ({"options": {"breakpoints": [0.5, 0.2]}}, "breakpoints must increase strictly"),
+        ({"options": {"corrections": 2}}, "batched=True must go with .*got corrections"),
         ({"options": {"failures": "ignore"}}, "failures must be one of 'raise', 'nan', got 'ignore'"),
         ({"rtol": torch.tensor([1e-3, 1e-4, 1e-5])}, "rtol must broadcast against the state's shape"),
         ({"batched": "yes"}, "batched must be True or False"),
@@ -351,3 +356,138 @@ def test_a_start_of_nan_is_refused():
     starts[2, 0] = math.nan
     with pytest.raises(InvalidArgumentError, match="y0 must be finite"):
         fdeint(func_of(RATES), starts, TIMES, order=ORDERS, batched=True)
+
+
+def pairs_of(rates):
+    """The same as a tuple of two tensors of different shapes, with a third component."""
+
+    def func(t, y):
+        own = rates.reshape(-1, *[1] * (y[0].dim() - 1))
+        first = torch.stack([-rates * y[0][:, 0] + 0.3 * y[0][:, 1], -0.5 * y[0][:, 1] ** 2 + torch.sin(t)], dim=1)
+        return first, 1e6 * y[0][:, :1, None] - own[..., None] * y[1]
+
+    return func
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_a_tuple_of_tensors_of_very_different_size(dtype):
+    starts = STARTS.to(dtype), (1e6 * STARTS[:, :1, None]).to(dtype)
+    rates = RATES.to(dtype).requires_grad_()
+    rtol, loss = 1e-7 if dtype == F64 else 1e-4, torch.tensor([1.0, 2.0, 3.0])
+    found = fdeint(pairs_of(rates), starts, TIMES.to(dtype), order=ORDERS, rtol=rtol, batched=True)
+    assert [tuple(part.shape) for part in found] == [(4, SIZE, 2), (4, SIZE, 1, 1)]
+    last = fdeint(pairs_of(rates), starts, TIMES.to(dtype), order=ORDERS, rtol=rtol, batched=True, trajectory=False)
+    for whole, end in zip(found, last, strict=True):
+        torch.testing.assert_close(whole[-1], end, rtol=3 * rtol, atol=0.0)
+    (gradient,) = torch.autograd.grad((torch.cat([found[0], found[1][..., 0]], 2) * loss.to(dtype)).sum(), rates)
+    for sample in (0, 3, 6):
+        rate = RATES[sample : sample + 1].clone().requires_grad_()
+        own = tuple(part[sample : sample + 1].double() for part in starts)
+        alone = fdeint(pairs_of(rate), own, TIMES, order=ORDERS[sample], rtol=1e-9, atol=0.0)
+        for mine, right in zip(found, alone, strict=True):
+            torch.testing.assert_close(mine[:, sample].double(), right[:, 0], rtol=3 * rtol, atol=0.0)
+        (exact,) = torch.autograd.grad((torch.cat([alone[0], alone[1][..., 0]], 2) * loss).sum(), rate)
+        torch.testing.assert_close(gradient[sample].double(), exact[0], rtol=30 * rtol, atol=0.0)
+
+
+def test_vmap_takes_tuples_and_pairs():
+    def solve(rate, start):
+        return fdeint(lambda t, y: (-rate * y[0], y[0] - y[1]), (start, 2.0 * start), [0.0, 1.0], order=0.7)
+
+    found = torch.func.vmap(solve)(RATES, STARTS)
+    for part, alone in zip(found, solve(RATES[2], STARTS[2]), strict=True):
+        assert torch.allclose(part[2], alone, rtol=1e-4)
+    rest = torch.zeros(2, dtype=F64)
+    thrown = torch.func.vmap(lambda y0: fdeint(lambda t, y: -y, (y0, rest), [0.0, 1.0], order=1.5))(STARTS)
+    assert torch.allclose(thrown[2], fdeint(lambda t, y: -y, (STARTS[2], rest), [0.0, 1.0], order=1.5), rtol=1e-4)
+
+
+def switched(rates):
+    """An input of 2 up to t = 0.7, and a pulse from 1.2 to 1.21."""
+    return lambda t, y: (2.0 * (t <= 0.7) + 100.0 * ((t > 1.2) & (t < 1.21)))[..., None] - rates[..., None] * y
+
+
+@pytest.mark.parametrize(
+    ("own_times", "dtype", "wants_gradient"),
+    slow_but(
+        [(False, F64, True), (True, torch.float32, False)],
+        product([False, True], [F64, torch.float32], [False, True]),
+    ),
+)
+def test_breakpoints(own_times, dtype, wants_gradient):
+    """Some are before the start of some samples."""
+    t = TIMES + 0.2 * torch.arange(SIZE, dtype=F64)[:, None] if own_times else TIMES
+    options, rtol = {"breakpoints": [0.7, 1.2, 1.21, 9.0]}, 1e-8 if dtype == F64 else 1e-5
+    with torch.set_grad_enabled(wants_gradient):
+        found = fdeint(
+            switched(RATES.to(dtype)),
+            STARTS.to(dtype),
+            t,
+            order=ORDERS,
+            rtol=rtol,
+            batched=True,
+            options=options,
+            info=True,
+        )
+    assert found.grid.isfinite().all(1).sum() >= SIZE - 1  # few had to be solved alone
+    times = t if t.dim() == 2 else t.expand(SIZE, -1)
+    for sample in (0, 3, 6):
+        alone = fdeint(
+            switched(RATES[sample]),
+            STARTS[sample],
+            times[sample],
+            order=ORDERS[sample],
+            rtol=1e-10,
+            atol=1e-12,
+            options=options,
+        )
+        torch.testing.assert_close(found.states[:, sample].double(), alone, rtol=5 * rtol, atol=1e-8)
+
+
+def test_a_breakpoint_is_learned():
+    off = torch.tensor([0.7], dtype=F64, requires_grad=True)
+
+    def gradient(**options):
+        func = lambda t, y: 2.0 * (t < off) - RATES * y  # noqa: E731
+        options |= {"order": 0.7, "rtol": 1e-9, "options": {"breakpoints": off}}
+        return torch.autograd.grad(fdeint(func, STARTS[:, 0], [0.0, 2.0], **options)[-1].sum(), off)[0]
+
+    torch.testing.assert_close(gradient(batched=True), gradient(), rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.slow
+def test_hard_samples_side_by_side():
+    """Components 1e6 apart, stiff, failing, of order 1, jumping, with a singular start, each with its own times."""
+    orders = torch.tensor([0.6, 0.8, 0.9, 1.0, 0.7, 0.5, 0.9], dtype=F64)
+    times = torch.stack([k + (1.0 + k) * torch.tensor([0.0, 0.2, 1.0], dtype=F64) for k in range(SIZE)])
+    scale = torch.tensor([1e6, 1.0], dtype=F64)
+    rates = torch.tensor([1.0, 1e6, 1.0, 2.0, 1.0, 0.5, 1e-3], dtype=F64)
+    fails, jumps, steep = (torch.arange(SIZE) == number for number in (2, 4, 5))
+
+    def func(t, y, rates=rates, fails=fails, jumps=jumps, steep=steep, begin=times[:, 0]):
+        y = y / scale
+        slope = -rates[..., None] * y
+        slope = torch.where(fails[..., None], 9.0 * y**2, slope)
+        slope = slope + (1.0 * (jumps & (t > begin + 0.777)))[..., None]
+        later = torch.where(steep, t - begin, 1.0).clip(min=1e-300)
+        return scale * (slope + torch.where(steep, later**-0.3, 0.0)[..., None])
+
+    others, leaf = [0, 1, 3, 4, 5, 6], rates.clone().requires_grad_()
+    options = {"rtol": 1e-5, "atol": 1e-11, "options": {"failures": "nan"}}
+    solution = fdeint(
+        lambda t, y: func(t, y, leaf), scale.expand(SIZE, 2), times, order=orders, batched=True, info=True, **options
+    )
+    assert [status is Status.SOLVED for status in solution.status] == [number in others for number in range(SIZE)]
+    assert solution.states[1:, 2].isnan().all()
+    (gradient,) = torch.autograd.grad(solution.states[:, others].sum(), leaf)
+    assert gradient[2] == 0.0
+    for sample in others:
+        rate = rates[sample].clone().requires_grad_()
+        own = fails[sample], jumps[sample], steep[sample], times[sample, 0]
+        jump = [float(times[sample, 0]) + 0.777] if sample == 4 else []
+        options = {"rtol": 1e-7, "atol": 1e-13, "options": {"breakpoints": jump}}
+        solve = lambda t, y, rate=rate, own=own: func(t, y, rate, *own)  # noqa: E731
+        alone = fdeint(solve, scale, times[sample], order=orders[sample], **options)
+        torch.testing.assert_close(solution.states[:, sample], alone, rtol=5e-5, atol=1e-10)
+        right = torch.autograd.grad(alone.sum(), rate)[0]
+        torch.testing.assert_close(gradient[sample], right, rtol=1e-3, atol=1e-8)

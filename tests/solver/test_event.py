@@ -195,6 +195,7 @@ def test_an_event_at_the_begin_alone(rate, message):
         ({"n_checks": 3}, InvalidArgumentError, "n_checks must be at least 4, got 3"),
         ({"trajectory": False}, InvalidArgumentError, "trajectory must not be given to fdeint_event, got False"),
         ({"grid": "given", "n_steps": None}, InvalidArgumentError, "grid must not be 'given' for fdeint_event"),
+        ({"batched": "yes"}, InvalidTypeError, "batched must be True or False"),
         ({"event_fn": lambda t, y: y - 1.0 + 0 * t, "order": 1.5}, InvalidArgumentError, "y0 must be a pair"),
     ],
 )
@@ -217,3 +218,104 @@ def test_an_event_without_a_slope_has_no_gradient():
             order=0.5,
             n_steps=8,
         )
+
+
+BATCH = torch.tensor([0.5, 1.0, 2.0, 0.8], dtype=torch.float64)
+ORDERS = torch.tensor([0.6, 0.6, 0.9, 1.0], dtype=torch.float64)
+
+
+def decays(rates, starts, thresholds, begin, **options):
+    """A decay with a second component, to an event of each sample."""
+    return fdeint_event(
+        lambda t, y: -rates[:, None] * y,
+        torch.stack([starts, 1e6 * starts], dim=1),
+        begin,
+        event_fn=lambda t, y: y[:, 0] - thresholds * torch.cos(0.1 * t),
+        batched=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_each_sample_of_a_batch_has_its_event(dtype):
+    """One of them before the first check; times, states and their gradients are those of each sample alone."""
+    begin = torch.tensor([0.0, 1.0, 0.0, 0.5], dtype=torch.float64)
+    given = [torch.ones(4, dtype=torch.float64), torch.tensor([0.5, 0.6, 0.995, 0.4], dtype=torch.float64)]
+    rates, starts, thresholds, t0 = (each.clone().requires_grad_() for each in (BATCH, *given, begin))
+    rtol = 1e-8 if dtype == torch.float64 else 1e-4
+    sizes = {"t1": 9.0, "order": ORDERS, "rtol": rtol, "atol": rtol / 100}
+    time, state = decays(rates.to(dtype), starts.to(dtype), thresholds.to(dtype), t0, **sizes)
+    assert time.dtype == torch.float64
+    assert state.shape == (4, 2)
+    total = time.sum() + state[:, 0].sum() + 1e-6 * state[:, 1].sum()
+    found = torch.autograd.grad(total, (rates, starts, thresholds, t0))
+    for sample in range(4):
+        leaves = [each[sample].clone().requires_grad_() for each in (BATCH, *given, begin)]
+        rate, start, threshold, first = leaves
+        alone, end = fdeint_event(
+            lambda t, y, rate=rate: -rate * y,
+            torch.stack([start, 1e6 * start]),
+            first,
+            event_fn=lambda t, y, threshold=threshold: y[0] - threshold * torch.cos(0.1 * t),
+            t1=9.0,
+            order=ORDERS[sample],
+            rtol=1e-10,
+            atol=1e-12,
+        )
+        torch.testing.assert_close(time[sample], alone, rtol=30 * rtol, atol=0.0)
+        torch.testing.assert_close(state[sample].double(), end, rtol=30 * rtol, atol=0.0)
+        right = torch.autograd.grad(alone + end[0] + 1e-6 * end[1], leaves)
+        for mine, theirs in zip(found, right, strict=True):
+            torch.testing.assert_close(mine[sample], theirs, rtol=1e3 * rtol, atol=1e3 * rtol)
+
+
+def test_events_of_a_batch_with_tuples_and_info():
+    y0 = torch.ones(4, dtype=torch.float64), torch.zeros(4, 2, dtype=torch.float64)
+    with torch.no_grad():
+        time, told = fdeint_event(
+            lambda t, y: (-BATCH * y[0], y[0][:, None] - y[1]),
+            y0,
+            0.0,
+            event_fn=lambda t, y: y[0] - 0.5,
+            t1=torch.tensor([9.0, 3.0, 3.0, 8.0], dtype=torch.float64),
+            order=0.6,
+            batched=True,
+            info=True,
+        )
+    torch.testing.assert_close(time, HALF_LIVES[0.6] * BATCH ** (-1 / 0.6), rtol=1e-4, atol=0.0)
+    assert told.states[0].tolist() == pytest.approx([0.5] * 4, rel=1e-9)
+    assert told.states[1].shape == (4, 2)
+    assert told.grid[:, -1].tolist() == [9.0, 3.0, 3.0, 8.0]
+
+
+def test_samples_without_an_event():
+    thresholds, begin = torch.tensor([0.5, 0.5, 0.5, -1.0], dtype=torch.float64), 0.0
+    rates, starts = BATCH.clone().requires_grad_(), torch.ones(4, dtype=torch.float64)
+    sizes = {"t1": 3.0, "order": 0.6, "options": {"failures": "nan"}}
+    with pytest.raises(InvalidArgumentError, match=r"must change its sign .* there in sample 3 of 4, and no change"):
+        decays(rates, starts, thresholds, begin, t1=3.0, order=0.6)
+    time, state = decays(rates, starts, thresholds, begin, **sizes)
+    assert time.isnan().tolist() == [False, False, False, True]
+    assert state[3].isnan().all()
+    (gradient,) = torch.autograd.grad(time[:3].sum(), rates)
+    right = -HALF_LIVES[0.6] / 0.6 * BATCH ** (-1 / 0.6 - 1)
+    assert gradient[3] == 0.0
+    assert (gradient[:3] / right[:3] - 1.0).abs().max() < 0.3  # the event moves a little with the cosine
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"event_fn": lambda t, y: y}, r"one number for each sample, got shape \(4, 2\); combine"),
+        ({"event_fn": lambda t, y: y[:, 0] / 0 * t}, r"finite numbers, got nan at t = 0 in sample 0 of 4; check"),
+        ({"t1": torch.ones(2, 2)}, r"t1 must be one number, got shape \(2, 2\); .*one for each sample"),
+        ({"t1": torch.ones(3)}, "t must hold times"),
+        ({"t1": torch.tensor([1.0, 1.0, 0.0, 1.0])}, "t1 must be later than t0 and finite, got 0 for t0 = 0"),
+        ({"n_steps": 4}, "batched=True must go with the default method"),
+    ],
+)
+def test_arguments_of_batches_that_do_not_fit(options, message):
+    given = {"event_fn": lambda t, y: y[:, 0] - 0.5, "t1": 2.0, "order": 0.5, **options}
+    y0 = torch.ones(4, 2, dtype=torch.float64)
+    with pytest.raises(InvalidArgumentError, match=message):
+        fdeint_event(lambda t, y: -BATCH[:, None] * y, y0, 0.0, batched=True, **given)

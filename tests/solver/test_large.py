@@ -42,6 +42,24 @@ def test_a_sparse_matrix_is_found_from_few_products(n, entries):
     assert sum(rows) < 1000
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_a_known_pattern_saves_products(scale):
+    """Components of other sizes; a matrix with an entry elsewhere is found as if nothing were known."""
+    pattern, rows = scattered(900, 3), []
+    right = pattern.copy()
+    right.data = np.random.default_rng(1).normal(size=len(right.data))
+    right = (scipy.sparse.diags_array(np.where(np.arange(900) % 2, scale, 1.0)) @ right).tocsr()
+
+    def times(directions):
+        rows.append(len(directions))
+        return directions @ right
+
+    assert abs(sparse_matrix(times, 900, pattern) - right).max() <= 1e-9 * abs(right).max()
+    assert sum(rows) < 40
+    right = right + scipy.sparse.csr_array(([scale], ([17], [800])), shape=(900, 900))
+    assert abs(sparse_matrix(times, 900, pattern) - right).max() <= 1e-8 * abs(right).max()
+
+
 def test_a_full_matrix_is_not_taken_for_a_sparse_one():
     full = np.random.default_rng(0).normal(size=(400, 400))
     assert sparse_matrix(lambda rows: rows @ full, 400) is None

@@ -17,10 +17,10 @@ from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFinit
 from fracdnn.solver.batched_panels import BatchedPanels
 from fracdnn.solver.batched_search import BatchedSearch, Found, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
-from fracdnn.solver.grids import Spacing
+from fracdnn.solver.grids import ROUNDING, Spacing
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
-from fracdnn.solver.problem import Problem, posed_problem
+from fracdnn.solver.problem import TIME_ROUNDING, Problem, posed_problem
 from fracdnn.solver.rare_options import check_digits, most_evaluations
 from fracdnn.solver.search import Tolerances
 from fracdnn.solver.solution import Solution, Status
@@ -54,6 +54,16 @@ class _Batch:
         elapsed = self.times - self.times[:, :1]
         return elapsed if self.trajectory else elapsed[:, -1:].contiguous()
 
+    @property
+    def stops(self) -> torch.Tensor:
+        """Where panels have to end, from the starts on: at breakpoints inside, and at its end; [B, K + 1]."""
+        first, last = self.times[:, :1], self.times[:, -1:]
+        if self.spacing.breakpoints is None:
+            return last - first
+        jumps, rounding = self.spacing.breakpoints.to(first), ROUNDING * torch.maximum(first.abs(), last.abs())
+        inside = (jumps > first + rounding) & (jumps < last - rounding)
+        return torch.cat([torch.where(inside, jumps, last).sort(1).values, last], dim=1) - first
+
 
 def solve_batched(
     solve_one: Callable[..., Any],
@@ -76,26 +86,25 @@ def solve_batched(
     wanted = torch.is_grad_enabled()
     weights = Weights.of(problem.orders.detach(), count_for(spacing), modes)
     scheme = BatchedPanels(problem, weights, batch.times[:, :1].detach(), batch.clock_dtype)
-    outputs = Outputs(batch.elapsed.detach())
-    found = BatchedSearch(scheme, batch.tolerances, outputs, spacing.max_step, notes=not wanted, sensitive=wanted).run()
+    outputs, stops = Outputs(batch.elapsed.detach()), batch.stops
+    search = BatchedSearch(scheme, batch.tolerances, outputs, stops.detach(), spacing.max_step, sensitive=wanted)
+    found = search.run()
     problem.max_evaluations = math.inf  # samples alone count their own
     if wanted:
         weights = Weights.of(problem.orders, count_for(spacing), modes)
         outputs = Outputs(batch.elapsed)
         if bool(found.done.any()):
             walk = BatchedPanels(problem, weights, batch.times[:, :1], batch.clock_dtype)
-            _walk(walk, found, batch, outputs, checkpoint=rare["checkpoint"])
+            _walk(walk, found, _moved(found.nodes, stops), outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
     # A state that nobody noted would be NaN: such a sample is solved alone as well.
     found.done = found.done & ~states.detach().isnan().flatten(1).any(1)
-    states, status = _Alone(batch, solve_one, rare).replaced(states, torch.nonzero(~found.done)[:, 0].tolist())
-    shaped = problem.states.unpack(states.transpose(0, 1))
-    nodes = batch.times[:, :1].detach() + found.nodes * (batch.times[:, -1:] - batch.times[:, :1]).detach()
-    nodes = torch.where(found.done[:, None], nodes, math.nan)
+    states, status = _replaced(states, torch.nonzero(~found.done)[:, 0].tolist(), batch, solve_one, rare)
+    states = states.transpose(0, 1)
     return Solution(
-        shaped if trajectory else shaped[-1],
+        problem.states.unpack(states if trajectory else states[-1]),
         "collocation",
-        nodes,
+        torch.where(found.done[:, None], batch.times[:, :1].detach() + found.nodes, math.nan),
         torch.where(found.done, found.counts, 0),
         found.n_rejected,
         problem.n_evaluations,
@@ -110,16 +119,24 @@ def _modes(batch: _Batch) -> Any:
     return kernel_modes(_SHORTEST * float(first), float(elapsed.max()), tolerance)
 
 
-def _walk(scheme: BatchedPanels, found: Found, batch: _Batch, outputs: Outputs, *, checkpoint: bool) -> None:
+def _moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
+    """Nodes [B, P + 1] that were found, each as a share of the time between the stops [B, K + 1] around it."""
+    ends = torch.cat([torch.zeros_like(stops[:, :1]), stops], dim=1)
+    place = torch.searchsorted(stops.detach(), nodes).clip(max=stops.shape[1] - 1)
+    begin, end = ends.gather(1, place), ends.gather(1, place + 1)
+    shares = (nodes - begin.detach()) / (end - begin).detach()
+    return torch.where(shares == 1.0, end, begin + shares * (end - begin))
+
+
+def _walk(scheme: BatchedPanels, found: Found, nodes: torch.Tensor, outputs: Outputs, *, checkpoint: bool) -> None:
     """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
-    span = batch.elapsed[:, -1:]
     last = (found.counts - 1).clip(min=0)
     memory = scheme.start()
     for number in range(int(found.counts[found.done].max())):
         active = found.done & (number < found.counts)
         place = torch.where(found.done, last.clip(max=number), 0)[:, None]
-        begin, end = (found.nodes.gather(1, place + later) * span for later in (0, 1))
-        guess = found.guesses[place[:, 0], torch.arange(batch.size, device=place.device)]
+        begin, end = (nodes.gather(1, place + later) for later in (0, 1))
+        guess = found.guesses[place[:, 0], torch.arange(len(nodes), device=place.device)]
         guess = torch.where(found.done[:, None, None], guess, scheme.problem.value.detach()[:, None])
         end = torch.where(found.done[:, None], end, begin + scheme.shortest)
 
@@ -141,76 +158,67 @@ def _walk(scheme: BatchedPanels, found: Found, batch: _Batch, outputs: Outputs, 
             memory = merged(scheme.close(memory, panel, shortest), memory, goes_on)
 
 
-class _Alone:
-    """Samples one by one, by the same func."""
+def _replaced(
+    states: torch.Tensor, samples: list[int], batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]
+) -> tuple[torch.Tensor, list[Status]]:
+    """States [B, T, d] with those of some samples as they are alone, or NaN; and how each solve ended."""
+    rows, status = [], [Status.SOLVED] * batch.size
+    for sample in samples:
+        try:
+            rows.append(_alone(sample, batch, solve_one, rare))
+        except (NotConvergedError, NotFiniteError) as error:
+            if rare["failures"] != "nan":
+                raise type(error)(
+                    f"in sample {sample} of {batch.size}: {error}; or pass options={{'failures': 'nan'}} for the others"
+                ) from error
+            status[sample] = Status.of(error)
+            rows.append(torch.full_like(states[sample], math.nan))
+    if not rows:
+        return states, status
+    return states.index_copy(0, torch.tensor(samples, device=states.device), torch.stack(rows)), status
 
-    def __init__(self, batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]) -> None:
-        self._batch, self._solve_one = batch, solve_one
-        self._allows_nan = rare["failures"] == "nan"
-        self._options = {name: rare[name] for name in ("max_step", "checkpoint", "max_evaluations")}
 
-    def replaced(self, states: torch.Tensor, samples: list[int]) -> tuple[torch.Tensor, list[Status]]:
-        """States [B, T, d] with those of some samples as they are alone, or NaN; and how each solve ended."""
-        rows, status = [], [Status.SOLVED] * self._batch.size
-        for sample in samples:
-            try:
-                rows.append(self.solved(sample))
-            except (NotConvergedError, NotFiniteError) as error:
-                if not self._allows_nan:
-                    raise type(error)(
-                        f"in sample {sample} of {self._batch.size}: {error}; or pass options={{'failures': 'nan'}} for "
-                        f"the others"
-                    ) from error
-                status[sample] = Status.of(error)
-                rows.append(torch.full_like(states[sample], math.nan))
-        if not rows:
-            return states, status
-        return states.index_copy(0, torch.tensor(samples, device=states.device), torch.stack(rows)), status
+def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]) -> torch.Tensor:
+    """The states [T, d] of a sample, by the same func, whose other rows hold their starts."""
+    problem, begins = batch.problem, batch.times[:, 0].detach().to(batch.clock_dtype)
+    starts, at = problem.value.detach(), torch.tensor([sample], device=problem.value.device)
 
-    def solved(self, sample: int) -> torch.Tensor:
-        """[T, d]."""
-        batch, problem = self._batch, self._batch.problem
-        begins = batch.times[:, 0].detach().to(batch.clock_dtype)
-        starts, at = problem.value.detach(), torch.tensor([sample], device=problem.value.device)
+    def own(time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        rows = starts.index_copy(0, at, state[None])
+        return problem.packed_slope(begins.index_copy(0, at, time.reshape(1).to(begins)), rows)[sample]
 
-        def own(time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-            rows = starts.index_copy(0, at, state[None])
-            return problem.packed_slope(begins.index_copy(0, at, time.reshape(1).to(begins)), rows)[sample]
-
-        slope = None if problem.velocity is None else problem.velocity[sample]
-        order = problem.orders[sample]
-        given = (problem.value[sample], slope) if slope is not None and float(order) > 1.0 else problem.value[sample]
-        tolerances = {"rtol": batch.tolerances.rtol, "atol": batch.tolerances.atol}
-        rows = {name: tolerance.expand(batch.size, -1)[sample] for name, tolerance in tolerances.items()}
-        found = self._solve_one(
-            own,
-            given,
-            batch.times[sample].to(batch.clock_dtype),
-            order=order,
-            options=self._options,
-            trajectory=batch.trajectory,
-            **rows,
-        )
-        return found if batch.trajectory else found[None]
+    order, given = problem.orders[sample], problem.value[sample]
+    found = solve_one(
+        own,
+        given if problem.velocity is None or float(order) <= 1.0 else (given, problem.velocity[sample]),
+        batch.times[sample].to(batch.clock_dtype),
+        order=order,
+        rtol=batch.tolerances.rtol.expand(batch.size, -1)[sample],
+        atol=batch.tolerances.atol.expand(batch.size, -1)[sample],
+        options={name: rare[name] for name in ("max_step", "breakpoints", "checkpoint", "max_evaluations")},
+        trajectory=batch.trajectory,
+    )
+    return found if batch.trajectory else found[None]
 
 
 def _checked(func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, slope: Any, trajectory: bool) -> _Batch:
-    y0 = as_state(y0, "y0")
-    value = y0[0] if isinstance(y0, tuple) and len(y0) == 2 and slope is None else y0
-    if not isinstance(value, torch.Tensor) or not value.dim() or not value.numel():
-        kind = "a tuple" if isinstance(value, tuple) else f"shape {tuple(torch.as_tensor(value).shape)}"
+    y0, orders = as_state(y0, "y0"), check_order(order, "order", largest=2.0)
+    is_pair = isinstance(y0, tuple) and len(y0) == 2 and slope is None and bool((orders > 1.0).any())
+    value = y0[0] if is_pair else y0
+    parts = value if isinstance(value, tuple) else (value,)
+    shapes = [tuple(part.shape) if isinstance(part, torch.Tensor) else () for part in parts]
+    if not shapes or not all(shape and math.prod(shape) and shape[0] == shapes[0][0] for shape in shapes):
+        got = f"shapes {', '.join(map(str, shapes))}" if shapes else "an empty tuple"
         raise InvalidArgumentError(
-            f"y0 must be one tensor [samples, …] that is not empty with batched=True, got {kind}; put the parts of a "
-            f"tuple into one, along the last dimension"
+            f"y0 must be a tensor [samples, …] that is not empty, or a tuple of such, with batched=True, got {got}; "
+            f"give each tensor the samples as its first dimension"
         )
-    size = len(value)
-    orders = check_order(order, "order", largest=2.0)
+    size = shapes[0][0]
     if orders.numel() != 1 and orders.shape != (size,):
         raise InvalidArgumentError(
             f"order must be one number or one for each of the {size} samples, got shape {tuple(orders.shape)}; "
             f"pass a tensor [{size}]"
         )
-    problem = posed_problem(func, y0, orders.expand(size).reshape(size, *[1] * (value.dim() - 1)), slope)
     times = check_numbers(t, "t")
     if times.dim() > 2 or (times.dim() == 2 and len(times) != size):
         raise InvalidArgumentError(
@@ -220,11 +228,14 @@ def _checked(func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, slope: An
     rows = (
         [check_times(row, f"t[{number}]") for number, row in enumerate(times)] if times.dim() == 2 else [check_times(t)]
     )
+    times, device = torch.stack(rows), parts[0].device
+    if spacing.breakpoints is not None and len(spacing.breakpoints):
+        func = _beside_jumps(func, spacing.breakpoints.detach().to(device), times[:, 0].detach().to(device))
+    problem = posed_problem(func, y0, orders.reshape(-1).expand(size).to(device), slope, apart=True)
     given = isinstance(t, torch.Tensor) and t.is_floating_point()
-    device = problem.value.device
     return _Batch(
         problem,
-        torch.stack(rows).expand(size, -1).to(device),
+        times.expand(size, -1).to(device),
         t.dtype if given else torch.float64,
         spacing,
         Tolerances(
@@ -244,6 +255,20 @@ def _for_samples(tolerance: Any, name: str, size: int, problem: Problem) -> torc
     if isinstance(tolerance, torch.Tensor) and tolerance.shape == (size,):
         return tolerance[:, None].to(torch.float64)
     return problem.states.spread(tolerance, name)
+
+
+def _beside_jumps(func: Callable[..., Any], jumps: torch.Tensor, begin: torch.Tensor) -> Callable[..., Any]:
+    """Func, evaluated as the left limit at jumps, and as the right limit at first times; see `Problem.beside_jump`."""
+
+    def beside(time: torch.Tensor) -> torch.Tensor:
+        now, epsilon = time.detach().double(), TIME_ROUNDING * torch.finfo(time.dtype).eps
+        rounding = epsilon * torch.maximum(now.abs(), begin.abs())
+        jump = jumps[torch.searchsorted(jumps, now - rounding).clip(max=len(jumps) - 1)]
+        side = torch.where(jump <= begin + rounding, math.inf, -math.inf).to(time)
+        moved = torch.nextafter(jump.to(time) + torch.copysign(epsilon * jump.abs().to(time), side), side)
+        return time + torch.where((jump - now).abs() <= rounding, moved - time.detach(), 0.0)
+
+    return lambda time, state: func(beside(time), state)
 
 
 @torch.no_grad()

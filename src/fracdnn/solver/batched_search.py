@@ -35,7 +35,7 @@ from fracdnn.solver.panel_search import (
     seen_mass,
 )
 from fracdnn.solver.problem import OutOfEvaluationsError
-from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, Tolerances
+from fracdnn.solver.search import FIRST_STEP, FORGETTING, JUMP_CAUTION, Tolerances
 from fracdnn.solver.starts import missed_integral, times_before
 
 # Tries of a sample beyond those that nine of ten need, after which it is left: the others would wait for it.
@@ -84,8 +84,8 @@ class Outputs:
 
 @dataclass
 class Found:
-    """Nodes [B, P + 1] in spans, each sample's last one repeated; how many panels it takes [B]; the states of each
-    panel [P, B, m, d]; which samples were found [B]; and panels given up [B].
+    """Nodes [B, P + 1] from the starts on, each sample's last one repeated; how many panels it takes [B]; the states of
+    each panel [P, B, m, d]; which samples were found [B]; and panels given up [B].
     """
 
     nodes: torch.Tensor
@@ -96,24 +96,27 @@ class Found:
 
 
 class BatchedSearch:
-    """Each sample's panels, one try of all samples at a time."""
+    """Each sample's panels, one try of all samples at a time.
+
+    Panels end at `stops` [B, K + 1], breakpoints and the end. With `sensitive`, derivatives are to be as good as
+    states, and the panels are walked over again; without, outputs are noted on the way.
+    """
 
     def __init__(
         self,
         scheme: BatchedPanels,
         tolerances: Tolerances,
         outputs: Outputs,
+        stops: torch.Tensor,
         longest: float,
         *,
-        notes: bool,
         sensitive: bool,
     ) -> None:
         problem, elapsed = scheme.problem, outputs.elapsed.detach()
         self._scheme, self._tolerances, self._outputs, self._longest = scheme, tolerances, outputs, longest
-        self._notes, self._elapsed, self._sensitive = notes, elapsed, sensitive
+        self._elapsed, self._sensitive, self._stops = elapsed, sensitive, stops
         self._orders = problem.orders.detach()
         self._span = elapsed[:, -1]
-        self._first_output = elapsed.gather(1, (elapsed <= 0.0).sum(1, keepdim=True))[:, 0]
         self._mass = (self._span**self._orders / gamma(self._orders + 1.0))[:, None]
         self._enough = Enough(tolerances, 8.0 * torch.finfo(problem.value.dtype).eps)
         self._memory = scheme.start()
@@ -122,7 +125,8 @@ class BatchedSearch:
         def truth(value: bool) -> torch.Tensor:
             return torch.full((samples,), value, device=device)
 
-        self._now, self._end = torch.zeros_like(self._span), torch.zeros_like(self._span)
+        self._now = self._end = self._origin = torch.zeros_like(self._span)  # the last is that of the last start
+        self._first_output, self._stop = self._after(elapsed, self._now), self._after(stops, self._now)
         self._active, self._failed, self._first, self._again = truth(True), truth(False), truth(True), truth(False)
         self._settled = truth(False)
         self._taken = torch.zeros(samples, dtype=torch.long, device=device)
@@ -140,21 +144,20 @@ class BatchedSearch:
             self._walk()
         except OutOfEvaluationsError:
             self._give_up(self._active)
-        nodes = torch.stack(self._nodes, dim=1) / self._span[:, None]
-        return Found(nodes, self._taken, self._all_guesses(), ~self._failed, self._rejected)
+        return Found(torch.stack(self._nodes, dim=1), self._taken, self._all_guesses(), ~self._failed, self._rejected)
 
     def _walk(self) -> None:
-        step = torch.minimum(self._first_step(), self._first_output)
+        step = torch.minimum(self._first_step(), self._fades_until())
         growth = torch.full_like(step, PanelSearch.growth)
         tries = 0
         while bool(self._active.any()):
             step = step.clip(max=self._longest)
-            rest = self._span - self._now
+            rest = self._stop - self._now
             whole = step > 0.9 * rest
             step = torch.where(whole, rest, torch.where(step > 0.5 * rest, rest / 2.0, step))
             self._give_up(self._active & ~(step >= self._scheme.shortest))
             moves = self._active
-            self._end = torch.where(moves, torch.where(whole, self._span, self._now + step), self._end)
+            self._end = torch.where(moves, torch.where(whole, self._stop, self._now + step), self._end)
             errors = self._attempt()
             good, tries = moves & (errors <= 1.0), tries + 1
             jumps = self._again & ~self._first & (self._orders <= 1.0)
@@ -166,7 +169,9 @@ class BatchedSearch:
             growth = torch.where(good, PanelSearch.growth, 1.0)
             self._again = torch.where(good, False, self._again | moves)
             self._rejected = self._rejected + (moves & ~good)
-            self._accept(good)
+            restarted = self._accept(good)
+            afresh = torch.minimum(FIRST_STEP * (self._stop - self._now), self._fades_until())
+            step = torch.where(restarted, afresh, step)
             usual = float(torch.quantile((self._taken + self._rejected).double(), 0.9))
             self._give_up(self._active & (tries > _MOST_TRIES * usual + _MORE_TRIES))
 
@@ -217,7 +222,7 @@ class BatchedSearch:
         orders = self._orders[:, None]
         part, wait = (length / span)[:, None], self._wait()[:, None]
         kept = torch.maximum(wait / span[:, None], part) ** (orders - 1.0)
-        factor = ((self._end / self._first_output).clip(max=1.0) ** FORGETTING)[:, None]
+        factor = (((self._end - self._origin) / self._fades_until()).clip(max=1.0) ** FORGETTING)[:, None]
         unstable = (factor < 1.0)[:, 0] & self._active
         if bool(unstable.any()):
             duration = (wait[:, 0] + length)[:, None, None, None] ** orders[:, :, None, None]
@@ -244,7 +249,7 @@ class BatchedSearch:
         if bool((self._first & self._active).any()):
             error, left, largest = self._with_start(panel, error, left, largest, wait, unstable, gap)
         self._left, self._allowed = left, self._tolerances.scale(largest[:, None])
-        near = self._active & (length > NEAR_START * self._now)
+        near = self._active & (length > NEAR_START * (self._now - self._origin))
         if self._sensitive and bool(near.any()):
             of_slopes = of_derivatives(scheme, scheme.after, system.clock, panel, self._mass)
             error = torch.where(near[:, None], torch.maximum(error, factor * of_slopes), error)
@@ -277,13 +282,13 @@ class BatchedSearch:
         scheme, orders, length = self._scheme, self._orders[:, None], panel.length
         interval = length * scheme.points.places[0]
         base, first = self._memory.state[:, None], panel.states[:, :1]
-        finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * float(scheme.begin.abs().max())
+        finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * float((scheme.begin[:, 0] + self._now).abs().max())
         times = times_before(torch.where(self._first[:, None], interval, interval.max()), finest)
         if not times:
             return torch.zeros_like(base[:, 0]), torch.zeros_like(self._first)[:, None]
         elapsed = torch.cat(times, dim=1)
         shares = ((elapsed / interval)[..., None] ** orders.clip(max=1.0)[..., None]).to(base)
-        clock = scheme.begin + torch.where(self._first[:, None], elapsed, self._now[:, None])
+        clock = scheme.begin + self._now[:, None] + torch.where(self._first[:, None], elapsed, 0.0)
         slopes = scheme.problem.slopes(clock.to(scheme.clock_dtype).unbind(1), base + (first - base) * shares)
         taken = scheme.points.values_at(elapsed / length).to(slopes) @ panel.slopes
         missed, powers = missed_integral(elapsed.to(slopes), slopes, taken)
@@ -297,10 +302,20 @@ class BatchedSearch:
 
     def _wait(self) -> torch.Tensor:
         """Until the next output after the start of the panel, from its end on; [B]."""
-        place = torch.searchsorted(self._elapsed, self._now[:, None], right=True).clip(max=self._elapsed.shape[1] - 1)
-        return (self._elapsed.gather(1, place)[:, 0] - self._end).clip(min=0.0)
+        return (self._after(self._elapsed, self._now) - self._end).clip(min=0.0)
 
-    def _accept(self, good: torch.Tensor) -> None:
+    def _fades_until(self) -> torch.Tensor:
+        """The time from the last start or breakpoint on, up to which errors count less; [B]."""
+        return torch.minimum(self._first_output, self._stop) - self._origin
+
+    @staticmethod
+    def _after(times: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
+        """The first of the times [B, T] after now [B], or the last."""
+        place = torch.searchsorted(times, now[:, None], right=True).clip(max=times.shape[1] - 1)
+        return times.gather(1, place)[:, 0]
+
+    def _accept(self, good: torch.Tensor) -> torch.Tensor:
+        """Take the panels that are good; which samples begin anew, at a breakpoint [B]."""
         assert self._panel is not None
         self._spent = self._spent + torch.where(good[:, None], self._left, 0.0)
         self._largest = torch.where(
@@ -313,8 +328,8 @@ class BatchedSearch:
         good = good & ~self._failed
         self._settled = self._settled | at_output
         if not bool(good.any()):
-            return
-        if self._notes:
+            return good
+        if not self._sensitive:
             self._outputs.note(self._scheme, self._memory, self._panel, self._end[:, None], good)
         self._keep(good)
         ended = good & (self._end >= self._span)
@@ -328,6 +343,19 @@ class BatchedSearch:
         self._memory = merged(closed, self._memory, goes_on)
         self._now = torch.where(goes_on, self._end, self._now)
         self._first = self._first & ~goes_on
+        restarted = goes_on & (self._now == self._stop)
+        if bool(restarted.any()):
+            self._begin_anew(restarted)
+        return restarted
+
+    def _begin_anew(self, which: torch.Tensor) -> None:
+        """At a breakpoint: what was estimated before does not matter; errors count from here, if they have been met."""
+        self._first, self._origin = self._first | which, torch.where(which, self._now, self._origin)
+        self._first_output = torch.where(which, self._after(self._elapsed, self._now), self._first_output)
+        self._stop = torch.where(which, self._after(self._stops, self._now), self._stop)
+        self._reach = torch.where(which[:, None], 0.0, self._reach)
+        met = which & self._settled
+        self._spent, self._settled = torch.where(met[:, None], 0.0, self._spent), self._settled & ~met
 
     def _keep(self, good: torch.Tensor) -> None:
         """Nodes and states of the panels taken, each at its own number."""
@@ -356,10 +384,13 @@ def _may_grow(matrices: torch.Tensor, orders: torch.Tensor) -> torch.Tensor:
 
 def merged(new: Memory, old: Memory, which: torch.Tensor) -> Memory:
     """The new one for these samples, the old one for the others."""
-    far = 0.0 * new.far if old.far is None else resized(old.far, new.far.shape[1] - 1)
+    far = new.far
+    if far is not None:
+        before = 0.0 * far if old.far is None else resized(old.far, far.shape[1] - 1)
+        far = torch.where(which[:, None, None], far, before)
     return Memory(
         torch.where(which[:, None], new.state, old.state),
-        torch.where(which[:, None, None], new.far, far),
+        far,
         torch.where(which[:, None, None], new.slopes, old.slopes),
         torch.where(which[:, None], new.length, old.length),
     )

@@ -19,6 +19,7 @@ from fracdnn.solver.panels import Weights, points
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.solver.segments import Repeatable
+from fracdnn.tracing import carries_derivative
 
 _MAX_ITERATIONS = 40
 STEEP = 0.1
@@ -66,6 +67,8 @@ class PanelScheme:
         self.in_numpy = not isinstance(weights.rates, torch.Tensor)
         self.to_begin = self.points.values_at(0.0 * self.points.places[:1])  # [1, m]: values there to one at its start
         self._value, self._velocity = self.own_kind(problem.value), self.own_kind(problem.velocity)
+        orders = problem.orders  # at order 1, and with no derivative by it, nothing before a state matters after it
+        self._forgets = not carries_derivative(orders) and bool((orders == 1.0).all())
 
     def own_kind(self, values: Any) -> Array:
         """Of NumPy's, where the weights are."""
@@ -82,6 +85,8 @@ class PanelScheme:
 
     def remembered(self, memory: Memory, begin: Array, elapsed: Array) -> Array:
         """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
+        if self._forgets:
+            return memory.state[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
         total = self._value[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
         if self._velocity is not None:
             total = total + cast(elapsed, total)[..., None] * self._velocity[:, None]
@@ -111,7 +116,7 @@ class PanelScheme:
         if self.problem.follower is not None:
             self.problem.follower.end_panel(self, memory, panel)
         far = memory.far
-        if memory.slopes is not None:
+        if memory.slopes is not None and not self._forgets:
             # Faster modes have died out before anybody sees them, at the end of the panel.
             count = bisect_right(self._sorted_rates, FORGOTTEN / (shortest or as_number(panel.length)))
             rates = self.weights.rates[:count]

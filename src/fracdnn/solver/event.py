@@ -20,9 +20,11 @@ from fracdnn.validation import check_count, check_flag
 
 Event = Callable[[torch.Tensor, Any], torch.Tensor]
 
-# Where a bracket is looked at, in its widths around the root of the line through its ends.
-_AROUND = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-10)
+# Where a bracket is looked at: parts of the way from the root of the line through its ends to either of them.
+_AROUND = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _MAX_ROUNDS = 20
+_MARGIN = 1e-3  # of a bracket, that is left at its ends
+_APART = 4.0 * torch.finfo(torch.float64).eps  # of times, by which those that are looked at differ at least
 _NOT_HERE = ("t", "trajectory")
 
 
@@ -44,6 +46,10 @@ def fdeint_event(
     evaluated at `n_checks` times from t0 to `t1`: an event that comes and goes between two of them is not seen. A
     solution that starts at an event, with the value 0, does not count.
 
+    With `batched=True`, as `fdeint` has it, each sample has an event of its own: event_fn is given times [B] and states
+    [B, …] and returns [B]; t0 and t1 are numbers or [B], and so is the time. A sample without an event raises an error;
+    with `options={"failures": "nan"}` its time and state are NaN.
+
     `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `t1`; where the event
     comes before the first check, the solve starts anew up to the second. The gradient of time and state is exact for
     the discrete solution, in y0, order, t0 and whatever func and event_fn close over. Costs some six solves without a
@@ -60,125 +66,166 @@ def fdeint_event(
             "find the event outside of it"
         )
     _check_options(options)
-    begin, end = _number(t0, "t0"), float(_number(t1, "t1").detach())
     check_flag(info, "info")
-    if not float(begin.detach()) < end < math.inf:
+    batched = check_flag(options.get("batched", False), "batched")
+    begin, end = torch.broadcast_tensors(_times(t0, "t0", batched=batched), _times(t1, "t1", batched=batched).detach())
+    late = ~((begin.detach() < end) & (end < math.inf))
+    if bool(late.any()):
         raise InvalidArgumentError(
-            f"t1 must be later than t0 and finite, got {end:g} for t0 = {float(begin.detach()):g}; pass a later time"
+            f"t1 must be later than t0 and finite, got {float(end[late][0]):g} for t0 = "
+            f"{float(begin.detach()[late][0]):g}; pass a later time"
         )
     solve = _Solve(func, y0, begin, event_fn, {"order": order, **options})
     with torch.no_grad():
         bracket = solve.bracket(end, check_count(n_checks, "n_checks", minimum=4))
         time = solve.root(bracket)
-    (state,) = solve.at(time.reshape(1), bracket)
-    (value,) = solve.values(time.reshape(1), [state])
+    (state,) = solve.at(time[None], bracket)
+    value = solve.values(time[None], [state])[0]
     if value.requires_grad:
-        time = time - value.to(torch.float64) / solve.slope(time, bracket)
-        (state,) = solve.at(time.reshape(1), bracket)
-    return time, solve.solution(state) if info else state
+        moved = time - value / solve.slope(time, bracket)
+        time = bracket.inside(moved.detach()) + (moved - moved.detach())
+        (state,) = solve.at(time[None], bracket)
+    time, state = bracket.marked(time), solve.parts(bracket.marked, state)
+    return time if batched else time[0], solve.solution(state) if info else state
 
 
 @dataclass(frozen=True)
 class _Bracket:
-    """The checks before and after the event, with its values there; the first and the last, which make the grid."""
+    """The checks before and after the event, with its values there; the first and the last, which make the grid.
+
+    All are [B], of one sample without `batched`. `missing` are samples without an event, whose times are any.
+    """
 
     first: torch.Tensor
     before: torch.Tensor
     after: torch.Tensor
     end: torch.Tensor
-    low: float
-    high: float
+    low: torch.Tensor
+    high: torch.Tensor
+    missing: torch.Tensor
+
+    def inside(self, times: torch.Tensor) -> torch.Tensor:
+        """Between the first check and the end, by a rounding at least."""
+        return times.clip(torch.nextafter(self.first, self.end), torch.nextafter(self.end, self.first))
+
+    def marked(self, values: torch.Tensor) -> torch.Tensor:
+        """Not a number where there is no event; [B, …], or of one sample."""
+        if not bool(self.missing.any()):
+            return values
+        return torch.where(self.missing.reshape(-1, *[1] * (values.dim() - 1)), math.nan, values)
 
 
 class _Solve:
-    """Solves of one problem from one start."""
+    """Solves of one problem from one start, or of a batch; times are [T, B]."""
 
     def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event_fn: Event, options: dict[str, Any]) -> None:
         self._func, self._y0, self._begin, self._event_fn, self._options = func, y0, begin, event_fn, options
         self._n_evaluations = 0
         self._last: Solution | None = None
+        self._batched = bool(options.get("batched"))
+        self._allows_nan = self._batched and (options.get("options") or {}).get("failures") == "nan"
 
     def at(self, times: torch.Tensor, bracket: _Bracket) -> list[Any]:
         """States at times in a bracket, on the grid on which it was found."""
-        ends = [bracket.end.reshape(1)] if bool(times[-1] < bracket.end) else []
-        t = torch.cat([self._begin.reshape(1), bracket.first.reshape(1), times, *ends])
-        return self._states(t)[2 : 2 + len(times)]
+        rows = (self._begin.expand_as(bracket.end), bracket.first, *times, bracket.end)
+        return self._states(torch.stack(rows))[2:-1]
 
-    def values(self, times: torch.Tensor, states: list[Any]) -> list[torch.Tensor]:
-        """What the event is there."""
-        return [self._value(time, state) for time, state in zip(times.unbind(0), states, strict=True)]
+    def values(self, times: torch.Tensor, states: list[Any]) -> torch.Tensor:
+        """What the event is there, [T, B]."""
+        return torch.stack([self._value(time, state) for time, state in zip(times, states, strict=True)])
 
-    def bracket(self, t1: float, n_checks: int) -> _Bracket:
+    def bracket(self, t1: torch.Tensor, n_checks: int) -> _Bracket:
         """Around the first change of sign, and with a check between it and the start."""
-        end = t1
+        shares, end = torch.linspace(0.0, 1.0, n_checks + 1, dtype=torch.float64, device=t1.device)[:, None], t1
         for _ in range(_MAX_ROUNDS):
-            t = torch.linspace(float(self._begin), end, n_checks + 1, dtype=torch.float64, device=self._begin.device)
-            found = [float(value) for value in self.values(t, self._states(t))]
+            t = torch.lerp(self._begin, end, shares)
+            found = self.values(t, self._states(t))
+            t, end = t.expand_as(found), end.expand(found.shape[1])
             change = _first_change(found)
-            if change is None:
-                raise InvalidArgumentError(_no_change(found, float(self._begin), t1))
-            if change > 1:
-                return _Bracket(t[1], t[change - 1], t[change], t[-1], found[change - 1], found[change])
-            end = float(t[2])  # look closer: the event is about in the middle then
+            missing = change == len(t)
+            if bool(missing.any()) and not self._allows_nan:
+                raise InvalidArgumentError(self._no_change(found, t, missing))
+            close = change == 1
+            if not bool(close.any()):
+                after = torch.where(missing, 2, change)[None]
+                rows = (each.gather(0, place)[0] for each in (t, found) for place in (after - 1, after))
+                before, after, low, high = rows
+                return _Bracket(t[1], before, after, t[-1], low, high, missing)
+            end = torch.where(close, t[2], end)  # look closer: the event is about in the middle then
+        sample = int(close.nonzero()[0])
         raise InvalidArgumentError(
-            f"event_fn must not come at once, got a change of sign before t = {end:g} for t0 = {float(self._begin):g}; "
-            f"start later, or check the sign of event_fn(t0, y0)"
+            f"event_fn must not come at once, got a change of sign before t = {float(end[sample]):g} for t0 = "
+            f"{float(t[0, sample]):g}{self._of(sample, len(close))}; start later, or check the sign of event_fn(t0, y0)"
         )
 
     def root(self, bracket: _Bracket) -> torch.Tensor:
-        """The time at which the event is zero, to rounding."""
-        earlier, later, low, high = bracket.before, bracket.after, bracket.low, bracket.high
+        """The times at which the event is zero, to rounding."""
+        before, after, low, high = bracket.before, bracket.after, bracket.low, bracket.high
+        distance = _APART * torch.maximum(after.abs(), self._begin.abs())
+        parts = torch.tensor(_AROUND, dtype=torch.float64, device=after.device)[:, None]
         for _ in range(_MAX_ROUNDS):
-            width = later - earlier
-            guess = earlier + width * (low / (low - high))
-            around = [guess, *(guess + sign * part * width for part in _AROUND for sign in (-1.0, 1.0))]
-            inside = sorted({float(time) for time in around if earlier < time < later})
-            if high == 0 or not inside:
+            wide = (high != 0) & (after - before > 3.0 * len(_AROUND) / _MARGIN * distance) & ~bracket.missing
+            if not bool(wide.any()):
                 break
-            t = torch.tensor(inside, dtype=torch.float64, device=later.device)
-            found = [float(value) for value in self.values(t, self.at(t, bracket))]
-            change = next((place for place, value in enumerate(found) if value * low <= 0), len(t))
-            if change < len(t):
-                later, high = t[change], found[change]
-            if change > 0:
-                earlier, low = t[change - 1], found[change - 1]
-        return later
+            begin, end = torch.where(wide, before, bracket.before), torch.where(wide, after, bracket.after)
+            share = torch.where(wide, low / (low - high), 0.5).clip(_MARGIN, 1.0 - _MARGIN)
+            shares = torch.cat([share * (1.0 - parts.flip(0)), share[None], share + (1.0 - share) * parts])
+            number = torch.arange(len(shares), dtype=torch.float64, device=after.device)[:, None]
+            t = begin + (end - begin) * shares + number * distance  # increasing, however they are rounded
+            found = torch.cat([low[None], self.values(t, self.at(t, bracket)), high[None]])
+            t = torch.cat([before[None], t, after[None]])
+            place = ((found[1:] * low) <= 0).int().argmax(0)[None]
+            rows = [each.gather(0, place + later)[0] for each in (t, found) for later in (0, 1)]
+            pairs = zip(rows, (before, after, low, high), strict=True)
+            before, after, low, high = (torch.where(wide, new, old) for new, old in pairs)
+        share = torch.where(bracket.missing, 0.5, low / (low - high))
+        return bracket.inside(before + share * (after - before))
 
     def slope(self, time: torch.Tensor, bracket: _Bracket) -> torch.Tensor:
         """Of the event by its time, a constant."""
         leaf = time.detach().requires_grad_()
-        (value,) = self.values(leaf.reshape(1), self.at(leaf.reshape(1), bracket))
-        (slope,) = torch.autograd.grad(value, leaf)
-        if not bool(torch.isfinite(slope) & (slope != 0)):
+        value = self.values(leaf[None], self.at(leaf[None], bracket))[0]
+        (slope,) = torch.autograd.grad(value.sum(), leaf)
+        bad = ~(torch.isfinite(slope) & (slope != 0)) & ~bracket.missing
+        if bool(bad.any()):
+            sample = int(bad.nonzero()[0])
             raise InvalidArgumentError(
-                f"event_fn must cross zero with a slope, got {float(slope):g} at t = {float(time):.6g}; "
-                f"its time has no gradient there: solve under torch.no_grad()"
+                f"event_fn must cross zero with a slope, got {float(slope[sample]):g} at t = {float(time[sample]):.6g}"
+                f"{self._of(sample, len(bad))}; its time has no gradient there: solve under torch.no_grad()"
             )
-        return slope
+        return torch.where(bracket.missing, 1.0, slope)
 
     def solution(self, state: Any) -> Solution:
         """How a state came about."""
         assert self._last is not None
         return replace(self._last, states=state, n_evaluations=self._n_evaluations)
 
+    @staticmethod
+    def parts(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
+        """Of a tensor, or of those of a tuple."""
+        return tuple(map(function, state)) if isinstance(state, tuple) else function(state)
+
     def _states(self, t: torch.Tensor) -> list[Any]:
-        solution = self._last = fdeint(self._func, self._y0, t, info=True, **self._options)
+        rows = t[:, 0] if t.shape[1] == 1 else t.mT.contiguous()
+        solution = self._last = fdeint(self._func, self._y0, rows, info=True, **self._options)
         self._n_evaluations += solution.n_evaluations
-        states = solution.states
-        if isinstance(states, tuple):
-            return [tuple(part[place] for part in states) for place in range(len(t))]
-        return list(states.unbind(0))
+        return [self.parts(lambda part, place=place: part[place], solution.states) for place in range(len(t))]
 
     def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
+        """At times [1] or [B]; [B]."""
+        first = state[0] if isinstance(state, tuple) else state
+        size = len(first) if self._batched else 1
+        time = time.expand(size).to(first.device) if self._batched else time[0]
         value = self._event_fn(time, state)
+        what = "one number for each sample" if self._batched else "one number"
         if not isinstance(value, torch.Tensor):
             raise InvalidArgumentError(
-                f"event_fn must return a tensor of one number, got {type(value).__name__}; "
+                f"event_fn must return a tensor of {what}, got {type(value).__name__}; "
                 f"return what it computes of t and y, say y[0] - 1, without .item() or float()"
             )
-        if value.numel() != 1:
+        if value.numel() != size or (self._batched and value.dim() != 1):
             raise InvalidArgumentError(
-                f"event_fn must return a tensor of one number, got shape {tuple(value.shape)}; "
+                f"event_fn must return a tensor of {what}, got shape {tuple(value.shape)}; "
                 f"combine several with a product or a minimum"
             )
         if not value.is_floating_point():
@@ -186,44 +233,57 @@ class _Solve:
                 f"event_fn must return a number that changes its sign, got dtype {value.dtype}; "
                 f"return a difference such as y[0] - 1, not y[0] < 1"
             )
-        if not bool(torch.isfinite(value)):
+        bad = ~torch.isfinite(value).reshape(-1)
+        if bool(bad.any()) and not self._allows_nan:
+            sample = int(bad.nonzero()[0])
             raise InvalidArgumentError(
-                f"event_fn must return finite numbers, got {float(value.detach())} at t = {float(time.detach()):.6g}; "
-                f"check event_fn there"
+                f"event_fn must return finite numbers, got {float(value.detach().reshape(-1)[sample])} at t = "
+                f"{float(time.detach().reshape(-1)[sample]):.6g}{self._of(sample, size)}; check event_fn there"
             )
-        return value.reshape(())
+        return value.reshape(-1).to(self._begin)
 
+    def _of(self, sample: int, size: int) -> str:
+        return f" in sample {sample} of {size}" if self._batched else ""
 
-def _no_change(values: list[float], begin: float, t1: float) -> str:
-    """Why there is no event; one at the start itself does not count."""
-    n_checks = len(values) - 1
-    if values[0] != 0:
+    def _no_change(self, values: torch.Tensor, times: torch.Tensor, missing: torch.Tensor) -> str:
+        """Why there is no event; one at the start itself does not count."""
+        sample, n_checks = int(missing.nonzero()[0]), len(values) - 1
+        own, begin, end = values[:, sample].tolist(), float(times[0, sample]), float(times[-1, sample])
+        where = self._of(sample, len(missing))
+        if own[0] != 0:
+            return (
+                f"event_fn must change its sign between t0 = {begin:g} and t1 = {end:g}, got {own[0]:.3g} and "
+                f"{own[-1]:.3g} there{where}, and no change in {n_checks} checks; pass a later t1 or a larger n_checks"
+            )
+        later = f"{own[-1]:.3g} at t1 = {end:g} with no change of sign" if any(own) else "0 at all checks"
         return (
-            f"event_fn must change its sign between t0 = {begin:g} and t1 = {t1:g}, got {values[0]:.3g} and "
-            f"{values[-1]:.3g} there, and no change in {n_checks} checks; pass a later t1 or a larger n_checks"
+            f"event_fn must change its sign after t0 = {begin:g}, got 0 at t0 itself{where}, where a solution may "
+            f"start without that counting as the event, and then {later} ({n_checks} checks); if that is the event, "
+            f"its time is t0; else pass a later t1 or a larger n_checks"
         )
-    later = f"{values[-1]:.3g} at t1 = {t1:g} with no change of sign" if any(values) else "0 at all checks"
-    return (
-        f"event_fn must change its sign after t0 = {begin:g}, got 0 at t0 itself, where a solution may start without "
-        f"that counting as the event, and then {later} ({n_checks} checks); if that is the event, its time is t0; "
-        f"else pass a later t1 or a larger n_checks"
-    )
 
 
-def _first_change(values: list[float]) -> int | None:
-    """The first place at which the sign is no longer that of the first value that is not zero."""
-    start = next((place for place, value in enumerate(values) if value != 0), len(values))
-    return next((place for place in range(start + 1, len(values)) if values[place] * values[start] <= 0), None)
+def _first_change(values: torch.Tensor) -> torch.Tensor:
+    """The first places at which signs [T, B] are no longer those of the first values that are not zero; [B].
+
+    T where there is none.
+    """
+    signs = values.sign()
+    start = (signs != 0).int().argmax(0)
+    first, later = signs.gather(0, start[None]), torch.arange(len(values), device=values.device)[:, None] > start
+    changed = later & (signs * first <= 0) & (first != 0)
+    return torch.where(changed.any(0), changed.int().argmax(0), len(values))
 
 
-def _number(value: Any, name: str) -> torch.Tensor:
-    """One time, float64, still attached to the caller's graph."""
+def _times(value: Any, name: str, *, batched: bool) -> torch.Tensor:
+    """[1], or of a batch [B]; float64, still attached to the caller's graph."""
     if isinstance(value, bool) or not isinstance(value, Real | torch.Tensor):
         raise InvalidTypeError(f"{name} must be a number, got {type(value).__name__}; pass a float")
     time = torch.as_tensor(value, dtype=torch.float64)
-    if time.numel() != 1:
-        raise InvalidArgumentError(f"{name} must be one number, got shape {tuple(time.shape)}; pass one time")
-    return time.reshape(())
+    if time.numel() != 1 and not (batched and time.dim() == 1):
+        remedy = "pass one time, or one for each sample" if batched else "pass one time"
+        raise InvalidArgumentError(f"{name} must be one number, got shape {tuple(time.shape)}; {remedy}")
+    return time.reshape(-1)
 
 
 def _check_options(options: dict[str, Any]) -> None:

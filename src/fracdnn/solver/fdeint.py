@@ -91,7 +91,7 @@ def fdeint(
     spacing, wants_info = Spacing.from_options(grid, rare["step_size"], *lengths), check_flag(info, "info")
     build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
-    if mapping and not batched and not isinstance(y0, tuple):
+    if mapping and not batched and not isinstance(order, tuple | list):
         solution = solve_mapped(fdeint, mapping, func, y0, t, order, (rtol, atol, options, trajectory))
     elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)

@@ -55,6 +55,7 @@ class Problem:
         self.follower = func if isinstance(func, PanelFunction) else None
         self.n_evaluations = 0
         self.max_evaluations = math.inf
+        self.pattern: Any = None  # a sparse matrix, func's Jacobian at another time
         self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         kind = self.value.device.type
@@ -253,8 +254,10 @@ class Problem:
         return tuple(given) if self.states.is_tuple else given[0]
 
 
-def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any, slope: Any = None) -> Problem:
-    """The problem of checked arguments as `fdeint` takes them."""
+def posed_problem(
+    func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any, slope: Any = None, *, apart: bool = False
+) -> Problem:
+    """The problem of checked arguments as `fdeint` takes them; `apart` if the first dimension is the sample."""
     if isinstance(order, tuple | list):
         orders: Any = [_one_order(each, f"order[{place}]") for place, each in enumerate(order)]
         largest = _largest(torch.stack(orders)) if orders else 0.0
@@ -287,7 +290,7 @@ def posed_problem(func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any,
             f"order must be one number, a tensor, or one for each tensor of a tuple state, got {len(orders)} "
             f"for {_kind(value)}; pass {remedy}"
         )
-    return Problem(func, States(value, orders), value, slope)
+    return Problem(func, States(value, orders, apart=apart), value, slope)
 
 
 def _checked_slope(slope: Any, value: State, name: str) -> State:

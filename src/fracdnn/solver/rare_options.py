@@ -20,7 +20,7 @@ COMPRESS_TOLS = {torch.float64: 1e-12, torch.float32: 1e-7}
 # Calls of func that an adaptive solve may take, and more of them for a breakpoint.
 MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
 # Those that go with `batched`.
-_OF_BATCHES = ("max_step", "slope", "checkpoint", "max_evaluations", "failures")
+_OF_BATCHES = ("max_step", "breakpoints", "slope", "checkpoint", "max_evaluations", "failures")
 
 
 def rare_options(

@@ -15,6 +15,7 @@ from fracdnn.solver.arrays import Array, library
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.problem import Problem
 
+FIRST_STEP = 0.02  # in lengths of the piece, where nothing better is known
 FORGETTING = 0.75  # the power of time with which errors count up to the first output
 JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
 _RECENT, _VARIES = 8, 10.0  # steps that a longer one is held against, and how much noise varies between them
@@ -115,7 +116,7 @@ class Search(ABC):
 
     def first_step(self, span: float) -> float:
         """What to try first."""
-        return 0.02 * span
+        return FIRST_STEP * span
 
     @abstractmethod
     def attempt(self, end: float, fading: "Fading") -> float:

@@ -7,6 +7,7 @@ eigenbasis: Hairer, Wanner, "Solving Ordinary Differential Equations II", IV.8.)
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from fracdnn.solver.krylov import Krylov, Unbounded
 from fracdnn.solver.problem import Problem
 
 _DENSE, _MOST_DENSE = 300, 1500  # components up to which J is dense, and may be
+_ALONE = 1000  # components up to which threads do not pay
 _BUCKETS, _ROUNDS = 32, 12  # of rows that are added up, and draws of them
 _BATCH = 2**24  # numbers of directions at once
 _WHOLE = 0.02  # of a number that is taken for whole
@@ -54,7 +56,9 @@ class Shifted(Unbounded):
         chosen = eigenvalues.imag >= 0.0  # the others are conjugates
         self._out = (vectors * np.where(eigenvalues.imag > 0.0, 2.0, 1.0))[:, chosen]
         self._in = np.linalg.inv(vectors)[chosen]
-        self._solvers = [_solver(jacobian, shift) for shift in eigenvalues[chosen]]
+        many = scipy.sparse.issparse(jacobian) and jacobian.shape[0] > _ALONE
+        self._threads = min(torch.get_num_threads(), int(chosen.sum())) if many else 1
+        self._solvers = self._each(partial(_solver, jacobian), eigenvalues[chosen])
         self.weights, self.jacobian = weights, jacobian
 
     def solve(self, values: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
@@ -62,8 +66,15 @@ class Shifted(Unbounded):
         first, last = (self._out.T, self._in.T) if transposed else (self._in, self._out)
         with np.errstate(all="ignore"):  # what is not finite is no solution
             parts = first @ values[0].detach().cpu().double().numpy()
-            parts = np.stack([solver(part, transposed) for solver, part in zip(self._solvers, parts, strict=True)])
+            parts = np.stack(self._each(lambda solver, part: solver(part, transposed), self._solvers, parts))
         return torch.from_numpy((last @ parts).real[None]).to(values)
+
+    def _each(self, function: Callable[..., Any], *rows: Any) -> list[Any]:
+        """In threads where there is much to do, since SciPy's factors keep no thread waiting."""
+        if self._threads == 1:
+            return list(map(function, *rows))
+        with ThreadPoolExecutor(self._threads) as pool:
+            return list(pool.map(function, *rows))
 
     def transposed(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """The transpose of `solve`."""
@@ -113,12 +124,14 @@ def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> An
         if not slope.requires_grad:
             return scipy.sparse.csr_array((n, n))
         pulled = partial(_rows_times, slope, at)
-        found = None if n <= _DENSE else sparse_matrix(pulled, n)
+        found = None if n <= _DENSE else sparse_matrix(pulled, n, problem.pattern)
         if n > _MOST_DENSE and (found is None or found.nnz > _FULL * n * n):
             return None
         if found is None or found.nnz > _FULL * n * n:
             eye = np.eye(n)
             found = np.concatenate([pulled(eye[rows]) for rows in _batches(n, n)])
+        elif n > _DENSE:
+            problem.pattern = found
     return found
 
 
@@ -133,13 +146,17 @@ def _batches(count: int, n: int) -> list[slice]:
     return [slice(begin, begin + size) for begin in range(0, count, size)]
 
 
-def sparse_matrix(times: Callable[[np.ndarray], np.ndarray], n: int) -> Any:
+def sparse_matrix(times: Callable[[np.ndarray], np.ndarray], n: int, pattern: Any = None) -> Any:
     """The matrix [n, n] with which rows are multiplied; None where it has too many entries that are not 0.
 
-    Rows are drawn into buckets and added up, once as they are and once with each digit of their numbers as a factor.
-    Where one entry alone of a column is in a bucket, quotients of the sums tell its row. What is found is taken off,
-    and the next draw tells more, until nothing is left.
+    With the pattern of another such matrix, few products tell whether it is that of this one, too. Else rows are drawn
+    into buckets and added up, once as they are and once with each digit of their numbers as a factor. Where one entry
+    alone of a column is in a bucket, quotients of the sums tell its row. What is found is taken off, and the next draw
+    tells more, until nothing is left.
     """
+    found = None if pattern is None else _of_pattern(times, pattern.tocsc())
+    if found is not None:
+        return found
     random, base = np.random.default_rng(0), int(np.ceil(np.sqrt(n)))
     numbers = np.arange(n)
     digits = np.stack([np.ones(n), 1.0 + numbers // base, 1.0 + numbers % base])
@@ -173,3 +190,26 @@ def sparse_matrix(times: Callable[[np.ndarray], np.ndarray], n: int) -> Any:
         entries = (one[alone], (row[alone], where[1][alone]))
         found = (found + scipy.sparse.csr_array(entries, shape=(n, n))).tocsr()
     return None
+
+
+def _of_pattern(times: Callable[[np.ndarray], np.ndarray], columns: Any) -> Any:
+    """The matrix, if it has no other entries than one of sparse columns; None else.
+
+    By least squares for each column, from twice as many random rows as the fullest one has entries.
+    """
+    counts = np.diff(columns.indptr)
+    n, most = len(counts), int(counts.max(initial=0))
+    if not 0 < 2 * most * most * n <= _BATCH:
+        return None
+    inside, rows = np.arange(most) < counts[:, None], np.zeros((n, most), int)
+    rows[inside] = columns.indices
+    drawn = np.random.default_rng(0).standard_normal((2 * most + 2, n))
+    sums = times(drawn)
+    factors = np.where(inside[:, None], drawn[:, rows].swapaxes(0, 1), 0.0)
+    normal = factors.swapaxes(1, 2) @ factors + np.eye(most) * ~inside[:, None]
+    entries = np.linalg.solve(normal, factors.swapaxes(1, 2) @ sums.T[..., None])
+    left = (factors @ entries)[..., 0] - sums.T
+    if not abs(left).max() <= _SMALL * abs(sums).max():
+        return None
+    places = (columns.indices, np.repeat(np.arange(n), counts))
+    return scipy.sparse.csr_array((entries[..., 0][inside], places), shape=(n, n))

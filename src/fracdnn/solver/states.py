@@ -17,14 +17,18 @@ class States:
     """How the states of a problem are laid out: which components share an order.
 
     One order: all components are one group. A tensor of orders that broadcasts against the state: a group for each of
-    its entries. A tuple of tensors with an order each: a group for each, filled up with zeros to the longest.
+    its entries. A tuple of tensors with an order each: a group for each, filled up with zeros to the longest. With
+    `apart`, the first dimension is the sample: a group for each, with orders [samples].
     """
 
-    def __init__(self, example: State, orders: torch.Tensor | Sequence[torch.Tensor]) -> None:
+    def __init__(self, example: State, orders: torch.Tensor | Sequence[torch.Tensor], *, apart: bool = False) -> None:
         self.is_tuple = not isinstance(example, torch.Tensor)
         self.shapes = [part.shape for part in self.parts(example)]
         self._dims: tuple[int, ...] | None = None
-        if not isinstance(orders, torch.Tensor):
+        self._apart = apart
+        if apart:
+            self.orders = orders
+        elif not isinstance(orders, torch.Tensor):
             self.orders = torch.stack(list(orders))
         elif orders.numel() == 1:
             self.orders = orders.reshape(1)
@@ -32,7 +36,7 @@ class States:
             self.orders = self._lay_out(orders)
         self.orders = self.orders.to(self.parts(example)[0].device)
         # Whether packing one tensor of one order is no more than another shape.
-        self.is_plain = not self.is_tuple and self._dims is None
+        self.is_plain = not self.is_tuple and self._dims is None and not apart
         self._length = max(shape.numel() for shape in self.shapes) if self.is_tuple else 0
 
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
@@ -52,6 +56,8 @@ class States:
     def pack(self, state: State) -> torch.Tensor:
         """[groups, components]."""
         parts = self.parts(state)
+        if self._apart:
+            return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
         if self._dims is not None:
             return parts[0].permute(self._dims).reshape(len(self.orders), -1)
         if len(parts) == 1:
@@ -92,7 +98,9 @@ class States:
             return packed.reshape((*lead, *shape)).permute(*range(len(lead)), *back)
         if not self.is_tuple:
             return packed.reshape((*lead, *self.shapes[0]))
-        if len(self.orders) == 1:
+        if self._apart:
+            pieces = packed.split([shape[1:].numel() for shape in self.shapes], dim=-1)
+        elif len(self.orders) == 1:
             pieces = packed.squeeze(-2).split([shape.numel() for shape in self.shapes], dim=-1)
         else:
             pieces = tuple(packed[..., group, : shape.numel()] for group, shape in enumerate(self.shapes))
