@@ -310,7 +310,7 @@ def cases_of_objectives(draw):
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_outputs(part):
-    try_cases(f"networks, outputs {part}", cases_of_outputs(), check_outputs, budget.cases(10, 1000))
+    try_cases(f"networks, outputs {part}", cases_of_outputs(), check_outputs, budget.cases(5, 1000))
 
 
 @st.composite
@@ -330,9 +330,9 @@ def cases_of_ways(draw):
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_ways_to_call_and_to_differentiate(part):
-    try_cases(f"networks, ways {part}", cases_of_ways(), check_ways, budget.cases(8, 800))
+    try_cases(f"networks, ways {part}", cases_of_ways(), check_ways, budget.cases(4, 800))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_objectives(part):
-    try_cases(f"networks, objectives {part}", cases_of_objectives(), check_objective, budget.cases(10, 1000))
+    try_cases(f"networks, objectives {part}", cases_of_objectives(), check_objective, budget.cases(5, 1000))

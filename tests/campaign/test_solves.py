@@ -207,15 +207,15 @@ def cases(draw, modes):
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_gradients(part):
-    try_cases(f"solves, gradients {part}", cases(("backward",)), check, budget.cases(8, 1000))
+    try_cases(f"solves, gradients {part}", cases(("backward",)), check, budget.cases(4, 1000))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_transformations(part):
     strategy = cases(("func", "jvp", "dual numbers"))
-    try_cases(f"solves, transformations {part}", strategy, check, budget.cases(5, 500))
+    try_cases(f"solves, transformations {part}", strategy, check, budget.cases(3, 500))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 2)))
 def test_ensembles(part):
-    try_cases(f"solves, ensembles {part}", cases(("vmap",)), check_ensemble, budget.cases(5, 300))
+    try_cases(f"solves, ensembles {part}", cases(("vmap",)), check_ensemble, budget.cases(2, 300))

@@ -114,19 +114,19 @@ def check(case):
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_gradients(part):
-    try_cases(f"stacks, gradients {part}", cases(derivatives=tuple(ways.OF_AUTOGRAD)), check, budget.cases(10, 1000))
+    try_cases(f"stacks, gradients {part}", cases(derivatives=tuple(ways.OF_AUTOGRAD)), check, budget.cases(5, 1000))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_ways_to_call_alone_and_in_pairs(part):
     strategy = cases(depth=20, derivatives=tuple(ways.OF_AUTOGRAD), n_wrappers=(1, 2))
-    try_cases(f"stacks, ways to call {part}", strategy, check, budget.cases(12, 1000))
+    try_cases(f"stacks, ways to call {part}", strategy, check, budget.cases(6, 1000))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
 def test_transformations(part):
     strategy = cases(depth=8, kinds=tuple(LAYERS), derivatives=tuple(ways.OF_FUNC), n_wrappers=(0, 1))
-    try_cases(f"stacks, transformations {part}", strategy, check, budget.cases(6, 500))
+    try_cases(f"stacks, transformations {part}", strategy, check, budget.cases(3, 500))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 3)))

@@ -201,7 +201,7 @@ def test_members_that_lie_build_nothing(forge, document, tmp_path):
         fracdnn.load(path)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), product(KINDS, DTYPES))
+@pytest.mark.parametrize(("kind", "dtype"), [*product(KINDS, DTYPES)])
 @pytest.mark.slow  # `test_export.py` exports a regressor of two members and a classifier of two
 def test_exports_hold_members_bins_and_temperature(kind, dtype, tmp_path):
     fitted = small(kind, n_members=2, dtype=dtype).fit(X[:, :3], y if kind is FractionalClassifier else X[:, 3])

@@ -13,6 +13,7 @@ from torch.nn import functional
 from fracdnn.caputo import l1_weights
 from fracdnn.kernels.tiles import BIASES, LOSSES, Loss, Tiles
 from fracdnn.memory import reference
+from tests.slow import each_once
 
 pytest.importorskip("numba", reason="the compiled pass needs Numba")
 
@@ -117,35 +118,31 @@ def agree(found, expected):
     assert (found - expected).norm() <= tolerance * expected.norm().clamp(min=1.0)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n_layers", [1, 2, 9, 35])
-@pytest.mark.parametrize("width", [1, 2, 3, 7, 16])
+@pytest.mark.parametrize(("width", "n_layers", "dtype"), each_once([1, 2, 3, 7, 16], [35, 1, 2, 9], DTYPES))
 def test_it_is_the_definition(width, n_layers, dtype):
     for n in (1, 2, 33, 73, 147):
         Case(n, width, n_layers, dtype).check()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("order", [1.0, 0.9, 0.1])
+@pytest.mark.parametrize(("order", "bias", "activation"), each_once([1.0, 0.9, 0.1], BIASES, ["tanh", "relu"]))
 def test_orders_biases_and_activations(order, bias, activation, dtype):
     for n, width, n_layers in ((33, 3, 9), (2, 1, 1), (150, 7, 17)):
         Case(n, width, n_layers, dtype, order=order, bias=bias, activation=activation).check()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize(("n", "width", "n_layers"), [(1, 1, 1), (2, 2, 9), (75, 3, 2), (149, 7, 9), (63, 16, 35)])
-def test_losses_on_odd_sizes(n, width, n_layers, kind, dtype):
+@pytest.mark.parametrize(
+    ("size", "dtype"), each_once([(1, 1, 1), (2, 2, 9), (75, 3, 2), (149, 7, 9), (63, 16, 35)], DTYPES)
+)
+def test_losses_on_odd_sizes(size, kind, dtype):
+    n, width, n_layers = size
     for n_outputs in (1, 2, 5, 20):
         Case(n, width, n_layers, dtype, n_outputs=n_outputs).check_loss(kind)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("order", [1.0, 0.5])
+@pytest.mark.parametrize(("bias", "order", "dtype"), each_once(BIASES, [1.0, 0.5], DTYPES[::-1]))
 def test_losses_with_weights_and_smoothing(order, bias, kind, dtype):
     case = Case(63, 3, 9, dtype, order=order, bias=bias)
     case.check_loss(kind, weight=case.draw(63).abs() + 0.1)

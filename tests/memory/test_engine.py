@@ -25,7 +25,7 @@ from fracdnn.memory import (
 )
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
-from tests.slow import slow_but
+from tests.slow import each_once, slow_but
 
 # Around the sizes of blocks; all orders at some depths, and those at the ends at all.
 ORDERS = {
@@ -86,7 +86,12 @@ class Problem:
         return made_plan(history, order, step_size, self.n_layers, **options)
 
 
-@pytest.mark.parametrize(("n_layers", "order"), [(depth, order) for depth in ORDERS for order in ORDERS[depth]])
+ALL_ORDERS = [(depth, order) for depth in ORDERS for order in ORDERS[depth]]
+# At each depth one order, in turn; 300 layers take the definition seconds.
+OFTEN = [(depth, ORDERS[depth][k % len(ORDERS[depth])]) for k, depth in enumerate(ORDERS) if depth < 300]
+
+
+@pytest.mark.parametrize(("n_layers", "order"), slow_but(OFTEN, ALL_ORDERS))
 def test_values_and_all_gradients_agree_with_the_definition(n_layers, order):
     """All sums in one test: the definition takes far longer than they do."""
     problem = Problem(order, n_layers)
@@ -101,8 +106,7 @@ def test_values_and_all_gradients_agree_with_the_definition(n_layers, order):
                 assert relative(mine, theirs) <= 1e-10, (history, learned)
 
 
-@pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("n_layers", [3, 31, 32, 33, 64, 100])
+@pytest.mark.parametrize(("n_layers", "learned"), each_once([3, 31, 32, 33, 64, 100], [False, True]))
 def test_the_larger_blocks_of_other_devices(n_layers, learned):
     problem = Problem(0.4, n_layers)
     plan = problem.plan("compressed", learned=learned, block=32)
@@ -133,11 +137,10 @@ def test_single_precision_and_blocks_of_every_level(n_layers, size):
             assert relative(mine, theirs) <= 5e-6, history
 
 
-@pytest.mark.parametrize("block", [BLOCK, 32])
-@pytest.mark.parametrize("n_layers", [1, 8, 9, 32, 33, 130])
-@pytest.mark.parametrize("history", SUMS)
-def test_steps_that_are_computed_again(history, n_layers, block):
+@pytest.mark.parametrize(("n_layers", "way"), each_once([1, 8, 9, 32, 33, 130], [*product(SUMS, [BLOCK, 32])][::-1]))
+def test_steps_that_are_computed_again(way, n_layers):
     """From positions of every sum, with the blocks of other devices too; against the same without."""
+    history, block = way
     problem = Problem(0.3, n_layers)
     calls = [0] * n_layers
 

@@ -18,7 +18,7 @@ from fracdnn.exceptions import FracdnnError, StateChangedError
 from fracdnn.memory import recomputation as lengths
 from fracdnn.nn import FractionalStack, WithoutSkip
 from tests.nn.problems import Seen
-from tests.slow import slow_but
+from tests.slow import each_once, slow_but
 
 STEPS = [0.1, 0.2, 0.3, 0.1, 0.2]
 ORDERS = [0.3, 0.9, 1.0, 0.5, 0.7]
@@ -93,10 +93,7 @@ DEEP = slow_but(  # of several segments
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "n_layers"),
-    [*((name, n_layers) for name in SETTINGS for n_layers in (1, 2, 9, 33)), *DEEP],
-)
+@pytest.mark.parametrize(("name", "n_layers"), [*each_once(SETTINGS, (9, 33, 1, 2)), *DEEP])
 def test_values_and_gradients_are_the_same(name, n_layers):
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 2e-6)):
         plain, again = pair(dense(n_layers, dtype=dtype), dtype, **SETTINGS[name])
@@ -124,8 +121,7 @@ ON = [
 
 
 @pytest.mark.parametrize("device", ON)
-@pytest.mark.parametrize("learn_order", [True, "layer"])
-@pytest.mark.parametrize("n_layers", [17, 40])
+@pytest.mark.parametrize(("n_layers", "learn_order"), each_once([17, 40], [True, "layer"]))
 def test_large_states_with_weights_of_their_own_dtype(n_layers, learn_order, device):
     """Weights in float64, like the states, are used as they are: a segment begins again inside a block of them."""
     plain, again = pair(dense(n_layers, width=64), order=0.5, learn_order=learn_order, compress=False)
@@ -133,8 +129,7 @@ def test_large_states_with_weights_of_their_own_dtype(n_layers, learn_order, dev
     assert_same(outcome(again.to(device), x), outcome(plain.to(device), x))
 
 
-@pytest.mark.parametrize("learn_order", [False, True])
-@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(("compress", "learn_order"), each_once([False, True], [False, True]))
 def test_channels_last(compress, learn_order):
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -149,8 +144,7 @@ def test_channels_last(compress, learn_order):
     assert all(formats)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(("compress", "dtype"), each_once([False, True], [torch.float16, torch.bfloat16]))
 def test_half_precision(compress, dtype):
     """Bit by bit, but for the learned order: its gradient is a sum over states that need not be rounded here."""
     plain, again = pair(dense(40, dtype=dtype), dtype, order=0.5, learn_order=True, compress=compress)
@@ -290,8 +284,9 @@ OTHERWISE = (
 )
 
 
-@pytest.mark.parametrize("drifting", [0, 17, 39])
-@pytest.mark.parametrize("name", ["0.3", "1", "compressed", "learned order, compressed", "both"])
+@pytest.mark.parametrize(
+    ("name", "drifting"), each_once(["0.3", "1", "compressed", "learned order, compressed", "both"], [0, 17, 39])
+)
 def test_layers_with_plain_state_are_refused(name, drifting):
     layers = dense(40)
     layers[drifting] = Drifting(layers[drifting], buffer=False)

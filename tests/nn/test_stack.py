@@ -147,6 +147,7 @@ def test_compile_with_the_default_compiler():
         torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("stack", slow_but(TRACED, SETTINGS), indirect=True)
 def test_export(stack):
     stack, x = stack[:3], batch(5, 4)
     exported = torch.export.export(stack, (x,)).module()

@@ -12,7 +12,7 @@ from fracdnn import fdeint
 from fracdnn.exceptions import FracdnnError
 from fracdnn.nn import DenseLayer, FractionalNetwork, FractionalStack
 from tests.nn.processes import run_as_two_processes
-from tests.slow import slow_but
+from tests.slow import each_once, slow_but
 from tests.solver.calls import grouped
 
 
@@ -123,8 +123,9 @@ def test_compiled_autograd_of_a_forward_pass_without_it_is_refused():
         y.sum().backward()
 
 
-@pytest.mark.parametrize("products", [CheckpointPolicy.MUST_SAVE, CheckpointPolicy.MUST_RECOMPUTE])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "products"), each_once(MODELS, [CheckpointPolicy.MUST_SAVE, CheckpointPolicy.MUST_RECOMPUTE])
+)
 def test_selective_checkpoints(name, products):
     """Every product is kept and all else computed again, or the other way round."""
     aten, other = torch.ops.aten, {
@@ -167,6 +168,9 @@ def test_onnx_of_a_stack(options, tmp_path):
     torch.testing.assert_close(found, stack(other).detach(), rtol=1e-5, atol=1e-6)
 
 
+FORMS = [{"order": 0.5}, {"order": 0.5, "compress": True}, {"order": 1.0}]
+
+
 @pytest.mark.parametrize("name", slow_but(["compressed", "learned network", "fdeint"], list(MODELS)))
 def test_export_with_a_batch_of_any_size(name):
     model, x = made(name), batch()
@@ -177,7 +181,7 @@ def test_export_with_a_batch_of_any_size(name):
         torch.testing.assert_close(exported(other), model(other), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "compress": True}, {"order": 1.0}], ids=str)
+@pytest.mark.parametrize("form", slow_but(FORMS[1:2], FORMS), ids=str)
 def test_an_exported_stack_is_saved_and_loaded(form, tmp_path):
     stack = FractionalStack([nn.Linear(4, 4) for _ in range(3)], **form)
     x, path = torch.randn(3, 4), tmp_path / "stack.pt2"
@@ -185,9 +189,11 @@ def test_an_exported_stack_is_saved_and_loaded(form, tmp_path):
     torch.testing.assert_close(torch.export.load(path).module()(x), stack(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("form", [{"order": 0.5}, {"order": 0.5, "compress": True}, {"order": 1.0}], ids=str)
-@pytest.mark.parametrize("space", [(8, 8), (4, 4, 4)])
+@pytest.mark.parametrize(
+    ("form", "dtype", "space"),
+    each_once(FORMS, [torch.float64, torch.float32, torch.bfloat16], [(8, 8), (4, 4, 4)]),
+    ids=str,
+)
 @pytest.mark.parametrize("transformed", [False, True])
 def test_channels_last_stays(form, dtype, space, transformed):
     """In the states that layers see and in what they become; for small states and for those of compiled sums."""

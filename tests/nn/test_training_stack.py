@@ -2,6 +2,7 @@
 
 import copy
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.memory import reference
 from fracdnn.nn import FractionalStack, WithoutSkip
+from tests.slow import each_once, slow_but
 
 SETTINGS = {
     "exact": {},
@@ -56,8 +58,7 @@ def assert_same(mine, theirs, tolerance=1e-11):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("forward_first", [False, True])
-@settings
+@pytest.mark.parametrize(("options", "forward_first"), each_once(SETTINGS.values(), [False, True]), ids=str)
 def test_half_batches_add_up_to_the_gradient_of_the_whole(options, forward_first):
     """One after the other, and with both forward passes before any backward pass; into the tensors that are there."""
     stack, x = FractionalStack(dense(), **options).double(), batch(6, 4)
@@ -97,10 +98,13 @@ class Checkpointed(nn.Module):
         return checkpoint(self.layer, y, use_reentrant=self.reentrant)
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("around", ["stack", "layers"])
-@settings
-def test_torch_checkpoints_around_a_stack_and_around_its_layers(options, around, reentrant):
+@pytest.mark.parametrize(
+    ("options", "way"),
+    each_once(SETTINGS.values(), product(["stack", "layers"], [False, True])),
+    ids=str,
+)
+def test_torch_checkpoints_around_a_stack_and_around_its_layers(options, way):
+    around, reentrant = way
     layers, x = [Counted(layer) for layer in dense(dropout=0.3)], batch(3, 4)
     expected = outcome(FractionalStack(layers, **options).double(), x)
     before = layers[5].calls
@@ -148,9 +152,8 @@ DEVICES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("device", DEVICES)
-@settings
+@pytest.mark.parametrize(("options", "dtype"), each_once(SETTINGS.values(), [torch.float16, torch.bfloat16]), ids=str)
 def test_a_scaled_loss_under_autocast(options, device, dtype):
     """Gradients too small for float16 come through scaled; one that overflows costs its step and halves the scale."""
     stack = FractionalStack(dense(dtype=torch.float32), **options).float().to(device)
@@ -186,7 +189,7 @@ def test_a_scaled_loss_under_autocast(options, device, dtype):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch's own
-@settings
+@pytest.mark.parametrize("options", slow_but([SETTINGS["checkpoint"], {}], SETTINGS.values()), ids=SETTINGS)
 def test_compiled_layers_in_a_plain_stack(options):
     layers, x, graphs = dense(), batch(3, 4), []
 

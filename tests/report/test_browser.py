@@ -61,7 +61,7 @@ class TestNumbers:
         ("name", "options"),
         [
             ("prices", {}),
-            ("twenty", PHONE),
+            pytest.param("twenty", PHONE, marks=pytest.mark.slow),
             pytest.param("prices", PHONE, marks=pytest.mark.slow),
             pytest.param("twenty", {"viewport": {"width": 900, "height": 700}}, marks=pytest.mark.slow),
         ],
@@ -176,6 +176,7 @@ class TestBrowser:
         assert wrong == []
         page.close()
 
+    @pytest.mark.slow  # as the key of the small plots does, above
     def test_classes_are_hidden_and_shown_by_the_key(self, browser, cases):
         page, wrong = opened(browser, cases["level set"][3])
         visible = "document.getElementById('regions').data.map((trace) => trace.visible !== false)"
@@ -187,6 +188,7 @@ class TestBrowser:
         assert wrong == []
         page.close()
 
+    @pytest.mark.slow  # the slider of classes, above, has the same flow
     def test_regression(self, browser, cases):
         path = cases["peaks"][3]
         page, wrong = opened(browser, path)

@@ -23,6 +23,7 @@ from fracdnn.report.texts import number
 from fracdnn.training import History
 from fracdnn.version import versions
 from tests.report.cases import CASES, INJECTION, Elements, flow_of, page_of, plots_of, quick
+from tests.slow import each_once
 
 CLASSES, VALUES = {"confusion", "importance", "flow", "training"}, {"prediction", "residuals", "importance", "flow"}
 CURVES, VALUES = {"roc", "precision"}, VALUES | {"training"}
@@ -213,8 +214,7 @@ class TestEdges:
         path = self.write(tmp_path, quick().fit(X, y), X, y)
         assert "accuracy 1 on 6 held-out rows, which are all of class “0”" in page_of(path)
 
-    @pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])
-    @pytest.mark.parametrize("n_features", [1, 2, 5])
+    @pytest.mark.parametrize(("n_features", "kind"), each_once([1, 2, 5], [FractionalClassifier, FractionalRegressor]))
     def test_one_sample(self, tmp_path, kind, n_features):
         X, y = make_blobs(30, n_features, centers=2, random_state=0)
         path = self.write(tmp_path, quick(kind, width=n_features).fit(X, y), X[:1], y[:1])

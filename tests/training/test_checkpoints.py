@@ -11,6 +11,7 @@ import torch
 from fracdnn.container import read_document, write_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping
+from tests.slow import each_once
 from tests.training.test_loops import TRAININGS, level_set_task
 
 # Seven records between checkpoints: one falls inside a mini-batch of ten iterations, one at its end (70).
@@ -31,8 +32,7 @@ def stop_at(number):
     return watch
 
 
-@pytest.mark.parametrize("stop", [5, 7, 11, 20, 29])
-@pytest.mark.parametrize("training", TRAININGS, ids=repr)
+@pytest.mark.parametrize(("training", "stop"), each_once(TRAININGS, [5, 7, 11, 20, 29]), ids=repr)
 def test_a_resumed_run_ends_at_the_same_bits(training, stop, tmp_path):
     history, parameters, random_state = trained(training, level_set_task())
     checkpoints = Checkpoints(tmp_path / "run.ckpt", every=EVERY)

@@ -22,6 +22,7 @@ from fracdnn.training import (
     backward,
 )
 from tests.nn.problems import network
+from tests.slow import each_once
 from tests.training.problems import OBJECTIVES, REGULARIZATION, by_definition, data, orders_of_remainders
 
 pytest.importorskip("numba", reason="the compiled kernel is one of the engines")
@@ -60,10 +61,12 @@ def check(objective, net, x, target, weight):
             assert (mine - theirs).norm() <= tolerance * theirs.norm().clamp(min=1e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [*range(1, 17)])
-@pytest.mark.parametrize(("n", "n_layers"), [(1, 5), (33, 35), (150, 9)])
-def test_every_width_that_the_kernel_takes(inside, dtype, width, n, n_layers):
+@pytest.mark.parametrize(
+    ("width", "size", "dtype"),
+    each_once(range(1, 17), [(1, 5), (33, 35), (150, 9)], [torch.float32, torch.float64]),
+)
+def test_every_width_that_the_kernel_takes(inside, dtype, width, size):
+    n, n_layers = size
     net = network(width, 3, n_layers, dtype)
     check(Objective(regularization=REGULARIZATION), net, *data(n, net))
     assert net.engine_ == "numba"
@@ -81,10 +84,11 @@ def test_outputs(inside, engine, n_outputs):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
-@pytest.mark.parametrize("width", [None, 5])
-def test_losses_weights_and_regularisation(inside, engine, objective, weighted, width):
+@pytest.mark.parametrize(
+    ("objective", "way"), each_once(OBJECTIVES, [(False, None), (True, 5), (True, None), (False, 5)]), ids=repr
+)
+def test_losses_weights_and_regularisation(inside, engine, objective, way):
+    weighted, width = way
     net = network(width=width, engine=engine, activate_input=True)
     check(objective, net, *data(50, net, objective.loss, weighted))
     assert net.engine_ == engine
@@ -92,8 +96,7 @@ def test_losses_weights_and_regularisation(inside, engine, objective, weighted, 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("bias", [True, "scalar", False])
-@pytest.mark.parametrize("order", [1.0, 0.9, 0.1])
+@pytest.mark.parametrize(("order", "bias"), each_once([1.0, 0.9, 0.1], [True, "scalar", False]))
 def test_orders_and_biases(inside, engine, order, bias):
     net = network(order=order, bias=bias, n_layers=11, width=4, engine=engine)
     check(Objective(regularization=REGULARIZATION), net, *data(40, net, weighted=True))
@@ -360,9 +363,13 @@ def test_results_do_not_depend_on_threads():
 
 
 @pytest.mark.parametrize(
-    "training", [FullBatchTraining(optimizer="bfgs", max_iter=8), MiniBatchTraining(2, 4), AdamTraining(1e-2, 32, 5)]
+    ("training", "options"),
+    each_once(
+        [FullBatchTraining(optimizer="bfgs", max_iter=8), MiniBatchTraining(2, 4), AdamTraining(1e-2, 32, 5)],
+        [{}, {"order": 1.0}, {"learn_order": True}],
+    ),
+    ids=str,
 )
-@pytest.mark.parametrize("options", [{}, {"order": 1.0}, {"learn_order": True}], ids=str)
 def test_training_ends_at_the_same_point_on_every_engine(inside, training, options):
     trained = {}
     for engine in ENGINES:

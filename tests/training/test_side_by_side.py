@@ -19,6 +19,7 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping, Objective, Regularization, Task
 from fracdnn.training.adam import can_go_side_by_side
 from fracdnn.training.stacked import StackedNetworks, can_stack
+from tests.slow import slow_but
 
 DECAY = Regularization(decay_output=1e-3, decay=2e-3)
 
@@ -60,20 +61,20 @@ def outputs_of(tasks):
 
 
 STOPPING = EarlyStopping(0.2, n_iter_no_change=4)
+SIDE_BY_SIDE = [
+    (options, loss)
+    for options in ({}, {"learn_order": True}, {"order": 1.0}, {"order": 0.9, "n_layers": 7}, {"activation": "tanh"})
+    for loss in ("cross_entropy", "squared_error")
+]
 
 
 @on_devices
-@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"learn_order": True},
-        pytest.param({"order": 1.0}, marks=pytest.mark.slow),
-        {"order": 0.9, "n_layers": 7},
-        pytest.param({"activation": "tanh"}, marks=pytest.mark.slow),
-    ],
-    ids=["half", "learnt", "one", "deep", "tanh"],
+    ("options", "loss"),
+    slow_but(
+        [({"learn_order": True}, "cross_entropy"), ({"order": 0.9, "n_layers": 7}, "squared_error")], SIDE_BY_SIDE
+    ),
+    ids=str,
 )
 @pytest.mark.parametrize(
     ("dtype", "close"), [(torch.float64, 1e-11), pytest.param(torch.float32, 2e-4, marks=pytest.mark.slow)]

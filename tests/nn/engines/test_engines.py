@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.nn.operators import ACTIVATIONS
 from tests.nn.problems import batch, network, outputs_by_definition
+from tests.slow import each_once
 from tests.training.problems import orders_of_remainders
 
 pytest.importorskip("numba", reason="the compiled kernel is one of the engines")
@@ -51,17 +52,19 @@ def check(net, x, engine, tolerance=None):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1, 2, 3, 8, 16])
-@pytest.mark.parametrize(("n", "n_layers"), [(1, 5), (2, 1), (31, 2), (33, 35), (63, 5)])
-def test_it_is_the_definition(engine, dtype, width, n, n_layers):
+@pytest.mark.parametrize(
+    ("size", "width", "dtype"),
+    each_once([(1, 5), (2, 1), (31, 2), (33, 35), (63, 5)], [3, 1, 2, 8, 16], [torch.float32, torch.float64]),
+)
+def test_it_is_the_definition(engine, dtype, width, size):
+    n, n_layers = size
     check(network(width, 2, n_layers, dtype, engine=engine), batch(n, width, dtype), engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("bias", [True, "scalar", False])
-@pytest.mark.parametrize("order", [1.0, 0.9, 0.5, 0.1])
+@pytest.mark.parametrize(
+    ("order", "bias", "activation"), each_once([1.0, 0.9, 0.5, 0.1], [True, "scalar", False], ["tanh", "relu"])
+)
 def test_orders_biases_and_activations(engine, order, bias, activation):
     check(network(order=order, bias=bias, activation=activation, n_layers=9, engine=engine), batch(40), engine)
 
@@ -83,35 +86,32 @@ def test_an_input_projection(engine, activate):
 
 
 @pytest.mark.parametrize("engine", ["autograd", "matmul"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("activation", "dtype"), each_once(ACTIVATIONS, [torch.float32, torch.float64]))
 def test_all_activations(engine, activation, dtype):
     options = {"activation": activation, "step_size": 0.1, "width": 20, "activate_input": True}
     check(network(dtype=dtype, engine=engine, **options), batch(30, dtype=dtype), engine)
 
 
+LEARNED = [
+    {"learn_order": True},
+    {"learn_order": True, "n_layers": 1},
+    {"learn_order": "layer"},
+    {"learn_steps": True},
+    {"learn_steps": True, "order": 1.0},
+    {"learn_order": True, "learn_steps": True},
+]
+
+
 @pytest.mark.parametrize("engine", ["autograd", "matmul"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"learn_order": True},
-        {"learn_order": True, "n_layers": 1},
-        {"learn_order": "layer"},
-        {"learn_steps": True},
-        {"learn_steps": True, "order": 1.0},
-        {"learn_order": True, "learn_steps": True},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "dtype"), each_once(LEARNED, [torch.float32, torch.float64]), ids=str)
 def test_learned_memories(engine, options, dtype):
     check(network(20, dtype=dtype, engine=engine, **options), batch(30, 20, dtype), engine)
 
 
 @pytest.mark.parametrize("engine", ["autograd", "matmul"])
-@pytest.mark.parametrize("learn_order", [False, True])
-@pytest.mark.parametrize(("compress", "n"), [(False, 200), (True, 200), (True, 3)])
-def test_deep_networks(engine, compress, n, learn_order):
+@pytest.mark.parametrize(("size", "learn_order"), each_once([(False, 200), (True, 200), (True, 3)], [False, True]))
+def test_deep_networks(engine, size, learn_order):
+    compress, n = size
     net = network(20, n_layers=70, learn_order=learn_order, step_size=0.01, compress=compress, engine=engine)
     check(net, batch(n, 20), engine, tolerance=1e-7 if compress else None)
     assert net.compressed_ is compress
@@ -131,8 +131,7 @@ def test_networks_without_skip_connections(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("order", [1.0, 0.5])
-@pytest.mark.parametrize("bias", [True, "scalar", False])
+@pytest.mark.parametrize(("bias", "order"), each_once([True, "scalar", False], [0.5, 1.0]))
 def test_first_and_second_derivatives(engine, order, bias):
     net, x = network(2, 2, 3, order=order, bias=bias, width=2, engine=engine), batch(3, 2)
     names, parameters = zip(*net.named_parameters(), strict=True)
