@@ -92,7 +92,7 @@ html_css_files = ["style.css"]
 html_favicon = "_site/static/logo.svg"
 html_copy_source = html_show_sourcelink = False
 html_math_renderer = "mathml"
-html_sidebars = {"index": [], "playground": []}
+html_sidebars = {"index": [], "playground": [], "start/index": []}  # they have no pages below them
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "fracdnn", "image_light": "_site/static/logo.svg", "image_dark": "_site/static/logo.svg"},
