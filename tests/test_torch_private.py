@@ -66,9 +66,9 @@ PRIVATE = {
     "Module._compiled_call_impl": (TRACING, "test_tracing.py::test_hooks_on_a_module"),
     "Module._forward_hooks": (TRACING, "test_tracing.py::test_hooks_on_a_module"),
     "Module._forward_pre_hooks": (TRACING, "test_tracing.py::test_hooks_on_a_module"),
-    "Tensor._version": ("guard.py", "memory/test_engine.py::test_versions_count_what_is_written_but_in_inference_mode"),
+    "Tensor._version": (TRACING, "memory/test_engine.py::test_versions_count_what_is_written_but_in_inference_mode"),
     "Module._load_from_state_dict": (
-        "stack.py",
+        "memory.py",
         "nn/test_stack.py::test_a_state_dict_of_other_orders_or_steps_is_refused",
     ),
     "Module._modules": ("stack.py", "nn/test_stack.py::test_a_slice_is_a_stack_of_the_same_layers"),

@@ -5,7 +5,7 @@ Torch has no public way to ask these questions. A new version of torch that move
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -194,6 +194,11 @@ def has_tensor_hooks(*tensors: torch.Tensor | None) -> bool:
         if tensor is not None and (tensor._backward_hooks or tensor._post_accumulate_grad_hooks):
             return True
     return False
+
+
+def versions(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """How often each was written into; tensors made in inference mode do not count that."""
+    return [0 if each.is_inference() else each._version for each in tensors]
 
 
 def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:

@@ -19,12 +19,12 @@ from fracdnn.memory import (
     default_compress_tol,
     equal_steps_plan,
     grid_plan,
-    guard,
     propagate,
     reference,
 )
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
+from fracdnn.tracing import versions
 from tests.slow import each_once, slow_but
 
 # Around the sizes of blocks; all orders at some depths, and those at the ends at all.
@@ -561,11 +561,11 @@ def test_versions_count_what_is_written_but_in_inference_mode():
     tensors = [torch.zeros(2), torch.zeros(2)]
     with torch.inference_mode():
         tensors.append(torch.zeros(2))
-    before = guard.versions(tensors)
+    before = versions(tensors)
     tensors[1].add_(1.0)
     with torch.inference_mode():
         tensors[2].add_(1.0)
-    after = guard.versions(tensors)
+    after = versions(tensors)
     assert [b - a for a, b in zip(before, after, strict=True)] == [0, 1, 0]
 
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from itertools import count
 from typing import Any
 
 MAX_THREADS = 16
@@ -20,13 +19,13 @@ def on_threads(piece: Callable[[int, int], Any], n_pieces: int, threads: int) ->
 
     Each takes the next piece as soon as it has time. One that has not begun when none is left is not waited for.
     """
-    numbers, order = iter(range(n_pieces)), count(1)
+    numbers = iter(range(n_pieces))
 
     def work(thread: int) -> None:
         for number in numbers:
             piece(number, thread)
 
-    others = [_pool().submit(lambda: work(next(order))) for _ in range(threads - 1)]
+    others = [_pool().submit(work, thread) for thread in range(1, threads)]
     try:
         work(0)
     finally:

@@ -42,10 +42,12 @@ def _numbers(TILE: tl.constexpr):
 
 
 @triton.jit
-def _three(place, length, inside, kind: tl.constexpr):
-    """Three states that lie one after the other."""
-    x, y = tl.load(place, mask=inside), tl.load(place + length, mask=inside)
-    return x.to(kind), y.to(kind), tl.load(place + 2 * length, mask=inside).to(kind)
+def _stored(place, length, inside, kind: tl.constexpr, COUNT: tl.constexpr):
+    """States that lie one after the other."""
+    states = ()
+    for k in tl.static_range(COUNT):
+        states += (tl.load(place + k * length, mask=inside).to(kind),)
+    return states
 
 
 @triton.jit
@@ -98,66 +100,36 @@ def _store_row(
 
 
 @triton.jit
-def _added(r0, r1, r2, r3, r4, r5, r6, r7, x, weights, rows=8):
-    """Eight rows, each with its weight times x more; there are as many weights as rows."""
-    r0 += tl.load(weights) * x
-    r1 += tl.load(weights + 1, mask=rows > 1, other=0.0) * x
-    r2 += tl.load(weights + 2, mask=rows > 2, other=0.0) * x
-    r3 += tl.load(weights + 3, mask=rows > 3, other=0.0) * x
-    r4 += tl.load(weights + 4, mask=rows > 4, other=0.0) * x
-    r5 += tl.load(weights + 5, mask=rows > 5, other=0.0) * x
-    r6 += tl.load(weights + 6, mask=rows > 6, other=0.0) * x
-    r7 += tl.load(weights + 7, mask=rows > 7, other=0.0) * x
-    return r0, r1, r2, r3, r4, r5, r6, r7
+def _added(rows, x, weights, n_rows=8):
+    """Eight rows, each with its weight times x more; there are `n_rows` weights."""
+    more = ()
+    for n in tl.static_range(8):
+        more += (rows[n] + tl.load(weights + n, mask=n < n_rows, other=0.0) * x,)
+    return more
 
 
 @triton.jit
-def _summed(total, x0, x1, x2, x3, x4, x5, x6, x7, weights, step):
-    """Eight states with weights that lie `step` apart, added to a total."""
-    total += tl.load(weights) * x0
-    total += tl.load(weights + step) * x1
-    total += tl.load(weights + 2 * step) * x2
-    total += tl.load(weights + 3 * step) * x3
-    total += tl.load(weights + 4 * step) * x4
-    total += tl.load(weights + 5 * step) * x5
-    total += tl.load(weights + 6 * step) * x6
-    total += tl.load(weights + 7 * step) * x7
+def _summed(total, states, weights, step, COUNT: tl.constexpr):
+    """States with weights that lie `step` apart, added to a total."""
+    for k in tl.static_range(COUNT):
+        total += tl.load(weights + k * step) * states[k]
     return total
 
 
 @triton.jit
-def _by_near(x0, x1, x2, x3, x4, x5, x6, x7, weights, TILE: tl.constexpr):
+def _by_near(states, weights, TILE: tl.constexpr):
     """Eight rows from the eight states before them; weights [8, 8] has a line for each state."""
-    r0 = tl.zeros([TILE], weights.dtype.element_ty)
-    r1, r2, r3, r4, r5, r6, r7 = r0, r0, r0, r0, r0, r0, r0
-    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x0, weights)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x1, weights + 8)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x2, weights + 16)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x3, weights + 24)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x4, weights + 32)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x5, weights + 40)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x6, weights + 48)
-    return _added(r0, r1, r2, r3, r4, r5, r6, r7, x7, weights + 56)
+    rows = (tl.zeros([TILE], weights.dtype.element_ty),) * 8
+    for k in tl.static_range(8):
+        rows = _added(rows, states[k], weights + 8 * k)
+    return rows
 
 
 @triton.jit
-def _store_bases(place, length, inside, rows, r1, r2, r3, r4, r5, r6, r7):
+def _store_bases(place, length, inside, n_rows, rows, COUNT: tl.constexpr):
     """All but the first of the rows, as many as there are."""
-    tl.store(place + length, r1, mask=inside & (rows > 1))
-    tl.store(place + 2 * length, r2, mask=inside & (rows > 2))
-    tl.store(place + 3 * length, r3, mask=inside & (rows > 3))
-    tl.store(place + 4 * length, r4, mask=inside & (rows > 4))
-    tl.store(place + 5 * length, r5, mask=inside & (rows > 5))
-    tl.store(place + 6 * length, r6, mask=inside & (rows > 6))
-    tl.store(place + 7 * length, r7, mask=inside & (rows > 7))
-
-
-@triton.jit
-def _of_four(total, x0, x1, x2, x3, weights):
-    total += tl.load(weights) * x0
-    total += tl.load(weights + 1) * x1
-    total += tl.load(weights + 2) * x2
-    return total + tl.load(weights + 3) * x3
+    for n in tl.static_range(1, COUNT):
+        tl.store(place + n * length, rows[n], mask=inside & (n < n_rows))
 
 
 @triton.jit(
@@ -196,21 +168,17 @@ def start_half(
     kind = weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
     inside, place = at < size, states + at
-    x0, x1, x2 = _three(place, length, inside, kind)
-    x3 = _newest(latest + at, place + 3 * length, inside, LATEST).to(kind)
+    states = _stored(place, length, inside, kind, 3)
+    newest = _newest(latest + at, place + 3 * length, inside, LATEST).to(kind)
+    states += (newest,)
     place, known = base + 4 * length + at, inside & (has_base != 0)
-    r0 = tl.load(place, mask=known, other=0.0).to(kind)
-    r1 = tl.load(place + length, mask=known & (rows > 1), other=0.0).to(kind)
-    r2 = tl.load(place + 2 * length, mask=known & (rows > 2), other=0.0).to(kind)
-    r3 = tl.load(place + 3 * length, mask=known & (rows > 3), other=0.0).to(kind)
-    r0 = _of_four(r0, x0, x1, x2, x3, weights + 32)
-    r1 = _of_four(r1, x0, x1, x2, x3, weights + 40)
-    r2 = _of_four(r2, x0, x1, x2, x3, weights + 48)
-    r3 = _of_four(r3, x0, x1, x2, x3, weights + 56)
-    tl.store(place + length, r1, mask=inside & (rows > 1))
-    tl.store(place + 2 * length, r2, mask=inside & (rows > 2))
-    tl.store(place + 3 * length, r3, mask=inside & (rows > 3))
-    _store_row(out, scaled, r0, x3, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
+    bases, sums = (), ()
+    for n in tl.static_range(4):
+        bases += (tl.load(place + n * length, mask=known & (n < rows), other=0.0).to(kind),)
+    for n in tl.static_range(4):
+        sums += (_summed(bases[n], states, weights + 32 + 8 * n, 1, 4),)
+    _store_bases(place, length, inside, rows, sums, 4)
+    _store_row(out, scaled, sums[0], newest, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
 
 
 @triton.jit(
@@ -232,29 +200,28 @@ def start_block(
     kind = near_weights.dtype.element_ty
     at, length = _numbers(TILE), tl.cast(size, tl.int64)
     inside, known, place = at < size, (at < size) & (has_far != 0), states + at
-    x0 = tl.load(place, mask=inside & (has_first == 0), other=0.0).to(kind)
-    x1, x2, x3 = _three(place + length, length, inside, kind)
-    x4, x5, x6 = _three(place + 4 * length, length, inside, kind)
-    x7 = _newest(latest + at, place + 7 * length, inside, LATEST).to(kind)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _by_near(x0, x1, x2, x3, x4, x5, x6, x7, near_weights, TILE)
+    states = (tl.load(place, mask=inside & (has_first == 0), other=0.0).to(kind),)
+    states += _stored(place + length, length, inside, kind, 6)
+    newest = _newest(latest + at, place + 7 * length, inside, LATEST).to(kind)
+    states += (newest,)
+    sums = _by_near(states, near_weights, TILE)
     # Two far states are loaded before this one is stored: the compiler would not dare to.
     i, place = 0, far + at
     z, after = _far_state(place, known & (n_far > 0)), _far_state(place + length, known & (n_far > 1))
     while i < n_far:
         coming = _far_state(place + (i + 2) * length, known & (i + 2 < n_far))
         weights = far_weights + 17 * i
-        r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, z, weights)
-        z = _summed(tl.load(weights + 16) * z, x0, x1, x2, x3, x4, x5, x6, x7, weights + 8, 1)
+        sums = _added(sums, z, weights)
+        z = _summed(tl.load(weights + 16) * z, states, weights + 8, 1, 8)
         tl.store(place + i * length, z, mask=inside, eviction_policy="evict_first")
         i, z, after = i + 1, after, coming
     if TRANSPOSED:
         z = _far_state(place + i * length, known)
-        tl.store(place + i * length, _summed(z, x0, x1, x2, x3, x4, x5, x6, x7, oldest + oldest_row, -1), mask=inside)
+        tl.store(place + i * length, _summed(z, states, oldest + oldest_row, -1, 8), mask=inside)
     else:
-        x = tl.load(first + at, mask=inside).to(kind)
-        r0, r1, r2, r3, r4, r5, r6, r7 = _added(r0, r1, r2, r3, r4, r5, r6, r7, x, oldest + oldest_row, rows)
-    _store_bases(base + at, length, inside, rows, r1, r2, r3, r4, r5, r6, r7)
-    _store_row(out, scaled, r0, x7, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
+        sums = _added(sums, tl.load(first + at, mask=inside).to(kind), oldest + oldest_row, rows)
+    _store_bases(base + at, length, inside, rows, sums, 8)
+    _store_row(out, scaled, sums[0], newest, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
 
 
 def try_out(device: torch.device) -> None:

@@ -16,6 +16,7 @@ it is compressed, so that memory is like √N instead of N; all states, but noth
 exact. The sum over cotangents needs no states, so it goes on as ever.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +25,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory.guard import check_finite, refuse_change
+from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, StateChangedError
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
 from fracdnn.memory.recomputation import SegmentEnd, segments
 from fracdnn.memory.sums import HistorySum, wide
@@ -116,7 +116,10 @@ class _Walk:
                 version = -1 if y.is_inference() else y._version
                 change = step(j - 1, y)
                 if version >= 0 and y._version != version:
-                    refuse_change(self.name(j - 1))
+                    raise StateChangedError(
+                        f"{self.name(j - 1)} must not change the state it is given, but it wrote into it; "
+                        f"later layers remember that state: use an operation that is not in place"
+                    )
             if self.recording:
                 y = _apply_step(tape, history, j, y, change, *position)
                 position = ()
@@ -125,7 +128,7 @@ class _Walk:
             if looks:
                 unchecked.append(y)
                 if j % _CHECK_EVERY == 0 or j == last:
-                    check_finite(unchecked, j + 1 - len(unchecked), self.name)
+                    _check_finite(unchecked, j + 1 - len(unchecked), self.name)
                     unchecked = []
             if self.trajectory:
                 states.append(y.clone() if self.copies else y)
@@ -272,6 +275,20 @@ class _Step(torch.autograd.Function):
         else:  # nor then any state before it
             memory, change = None, (factor * cotangent).to(ctx.dtype)
         return None, None, None, memory, change, *ctx.no_gradients
+
+
+def _check_finite(states: Sequence[torch.Tensor], first: int, name: Name) -> None:
+    """Refuse Y_first, … where the last of them is not finite: a bad state makes all later ones bad."""
+    # A sum is quicker than a look at each value, but may itself leave the finite numbers.
+    if math.isfinite(states[-1].detach().sum()) or bool(torch.isfinite(states[-1]).all()):
+        return
+    j = first + [bool(torch.isfinite(state).all()) for state in states].index(False)
+    if j == 0:
+        raise NotFiniteError("the input must be finite, got NaN or inf in it; remove these values first")
+    raise NotFiniteError(
+        f"{name(j - 1)} made the state not finite (NaN or inf); "
+        f"check its parameters and scale, or use a smaller step size"
+    )
 
 
 _apply_step = apply_outside_of_transforms(_Step)

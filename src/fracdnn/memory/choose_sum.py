@@ -67,15 +67,13 @@ def choose_triton(asked: str, state: torch.Tensor, block: int) -> bool:
     """Whether the compressed sum is the one by Triton's kernels, which takes states of 16 bits as they are."""
     if asked == "auto":
         return block == triton_sum.BLOCK and _by_triton(state)
-    if asked != "triton":
-        return False
-    if block != triton_sum.BLOCK or not triton_sum.can_take(state):
+    if asked == "triton" and (block != triton_sum.BLOCK or not triton_sum.can_take(state)):
         raise InvalidArgumentError(
             f"sums must be 'torch' or 'auto' for {state.dtype} on {state.device} in blocks of {block} here, got "
             f"'triton'; Triton's sums need Triton, plain floating tensors on a CUDA device and blocks of "
             f"{triton_sum.BLOCK}"
         )
-    return True
+    return asked == "triton"
 
 
 def _by_triton(state: torch.Tensor) -> bool:

@@ -55,10 +55,10 @@ class CompressedWeights:
         """Row n of `own` as far as it is not 0, [1, n]."""
         return [row[:, :n] for n, row in enumerate(self.own.split(1))]
 
-    def detached(self, like: torch.Tensor) -> "CompressedWeights":
+    def detached(self, dtype: torch.dtype, device: torch.device) -> "CompressedWeights":
         """The same as constants, in another dtype and on another device."""
         tensors = (getattr(self, name).detach() for name in self.__dataclass_fields__)
-        return CompressedWeights(*(tensor.to(like).contiguous() for tensor in tensors))
+        return CompressedWeights(*(tensor.to(device, dtype).contiguous() for tensor in tensors))
 
 
 def compressed_weights(order: torch.Tensor, n_layers: int, compress_tol: float, *, block: int) -> CompressedWeights:

@@ -194,24 +194,22 @@ class CompressedPlan(MemoryPlan):
 
     def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
         if choose_triton(self._sums, state, self._weights.block):
-            return TritonCompressedSum(self._kernel_weights(state), state, n_rows, transposed=transposed)
-        make = partial(CompressedSum, n_rows=n_rows, transposed=transposed)
-        return _widened(state, lambda wide: make(self._cast_weights(wide), wide))
+            weights = self._cast_weights(state)
+            read = self.kept(("kernels", *kind_of(weights.own)), lambda: KernelWeights.of(weights))
+            return TritonCompressedSum(read, state, n_rows, transposed=transposed)
+        make = partial(CompressedSum, self._cast_weights(state), n_rows=n_rows, transposed=transposed)
+        return _widened(state, make)
 
     def matrix(self) -> torch.Tensor:
         return memory_matrix(self._order, self.n_layers)
 
     def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
-        like = torch.empty(0, dtype=wide(adjoints[0].dtype), device=adjoints[0].device)
-        return compressed_gradients(self._cast_weights(like), states, adjoints, changes, begin, position)
+        return compressed_gradients(self._cast_weights(adjoints[0]), states, adjoints, changes, begin, position)
 
-    def _cast_weights(self, like: torch.Tensor) -> CompressedWeights:
-        return self.kept(("weights", *kind_of(like)), lambda: self._weights.detached(like))
-
-    def _kernel_weights(self, state: torch.Tensor) -> KernelWeights:
-        like = torch.empty(0, dtype=wide(state.dtype), device=state.device)
-        weights = self._cast_weights(like)
-        return self.kept(("kernels", *kind_of(like)), lambda: KernelWeights.of(weights))
+    def _cast_weights(self, state: torch.Tensor) -> CompressedWeights:
+        """For sums over states like this one."""
+        kind = wide(state.dtype), state.device
+        return self.kept(("weights", *kind), lambda: self._weights.detached(*kind))
 
 
 def kind_of(state: torch.Tensor) -> tuple[Any, ...]:

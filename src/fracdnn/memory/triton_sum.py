@@ -6,12 +6,11 @@ of smaller ones inside, and takes a quarter of their memory. `fracdnn.kernels.tr
 of 16 bits stay what they are: only sums, far states and the rows under way are float32.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -65,15 +64,6 @@ class KernelWeights:
         opening[1 : len(known) + 1, 0] = known
         far = torch.cat([weights.far.T, weights.absorb, weights.decay], dim=1)
         return KernelWeights(weights.own, opening, weights.previous.T.contiguous(), far, weights.oldest)
-
-
-class _Row(NamedTuple):
-    """What all kernels are told: where a row goes, what it is made of beside states, and how to launch them."""
-
-    outputs: tuple[torch.Tensor, torch.Tensor]
-    inputs: tuple[torch.Tensor, ...]
-    numbers: tuple[torch.Tensor, torch.Tensor]
-    options: dict[str, Any]
 
 
 @lru_cache
@@ -225,58 +215,40 @@ class TritonCompressedSum(HistorySum):
     ) -> None:
         """Row n into `out`: see `fracdnn.kernels.triton_history` for the others; what is not there is not read."""
         unused, options = self._weights.own, _options(*self._launched, activation, 0 if bias is None else bias.numel())
-        read = (unused if given is None else given for given in (latest, change, bias))
-        row = _Row(
-            outputs=(out, unused if scaled is None else scaled),
-            inputs=tuple(read),
-            numbers=(self._number(factor), self._number(scale)),
-            options=options[latest is not None, change is not None, scaled is not None],
-        )
-        if self._transposed and n == self.n_rows:
-            self._write_last_transposed(n, row)
-        elif n % BLOCK:
-            self._write_inside_a_block(n, row)
-        else:
-            self._write_first_of_a_block(n, row)
-
-    def _write_last_transposed(self, n: int, row: _Row) -> None:
-        """Σ_k a_{N−1−k} x_k: the running sum, and what is not in it yet."""
-        oldest, count, has_base = self._weights.oldest, (n - 1) % BLOCK + 1, self._far is not None
-        states = (self._far if has_base else oldest, self._states)
-        place = (self._size, self._n_far, int(has_base), 0, count - 1, -1, count)
-        self._launch(self._finish, *row.outputs, *states, *row.inputs, oldest, *row.numbers, *place, **row.options)
-
-    def _write_inside_a_block(self, n: int, row: _Row) -> None:
-        within, is_first = n % BLOCK, n < BLOCK
-        weights = self._weights.opening if is_first and not self._transposed else self._weights.own
-        arguments = (*row.outputs, self._base_rows(), self._states, *row.inputs, weights, *row.numbers, self._size)
-        if within == _HALF:
-            place: tuple[int, ...] = (int(not is_first), min(_HALF, self.n_rows + 1 - n))
-            self._launch(self._start_half, *arguments, *place, **row.options)
-        else:
-            begin = _HALF if within > _HALF else 0
-            has_base = int(begin > 0 or not is_first)
-            place = (within, has_base, begin, within * BLOCK + begin, 1, within - begin)
-            self._launch(self._finish, *arguments, *place, **row.options)
-
-    def _write_first_of_a_block(self, n: int, row: _Row) -> None:
-        has_far, weights = self._far is not None, self._weights
-        states = (self._base_rows(), self._states if n == self.n_rows else self._before)  # no block for the last row
-        tables = (self._first, self._far_states(), weights.near, weights.far, weights.oldest)
-        # The weights of the first state, or, going down, of the block before in the last row.
-        oldest = self.n_rows - 1 - (n - BLOCK) if self._transposed else n - 1
-        has_first, rows = not self._transposed and n == BLOCK, min(BLOCK, self.n_rows + 1 - n)
-        place = (self._size, self._n_far, int(has_far), int(has_first), oldest, rows)
-        arguments = (*row.outputs, *states, *row.inputs, *tables, *row.numbers, *place)
-        self._launch(self._start_block, *arguments, TRANSPOSED=self._transposed, **row.options)
-
-    def _launch(self, kernel: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        inputs = (unused if given is None else given for given in (latest, change, bias))
+        kernel, states, tables, place = self._work(n)
+        pointers = (out, unused if scaled is None else scaled, *states, *inputs, *tables)
+        numbers = (self._number(factor), self._number(scale), self._size)
+        flags = (latest is not None, change is not None, scaled is not None)
         with on_device_of(self._like):
-            kernel(*arguments, **options)
+            kernel(*pointers, *numbers, *place, **options[flags])
 
-    def _base_rows(self) -> torch.Tensor:
-        """The rows of a block under way: where its states will be, unless these are coarser."""
-        return self._states if self._bases is None else self._bases
+    def _work(self, n: int) -> tuple[Any, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], tuple[int, ...]]:
+        """The kernel that makes row n, and its arguments: base and states, weights, and where to read them."""
+        weights, within, transposed, has_far = self._weights, n % BLOCK, self._transposed, int(self._far is not None)
+        tables: tuple[torch.Tensor, ...]
+        place: tuple[int, ...]
+        if transposed and n == self.n_rows:  # Σ_k a_{N−1−k} x_k: the running sum, and what is not in it yet
+            base, count = weights.oldest if self._far is None else self._far, (n - 1) % BLOCK + 1
+            place = (self._n_far, has_far, 0, count - 1, -1, count)
+            return self._finish, (base, self._states), (weights.oldest,), place
+        # The rows of a block under way are where its states will be, unless these are coarser.
+        base, left = self._states if self._bases is None else self._bases, self.n_rows + 1 - n
+        if within == 0:
+            states = (base, self._states if n == self.n_rows else self._before)  # no block for the last row
+            tables = (self._first, self._far_states(), weights.near, weights.far, weights.oldest)
+            # The weights of the first state, or, going down, of the block before in the last row.
+            oldest = self.n_rows - 1 - (n - BLOCK) if transposed else n - 1
+            has_first = not transposed and n == BLOCK
+            place = (self._n_far, has_far, int(has_first), oldest, min(BLOCK, left), transposed)
+            return self._start_block, states, tables, place
+        is_first = n < BLOCK
+        tables = (weights.opening if is_first and not transposed else weights.own,)
+        if within == _HALF:
+            return self._start_half, (base, self._states), tables, (int(not is_first), min(_HALF, left))
+        begin = _HALF if within > _HALF else 0
+        place = (within, int(begin > 0 or not is_first), begin, within * BLOCK + begin, 1, within - begin)
+        return self._finish, (base, self._states), tables, place
 
     def _far_states(self) -> torch.Tensor:
         """One more than there are exponentials where the sum is transposed: the running sum of its last row."""

@@ -11,14 +11,9 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn.signature import Device, DType
 from fracdnn.tracing import values_are_unknown
-from fracdnn.validation import check_order, check_positive_tensor
 
 # Where nobody can look at values: next to 0, but not 0.
 _SMALLEST = 1e-300
-_REMEDY = (
-    "it was learned, with too large steps: go back to an earlier state and use a smaller learning rate for it, "
-    "as parameter_groups(model, lr=1e-3, order_lr=1e-4)"
-)
 
 
 class _Learned(nn.Module):
@@ -57,10 +52,6 @@ class LearnedOrder(_Learned):
         # Not a view of the result: FSDP2 warns of views, which might be written into.
         return orders_from(self.raw if self.by_layer else self.raw.reshape(()))
 
-    def checked(self) -> torch.Tensor:
-        """The same, refused where it rounds to 0 or is not a number."""
-        return check_order(self(), remedy=f"; {_REMEDY}")
-
 
 class LearnedSteps(_Learned):
     """A positive step for each layer, the exponential of a parameter."""
@@ -69,10 +60,6 @@ class LearnedSteps(_Learned):
 
     def forward(self) -> torch.Tensor:
         return torch.exp(self.raw.to(torch.float64))
-
-    def checked(self) -> torch.Tensor:
-        """The same, refused where it rounds to 0 or is not finite."""
-        return check_positive_tensor(self(), "step_size", remedy=_REMEDY)
 
 
 def orders_from(raw: torch.Tensor) -> torch.Tensor:

@@ -23,8 +23,20 @@ from fracdnn.memory import (
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
 from fracdnn.nn.signature import Device, DType, reset_modules
 from fracdnn.tracing import Watch, being_traced, outside_of_modes
-from fracdnn.validation import check_compress, check_flag, check_order, check_positive, check_step_size
+from fracdnn.validation import (
+    check_compress,
+    check_flag,
+    check_order,
+    check_positive,
+    check_positive_tensor,
+    check_step_size,
+)
 
+# Of orders and steps that round to 0 or are not finite: those that are given were checked before.
+_LEARNED_REMEDY = (
+    "it was learned, with too large steps: go back to an earlier state and use a smaller learning rate for it, "
+    "as parameter_groups(model, lr=1e-3, order_lr=1e-4)"
+)
 Numbers = float | Sequence[float] | np.ndarray | torch.Tensor
 
 
@@ -175,8 +187,8 @@ class Memory(nn.Module):
         return by_triton and self._choice(state, n_layers)
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, compress: bool, sums: str) -> MemoryPlan:
-        order = self.order if self.learned_order is None else self.learned_order.checked()
-        steps = self.step_size if self.learned_steps is None else self.learned_steps.checked()
+        order = check_order(self.order, remedy=f"; {_LEARNED_REMEDY}")
+        steps = check_positive_tensor(self.step_size, "step_size", remedy=_LEARNED_REMEDY)
         order, steps = self._together(order, steps)
         order, steps = self._for(n_layers, order, "order"), self._for(n_layers, steps, "step_size")
         if self.is_residual:
@@ -252,11 +264,6 @@ class Memory(nn.Module):
                 f"network with the order, step_size, learn_order and learn_steps that it was made with"
             )
 
-    def check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
-        """Refuse one of other orders or steps, for a module that is about to take its own parameters from it."""
-        if f"{prefix}_extra_state" in state_dict:
-            self.set_extra_state(state_dict[f"{prefix}_extra_state"])
-
     def _described(self, values: torch.Tensor) -> str:
         parts = values.split([self._order.numel(), self._steps.numel()])
         shown = ["learned" if part.isnan().any() else part.tolist() for part in parts]
@@ -272,6 +279,28 @@ class Memory(nn.Module):
         order += "" if self.learned_order is None else " (learned)"
         steps += "" if self.learned_steps is None else " (learned)"
         return f"order={order}, step_size={steps}, compress={self.compress!r}"
+
+
+class HasMemory(nn.Module):
+    """A module whose layers have `memory`."""
+
+    memory: Memory
+
+    @property
+    def order(self) -> torch.Tensor:
+        """The order, float64: a number, or one for each layer."""
+        return self.memory.order
+
+    @property
+    def compressed_(self) -> bool | None:
+        """Whether the last pass summed far layers through exponentials; None before the first."""
+        return self.memory.compressed_
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        name = f"{prefix}memory._extra_state"
+        if name in state_dict:  # refused before any parameter is taken
+            self.memory.set_extra_state(state_dict[name])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def separate_copy(module: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
@@ -15,8 +14,8 @@ from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines import autograd
 from fracdnn.nn.engines.by_hand import run
-from fracdnn.nn.engines.choose_engine import ENGINES, LAYERS, NEEDS, choose, fits_kernel, refuse_impossible
-from fracdnn.nn.memory import Memory
+from fracdnn.nn.engines.choose_engine import ENGINES, LAYERS, choose, fits_kernel, refuse_impossible, sums_needed
+from fracdnn.nn.memory import HasMemory, Memory
 from fracdnn.nn.operators import (
     STENCILS,
     Activation,
@@ -37,7 +36,7 @@ OPERATORS = ("dense", *STENCILS)
 _ROUTES = 16
 
 
-class FractionalNetwork(nn.Module):
+class FractionalNetwork(HasMemory):
     """d_t^order Y = σ(K(t) Y + b(t)) over `n_layers` steps, then W: the network of Antil, Khatri, Löhner and Verma.
 
     `order=1` is the residual network (the paper's "standard RNN"), `residual=False` the standard network without skip
@@ -173,19 +172,9 @@ class FractionalNetwork(nn.Module):
         return Weights(operators, self.b, self.W, self.input_weight, self.input_bias)
 
     @property
-    def order(self) -> torch.Tensor:
-        """The order, float64: a number, or one for each layer."""
-        return self.memory.order
-
-    @property
     def step_sizes(self) -> torch.Tensor:
         """The step of each layer, float64, [N]."""
         return self.memory.step_sizes
-
-    @property
-    def compressed_(self) -> bool | None:
-        """Whether the last pass summed far layers through exponentials; None before the first."""
-        return self.memory.compressed_
 
     @property
     def engine(self) -> str:
@@ -210,7 +199,7 @@ class FractionalNetwork(nn.Module):
         found = None if watched else self._routes.get(key)
         if found is None:
             engine = choose(self.engine, self.architecture, self.memory, x, weights, watched=watched)
-            found = engine, self._plan(x, **NEEDS.get(engine, {}))
+            found = engine, self._plan(x, **sums_needed(engine))
             if self.memory.is_fixed and not watched:
                 self._routes = {**(self._routes if len(self._routes) < _ROUTES else {}), key: found}
         if not watched or not torch.compiler.is_compiling():
@@ -258,10 +247,6 @@ class FractionalNetwork(nn.Module):
             parts["stack"].memory = copy.deepcopy(self.memory)
         parts["W"] = _linear(weights.W, None)
         return nn.Sequential(parts).train(self.training)
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        self.memory.check_state_dict(state_dict, f"{prefix}memory.")  # before any parameter is taken
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         a = self.architecture

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from fracdnn.memory.guard import versions
+from fracdnn.tracing import versions
 
 
 class RepeatedCalls:

@@ -1,7 +1,7 @@
 """Any shape-keeping modules as a network with memory."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, NoReturn, overload
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import propagate
-from fracdnn.nn.memory import Memory, separate_copy
+from fracdnn.nn.memory import HasMemory, Memory, separate_copy
 from fracdnn.nn.repeated import RepeatedCalls
 from fracdnn.nn.signature import reset_modules, takes_options_of
 from fracdnn.tracing import Watch, has_module_hooks
@@ -20,7 +20,7 @@ from fracdnn.validation import check_flag, check_real_tensor
 _WITH_SKIP = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.TransformerEncoder, nn.TransformerDecoder)
 
 
-class FractionalStack(nn.Module):
+class FractionalStack(HasMemory):
     """Layers with memory: Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), the L1 scheme for d_t^order Y = f.
 
     This is the paper's Alg. 1. Each layer f_j maps a state to a tensor of the same shape and must not write into the
@@ -59,20 +59,10 @@ class FractionalStack(nn.Module):
         reset_modules(self)
 
     @property
-    def order(self) -> torch.Tensor:
-        """The order, float64: a number, or one for each layer."""
-        return self.memory.order
-
-    @property
     def step_sizes(self) -> torch.Tensor:
         """The step of each layer, float64, [N]."""
         self.memory.n_layers = len(self.layers)
         return self.memory.step_sizes
-
-    @property
-    def compressed_(self) -> bool | None:
-        """Whether the last pass summed far layers through exponentials; None before the first."""
-        return self.memory.compressed_
 
     def append(self, layer: nn.Module) -> "FractionalStack":
         """Add a layer at the end; returns the stack. `extend` and `insert` likewise, as `nn.Sequential` has them."""
@@ -115,10 +105,6 @@ class FractionalStack(nn.Module):
         part = separate_copy(self)
         part._modules.update(layers=self.layers[index], memory=self.memory.part(index))
         return part
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        self.memory.check_state_dict(state_dict, f"{prefix}memory.")  # before any parameter is taken
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
         self._check_input(x)

@@ -17,14 +17,13 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
-from fracdnn.memory.guard import versions
 from fracdnn.solver.collocation import Collocation, Memory, Panel, as_number
 from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.problem import PanelFunction, Problem, posed_problem, time_text
 from fracdnn.solver.rare_options import MAX_EVALUATIONS, OPTIONS, rare_options
 from fracdnn.solver.states import State, States, as_state
-from fracdnn.tracing import being_transformed
+from fracdnn.tracing import being_transformed, versions
 from fracdnn.validation import check_positive, check_positive_tensor, check_times
 
 # With each delay the solution becomes smoother by the order. Up to this many derivatives panels end at breaking points,

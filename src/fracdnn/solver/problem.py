@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
-from fracdnn.memory.guard import versions
 from fracdnn.solver.states import State, States, as_state, check_state
-from fracdnn.tracing import being_traced, being_transformed, carries_derivative
+from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
 from fracdnn.validation import check_numbers, check_order
 
 TIME_ROUNDING = 4.0  # of times, up to which one is that of a jump; by as much func is asked before it

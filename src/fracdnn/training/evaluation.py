@@ -14,7 +14,9 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels.tiles import LOSSES, Loss
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
-from fracdnn.nn.engines import numba_network, triton
+from fracdnn.nn.engines import triton
+from fracdnn.nn.engines.by_hand import LossLayers, Walk
+from fracdnn.nn.engines.choose_engine import LAYERS
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training.objective import Objective
 from fracdnn.training.regularization import Regularization
@@ -22,8 +24,6 @@ from fracdnn.training.samples import Chunk
 
 # The objective, on a GPU as a tensor, and the outputs.
 Evaluation = tuple[float | torch.Tensor, torch.Tensor]
-# Engines that have the loss inside.
-_INSIDE = {"numba": numba_network.loss_and_gradients, "triton": triton.loss_and_gradients}
 
 
 def backward(
@@ -81,17 +81,20 @@ def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weig
     if not _kernel_takes(objective.loss, network.architecture.n_outputs, chunk):
         return None
     engine, plan = network.route(x, weights)
-    if engine not in _INSIDE:
+    kind = LAYERS.get(engine)
+    if kind is None or not issubclass(kind, LossLayers):
         return None
     loss = Loss(objective.loss, target, weight, objective.label_smoothing)
-    found = _INSIDE[engine](network.architecture, plan, x, weights, loss)
+    with torch.no_grad():
+        found = Walk(kind, network.architecture, plan, weights).loss(x, loss)
     if found is None:
         return None
-    if found.memory:
-        torch.autograd.backward(plan.weight_tensors, found.memory)
+    value, outputs, gradients, memory = found
+    if memory:
+        torch.autograd.backward(plan.weight_tensors, memory)
     with torch.no_grad():
-        _add_gradients(weights, found.gradients)
-        return found.value + objective.regularization.add_to_gradients(weights), found.outputs
+        _add_gradients(weights, gradients)
+        return value + objective.regularization.add_to_gradients(weights), outputs
 
 
 def _kernel_takes(loss: str, n_outputs: int, chunk: Chunk) -> bool:

@@ -90,10 +90,8 @@ def data(objective, n, n_outputs, dtype):
 )
 def test_a_loss_and_its_gradients_in_one_pass(objective, weighted, dtype, monkeypatch):
     made_inside = []
-    inside = triton.TritonLayers.forward_with_loss
-    monkeypatch.setattr(
-        triton.TritonLayers, "forward_with_loss", lambda *given: made_inside.append(given) or inside(*given)
-    )
+    inside = triton.TritonLayers.loss
+    monkeypatch.setattr(triton.TritonLayers, "loss", lambda *given: made_inside.append(given) or inside(*given))
     options = {"width": 5, "activate_input": True, "activation": "gelu", "learn_order": True}
     net, x = made(19, 3, 4, dtype, **(options if weighted else {}))
     x = x.detach()

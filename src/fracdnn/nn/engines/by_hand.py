@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
+from fracdnn.kernels.tiles import Loss
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
@@ -25,7 +26,7 @@ from fracdnn.tracing import is_batch_of_cotangents
 class LayerGradients(NamedTuple):
     """Of Y_0, all K, all b, and `plan.weight_tensors` where these are learned."""
 
-    start: torch.Tensor
+    start: Any
     K: torch.Tensor
     b: torch.Tensor | None
     memory: tuple[torch.Tensor, ...]
@@ -44,6 +45,19 @@ class Layers(ABC):
     @abstractmethod
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
         """All gradients, from that of Y_N."""
+
+
+class LossLayers(Layers):
+    """Layers that know the cotangent of a loss as soon as they know it: forward and back in one pass."""
+
+    @abstractmethod
+    def loss(
+        self, y0: torch.Tensor, W: torch.Tensor, loss: Loss
+    ) -> tuple[float | torch.Tensor, torch.Tensor, torch.Tensor, LayerGradients] | None:
+        """A loss of the outputs W Y_N, these outputs, and the gradients of W and the layers.
+
+        None where labels or values are out of range. The gradient of Y_0 is there if there is an input projection.
+        """
 
 
 def feature_biases(K: torch.Tensor, b: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
@@ -101,51 +115,55 @@ class MatmulLayers(Layers):
         return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, memory)
 
 
-class InputProjection:
-    """The input projection forward and back; the identity where there is none."""
-
-    def __init__(self, architecture: Architecture, weights: Weights) -> None:
-        name = architecture.input_activation
-        self._activation, self._slope = ACTIVATIONS[name], SLOPES[name]
-        self._weight, self._bias = weights.input_weight, weights.input_bias
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y_0."""
-        self._x = x
-        if self._weight is None:
-            return x
-        argument = linear(x, self._weight, self._bias)
-        value = self._activation(argument)
-        self._kept = value if self._slope.keeps_value else argument
-        return value
-
-    def back(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of x, weight and bias; of x only where it needs one."""
-        if self._weight is None:
-            return cotangent, None, None
-        cotangent = self._slope.back(cotangent, self._kept)
-        x = cotangent @ self._weight if self._x.requires_grad else None
-        return x, cotangent.T @ self._x, cotangent.sum(0)
-
-
 class Walk:
-    """Samples x on their way through a network: input projection, layers, W."""
+    """Samples x on their way through a network: input projection, which may be none, layers, W."""
 
     def __init__(self, kind: type[Layers], architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
-        self._layers, self._input = kind(architecture, plan, weights), InputProjection(architecture, weights)
-        self._W = weights.W
+        name = architecture.input_activation
+        self._activation, self._slope = ACTIVATIONS[name], SLOPES[name]
+        self._layers: Any = kind(architecture, plan, weights)
+        self._weights = weights
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
         """W Y_N."""
-        self._last = self._layers.forward(self._input.forward(x))
-        return self._last @ self._W.T
+        self._last = self._layers.forward(self._project(x))
+        return self._last @ self._weights.W.T
 
     def back(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Gradients of x, of all weights, and of the memory's weights where they are learned."""
         W = cotangent.T @ self._last
-        found = self._layers.back(cotangent @ self._W)
-        x, *projection = self._input.back(found.start)
+        found = self._layers.back(cotangent @ self._weights.W)
+        x, *projection = self._back_to_input(found.start)
         return (x, *Weights(found.K, found.b, W, *projection), *found.memory)
+
+    def loss(self, x: torch.Tensor, loss: Loss) -> Any:
+        """By `LossLayers`: a loss, the outputs, its gradients, and those of the memory's weights if these are learned.
+
+        None where labels or values are out of range.
+        """
+        found = self._layers.loss(self._project(x), self._weights.W, loss)
+        if found is None:
+            return None
+        value, outputs, W, layers = found
+        return value, outputs, Weights(layers.K, layers.b, W, *self._back_to_input(layers.start)[1:]), layers.memory
+
+    def _project(self, x: torch.Tensor) -> torch.Tensor:
+        """Y_0."""
+        self._x = x
+        if self._weights.input_weight is None:
+            return x
+        argument = linear(x, self._weights.input_weight, self._weights.input_bias)
+        value = self._activation(argument)
+        self._kept = value if self._slope.keeps_value else argument
+        return value
+
+    def _back_to_input(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of x, weight and bias; of x only where it needs one."""
+        weight = self._weights.input_weight
+        if weight is None:
+            return cotangent, None, None
+        cotangent = self._slope.back(cotangent, self._kept)
+        return cotangent @ weight if self._x.requires_grad else None, cotangent.T @ self._x, cotangent.sum(0)
 
 
 def run(

@@ -30,12 +30,6 @@ LAYERS: dict[str, type[Layers]] = {
     "triton": TritonLayers,
     "triton-wide": TritonWideLayers,
 }
-# How engines sum that can only do it in one way.
-NEEDS: dict[str, dict[str, Any]] = {
-    "numba": {"compress": False},
-    "triton": {"compress": False},
-    "triton-wide": {"compress": True, "sums": "triton"},
-}
 
 # At this width and 5,000 samples the kernel is still 4 times as fast as matrix products (docs/benchmarks.md).
 _KERNEL_WIDTH = 16
@@ -78,6 +72,12 @@ def choose(
     if obstacle is not None and asked == "matmul":
         _refuse(asked, obstacle)
     return "matmul" if obstacle is None else "autograd"
+
+
+def sums_needed(engine: str) -> dict[str, Any]:
+    """How an engine sums that can only do it in one way, as options of `Memory.plan`."""
+    kernel = _KERNELS.get(engine)
+    return {} if kernel is None else {"compress": kernel.compress, "sums": "triton" if kernel.compress else "auto"}
 
 
 def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) -> None:

@@ -1,11 +1,11 @@
 """Layers of a small dense network on a GPU: one launch forward, one back; see `fracdnn.kernels.triton_network`.
 
-As on the CPU, networks of the paper's size spend their time between operations, and a loss of the outputs knows its
-cotangent as soon as it is known itself: `loss_and_gradients` has it in the launch of the forward pass. Gradients of the
-parameters are products over all samples, one of each kind for all layers, so their sums have a fixed order.
+As on the CPU, networks of the paper's size spend their time between operations; a loss of the outputs is in the launch
+of the forward pass. Gradients of the parameters are products over all samples, one of each kind for all layers, so
+their sums have a fixed order.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -15,8 +15,7 @@ from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.memory.plan import kind_of
 from fracdnn.memory.triton_sum import on_device_of
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.by_hand import InputProjection, LayerGradients, Layers
-from fracdnn.nn.engines.numba_network import Evaluation
+from fracdnn.nn.engines.by_hand import LayerGradients, LossLayers
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 
 # What a tile of 16 samples has registers for.
@@ -29,7 +28,7 @@ _ROWS_AT_ONCE = 2048
 _ROWS_OF_A_PRODUCT, _PARTS = 512, 8
 
 
-class TritonLayers(Layers):
+class TritonLayers(LossLayers):
     """See the module. Between the passes are held states, and what slopes need, as by autograd."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
@@ -42,29 +41,28 @@ class TritonLayers(Layers):
         self._launch_forward(y0, codes.STATE, *[unused] * 8, 1)
         return self._states[-1, : self._n]
 
-    def forward_with_loss(self, y0: torch.Tensor, W: torch.Tensor, loss: Loss) -> "Outputs":
-        """The outputs W Y_N with their loss, from which `back_from_loss` goes back."""
+    def loss(self, y0: torch.Tensor, W: torch.Tensor, loss: Loss) -> Any:
+        """All on the device, so that nobody waits; NaN where a label has no output."""
         self._prepare(y0)
-        n, n_outputs = self._n, len(W)
-        outputs, cotangents = y0.new_empty(n, n_outputs), y0.new_empty(n, n_outputs)
-        found = Outputs(outputs, cotangents, y0.new_empty(n), y0.new_empty(n, self._architecture.width))
+        n, n_outputs, kind = self._n, len(W), kind_of(y0)
+        outputs, cotangents, losses, start = (
+            y0.new_empty(shape) for shape in ((n, n_outputs), (n, n_outputs), (n,), y0.shape)
+        )
         if loss.weight is None:
-            shares = self._plan.kept(("shares", n, *kind_of(y0)), lambda: y0.new_full((n,), 1.0 / n))
+            shares = self._plan.kept(("shares", n, *kind), lambda: y0.new_full((n,), 1.0 / n))
         else:
             shares = loss.weight / loss.weight.sum()
         smoothing = loss.label_smoothing
-        smoothing = self._plan.kept(("number", smoothing, *kind_of(y0)), lambda: y0.new_full((1,), smoothing))
-        arguments = (_readable(W), _readable(loss.target), _readable(shares), *found, smoothing, n_outputs)
-        self._launch_forward(y0, LOSSES[loss.kind], *arguments)
-        return found
+        smoothing = self._plan.kept(("number", smoothing, *kind), lambda: y0.new_full((1,), smoothing))
+        results = (outputs, cotangents, losses, start, smoothing, n_outputs)
+        self._launch_forward(y0, LOSSES[loss.kind], _readable(W), _readable(loss.target), _readable(shares), *results)
+        of_W = cotangents.T @ self._states[-1, :n]
+        # What was kept makes room for what is made of it, unless it is needed again.
+        layers = self._back(start, torch.empty_like(self._kept) if self._plan.learned else self._kept)
+        return losses.sum(), outputs, of_W, layers
 
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
         return self._back(_readable(cotangent.clone()), torch.empty_like(self._kept))
-
-    def back_from_loss(self, outputs: "Outputs") -> tuple[LayerGradients, torch.Tensor]:
-        """Once only: what was kept makes room for what is made of it. Also the gradient of W."""
-        W = outputs.cotangents.T @ self._states[-1, : self._n]
-        return self._back(outputs.start, torch.empty_like(self._kept) if self._plan.learned else self._kept), W
 
     def _back(self, start: torch.Tensor, scaled: torch.Tensor) -> LayerGradients:
         adjoints, weights = torch.empty_like(self._kept), self._memory(start, adjoint=True)
@@ -123,28 +121,6 @@ class TritonLayers(Layers):
         kernels: Any = loading.triton_network(self._states.device)
         with on_device_of(self._states):
             getattr(kernels, name)[(self._rows // _TILE,)](*arguments, **options, **self._tile)
-
-
-class Outputs(NamedTuple):
-    """What a forward pass with a loss leaves: outputs, their cotangents, losses of samples, the cotangent of Y_N."""
-
-    outputs: torch.Tensor
-    cotangents: torch.Tensor
-    losses: torch.Tensor
-    start: torch.Tensor
-
-
-@torch.no_grad()
-def loss_and_gradients(
-    architecture: Architecture, plan: MemoryPlan, x: torch.Tensor, weights: Weights, loss: Loss
-) -> Evaluation:
-    """A loss of the outputs with its gradients, all on the device: nobody waits. NaN where a label has no output."""
-    projection, layers = InputProjection(architecture, weights), TritonLayers(architecture, plan, weights)
-    found = layers.forward_with_loss(projection.forward(x), weights.W, loss)
-    gradients, W = layers.back_from_loss(found)
-    projected = projection.back(gradients.start)[1:]
-    of_weights = Weights(gradients.K, gradients.b, W, *projected)
-    return Evaluation(found.losses.sum(), found.outputs, of_weights, gradients.memory)
 
 
 def _sum_of_products(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
