@@ -124,7 +124,7 @@ def disturb(folder: Path, way: str, chosen: random.Random, seconds: float) -> in
             shutil.move(attempt.said, folder / "stopped")
             code, said = Attempt(folder, "run", by_torchrun=False).end()
             shutil.move(folder / "stopped", attempt.said)
-            if code != 1 or "must be of one training at a time" not in said:
+            if code != 1 or "is in use by the training of" not in said:
                 raise SystemExit(f"a second training must be refused, got {code}:\n{said}")
     return attempt.end()[0]
 
@@ -141,7 +141,7 @@ def disturb_launcher(folder: Path, way: str, chosen: random.Random, seconds: flo
         if code == 0:
             return codes
         told = [line for line in said.splitlines() if line.startswith("fracdnn: ")]
-        if not told or "must be of one training at a time" not in told[-1]:
+        if not told or "is in use by the training of" not in told[-1]:
             raise SystemExit(f"must be refused while the workers go on, got {code}:\n{said}")
         time.sleep(0.5)
     raise SystemExit(f"did not end: {codes}")

@@ -218,7 +218,7 @@ def test_two_trainings_write_one_run(tmp_path):
     complaints = [process.communicate()[1] for process in processes]
     codes = sorted(process.returncode for process in processes)
     assert codes in ([0, 0], [0, 1]), complaints  # one after the other, or one is refused
-    assert codes == [0, 0] or "must be of one training at a time" in "".join(complaints)
+    assert codes == [0, 0] or "is in use by the training of" in "".join(complaints)
     alone = begun(*command, str(tmp_path / "alone"))
     alone.communicate()
     say_tried("one run by two processes", 2)

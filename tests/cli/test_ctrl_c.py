@@ -47,7 +47,7 @@ def test_training_keeps_the_best_model_and_goes_on(tmp_path):
     options = ["--tol", "0", "--checkpoint-every", "20", "--max-iter"]
     done = run(*command, *options, "1000000", cwd=tmp_path, moment="25")
     assert done.returncode == 130, done.stderr
-    assert "training was interrupted; the model is the best so far" in done.stderr
+    assert "training was interrupted; the best model so far (iteration " in done.stderr
     assert (tmp_path / "early.ckpt").exists()
     document = json.loads(run("evaluate", "early.fracdnn", "iris.csv", "--json", cwd=tmp_path).stdout)
     assert document["accuracy"] > 0.9
@@ -71,7 +71,7 @@ def test_an_interrupted_training_replaces_no_model(place, model, tmp_path):
     assert done.returncode == 130, done.stderr
     assert {path: path.read_bytes() for path in before} == before
     beside = model.replace(".fracdnn", ".interrupted.fracdnn")
-    assert f"the best so far (iteration 1, 8 members): {beside}, and {model} is left as it was" in done.stderr
+    assert f"the best model so far (iteration 1, 8 members) is {beside}; {model} is unchanged; " in done.stderr
     paths = json.loads(done.stdout)
     assert (paths["model"], paths["kept"]) == (beside, model)
     assert run("info", beside, cwd=tmp_path).returncode == 0
@@ -87,17 +87,20 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     command += ["--n-iter-no-change", "16"]
     assert run(*command, "--json", cwd=tmp_path, moment="9").returncode == 130
     done = run(*command, "--resume", "--json", cwd=tmp_path)
-    assert "--resume goes on after iteration 9: run/model.ckpt" in done.stderr
+    assert "--resume continues after iteration 9: run/model.ckpt" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 16
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
     (tmp_path / "run" / "model.fracdnn").unlink()
     done = run(*command, "--resume", cwd=tmp_path)
-    assert "--resume finds nothing to go on from: there is no run/model.ckpt; training begins anew" in done.stderr
+    assert (
+        "there is no checkpoint to --resume from (run/model.ckpt does not exist); training starts from the beginning"
+        in done.stderr
+    )
     # The same training, never interrupted, to the last digit.
     assert run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
     (tmp_path / "run" / "model.fracdnn").unlink()
     done = run(*command, "--resume", "--checkpoint-path", "none", cwd=tmp_path)
-    assert "--resume finds nothing to go on from: --checkpoint-path is none" in done.stderr
+    assert "there is no checkpoint to --resume from (--checkpoint-path is none)" in done.stderr
     assert not (tmp_path / "run" / "model.ckpt").exists()
 
 
@@ -109,10 +112,10 @@ def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
     done = run(*command, "--run", "run", "--max-time", "1e-6", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "training reached max_time=1e-06 s after " in done.stderr
-    assert done.stderr.endswith("fracdnn: the time is over; --resume goes on from run/model.ckpt\n")
+    assert done.stderr.endswith("fracdnn: time limit reached; --resume continues from run/model.ckpt\n")
     assert json.loads(done.stdout)["status"] == "time limit"
     done = run(*command, "--run", "run", "--resume", "--json", cwd=tmp_path)
-    assert "--resume goes on after iteration 1: run/model.ckpt" in done.stderr
+    assert "--resume continues after iteration 1: run/model.ckpt" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 9
     assert not (tmp_path / "run" / "model.ckpt").exists()
     resumed = run("predict", "run/model.fracdnn", "iris.csv", cwd=tmp_path).stdout
@@ -120,9 +123,9 @@ def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
     assert run("predict", "whole.fracdnn", "iris.csv", cwd=tmp_path).stdout == resumed
     command += ["--out", "m.fracdnn", "--max-time", "1e-6"]
     done = run(*command, "--checkpoint-path", "none", cwd=tmp_path)
-    assert "the time is over; there is no checkpoint to --resume from" in done.stderr
+    assert "time limit reached; no checkpoint to --resume from exists" in done.stderr
     done = run(*command, cwd=tmp_path)
-    assert done.stderr.endswith("fracdnn: the time is over; --resume goes on from m.ckpt\n")
+    assert done.stderr.endswith("fracdnn: time limit reached; --resume continues from m.ckpt\n")
     assert (tmp_path / "m.ckpt").exists()
 
 
@@ -135,7 +138,7 @@ def test_members_that_are_trained_one_after_the_other_are_resumed(tmp_path):
     assert done.returncode == 130, done.stderr
     assert (tmp_path / "run" / "model.ckpt.2").exists()
     done = run(*command, "--run", "run", "--resume", cwd=tmp_path)
-    assert "--resume goes on after iteration 5 of member 2: run/model.ckpt.2" in done.stderr
+    assert "--resume continues after iteration 5 of member 2: run/model.ckpt.2" in done.stderr
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "held-out.csv",
         "metrics.jsonl",

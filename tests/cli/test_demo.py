@@ -31,7 +31,7 @@ def test_demo_says_where_it_cannot_write(tmp_path):
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
     result = commands.run("demo", "--out", "taken", cwd=tmp_path)
     assert result.returncode == 1
-    assert "cannot write to taken: File exists; pass another place" in result.stderr
+    assert "cannot write to taken: File exists; pass another path" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -58,8 +58,8 @@ print("torch._dynamo" in before, {name for name in set(sys.modules) - before if 
         (["nofile.csv", "--target", "b", "--out", "m"], 1, "nofile.csv: No such file or directory"),
         (["t.csv", "--target", "b"], 2, "pass --out MODEL or --run FOLDER"),
         (["t.csv", "--out", "m"], 2, "pass --target COLUMN: the column to predict"),
-        ([*TRAIN, "--n-layers", "many"], 2, "Invalid value for '--n-layers'"),
-        ([*TRAIN, "--n-members", "few"], 2, "'few' is neither a whole number nor 'auto'"),
+        ([*TRAIN, "--n-layers", "many"], 2, "n_layers must be a whole number at least 1, got 'many'"),
+        ([*TRAIN, "--n-members", "few"], 2, "n_members must be a whole number at least 1 or 'auto', got 'few'"),
         ([*TRAIN, "--memory-limit", "much"], 2, "memory_limit must be a number of bytes"),
         (
             [*TRAIN, "--activation", "sine", "--device", "cpu"],
@@ -131,5 +131,5 @@ def test_warmup_without_numba_says_what_is_slower():
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "nothing to compile: numba is missing: run pip install 'fracdnn[fast]'",
-        "until then small networks train on torch's operations, which is several times slower",
+        "until then, small networks train several times slower, on torch's operations",
     ]

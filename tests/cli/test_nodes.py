@@ -75,6 +75,6 @@ def test_a_machine_that_is_lost_and_replaced(lost, hosts, tmp_path):
     codes = [job.wait(300) for job in jobs.values()]
     said = "\n".join((tmp_path / name).read_text() for name in ("run-fracdnn-a", "replaced"))
     assert codes == [0, 0], said
-    assert "--resume goes on after iteration" in said
+    assert "--resume continues after iteration" in said
     ours, theirs = (read_document(tmp_path / name / "model.fracdnn", "model") for name in ("run", "whole"))
     assert same(ours, theirs)

@@ -43,8 +43,8 @@ def content(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-SAME = "must be no file that is read, got {}, which is {}; pass another place"
-INSIDE = "must lie outside of the table's folder parts, got {}; pass another place"
+SAME = "must not be an input, got {}, which is {}; pass another path"
+INSIDE = "must be outside the table's folder parts, got {}; pass another path"
 
 
 def test_an_output_is_no_input(place):
@@ -85,7 +85,7 @@ def test_an_output_is_no_input(place):
         (
             ["train", "t.csv", *QUICK, "--out", "m.fracdnn", "--checkpoint-path", "m.fracdnn"],
             "--checkpoint-path",
-            "must be another file than the model, got m.fracdnn for both; pass another",
+            "must differ from the model file, got m.fracdnn for both; pass another path",
         ),
     ]
     (place / "out").mkdir()
@@ -109,7 +109,7 @@ def test_an_output_is_not_what_a_pipe_or_a_redirection_reads(command, place):
     command = f"{sys.executable} -m fracdnn {command}"
     done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "--out must be no file that is read, got " in done.stderr
+    assert "--out must not be an input, got " in done.stderr
     assert content(place) == before
 
 
@@ -137,12 +137,12 @@ def test_a_full_disk_at_the_end_of_a_training_loses_nothing(where, lost, tmp_pat
     done = run(*command, cwd=tmp_path, file_size=600_000)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"fracdnn: cannot write to {lost}: File too large")
-    assert done.stderr.endswith("; make room, then --resume goes on from full/model.ckpt\n")
+    assert done.stderr.endswith("; free some space; then --resume continues from full/model.ckpt\n")
     assert "Traceback" not in done.stderr
     left = {path.name for path in (tmp_path / "full").iterdir()} - {"metrics.jsonl"}
     assert left == {"model.ckpt", "model.ckpt.previous"}
     done = run(*command, "--resume", "--json", cwd=tmp_path)
-    assert "--resume goes on after iteration 18: full/model.ckpt" in done.stderr
+    assert "--resume continues after iteration 18: full/model.ckpt" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 20
     resumed = run("predict", "full/model.fracdnn", "t.parquet", cwd=tmp_path).stdout
     assert run(*command[: -len(where) - 2], "--out", "whole.fracdnn", cwd=tmp_path).returncode == 0
@@ -154,7 +154,7 @@ def test_a_full_disk_in_the_midst_of_a_training(tmp_path):
     done = run("train", "t.csv", *QUICK, "--run", "full", cwd=tmp_path, file_size=4000)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last == "fracdnn: cannot write to full/model.ckpt: File too large; make room, or pass another place"
+    assert last == "fracdnn: cannot write to full/model.ckpt: File too large; free some space, or pass another path"
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "full").exists()
 
@@ -165,7 +165,7 @@ def test_a_finished_run_is_not_trained_again(place):
     done = run(*command, "--resume", cwd=place)
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
-        "fracdnn: the training is finished: run/model.fracdnn; --start-over in place of --resume trains again\n"
+        "fracdnn: this training is finished: run/model.fracdnn; to train again, pass --start-over, not --resume\n"
     )
     assert "R2 on the test rows (40): " in done.stdout
     assert json.loads(run(*command, "--resume", "--json", cwd=place).stdout)["iterations"] == 20
@@ -176,8 +176,8 @@ def test_a_finished_run_is_not_trained_again(place):
         done = run(*command, *options, "--resume", cwd=place)
         assert (done.returncode, done.stderr) == (
             1,
-            f"fracdnn: run/model.fracdnn must be of this training to --resume it, got a finished one with other "
-            f"{what}; pass --start-over to replace it, or another place\n",
+            f"fracdnn: run/model.fracdnn is the model of a finished training with different {what}, which --resume "
+            f"cannot continue; pass --start-over to replace it, or another path\n",
         )
     assert content(place / "run") == before
     assert run(*command, "--start-over", "-q", cwd=place).returncode == 0
@@ -194,7 +194,7 @@ def test_a_report_of_a_model_and_the_rows_of_another_training_is_refused(place):
     (place / "half" / "model.fracdnn").write_bytes(model)
     done = run("report", "half", "--out", "other.html", cwd=place)
     assert done.returncode == 1
-    assert "half/held-out.csv must hold the rows that half/model.fracdnn was tested on, got others" in done.stderr
+    assert "half/held-out.csv does not match half/model.fracdnn: one of them was changed" in done.stderr
     assert not (place / "other.html").exists()
     assert run(*command, "--start-over", "-q", cwd=place).returncode == 0
     assert run("report", "half", "--out", "half.html", cwd=place).returncode == 0
@@ -208,8 +208,8 @@ def test_a_checkpoint_is_gone_on_from_or_discarded_on_purpose(where, place):
     done = run(*command, "--order", "0.3", cwd=place)
     assert (done.returncode, done.stderr) == (
         1,
-        "fracdnn: new/model.ckpt must not be lost, got a training that would replace it; pass --resume to go on from "
-        "it, --start-over to discard it, or another place\n",
+        "fracdnn: new/model.ckpt is the checkpoint of an unfinished training; pass --resume to continue it, "
+        "--start-over to discard it, or another path\n",
     )
     done = run(*command, "--order", "0.3", "--resume", cwd=place)
     assert done.returncode == 1
@@ -235,7 +235,7 @@ def test_two_trainings_at_once(place):
             done = run(*command, *option, cwd=place)
             assert (done.returncode, done.stderr) == (
                 1,
-                f"fracdnn: two must be of one training at a time, got that of process {first.pid} on "
+                f"fracdnn: two is in use by the training of process {first.pid} on "
                 f"{socket.gethostname()}; wait for it, or pass another --run\n",
             )
         assert (place / "two" / "model.ckpt").exists()
@@ -244,8 +244,8 @@ def test_two_trainings_at_once(place):
         first.wait(60)
     assert (place / "two" / LOCK).exists()
     done = run(*command, "--max-time", "1e-6", "--resume", cwd=place)
-    assert f"fracdnn: the lock of process {first.pid}, which is gone, is taken over: two/{LOCK}\n" in done.stderr
-    assert "--resume goes on after iteration " in done.stderr
+    assert f"fracdnn: process {first.pid} is gone: this training takes over its lock, two/{LOCK}\n" in done.stderr
+    assert "--resume continues after iteration " in done.stderr
     assert done.returncode == 0
     assert not (place / "two" / LOCK).exists()
 
@@ -257,8 +257,8 @@ def test_locks_of_other_hosts_and_of_nobody(place):
         lock.write_text(text, encoding="utf-8")
         done = run(*command, cwd=place)
         assert done.returncode == 1
-        assert f"run must be of one training at a time, got that of {who}" in done.stderr
-        assert f"wait for it, or if it is gone, remove run/{LOCK}, or pass another --run" in done.stderr
+        assert f"run is in use by the training of {who}" in done.stderr
+        assert f"wait for it, remove run/{LOCK} if it is gone, or pass another --run" in done.stderr
         assert lock.read_text(encoding="utf-8") == text
     # A process of the same number that began at another time is another one.
     lock.write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": "1"}), encoding="utf-8")
@@ -298,7 +298,7 @@ def test_a_training_that_fails_leaves_no_folder(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     done = run("train", "t.csv", "--target", "y", "--run", "file", cwd=tmp_path)
     assert done.returncode == 1
-    assert "cannot write to file: File exists; pass another place, or make room" in done.stderr
+    assert "--run must be a folder, got the file file; pass another path" in done.stderr
 
 
 def test_ranks_share_one_lock(place):
@@ -308,5 +308,5 @@ def test_ranks_share_one_lock(place):
     (place / "ranks" / LOCK).write_text(json.dumps({"host": "elsewhere", "pid": 7}), encoding="utf-8")
     done = run_ranks(2, "train", "t.csv", *QUICK, "--run", "ranks", cwd=place)
     assert [each.returncode for each in done] == [1, 1]
-    assert "got that of process 7 on elsewhere" in done[0].stderr
+    assert "in use by the training of process 7 on elsewhere" in done[0].stderr
     assert done[1].stderr == ""

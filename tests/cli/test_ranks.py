@@ -132,7 +132,7 @@ def test_what_one_process_alone_can_read_is_refused(place):
     for command in ("predict", "evaluate"):
         ranks = run_ranks(2, command, "classes.fracdnn", "-", cwd=place)
         assert codes(ranks) == [1, 1]
-        assert "DATA must be a file on several processes, got -" in ranks[0].stderr
+        assert "DATA must be a file if several processes run" in ranks[0].stderr
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])

@@ -121,8 +121,8 @@ def small_table(folder, labels):
         (
             "abab",
             GIVEN,
-            "--search must be left something to try, got all of --order, --n-layers, --width, --learning-rate-init, "
-            "--alpha; leave one of them out",
+            "--search has nothing left to try, because --order, --n-layers, --width, --learning-rate-init, "
+            "--alpha are all given; leave one of them out",
         ),
     ],
 )
@@ -139,4 +139,4 @@ def test_a_class_of_fewer_rows_than_folds_is_told_of(tmp_path):
     done = searched("t.csv", "y", "--test-fraction", "0", "--max-iter", "1", *GIVEN[:-2], folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "fracdnn: warning: The least populated class in y has only 1 members" in done.stderr
-    assert "fracdnn: 4 settings have the same accuracy; the first of them that was tried is taken\n" in done.stderr
+    assert "fracdnn: 4 settings have the same accuracy; the one tried first is used\n" in done.stderr

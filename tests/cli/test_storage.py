@@ -45,10 +45,12 @@ def test_a_full_disk_is_one_line_and_torchrun_starts_nothing_again_in_earnest(sm
     )
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if line.startswith("fracdnn: ")]
-    full = f"cannot write to {small_disk}/run/model.ckpt: No space left on device; make room, or pass another place"
+    full = (
+        f"cannot write to {small_disk}/run/model.ckpt: No space left on device; free some space, or pass another path"
+    )
     assert told.count(f"fracdnn: {full}") == 1
-    assert told[-2:] == [f"fracdnn: not tried again, as it would fail again: {full}"] * 2
-    assert sum("to learn from" in line for line in told) == 1
+    assert told[-2:] == [f"fracdnn: not retried, because it would fail again: {full}"] * 2
+    assert sum("training on " in line for line in told) == 1
     assert [path.name for path in (small_disk / "run").iterdir()] == ["metrics.jsonl"]
 
 
@@ -62,7 +64,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before_it_and_what_a_kill_l
     stale.write_bytes(b"half")
     done = run(*QUICK, "--run", "run", "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "--resume goes on after iteration 6: run/model.ckpt.previous" in done.stderr
+    assert "--resume continues after iteration 6: run/model.ckpt.previous" in done.stderr
     assert "run/model.ckpt must be a fracdnn checkpoint, got a file that cannot be read as one" in done.stderr
     assert not stale.exists()
     assert not [path for path in folder.iterdir() if "ckpt" in path.name]
@@ -83,4 +85,4 @@ def test_a_checkpoint_on_the_disk_of_another_rank_is_gone_on_from(tmp_path):
     (first / "run" / "model.fracdnn").unlink()
     ranks = run_ranks(2, *command, "--resume", cwd=[first, second])
     assert [each.returncode for each in ranks] == [0, 0], ranks[0].stderr
-    assert "--resume goes on after iteration 1: run/model.ckpt, as rank 1 has it" in ranks[0].stderr
+    assert "--resume continues after iteration 1: run/model.ckpt, as rank 1 has it" in ranks[0].stderr

@@ -229,7 +229,7 @@ def test_faults_are_one_line_and_leave_nothing(fault, message, place, tmp_path):
     ("options", "code", "message"),
     [
         (["--memory-limit", "much"], 2, "must be a number of bytes such as 500MB or 2GB, got 'much'"),
-        (["--memory-limit", "0", "--search"], 1, "--search must go with a table in memory"),
+        (["--memory-limit", "0", "--search"], 1, "--search needs the table in memory"),
     ],
 )
 def test_options_that_cannot_be(options, code, message, place, tmp_path):
@@ -245,7 +245,7 @@ def test_a_streamed_table_trains_one_network_on_all_rows_and_says_what_is_not_us
         done = run("train", "classes.csv", *options, *more, "--out", tmp_path / "m.fracdnn", cwd=place)
         assert done.returncode == 0, done.stderr
         for flag in ("--n-members 3", "--n-bins 4"):
-            told = f"{flag} is not used: a streamed table trains one network, without bins" in done.stderr
+            told = f"{flag} is not used: training on a streamed table uses one network, without bins" in done.stderr
             assert told == (more == given)
         fitted = fracdnn.load(tmp_path / "m.fracdnn").estimator
         assert (len(fitted.members_), fitted.temperature_, fitted.shaping_.n_added) == (1, None, 0)
@@ -260,5 +260,5 @@ def test_a_streamed_target_is_taken_as_it_is(limit, is_told, place, tmp_path):
     options = ["--target", "y", "--memory-limit", "0", "--max-iter", "2", "--width", "4", "--outlier-limit", limit]
     done = run("train", "values.csv", *options, "--out", tmp_path / "m.fracdnn", cwd=place)
     assert done.returncode == 0, done.stderr
-    told = "--outlier-limit 10 is not used: a streamed table takes all values of its target as they are"
+    told = "--outlier-limit 10 is not used: training on a streamed table keeps all target values"
     assert (told in " ".join(done.stderr.split())) == is_told

@@ -86,7 +86,7 @@ def test_every_format_is_trained_on_and_predicted(ending, tmp_path):
     assert "classification: 'species' holds 3 classes (--task overrides)" in done.stderr
     assert re.search(r"  sample +left out +s\d.* it is text with 120 different values in 120 rows; group", done.stderr)
     assert "iteration 60 of 60" in done.stderr
-    accuracy = float(done.stdout.split("test rows (30): ")[1].split("\n")[0])
+    accuracy = float(done.stdout.split("test rows (30): ")[1].split(";")[0])
     assert accuracy >= 0.9
     out = run("predict", "m.fracdnn", f"iris.{ending}", "--out", "p.csv", "--id", "sample", cwd=tmp_path)
     assert out.returncode == 0, out.stderr
@@ -143,13 +143,16 @@ def test_training_tells_what_its_scores_compare_with(limit, folder):
             assert baseline["log_loss"] == pytest.approx(-np.log(shares).mean())
             assert f"log-loss on the test rows: {number(found['log_loss'])}; baseline (class frequencies): " in text
             assert f"expected calibration error (ECE) on the test rows: {number(found['ECE'])}\n" in text
-            assert f"always answering '{baseline['class']}': accuracy" in text
+            assert f"): {number(found['accuracy'])}; baseline (always '{baseline['class']}'): " in text
             assert f"always answering “{baseline['class']}”, the most frequent class" in text  # the report's verdict
         else:
             true = held_out[target].cast(float).to_numpy()
             mean, error = true.mean(), number(summary["test"]["RMSE"])
             assert summary["baseline"] == pytest.approx({"mean": mean, "RMSE": true.std()})
-            assert f"RMSE on the test rows: {error}; always their mean, {number(mean)}: {number(true.std())}\n" in text
+            assert (
+                f"RMSE on the test rows: {error}; baseline (always the mean, {number(mean)}): {number(true.std())}\n"
+                in text
+            )
             assert f"RMSE {error} on " in text  # the report's verdict
 
 
@@ -241,7 +244,7 @@ def test_missing_values_are_filled_in(folder, tmp_path):
     done = run("train", "holes.csv", "--target", "species", "--out", "m", "--max-iter", "60", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 rows left out: the target is missing" in done.stderr
-    assert float(done.stdout.split("test rows (29): ")[1].split("\n")[0]) > 0.85
+    assert float(done.stdout.split("test rows (29): ")[1].split(";")[0]) > 0.85
     assert run("predict", "m", "holes.csv", cwd=tmp_path).stdout.count("\n") == 151
     # A model that has seen no hole fills them in as well.
     assert run("predict", folder / "iris" / "model.fracdnn", "holes.csv", cwd=tmp_path).stdout.count("\n") == 151
@@ -278,7 +281,8 @@ def test_files_that_are_not_utf_8_are_read_by_their_encoding(tmp_path):
 def test_settings_from_a_file(tmp_path):
     write(iris(), tmp_path / "iris.csv")
     (tmp_path / "s.toml").write_text(
-        'target = "species"\nn-layers = 5\norder = 0.9\ndrop = ["soil"]\nmax_iter = 3\nwidth = "none"\n',
+        'target = "species"\nn-layers = 5\norder = 0.9\ndrop = ["soil"]\nmax_iter = 3\nwidth = "none"\n'
+        "bias = false\nstart_over = true\n",
         encoding="utf-8",
     )
     done = run("train", "iris.csv", "--config", "s.toml", "--order", "0.7", "--out", "m", "-q", cwd=tmp_path)
@@ -287,6 +291,7 @@ def test_settings_from_a_file(tmp_path):
     assert document["network"]["n_layers"] == 5
     assert document["network"]["order"] == 0.7  # the command line stands above the file
     assert document["network"]["width"] is None
+    assert fracdnn.load(tmp_path / "m").estimator.bias is False
     assert [c["name"] for c in document["columns"]] == [c for c in iris().columns if "al " in c]
     for text, words in (("ordr = 0.5", "the key 'ordr' (did you mean 'order'?)"), ("order = ", "must be a TOML file")):
         (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
@@ -326,8 +331,8 @@ def test_values_beyond_the_limit_are_told(tmp_path):
     command = ["train", "t.csv", "--target", "y", "--out", "m", "--max-iter", "1", "--test-fraction", "0"]
     done = run(*command, cwd=tmp_path)
     assert re.search(
-        r"fracdnn: in 3 of 60 rows to learn from, 'y' lies more than 30 spreads from the median, and counted as "
-        r"-\d\S* or \d\S*; --outlier-limit none takes all values as they are\n",
+        r"fracdnn: 'y' is more than 30 spreads from its median in 3 of 60 training rows, where it is clipped to "
+        r"-\d\S* or \d\S*; --outlier-limit none keeps all values\n",
         done.stderr,
     )
     done = run(*command, "--outlier-limit", "none", cwd=tmp_path)
@@ -345,10 +350,11 @@ def test_options_are_those_of_the_estimator(tmp_path):
     words = " ".join(text.replace("│", " ").split())
     assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
     for line in (
-        "Above 0, at most 1; 0.5 by default.",
-        "One of adam, bfgs, lbfgs; adam by default.",
-        "At least 0; 0.0003 by default.",
-        "At least 1; auto by default.",
+        "Above 0, at most 1. Default: 0.5.",
+        "One of adam, bfgs, lbfgs. Default: adam.",
+        "At least 0. Default: 0.0003.",
+        "At least 1. Default: auto.",
+        "At least 0, below 1. Default: 0.2.",
     ):
         assert line in words
     assert "in the range" not in words
@@ -527,7 +533,7 @@ def test_models_that_are_none(folder, tmp_path):
     for command in (["predict", "iris.csv", "iris.csv"], ["info", "iris.csv"], ["report", "iris.csv"]):
         done = run(*command, cwd=folder)
         assert done.returncode == 1
-        assert "iris.csv must be a model file, got a table; make a model of it first: fracdnn train iris.csv" in (
+        assert "iris.csv must be a model file, got a table; train a model first: fracdnn train iris.csv" in (
             done.stderr
         )
     (tmp_path / "text.fracdnn").write_text("a,b\n1,2\n", encoding="utf-8")
@@ -539,7 +545,7 @@ def test_models_that_are_none(folder, tmp_path):
     )
     done = run("info", tmp_path / "bare.fracdnn", cwd=folder)
     assert done.returncode == 1
-    assert "must be a model of a table, got one that Python code has saved" in done.stderr
+    assert "must be a model of a table, got an estimator saved in Python" in done.stderr
     unknown = iris().with_columns(pl.lit("rose").alias("species"))
     write(unknown, tmp_path / "roses.csv")
     done = run("evaluate", "iris/model.fracdnn", tmp_path / "roses.csv", cwd=folder)
@@ -673,7 +679,7 @@ def test_kept_columns_come_back_as_they_are(tmp_path):
     assert kept["code"].to_list() == table["code"].to_list()
     write(table.rename({"code": "prediction"}), tmp_path / "u.csv")
     done = run("predict", "m", "u.csv", "--id", "prediction", cwd=tmp_path)
-    assert "--id must be none of the columns that predictions have, got 'prediction'" in done.stderr
+    assert "--id must not name a column of the predictions, got 'prediction'" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -758,8 +764,8 @@ def test_what_is_few_is_said_before_training(tmp_path):
     (tmp_path / "values.csv").write_text("a,y\n1,0.5\n2,1.5\n", encoding="utf-8")
     rows = "".join(f"{k * k},n{k // 2 if k < 38 else k}\n" for k in range(40))
     (tmp_path / "classes.csv").write_text("number,y\n" + rows, encoding="utf-8")
-    few = "warning: only 2 rows to learn from: results will be unreliable\n"
-    none = "warning: no row is left to test the model with; how good it is on new rows stays unknown\n"
+    few = "warning: only 2 training rows: results will be unreliable\n"
+    none = "warning: no rows are held out to test the model, so its quality on new rows is unknown\n"
     for limit in ("1TB", "0"):
         place = ["--target", "y", "--out", "m", "--memory-limit", limit, "--max-iter", "3"]
         done = run("train", "values.csv", *place, "--test-fraction", "0.01", cwd=tmp_path)
@@ -770,8 +776,8 @@ def test_what_is_few_is_said_before_training(tmp_path):
         done = run("train", "classes.csv", *place, "--test-fraction", "0", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         told, _, after = done.stderr.partition("3/3")
-        assert re.search(r"warning: \d+ classes of 21 with fewer than 5 rows to learn from: '", told)
-        assert "warning: 21 classes in 40 rows; for a value, pass --task regression" in told
+        assert re.search(r"warning: \d+ of 21 classes have fewer than 5 training rows: '", told)
+        assert "warning: 21 classes in 40 rows; to predict a number, pass --task regression" in told
         assert "warning" not in after
         assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
 
@@ -818,25 +824,43 @@ def test_parquet_of_all_kinds(tmp_path):
 
 
 BAD_OPTIONS = [
-    (["--target", "species", "--device", "foo"], 2, "--device"),
+    (
+        ["--target", "species", "--device", "foo"],
+        2,
+        "must be auto, cpu or a device that torch finds here, such as cuda",
+    ),
+    (["--target", "species", "--out", "iris"], 1, "--out must be a file, got the folder iris; pass a path in it"),
+    (
+        ["--target", "species", "--out", "iris.csv/m"],
+        1,
+        "--out must be in a folder that can be written to, got iris.csv/",
+    ),
     (["--target", "species", "--jobs", "0", "--search"], 2, "--jobs"),
-    (["--target", "species", "--max-iter", "many"], 2, "'many' is neither a whole number nor 'auto'"),
-    (["--target", "species", "--width", "auto"], 2, "'auto' is neither a whole number nor 'none'"),
-    (["--target", "species", "--clip", "auto"], 2, "'auto' is neither a number nor 'none'"),
+    (
+        ["--target", "species", "--max-iter", "many"],
+        2,
+        "max_iter must be a whole number at least 1 or 'auto', got 'many'; the default is 'auto'",
+    ),
+    (["--target", "species", "--width", "auto"], 2, "width must be None or a whole number at least 1, got 'auto'"),
+    (["--target", "species", "--clip", "auto"], 2, "clip must be None or a number above 0, got 'auto'"),
     (["--target", "species", "--n-members", "0"], 2, "n_members"),
     (["--target", "none"], 1, "must have the target column 'none'"),
-    (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing must go with a classification"),
-    (["--target", "species", "--outlier-limit", "3"], 1, "outlier_limit must go with a regression"),
+    (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing applies to a classification only"),
+    (["--target", "species", "--outlier-limit", "3"], 1, "outlier_limit applies to a regression only"),
     (["--target", "sepal length", "--outlier-limit", "-1"], 2, "outlier_limit"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),
-    (["--config", "types.toml"], 1, "must hold a float for test_fraction, got '0.3'"),
+    (["--target", "species", "--test-fraction", "1"], 2, "test_fraction must be a number at least 0, below 1, got 1.0"),
+    (["--config", "types.toml"], 2, "test_fraction must be a number at least 0, below 1, got 'much'"),
+    (["--config", "numbers.toml"], 2, "n_layers must be a whole number at least 1, got '2.5'"),
+    (["--config", "no.toml"], 2, "no.toml"),
 ]
 
 
 @pytest.mark.parametrize(("options", "code", "message"), BAD_OPTIONS, ids=lambda value: str(value)[:30])
 def test_options_that_cannot_be(options, code, message, folder):
-    (folder / "types.toml").write_text('target = "species"\ntest_fraction = "0.3"\n', encoding="utf-8")
-    done = run("train", "iris.csv", *options, "--out", "m.fracdnn", cwd=folder)
+    (folder / "types.toml").write_text('target = "species"\ntest_fraction = "much"\n', encoding="utf-8")
+    (folder / "numbers.toml").write_text('target = "species"\nn-layers = 2.5\n', encoding="utf-8")
+    done = run("train", "iris.csv", "--out", "m.fracdnn", *options, cwd=folder)
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -906,11 +930,14 @@ def test_sheets_of_a_workbook_and_what_people_write(tmp_path):
     assert re.search(r"  Tag +date .*days since 2024-01-\d\d, month, weekday, day before month", done.stderr)
     assert re.search(r"  Preis +number .*a number, in €, with a decimal comma", done.stderr)
     assert re.search(r"  PLZ +category .*codes with leading zeros", done.stderr)
-    assert "warning: 1 class of 3 with fewer than 5 rows to learn from: 'jA' (1); it will" in done.stderr
-    assert "warning: the classes 'Ja', 'jA' look alike; where they mean the same" in done.stderr
+    assert (
+        "warning: 1 of 3 classes has fewer than 5 training rows: 'jA' (1); the model will rarely predict it"
+        in done.stderr
+    )
+    assert "warning: the classes 'Ja', 'jA' look alike; if they mean the same" in done.stderr
     assert "baseline" in done.stdout.splitlines()[0]
     done = run("evaluate", "run/model.fracdnn", "book.xlsx", *sheet, cwd=tmp_path)
-    assert "of the rows are among those that the model was trained on" in done.stderr
+    assert "of these rows, so new rows will score lower" in done.stderr
     done = run("evaluate", "run/model.fracdnn", "run/held-out.csv", cwd=tmp_path)
     assert done.returncode == 0
     assert "trained on" not in done.stderr
@@ -926,7 +953,7 @@ def test_commas_that_do_not_tell_and_ends_that_nobody_knows(limit, tmp_path):
     write(pl.DataFrame({"price": cells, "cost": cells}), tmp_path / "t.csv")
     command = ["train", "t.csv", "--target", "cost", "--run", "run", "--memory-limit", limit, *QUICK]
     assert "it is: fracdnn train --decimal , or --decimal .\n" in run(*command, cwd=tmp_path).stderr
-    assert "must be . or ,, got 'x'" in run(*command, "--decimal", "x", cwd=tmp_path).stderr
+    assert "decimal must be '' or ',' or '.', got 'x'" in run(*command, "--decimal", "x", cwd=tmp_path).stderr
     for decimal, most in ((",", 9.0), (".", 9000.0)):
         done = run(*command, "--decimal", decimal, "--json", cwd=tmp_path)
         assert most / 9 < json.loads(done.stdout)["baseline"]["mean"] < most, done.stderr
@@ -941,5 +968,5 @@ def test_commas_that_do_not_tell_and_ends_that_nobody_knows(limit, tmp_path):
 def test_a_target_that_never_differs(tmp_path):
     write(pl.DataFrame({"a": range(0, 90, 3), "y": [3.5] * 30}), tmp_path / "t.csv")
     done = run("train", "t.csv", "--target", "y", "--out", "m.fracdnn", *QUICK[:-1], cwd=tmp_path)
-    assert "warning: 'y' is 3.5 in every row to learn from: there is nothing to learn" in done.stderr
+    assert "warning: 'y' is 3.5 in every training row: there is nothing to learn" in done.stderr
     assert "R2 on the training rows (24): –\nR2 on the test rows (6): –\n" in done.stdout

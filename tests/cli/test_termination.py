@@ -89,7 +89,7 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
     assert names == {"held-out.csv", "metrics.jsonl", "model.ckpt", "model.fracdnn"}
     done = run(*command, "--resume", cwd=tmp_path)
     last = re.search(r"the best so far \(iteration (\d+)\)", told)[1]
-    assert f"--resume goes on after iteration {last}: run/model.ckpt" in done.stderr
+    assert f"--resume continues after iteration {last}: run/model.ckpt" in done.stderr
     assert run(*shown, cwd=tmp_path).stdout == whole
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [each["step"] for each in metrics] == list(range(1, 401))
@@ -142,7 +142,7 @@ def test_a_process_whose_torchrun_is_gone_ends_with_its_checkpoint(place, tmp_pa
         wait_for((tmp_path / "run" / "model.ckpt").exists, process)
         process.kill()
         told = process.stderr.read()  # until the other process has ended, too
-    assert "fracdnn: torchrun is gone, so its processes end\n" in told
+    assert "fracdnn: torchrun is gone, so this training ends\n" in told
     assert "training was interrupted; the model is the best so far" in told
     assert not (tmp_path / "run" / "train.lock").exists()
     assert (tmp_path / "run" / "model.ckpt").exists()

@@ -1,7 +1,9 @@
 """The commands. Each imports what it needs when it runs."""
 
 import inspect
+import os
 import webbrowser
+from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,11 +14,13 @@ import typer
 from typer.core import TyperCommand
 
 from fracdnn.cli.messages import guarded, say
-from fracdnn.cli.options import estimator_options, settings_of
-from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Sheet, Timeout, own_options
+from fracdnn.cli.options import read_config, settings_of, train_options
+from fracdnn.cli.places import MODEL, Places, check_writable
+from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Settings, Sheet, Timeout
+from fracdnn.columns.words import check_target_name
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
-from fracdnn.tabular.reading import check_there
+from fracdnn.tabular.reading import check_there, files_of, read_parts
 from fracdnn.version import __version__
 
 app = typer.Typer(
@@ -50,10 +54,19 @@ def loaded(name: str, *, trains: bool = False) -> Any:
 
 
 def _check_files(model: Path, data: str | None = None) -> None:
-    """That they are there, before anything is imported that takes time."""
+    """That they are there and a model, before anything is imported that takes time."""
     model.stat()
     if data is not None:
         check_there(data)
+    if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
+        loaded("model_info").read_model(model)
+
+
+def _check_target(source: str, settings: Settings) -> None:
+    """That the table has the target; a pipe and an Excel sheet are read only once."""
+    if not source.lower().endswith(".xlsx") and all(Path(file).is_file() for file in files_of(source)):
+        with closing(read_parts(source, encoding=settings.encoding, sheet=settings.sheet)) as parts:
+            check_target_name(settings.target, [name for name in next(parts).columns if name not in settings.drop])
 
 
 @app.callback(invoke_without_command=True)
@@ -70,13 +83,22 @@ def _train(
     data: Data,
     out: Annotated[Path | None, typer.Option(help="The model file to write.")] = None,
     run: Annotated[
-        Path | None, typer.Option(help="A folder for model and held-out rows, for `fracdnn report`.")
+        Path | None, typer.Option(help="A folder for the model and the held-out rows, as `fracdnn report` reads it.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file with any of these options.",
+            callback=read_config,
+            is_eager=True,
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
     help_all: Annotated[
-        bool, typer.Option("--help-all", help="Show every option, those of network and training too, and exit.")
+        bool, typer.Option("--help-all", help="Show all options, including those of network and training, and exit.")
     ] = False,
     **given: Any,
 ) -> None:
@@ -95,18 +117,20 @@ def _train(
     check_there(data)
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
-    settings = settings_of(given, config)
-    command = loaded("train", trains=True)
-    command.train(data, settings, command.Places(out, run, config), as_json=as_json)
+    settings, places = settings_of(given), Places(out, run, config)
+    places.choose_checkpoint(settings.parameters)
+    if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
+        places.check(data, settings.parameters.get("checkpoint_path"))
+        _check_target(data, settings)
+    loaded("train", trains=True).train(data, settings, places, as_json=as_json)
 
 
 def _with_options() -> Any:
     """`train` as Typer takes it, with options in place of **given, those of its short help first."""
     signature = inspect.signature(_train)
-    data, *own, _ = signature.parameters.values()
-    usual = dict(zip(_USUAL, range(len(_USUAL)), strict=True))
-    own = sorted(own[:2] + own_options() + own[2:], key=lambda each: usual.get(each.name, len(usual)))
-    every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (data, *own, *estimator_options())]
+    data, *own, _ = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values())
+    options = {each.name: each for each in (*own, *train_options())}
+    every = [data, *(options.pop(name) for name in _USUAL), *options.values()]
     train = guarded(_train)
     train.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
     train.__annotations__ = {each.name: each.annotation for each in every}
@@ -139,7 +163,7 @@ def predict(
     interval: Annotated[
         float | None,
         typer.Option(
-            help="Such as 0.9: add intervals that contain this share of new values, or the plausible classes."
+            help="Add intervals that contain this share of new values, or the set of plausible classes; such as 0.9."
         ),
     ] = None,
     encoding: Encoding = ENCODING,
@@ -186,7 +210,7 @@ def evaluate(
 def info(
     model: Annotated[Path | None, typer.Argument(help="A model file that `fracdnn train` wrote.")] = None,
     system: Annotated[
-        bool, typer.Option("--system", help="Versions, devices, engines, settings: for reports.")
+        bool, typer.Option("--system", help="Show versions, devices, engines and settings, for a bug report.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -198,11 +222,11 @@ def info(
     fracdnn info --system
     """
     if system == (model is not None):
-        raise typer.BadParameter("pass a model file or --system, one of them", param_hint="MODEL")
+        raise typer.BadParameter("pass either a model file or --system", param_hint="MODEL")
     if model is None:
         loaded("system").show_system(as_json=as_json)
     else:
-        _check_files(model)
+        model.stat()
         loaded("model_info").info(model, as_json=as_json)
 
 
@@ -212,7 +236,7 @@ def report(
     run: Annotated[Path, typer.Argument(help="A folder that `train --run` wrote, or a model file with --data.")],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     data: Annotated[
-        str | None, typer.Option(help="Rows to show, with their target; the held-out rows by default.")
+        str | None, typer.Option(help="A table with the target to report on. Default: the held-out rows.")
     ] = None,
     encoding: Encoding = ENCODING,
     sheet: Sheet = None,
@@ -225,7 +249,8 @@ def report(
       fracdnn report run --out report.html
       fracdnn report model.fracdnn --data test.csv --out report.html
     """  # noqa: D301
-    _check_files(run, data)
+    _check_files(run / MODEL if run.is_dir() else run, data)
+    check_writable("--out", out)
     loaded("predict").report(run, out, data=data, encoding=encoding, sheet=sheet)
 
 
@@ -238,12 +263,12 @@ def fit(
     model: Annotated[str | None, typer.Option(help="relaxation or dose: time, value.")] = None,
     sigma: Annotated[
         str | None,
-        typer.Option(help="Standard deviation: a number, a column's name, or modulus (of spectra, default)."),
+        typer.Option(help="Standard deviation: a number, a column's name, or modulus (the default for spectra)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The HTML file to write.")] = None,
     save: Annotated[Path | None, typer.Option(help="A JSON file with all numbers.")] = None,
-    starts: Annotated[int, typer.Option(min=1, help="Points to start from; the best fit is kept.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    starts: Annotated[int, typer.Option(min=1, help="Number of starting points; the best fit is kept.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts.")] = 0,
     encoding: Encoding = ENCODING,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -257,6 +282,7 @@ def fit(
       fracdnn fit spectrum.csv --circuit "R0-p(R1,CPE1)" --out report.html
       fracdnn fit data.csv --model relaxation
     """  # noqa: D301
+    check_there(data)
     command = loaded("fit_command", trains=True)
     request = command.Request(circuit, body, model, sigma, starts, seed)
     command.run_fit(data, request, encoding, out, save, as_json=as_json)
@@ -276,23 +302,25 @@ def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Pa
 @guarded
 def play(
     table: Annotated[
-        str | None, typer.Argument(help="Your own points: two columns of numbers and one of classes, 2 to 5 of them.")
+        str | None, typer.Argument(help="Your own table: two columns of numbers and one of 2 to 5 classes.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Where to serve; 0 is any free one. 8642 by default, if free.")
+        int | None, typer.Option(min=0, max=65535, help="The port; 0 is any free one. Default: 8642 if it is free.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")] = True,
     encoding: Encoding = ENCODING,
 ) -> None:
-    """Train small networks with memory in the browser, and see what they learn, remember and pass back.
+    """Train small networks with memory in the browser, and watch what they learn and remember.
 
-    The page is served to this machine alone, until Ctrl-C.
+    Only this machine can open the page. Ctrl-C stops it.
 
     \b
     Examples:
       fracdnn play
       fracdnn play measurements.csv --port 8000 --no-browser
     """  # noqa: D301
+    if table is not None:
+        check_there(table)
     with interrupt_afterwards():
         from fracdnn.playground import Server
 
@@ -302,7 +330,7 @@ def play(
     if document and document["left"]:
         say(f"{len(document['x']):,} of {document['left'] + len(document['x']):,} rows are shown")
     with Server(document, port) as server:
-        typer.echo(f"The playground is at {server.address} until Ctrl-C.")
+        typer.echo(f"The playground is at {server.address} until you press Ctrl-C.")
         if browser:
             # A browser in the terminal would not come back before it ends.
             Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
@@ -315,13 +343,13 @@ def play(
 @app.command()
 @guarded
 def warmup() -> None:
-    """Compile the kernel for small networks now, once for this machine, so that no first training waits for it.
+    """Compile the kernel for small networks, once per machine, so that the first training does not wait for it.
 
     Example: fracdnn warmup
     """
     if find_spec("numba") is None:
         typer.echo(f"nothing to compile: {missing('numba', 'fast')}")
-        typer.echo("until then small networks train on torch's operations, which is several times slower")
+        typer.echo("until then, small networks train several times slower, on torch's operations")
         return
     with interrupt_afterwards():
         from fracdnn.kernels.loading import warmup as compiled

@@ -67,7 +67,7 @@ def show_table(
 
 
 @contextmanager
-def written(path: Path, remedy: str = "pass another place, or make room") -> Iterator[None]:
+def written(path: Path, remedy: str = "pass another path, or free some space") -> Iterator[None]:
     """Turn a failure to write into one line that says what to do."""
     try:
         yield
@@ -102,7 +102,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             if isinstance(error, FracdnnError) or not error.filename:
                 fail(str(error), permanent=isinstance(error, FracdnnError) and not isinstance(error, RankError))
             if error.errno in _FULL:
-                fail(f"cannot write to {error.filename}: {error.strerror}; make room, or pass another place")
+                fail(f"cannot write to {error.filename}: {error.strerror}; free some space, or pass another path")
             fail(f"{error.filename}: {error.strerror}", permanent=error.errno not in _PASSING)
 
     return run

@@ -28,21 +28,27 @@ def refused_as_model(path: Path) -> Iterator[None]:
         if not str(path).lower().endswith(ENDINGS):
             raise
         fail(
-            f"{path} must be a model file, got a table; make a model of it first: fracdnn train {path} "
+            f"{path} must be a model file, got a table; train a model first: fracdnn train {path} "
             f"--target COLUMN --out model.fracdnn"
         )
 
 
 def refuse_bare_model(path: Path) -> NoReturn:
-    fail(f"{path} must be a model of a table, got one that Python code has saved; use it from Python, or train again")
+    fail(f"{path} must be a model of a table, got an estimator saved in Python; use it there, or run fracdnn train")
 
 
-def info(path: Path, *, as_json: bool) -> None:
-    require("sklearn")  # as everything else that takes a model does
+def read_model(path: Path) -> dict[str, Any]:
+    """What the file of a table's model holds, or what is wrong with it."""
     with refused_as_model(path):
         file = read_plain(path, "model")
     if "table" not in file:
         refuse_bare_model(path)
+    return file
+
+
+def info(path: Path, *, as_json: bool) -> None:
+    require("sklearn")  # as everything else that takes a model does
+    file = read_model(path)
     with checked(path, "model"):
         document = _described(path, file)
         columns = [from_document(column) for column in file["encoding"]]

@@ -1,4 +1,4 @@
-"""Command-line options made from the estimators' parameters: names, types, limits and defaults have one source."""
+"""Command-line options made from declared parameters: names, types, limits and defaults have one source."""
 
 import inspect
 import tomllib
@@ -11,114 +11,114 @@ from typing import Annotated, Any
 import typer
 
 from fracdnn.cli.messages import fail
-from fracdnn.cli.settings import KINDS, Names, Settings, bytes_of, parameters_of
+from fracdnn.cli.settings import Settings, bytes_of
 from fracdnn.columns.words import nearest
 from fracdnn.kernels.interrupts import interrupt_afterwards
-from fracdnn.parameters import AUTO, BOOLEAN, SEED, ClassifierParameters, Interval, RegressorParameters, Words
+from fracdnn.parameters import (
+    AUTO,
+    BOOLEAN,
+    SEED,
+    ClassifierParameters,
+    Interval,
+    RegressorParameters,
+    SharedParameters,
+    Words,
+)
 from fracdnn.tabular.reading import checked_encoding
 
-TASKS = ("auto", "classification", "regression")
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
     "random_state": "0",
-    "checkpoint_path": "with --run, --checkpoint-every or --max-time MODEL.ckpt beside the model, else none",
-    "checkpoint_every": "with --run a twentieth of --max-iter, 50 at most, else 50",
+    "checkpoint_path": "MODEL.ckpt next to the model with --run, --checkpoint-every or --max-time, else none",
+    "checkpoint_every": "with --run a twentieth of --max-iter, at most 50; else 50",
 }
-_ESTIMATORS = (ClassifierParameters, RegressorParameters)
-# What the command line takes for a rule of theirs, and a TOML file for an option of a type.
-_KINDS: dict[Any, type] = {BOOLEAN: bool, SEED: int, Integral: int, Real: float}
-_TOML: dict[Any, tuple[type, ...]] = {float: (float, int), Names: (list,), str | None: (str, int, float)}
+_DECLARED: tuple[Any, ...] = (Settings, ClassifierParameters, RegressorParameters)
+# --quiet is for the second.
+_NO_OPTIONS = ("parameters", "verbose")
+# What the command line shows for a default, and takes for a rule.
+_IN_WORDS = {"True": "yes", "False": "no", "None": "none"}
+_KINDS: dict[Any, Any] = {BOOLEAN: bool, SEED: int, Integral: int, Real: float, list: list[str]}
 
 
-def estimator_options() -> list[inspect.Parameter]:
-    """A parameter of the command for each parameter of the estimators, None where it is not given."""
-    every = {name: rules for each in _ESTIMATORS for name, rules in each._parameter_rules.items()}
-    del every["verbose"]  # which --quiet is for
-    return parameters_of({name: _annotation(name, constraints) for name, constraints in every.items()})
+def train_options() -> list[inspect.Parameter]:
+    """A parameter of the command for each that is declared, None where it is not given."""
+    kind, options = inspect.Parameter.KEYWORD_ONLY, {}
+    for declared in _DECLARED:
+        for name, rules in declared._parameter_rules.items():
+            if name not in (*options, *_NO_OPTIONS):
+                annotation = _annotation(name, rules, _help(declared, name, rules))
+                options[name] = inspect.Parameter(name, kind, default=None, annotation=annotation)
+    return list(options.values())
 
 
-def _annotation(name: str, constraints: list[Any]) -> Any:
-    kinds = (_KINDS.get(getattr(rule, "type", rule)) for rule in constraints)
+def _annotation(name: str, rules: list[Any], text: str) -> Any:
+    kinds = (_KINDS.get(getattr(rule, "type", rule)) for rule in rules)
     kind, flag = next(filter(None, kinds), str), f"--{name.replace('_', '-')}"
-    options: dict[str, Any] = {"rich_help_panel": "Network and training", "show_default": False}
-    options["help"] = _help(name, constraints)
+    options: dict[str, Any] = {"help": text, "show_default": False}
     if kind is bool:
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", **options)]
-    words = [word for word, rule in (("none", None), ("auto", AUTO)) if rule in constraints]
-    if words and kind in (int, float):
-        shown = "|".join(["INTEGER" if kind is int else "FLOAT", *words])
-        return Annotated[Any, typer.Option(flag, parser=_number_or(kind, words), metavar=shown, **options)]
+    if kind in (int, float):
+        words = [word for word, rule in (("none", None), ("auto", AUTO)) if rule in rules]
+        shown = f"<{'|'.join([kind.__name__, *words])}>"
+        return Annotated[Any, typer.Option(flag, parser=_number_or_word(kind), metavar=shown, **options)]
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
-def _help(name: str, constraints: list[Any]) -> str:
-    estimator = next(each for each in _ESTIMATORS if name in each._parameter_meanings)
-    # Of "auto" the meaning tells.
-    rules = (rule for rule in constraints if isinstance(rule, Interval | Words) and rule != AUTO)
-    shown = (f"one of {', '.join(sorted(rule))}" if isinstance(rule, Words) else str(rule) for rule in rules)
-    rule = next((f"{text[0].upper()}{text[1:]}; " for text in shown), "")
-    default = DEFAULTS.get(name) or str(getattr(estimator(), name))
-    default = {"True": "yes", "False": "no", "None": "none"}.get(default, default)
-    return f"{estimator._parameter_meanings[name].replace('`', '')} {rule}{default} by default."
+def _help(declared: Any, name: str, rules: list[Any]) -> str:
+    # Of "auto" the meaning tells; of signs, too.
+    rule = next((str(rule) for rule in rules if isinstance(rule, Interval)), "")
+    for words in (each for each in rules if isinstance(each, Words) and each != AUTO and "" not in each):
+        rule = f"one of {', '.join(sorted(words))}"
+    default = DEFAULTS.get(name) or str(getattr(declared(), name))
+    parts = [declared._parameter_meanings[name].replace("`", ""), rule and f"{rule[0].upper()}{rule[1:]}."]
+    if declared is not Settings or default not in ("None", "()", ""):
+        parts.append(f"Default: {_IN_WORDS.get(default, default)}.")
+    return " ".join(filter(None, parts))
 
 
-def _number_or(kind: type, words: list[str]) -> Callable[[str], Any]:
-    """What parses a number or one of the words, which stay as they are."""
+def _number_or_word(kind: type) -> Callable[[str], Any]:
+    """What reads a number, and leaves a word for the parameter's own check."""
 
-    def parsed(text: str) -> Any:
-        if text.lower() in words:
-            return text.lower()
+    def read(text: str) -> Any:
         try:
             return kind(text)
         except ValueError:
-            what = "whole number" if kind is int else "number"
-            raise typer.BadParameter(f"{text!r} is neither a {what} nor {' or '.join(map(repr, words))}") from None
+            return text.lower()
 
-    return parsed
-
-
-def settings_of(given: dict[str, Any], config: Path | None) -> Settings:
-    """The options given to `fracdnn train`, and those of its TOML file that are not, checked."""
-    settings = {} if config is None else _read_config(config, list(given))
-    for name, value in given.items():
-        if value is not None and value != []:
-            settings[name] = None if value == "none" and name not in KINDS else value
-    if "target" not in settings:
-        raise typer.BadParameter("pass --target COLUMN: the column to predict", param_hint="--target")
-    own = {name: settings.pop(name) for name in KINDS if name in settings}
-    found = Settings(**own, parameters=settings)
-    _check(found)
-    return found
+    return read
 
 
-def _read_config(path: Path, names: list[str]) -> dict[str, Any]:
-    """The settings of a TOML file; a key that is no option is an error."""
+def read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Let the settings of a TOML file stand where the command line gives none; a key that is no option is an error."""
+    if path is None:
+        return None
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         fail(f"{path} must be a TOML file, got one that cannot be read ({error}); correct it")
-    settings = {key.replace("-", "_"): value for key, value in document.items()}
-    for key, value in settings.items():
-        if key not in names:
-            fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(key, names)}; see --help")
-        if key not in KINDS:
-            settings[key] = None if value == "none" else value
-            continue
-        kinds = _TOML.get(KINDS[key], (KINDS[key],))
-        if kinds == (list,) and isinstance(value, str):
-            settings[key] = [value]
-        elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            fail(f"{path} must hold a {kinds[0].__name__} for {key}, got {value!r}; correct it")
+    options: dict[str, Any] = {each.name: each for each in context.command.params}
+    names = [each.name for each in train_options()]
+    for key, value in document.items():
+        if (name := key.replace("-", "_")) not in names:
+            fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(name, names)}; see --help-all")
+        cells = [str(each) for each in (value if isinstance(value, list) else [value])]
+        options[name].default = cells if options[name].multiple else " ".join(cells)
+    return path
+
+
+def settings_of(given: dict[str, Any]) -> Settings:
+    """The options given to `fracdnn train`, checked."""
+    found = {name: value for name, value in given.items() if value is not None and value != []}
+    if "target" not in found:
+        raise typer.BadParameter("pass --target COLUMN: the column to predict", param_hint="--target")
+    own = {name: found.pop(name) for name in Settings._parameter_rules if name in found}
+    parameters = {name: None if value == "none" else value for name, value in found.items()}
+    settings = Settings(**own, parameters=parameters)
+    _check(settings)
     return settings
 
 
 def _check(settings: Settings) -> None:
-    if settings.task not in TASKS:
-        raise typer.BadParameter(f"must be one of {', '.join(TASKS)}, got {settings.task!r}", param_hint="--task")
-    if settings.decimal not in ("", ".", ","):
-        raise typer.BadParameter(f"must be . or ,, got {settings.decimal!r}", param_hint="--decimal")
-    if not 0 <= settings.test_fraction < 1:
-        raise typer.BadParameter(f"must lie in [0, 1), got {settings.test_fraction}", param_hint="--test-fraction")
     both = [name for name in settings.keep if name in settings.drop]
     if both:
         raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
@@ -133,23 +133,28 @@ def _check(settings: Settings) -> None:
     if device not in ("auto", "cpu"):  # of others torch knows, which takes seconds to import
         with interrupt_afterwards():
             import torch
-        with _as_errors_of("--device"):
-            torch.empty(0, device=device)
-    for kind in _ESTIMATORS:  # the task is not known yet
-        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
         try:
-            kind(**known)._check_parameters()
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError):
+            rule = f"must be auto, cpu or a device that torch finds here, such as cuda, got {device!r}"
+            raise typer.BadParameter(rule, param_hint="--device") from None
+    # Of both estimators: the task is not known yet.
+    checked: list[Any] = [settings]
+    for kind in _DECLARED[1:]:
+        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
+        checked.append(kind(**known))
+    for each in checked:
+        with _as_errors_of(None):
+            SharedParameters._check_parameters(each)
 
 
 @contextmanager
-def _as_errors_of(option: str) -> Iterator[None]:
+def _as_errors_of(option: str | None) -> Iterator[None]:
     """What a check raises, as an error of the option."""
     try:
         yield
-    except (ValueError, RuntimeError, AssertionError) as error:
-        raise typer.BadParameter(str(error).splitlines()[0], param_hint=option) from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def check_encoding(name: str) -> None:

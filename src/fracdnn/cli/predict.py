@@ -18,21 +18,21 @@ import typer
 
 from fracdnn.cli import seen_rows
 from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
-from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
+from fracdnn.cli.metrics import SCORES, ClassScores, Scores, by_class, new_scores
 from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
 from fracdnn.cli.options import check_encoding
+from fracdnn.cli.places import HELD_OUT, MODEL, check_output
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.runs import HELD_OUT, MODEL, check_output
 from fracdnn.cli.settings import ENCODING
 from fracdnn.columns.cells import Strays
 from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns, count
+from fracdnn.columns.words import check_columns, check_target_name, count
 from fracdnn.exceptions import TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.model import check_target_name, no_values, split_target, target_column, true_answers
+from fracdnn.tabular.model import no_values, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.streaming import in_order, parts_here
 from fracdnn.training import together
@@ -132,7 +132,7 @@ def _predictions(
     made = ["prediction", *ends, *(f"probability_{name}" for name in classes)]
     for name in keep:
         if name in made:
-            raise TableError(f"--id must be none of the columns that predictions have, got {name!r}; rename it")
+            raise TableError(f"--id must not name a column of the predictions, got {name!r}; rename it in the table")
 
     def predicted(part: "pl.DataFrame", first_row: int) -> "pl.DataFrame":
         check_columns(keep, part.columns)
@@ -221,12 +221,14 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
         reading.tell_unseen(model)
         if not together.is_first():
             return
+        found = scores.results()
+        if not as_json:
+            tell_facts({"rows": f"{scores.rows:,}"} | {SCORES[name]: number(value) for name, value in found.items()})
+        document = {"rows": scores.rows, **found}
         if isinstance(scores, ClassScores):
-            _tell_classes(model, scores, as_json)
-        elif as_json:
-            typer.echo(json.dumps({"rows": scores.rows, **scores.results()}))
-        else:
-            tell_facts({"rows": f"{scores.rows:,}"} | {name: number(value) for name, value in scores.results().items()})
+            document |= _by_class(model, scores, shown=not as_json)
+        if as_json:
+            typer.echo(json.dumps(document))
 
 
 def _scored(reading: Reading, model: TableModel) -> Scores:
@@ -255,29 +257,27 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     n_seen, n_known = together.total(torch.from_numpy(learned), "the number of rows").tolist()
     if n_seen >= seen_rows.LEAST_SHARE * max(n_known, 1):
         say(
-            f"warning: {n_seen / n_known:.0%} of the rows are among those that the model was trained on: new rows "
-            f"will score lower; evaluate others, such as held-out.csv of a --run"
+            f"warning: the model was trained on {n_seen / n_known:.0%} of these rows, so new rows will score lower; "
+            f"evaluate other rows, such as held-out.csv of a --run"
         )
     if n_missing:
         say(f"{count(n_missing, 'row')} left out: the target is missing")
     return scores
 
 
-def _tell_classes(model: TableModel, scores: ClassScores, as_json: bool) -> None:
-    found, columns, counts, classes = scores.results(), by_class(scores.counts), scores.counts, model.estimator.classes_
-    if as_json:
-        shares = {name: column.tolist() for name, column in columns.items()}
-        document = {"rows": scores.rows, **found, "classes": classes.tolist(), "by_class": shares}
-        typer.echo(json.dumps({**document, "confusion": counts.tolist()}))
-        return
-    words = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
-    words["ECE"] = "expected calibration error (ECE)"
-    tell_facts({"rows": f"{scores.rows:,}"} | {word: number(found[key]) for key, word in words.items()})
-    names = [str(name) for name in classes]
-    lines = zip(names, *columns.values(), strict=True)
-    show_table("by class", ["class", *columns], ([name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in lines))
-    rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
-    show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
+def _by_class(model: TableModel, scores: ClassScores, *, shown: bool) -> dict[str, Any]:
+    """Precision, recall and F1 of each class, and the confusion matrix, as tables or for JSON."""
+    columns, counts, classes = by_class(scores.counts), scores.counts, model.estimator.classes_
+    if shown:
+        names = [str(name) for name in classes]
+        rows = (
+            [name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in zip(names, *columns.values(), strict=True)
+        )
+        show_table("by class", ["class", *columns], rows)
+        rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
+        show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
+    shares = {name: column.tolist() for name, column in columns.items()}
+    return {"classes": classes.tolist(), "by_class": shares, "confusion": counts.tolist()}
 
 
 def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str | None) -> None:
@@ -288,12 +288,12 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
     model = table_model(path)
     source = data if data is not None else str(run / HELD_OUT) if run.is_dir() else None
     if source is None:
-        fail(f"--data must name a table for a model file, got {run} alone; or pass the folder that train --run wrote")
+        fail(f"a model file needs --data TABLE, got {run} alone; or pass the folder that train --run wrote")
     check_output("--out", out, path, source)
     if data is None and hashlib.sha256(Path(source).read_bytes()).hexdigest() != model.details.get("held_out"):
         fail(
-            f"{source} must hold the rows that {path} was tested on, got others: one of the two was changed, or a "
-            f"training ended between them; train again with --resume or --start-over, or pass --data"
+            f"{source} does not match {path}: one of them was changed, or a training stopped between writing them; "
+            f"train again with --resume or --start-over, or pass --data"
         )
     features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
     X, y = replace(model.features(features), unseen={}), true_answers(model, values)

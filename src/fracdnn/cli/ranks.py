@@ -27,7 +27,7 @@ def process_group(timeout: float) -> Iterator[None]:
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
     """
     if not (math.isfinite(timeout) and timeout > 0):
-        raise typer.BadParameter(f"must be seconds above 0, got {timeout}", param_hint="--timeout")
+        raise typer.BadParameter(f"must be a number of seconds above 0, got {timeout}", param_hint="--timeout")
     if not all(name in os.environ for name in _TORCHRUN) or int(os.environ["WORLD_SIZE"]) < 2:
         yield
         return
@@ -84,7 +84,7 @@ def processes_here() -> int:
 def check_ranks(source: str) -> None:
     """Refuse a table that only one process can read."""
     if not together.is_alone() and source == "-":
-        fail("DATA must be a file on several processes, got -: all of them read it; save the table first")
+        fail("DATA must be a file if several processes run, because all of them read it, got -; save the table first")
 
 
 def _backend() -> str:

@@ -1,4 +1,4 @@
-"""What a user may want to know before a training begins: few rows or classes, numbers that look like ids, prices."""
+"""What a user may want to know before training starts: few rows or classes, numbers that look like ids, prices."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,12 +22,12 @@ def on_table(
     """On rows, ids, and classes with the number of rows to learn from that have them; None for a regression."""
     found = []
     if n_learned < FEW_ROWS:
-        found.append(f"warning: only {count(n_learned, 'row')} to learn from: results will be unreliable")
+        found.append(f"warning: only {count(n_learned, 'training row')}: results will be unreliable")
     if test_fraction and not n_test:
-        found.append("warning: no row is left to test the model with; how good it is on new rows stays unknown")
+        found.append("warning: no rows are held out to test the model, so its quality on new rows is unknown")
     n = 0 if classes is None else len(classes[0])
     if n > n_learned / 2:
-        found.append(f"warning: {n:,} classes in {n_learned:,} rows; for a value, pass --task regression")
+        found.append(f"warning: {n:,} classes in {n_learned:,} rows; to predict a number, pass --task regression")
     return found + _on_ids(ids, n_learned) + ([] if classes is None else _on_classes(*classes))
 
 
@@ -37,21 +37,21 @@ def _on_classes(classes: np.ndarray, counts: np.ndarray) -> list[str]:
     found = []
     if rare:
         more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
-        which = f"{count(len(rare), 'class')} of {len(classes):,} with fewer than {FEW_OF_CLASS} rows to learn from"
-        they = "it" if len(rare) == 1 else "they"
-        found.append(f"warning: {which}: {', '.join(rare[:MOST_NAMED])}{more}; {they} will hardly be predicted")
+        has, them = ("has", "it") if len(rare) == 1 else ("have", "them")
+        which = f"{len(rare):,} of {len(classes):,} classes {has} fewer than {FEW_OF_CLASS} training rows"
+        found.append(f"warning: {which}: {', '.join(rare[:MOST_NAMED])}{more}; the model will rarely predict {them}")
     for group in alike(classes.tolist()) if classes.dtype.kind == "U" else ():
-        found.append(f"warning: the classes {listed(group)} look alike; where they mean the same, write them alike")
+        found.append(f"warning: the classes {listed(group)} look alike; if they mean the same, give them one name")
     return found
 
 
 def on_target(name: str, y: np.ndarray) -> list[str]:
     if len(y) > 1 and not np.ptp(y):
-        return [f"warning: {quoted(name)} is {y[0]:g} in every row to learn from: there is nothing to learn"]
+        return [f"warning: {quoted(name)} is {y[0]:g} in every training row: there is nothing to learn"]
     if not is_like_a_price(y):
         return []
     return [
-        f"{quoted(name)} spans orders of magnitude, so that its largest values count most; where relative errors "
+        f"{quoted(name)} spans orders of magnitude, so its largest values dominate the errors; if relative errors "
         f"matter, add a column with its logarithm, pass that as --target, and leave this one out: --drop {quoted(name)}"
     ]
 
@@ -64,9 +64,8 @@ def on_outliers(name: str, y: np.ndarray, estimator: Any) -> list[str]:
     n = int(((y < low) | (y > high)).sum())
     if not n:
         return []
-    beyond = f"more than {estimator.outlier_limit:g} spreads from the median, and counted as {low:g} or {high:g}"
-    rows = f"in {n:,} of {len(y):,} rows to learn from, {quoted(name)} lies {beyond}"
-    return [f"{rows}; --outlier-limit none takes all values as they are"]
+    far = f"{quoted(name)} is more than {estimator.outlier_limit:g} spreads from its median in {n:,} of {len(y):,}"
+    return [f"{far} training rows, where it is clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"]
 
 
 def is_like_a_price(y: np.ndarray) -> bool:

@@ -32,5 +32,5 @@ def check() -> None:
     with suppress(FileExistsError):  # the first process of an attempt tells; torchrun ends the others when it ends
         Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent.with_name("fracdnn-told").touch(exist_ok=False)
         why = note.read_text(encoding="utf-8", errors="replace")
-        print(f"fracdnn: not tried again, as it would fail again: {why}", file=sys.stderr)
+        print(f"fracdnn: not retried, because it would fail again: {why}", file=sys.stderr)
     sys.exit(1)

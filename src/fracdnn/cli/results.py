@@ -7,7 +7,8 @@ from typing import Any
 import typer
 
 from fracdnn.cli.messages import tell_facts, written
-from fracdnn.cli.runs import HELD_OUT, Places, place_for
+from fracdnn.cli.metrics import SCORES
+from fracdnn.cli.places import HELD_OUT, Places, place_for
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed
@@ -16,14 +17,12 @@ from fracdnn.report.texts import number
 from fracdnn.tabular.model import TableModel
 
 
-def write_results(
-    model: TableModel, held_out: "pl.DataFrame", places: Places, interrupted: bool, remedy: str
-) -> dict[str, str]:
+def write_results(model: TableModel, held_out: "pl.DataFrame", places: Places, remedy: str) -> dict[str, str]:
     """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`).
 
     The model comes last: where it is, all is there. `remedy` is what to do where the disk is full.
     """
-    paths, run = {}, places.run
+    paths, run, interrupted = {}, places.run, model.details["summary"]["status"] == "interrupted"
     if run is not None and not (interrupted and (run / HELD_OUT).exists()):  # those of the model that is kept
         with written(run, remedy):
             kept = held_out.select(column for column in held_out if not has_no_text(column.dtype))  # as text can be
@@ -48,26 +47,17 @@ def tell(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
         return
     if summary.get("verdict"):
         typer.echo(summary["verdict"])
-    name = "accuracy" if summary["task"] == "classification" else "R2"
-    for part in ("training", "test"):
-        if summary[part]:
-            typer.echo(f"{name} on the {part} rows ({summary['rows'][part]:,}): {number(summary[part][name])}")
-    typer.echo(_compared(summary))
+    baseline, part = summary["baseline"], "test" if summary["test"] else "training"
+    if part == "test":
+        name, value = next(iter(summary["training"].items()))
+        typer.echo(f"{SCORES[name]} on the training rows ({summary['rows']['training']:,}): {number(value)}")
+    constants = {"accuracy": f"always {baseline.get('class')!r}", "log_loss": "class frequencies"}
+    constants["RMSE"] = f"always the mean, {number(baseline.get('mean'))}"
+    for place, (name, value) in enumerate(summary[part].items()):
+        rows = f" ({summary['rows'][part]:,})" if place == 0 else ""
+        compared = f"; baseline ({constants[name]}): {number(baseline[name])}" if name in baseline else ""
+        typer.echo(f"{SCORES[name]} on the {part} rows{rows}: {number(value)}{compared}")
     typer.echo(f"order: {number(summary['order'])} ({'learned' if summary['order_learned'] else 'fixed'})")
     if summary["left_out"]:
         typer.echo(f"columns left out: {listed(summary['left_out'])}")
     tell_facts(paths)
-
-
-def _compared(summary: dict[str, Any]) -> str:
-    """The model beside the simplest there is, on the rows held out, else on all."""
-    part, baseline = "test" if summary["test"] else "training", summary["baseline"]
-    if summary["task"] == "classification":
-        balanced = f"balanced accuracy on the {part} rows: {number(summary[part]['balanced_accuracy'])}"
-        most = f"always answering {baseline['class']!r}: accuracy {number(baseline['accuracy'])}"
-        loss = f"log-loss on the {part} rows: {number(summary[part]['log_loss'])}"
-        shares = f"baseline (class frequencies): {number(baseline['log_loss'])}"
-        error = f"expected calibration error (ECE) on the {part} rows: {number(summary[part]['ECE'])}"
-        return f"{balanced}; {most}\n{loss}; {shares}\n{error}"
-    error = f"RMSE on the {part} rows: {number(summary[part]['RMSE'])}"
-    return f"{error}; always their mean, {number(baseline['mean'])}: {number(baseline['RMSE'])}"

@@ -1,4 +1,4 @@
-"""The places of a command: nothing it reads is written, one training at a time, and no checkpoint lost by mistake."""
+"""The folder of a run: one training at a time, and no checkpoint or finished model is lost by mistake."""
 
 import hashlib
 import json
@@ -7,103 +7,21 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from fracdnn.cli.messages import fail, say, written
+from fracdnn.cli.places import LOCK
 from fracdnn.exceptions import FileContentError
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.reading import files_of as files_of_table
 from fracdnn.training import together
 from fracdnn.training.checkpoints import newest, previous_of
 
-MODEL, HELD_OUT, LOCK, METRICS = "model.fracdnn", "held-out.csv", "train.lock", "metrics.jsonl"
 # What `write_whole` fills before it is put in its place.
 _TEMPORARY = re.compile(r"\.(model|model\.ckpt|model\.interrupted|held-out)-\w{8}\.\w+")
 # How a training ended that is to go on.
 UNFINISHED = ("interrupted", "time limit")
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where a training writes, and the TOML file of its settings."""
-
-    out: Path | None
-    run: Path | None
-    config: Path | None = None
-
-    @property
-    def models(self) -> list[Path]:
-        return [path for path in (self.out, self.run and self.run / MODEL) if path is not None]
-
-    def check(self, source: str, checkpoint: Path | None) -> None:
-        """Refuse places that are read, or are one another."""
-        outputs = [("--out", self.out), ("--run", self.run and self.run / MODEL), ("--checkpoint-path", checkpoint)]
-        outputs += [("--run", self.run and self.run / name) for name in (HELD_OUT, LOCK, METRICS)]
-        outputs += [(option, path and place_for(path, True)) for option, path in outputs[:2]]
-        for option, path in outputs:
-            if path is not None:
-                check_output(option, path, source, self.config)
-        if checkpoint is not None and checkpoint.absolute() in [model.absolute() for model in self.models]:
-            fail(f"--checkpoint-path must be another file than the model, got {checkpoint} for both; pass another")
-
-
-def check_output(option: str, out: str | Path, *sources: str | Path | None) -> None:
-    """Refuse an output that is a source, by another path, a link or in other case, or lies in a folder of parts.
-
-    A source is a file or a folder with the parts of a table; "-" is standard input, and as output standard output.
-    """
-    written = _status(out, 1)
-    for source in (each for each in sources if each is not None):
-        is_folder = source != "-" and Path(source).is_dir()
-        below = filter(Path.is_file, Path(source).rglob("*"))
-        for file in below if is_folder else files_of_table(str(source)):
-            read = _status(file, 0)
-            if written and read and S_ISREG(written.st_mode) and os.path.samestat(written, read):
-                what = "what is read from standard input" if file == "-" else str(file)
-                fail(f"{option} must be no file that is read, got {out}, which is {what}; pass another place")
-        if is_folder and out != "-" and _would_be_part(Path(out), Path(source)):
-            fail(f"{option} must lie outside of the table's folder {source}, got {out}; pass another place")
-
-
-def _status(path: str | Path, number: int) -> os.stat_result | None:
-    """Of a file, or of standard input (0) or output (1) where it is one."""
-    try:
-        return os.fstat(number) if path == "-" else Path(path).stat()
-    except OSError:  # it is not there, or closed
-        return None
-
-
-def _would_be_part(out: Path, folder: Path) -> bool:
-    """Whether a reader of the folder would meet it: all but names that begin with . or _."""
-    path = out.resolve()
-    for inner, outer in zip((path, *path.parents), path.parents, strict=False):
-        if outer.exists() and outer.samefile(folder):
-            return not inner.name.startswith((".", "_"))
-    return False
-
-
-def place_for(path: Path, interrupted: bool) -> Path:
-    """Where to write a model: beside one that is there, NAME.interrupted.fracdnn, unless the training was finished."""
-    if interrupted and path.is_file():
-        return path.with_name(f"{path.stem}.interrupted{path.suffix}")
-    return path
-
-
-def choose_checkpoint(parameters: dict[str, Any], places: Places) -> Path | None:
-    """Put one beside the model into the estimator's parameters: for a run always, else on request.
-
-    Returns its path if it is ours to remove.
-    """
-    names = ("checkpoint_every", "max_time")
-    requested = places.run is not None or any(name in parameters for name in names) or parameters.get("resume")
-    if "checkpoint_path" in parameters or not requested:
-        return None
-    path = places.models[-1].with_suffix(".ckpt")  # that of the run, where there is one
-    parameters["checkpoint_path"] = str(path)
-    return path
 
 
 def files_of(path: Path) -> list[Path]:
@@ -118,8 +36,8 @@ def check_checkpoint(path: Path | None, *, resume: bool, start_over: bool) -> No
     files = [] if path is None else files_of(path)
     if files and not (resume or start_over):
         fail(
-            f"{files[-1]} must not be lost, got a training that would replace it; pass --resume to go on from it, "
-            f"--start-over to discard it, or another place"
+            f"{files[-1]} is the checkpoint of an unfinished training; pass --resume to continue it, --start-over to "
+            f"discard it, or another path"
         )
     remove(files if start_over else [])
 
@@ -141,14 +59,14 @@ def say_resumed(estimator: Any) -> None:
         2
     ]  # that of the last member, on any rank
     if not last:
-        why = f"there is no {path}" if path else "--checkpoint-path is none"
-        say(f"--resume finds nothing to go on from: {why}; training begins anew")
+        why = f"{path} does not exist" if path else "--checkpoint-path is none"
+        say(f"there is no checkpoint to --resume from ({why}); training starts from the beginning")
         return
     found = newest(last)
     assert found is not None  # on some rank
     member = "" if Path(last) == path else f" of member {Path(last).suffix[1:]}"
     where = f", as rank {found.rank} has it" if found.rank else ""
-    say(f"--resume goes on after iteration {found.progress[0]}{member}: {found.path}{where}")
+    say(f"--resume continues after iteration {found.progress[0]}{member}: {found.path}{where}")
 
 
 def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -173,8 +91,8 @@ def finished(path: Path, record: dict[str, Any]) -> TableModel | None:
     others = [name for name in record if made.get(name, record[name]) != record[name]]
     if others:
         fail(
-            f"{path} must be of this training to --resume it, got a finished one with other {' and '.join(others)}; "
-            f"pass --start-over to replace it, or another place"
+            f"{path} is the model of a finished training with different {' and '.join(others)}, which --resume cannot "
+            f"continue; pass --start-over to replace it, or another path"
         )
     return model
 
@@ -193,8 +111,7 @@ def locked(run: Path) -> Iterator[None]:
         with _one_at_a_time(run):
             holder = _holder(lock)
             if holder and holder.get("host") == mine["host"] and not _is_alive(holder):
-                gone = f"the lock of process {holder['pid']}, which is gone, is taken over: {lock}"
-                say(gone, always=True)
+                say(f"process {holder['pid']} is gone: this training takes over its lock, {lock}", always=True)
                 lock.unlink(missing_ok=True)
             try:
                 with lock.open("x", encoding="utf-8") as made:
@@ -205,11 +122,8 @@ def locked(run: Path) -> Iterator[None]:
             except FileExistsError:
                 holder = _holder(lock) or {}
                 who = f"process {holder.get('pid', '?')} on {holder.get('host', 'an unknown host')}"
-                gone = "" if holder.get("host") == mine["host"] else f", or if it is gone, remove {lock}"
-                fail(
-                    f"{run} must be of one training at a time, got that of {who}; wait for it{gone}, or pass "
-                    f"another --run"
-                )
+                gone = "" if holder.get("host") == mine["host"] else f", remove {lock} if it is gone"
+                fail(f"{run} is in use by the training of {who}; wait for it{gone}, or pass another --run")
     try:
         yield
     finally:

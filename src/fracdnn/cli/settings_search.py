@@ -82,11 +82,11 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
         interrupted = True
     trials.sort(key=lambda trial: -trial.mean)  # the earlier one where two are alike
     if trials[0].mean == -math.inf:
-        fail("--search must reach one finite score, got none; scale the target, or pass a smaller --learning-rate-init")
+        fail("--search found no finite score; scale the target, or pass a smaller --learning-rate-init")
     _show(trials, score)
     same = sum(trial.mean == trials[0].mean for trial in trials)
     if same > 1:
-        say(f"{same} settings have the same {score}; the first of them that was tried is taken")
+        say(f"{same} settings have the same {score}; the one tried first is used")
     if interrupted:
         done = f"{len(trials)} of {len(settings)} settings"
         say(f"the search was interrupted after {done}; the best of them is trained now")
@@ -99,7 +99,7 @@ def drawn_settings(estimator: Any, fixed: Sequence[str], seed: Any) -> list[Sett
     space = {name: values for name, values in SPACE.items() if name not in (*fixed, *unused)}
     if not space:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in SPACE)
-        fail(f"--search must be left something to try, got all of {options}; leave one of them out")
+        fail(f"--search has nothing left to try, because {options} are all given; leave one of them out")
     own = {name: estimator.get_params()[name] for name in space}
     count = min(N_SETTINGS, len(ParameterGrid(space)))
     others = [setting for setting in ParameterSampler(space, count, random_state=seed) if setting != own]

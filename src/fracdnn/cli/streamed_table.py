@@ -27,9 +27,9 @@ from fracdnn.training import together
 MOST_HELD_OUT = 100_000
 # Parameters that streamed tables do without: values that ask for nothing else, and what is done whatever is given.
 UNUSED = {
-    "n_members": (("auto", 1), "trains one network, without bins"),
-    "n_bins": (("auto", 0), "trains one network, without bins"),
-    "outlier_limit": ((None,), "takes all values of its target as they are"),
+    "n_members": (("auto", 1), "uses one network, without bins"),
+    "n_bins": (("auto", 0), "uses one network, without bins"),
+    "outlier_limit": ((None,), "keeps all target values"),
 }
 # Bytes that reading, preparing and training take for each byte of a table of float64; about 7 were measured for Parquet
 # (benchmarks/stream.py). For text a guess: as large as its numbers in float64, gzipped a quarter of that.
@@ -86,8 +86,7 @@ def shown_bytes(n: float) -> str:
 def examined(source: str, settings: Any) -> ExaminedTable:
     with together.joint("looking at the table"):
         if settings.search:
-            instead = "got one that is streamed; leave it out, or raise --memory-limit"
-            fail(f"--search must go with a table in memory, {instead}")
+            fail("--search needs the table in memory, but it is streamed; leave it out, or raise --memory-limit")
         stream = TableStream.of(source, encoding=settings.encoding, sheet=settings.sheet)
     parameters = FractionalClassifier().get_params() | settings.parameters
     seed = settings.parameters.get("random_state", 0)
@@ -111,14 +110,14 @@ def say_unused(parameters: dict[str, Any]) -> None:
     for name, (same, instead) in UNUSED.items():
         if name in parameters and parameters[name] not in same:
             flag = f"--{name.replace('_', '-')} {parameters[name]:g}"
-            say(f"{flag} is not used: a streamed table {instead}")
+            say(f"{flag} is not used: training on a streamed table {instead}")
 
 
 def fit(estimator: Any, table: ExaminedTable) -> None:
     samples = table.samples("training")
     validation = table.samples("validation") if table.n_rows("validation") else None
     if _holds_out(estimator.early_stopping) and validation is None:
-        fail("--early-stopping must leave rows to stop by, got none; pass a larger --validation-fraction")
+        fail("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
     target, others = table.target, (table.standardization, validation, table.encoding)
     if target.classes is not None:
         fit_classifier(estimator, samples, target.classes, target.counts, *others)

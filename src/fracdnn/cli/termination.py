@@ -49,7 +49,7 @@ def end_with_launcher() -> None:
         while os.getppid() == launcher:
             time.sleep(0.5)
         if os.environ.get("LOCAL_RANK") == "0":
-            print("fracdnn: torchrun is gone, so its processes end", file=sys.stderr, flush=True)
+            print("fracdnn: torchrun is gone, so this training ends", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_GRACE)
         os._exit(128 + signal.SIGTERM)  # such as one that waits for the others in C, where no signal is seen

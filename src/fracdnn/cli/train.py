@@ -15,10 +15,11 @@ import typer
 from fracdnn.cli import runs, seen_rows, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import new_scores
+from fracdnn.cli.places import METRICS, Places
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.remarks import on_outliers, on_table, on_target
 from fracdnn.cli.results import tell, write_results
-from fracdnn.cli.runs import UNFINISHED, Places, files_of
+from fracdnn.cli.runs import UNFINISHED, files_of
 from fracdnn.cli.settings import Settings
 from fracdnn.cli.settings_search import search
 from fracdnn.cli.termination import exit_code
@@ -27,13 +28,13 @@ from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
-from fracdnn.columns.words import check_columns, count, listed, quoted
+from fracdnn.columns.words import check_columns, check_target_name, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.report.headline import headline
 from fracdnn.report.subject import subject_of
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import TableModel, check_target_name, no_values, target_column, true_answers
+from fracdnn.tabular.model import TableModel, no_values, target_column, true_answers
 from fracdnn.tabular.reading import read_table, sheets_of
 from fracdnn.tabular.targets import Target, TargetReader, check_every_class
 from fracdnn.training import together
@@ -72,15 +73,12 @@ class _Prepared:
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
-    own = runs.choose_checkpoint(settings.parameters, places)
-    settings.spaces_checkpoints = places.run is not None and "checkpoint_every" not in settings.parameters
-    settings.metrics = places.run and places.run / runs.METRICS
-    checkpoint = settings.parameters.get("checkpoint_path")
+    own = places.own_checkpoint
     with process_group(settings.timeout), ExitStack() as held:
         record, model = {}, None
         with together.joint("looking at the places"):
             if together.is_first():
-                places.check(source, checkpoint and Path(checkpoint))
+                places.check(source, settings.parameters.get("checkpoint_path"))
                 if places.run is not None:
                     held.enter_context(runs.locked(places.run))
                 record = runs.training_record(source, settings.document())
@@ -88,7 +86,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
                     model = runs.finished(places.models[-1], record)
         if together.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
             if model is not None:
-                say(f"the training is finished: {places.models[-1]}; --start-over in place of --resume trains again")
+                say(f"this training is finished: {places.models[-1]}; to train again, pass --start-over, not --resume")
                 paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
                 tell(model.details["summary"], paths, as_json)
             return
@@ -97,23 +95,23 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
         with together.joint("writing the model"):
             if together.is_first():
                 left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.details["left_out"]
-                learned.model.details.update(left_out=left_out, training=record)
-                paths = _finish(learned, source, places, as_json)
+                learned.model.details.update(left_out=left_out, training=record, source=source)
+                paths = _finish(learned, places, as_json)
         estimator = learned.model.estimator
         status = estimator.history_.status
         if own is not None and status not in UNFINISHED and together.is_first():
             runs.remove(files_of(own))  # which are ours, and done with
         if status == "no improvement":
-            n, done = len(estimator.members_), count(estimator.n_iter_, "iteration")
-            done += f" of the first of {n} members" if n > 1 else ""
-            say(f"stopped early, after {done}: the held-out rows improved no more")
+            first = f" (the first of {len(estimator.members_)} members)" if len(estimator.members_) > 1 else ""
+            done = count(estimator.n_iter_, "iteration")
+            say(f"stopped early after {done}{first}: the validation loss stopped improving")
         if status == "time limit":
-            say(f"the time is over; {_then(estimator)}")
+            say(f"time limit reached; {_then(estimator)}")
         if status == "interrupted":
             members = f", {len(estimator.members_)} members" if len(estimator.members_) > 1 else ""
-            kept = f", and {paths['kept']} is left as it was" if "kept" in paths else ""
-            which = f"the best so far (iteration {estimator.n_iter_}{members}): {paths.get('model', '')}{kept}"
-            say(f"training was interrupted; the model is {which}; {_then(estimator)}")
+            kept = f"; {paths['kept']} is unchanged" if "kept" in paths else ""
+            best = f"the best model so far (iteration {estimator.n_iter_}{members}) is {paths.get('model', '')}{kept}"
+            say(f"training was interrupted; {best}; {_then(estimator)}")
         if status == "interrupted" or learned.search_cut_short:
             raise typer.Exit(exit_code())
 
@@ -127,42 +125,34 @@ def _learn(source: str, settings: Settings, places: Places) -> Learned:
         if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
         check_ranks(source)
-    together.check_same(options=repr((settings, places)))
+    together.check_same(options=repr((vars(settings), places)))
     is_streamed = bool(together.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-    return (_learned_streamed if is_streamed else _learned)(source, settings)
+    return (_learned_streamed if is_streamed else _learned)(source, settings, places.run)
 
 
-def _finish(learned: Learned, source: str, places: Places, as_json: bool) -> dict[str, str]:
+def _finish(learned: Learned, places: Places, as_json: bool) -> dict[str, str]:
     """Write the model and tell of it; where it is."""
-    estimator = learned.model.estimator
-    summary = learned.summary | {
-        "order": estimator.order_,
-        "order_learned": bool(estimator.learn_order),
-        "iterations": estimator.n_iter_,
-        "status": estimator.history_.status,
-    }
-    if len(learned.held_out):
-        rows = learned.held_out.drop(learned.model.target), target_column(learned.held_out, learned.model.target)
-        X, y = replace(learned.model.features(rows[0]), unseen={}), true_answers(learned.model, rows[1])
-        summary["verdict"] = headline(subject_of(estimator, X, y))
-    learned.model.details.update(source=source, summary=summary, versions=versions())
-    remedy = f"make room, then {_then(estimator)}"
-    paths = write_results(learned.model, learned.held_out, places, summary["status"] == "interrupted", remedy)
+    model, summary, rows = learned.model, learned.summary, learned.held_out
+    if len(rows):
+        X, y = replace(model.features(rows), unseen={}), true_answers(model, target_column(rows, model.target))
+        summary["verdict"] = headline(subject_of(model.estimator, X, y))
+    model.details.update(summary=summary, versions=versions())
+    paths = write_results(model, rows, places, f"free some space; then {_then(model.estimator)}")
     tell(summary, paths, as_json)
     return paths
 
 
 def _then(estimator: Any) -> str:
-    is_there = estimator.checkpoint_path is not None and files_of(Path(estimator.checkpoint_path))
+    path = estimator.checkpoint_path
     return (
-        f"--resume goes on from {estimator.checkpoint_path}" if is_there else "there is no checkpoint to --resume from"
+        f"--resume continues from {path}" if path and files_of(Path(path)) else "no checkpoint to --resume from exists"
     )
 
 
 def _prepared(source: str, settings: Settings) -> _Prepared:
     whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
     if settings.sheet is None and source.lower().endswith(".xlsx") and len(sheets := sheets_of(source)) > 1:
-        say(f"the sheet {quoted(sheets[0])} is read, of {listed(sheets)}; --sheet reads another")
+        say(f"reading the sheet {quoted(sheets[0])} of {listed(sheets)}; --sheet NAME reads another")
     check_columns((*settings.drop, *asked), whole.columns)
     check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
     values = target_column(whole, settings.target)
@@ -193,10 +183,10 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     return _Prepared(target, encoding.left_out, columns, table, X, y, train_rows, test_rows)
 
 
-def _learned(source: str, settings: Settings) -> Learned:
+def _learned(source: str, settings: Settings, run: Path | None) -> Learned:
     with together.joint("reading and preparing the table"):
         table = _prepared(source, settings)
-        estimator = _estimator(table.target.task, settings, len(table.train_rows), table.X.shape[1])
+        estimator = _estimator(table.target.task, settings, run, len(table.train_rows), table.X.shape[1])
     if not together.is_alone():
         parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
         together.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
@@ -207,7 +197,7 @@ def _learned(source: str, settings: Settings) -> Learned:
         trials, search_cut_short = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs)
         estimator.set_params(**trials[0].setting)
     here = slice(together.rank() * len(y) // together.count(), (together.rank() + 1) * len(y) // together.count())
-    with metrics_to(settings.metrics):
+    with metrics_to(run and run / METRICS):
         _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
@@ -221,7 +211,7 @@ def _learned(source: str, settings: Settings) -> Learned:
     return Learned(model, summary, table.table[table.test_rows], search_cut_short)
 
 
-def _learned_streamed(source: str, settings: Settings) -> Learned:
+def _learned_streamed(source: str, settings: Settings, run: Path | None) -> Learned:
     table = streamed_table.examined(source, settings)
     target = table.target
     _say_target(target, table.n_without_target, settings)
@@ -230,9 +220,9 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
     remarks = on_table(table.ids, n_learned, n_test, settings.test_fraction, classes)
     columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
     with together.joint("looking at the settings"):
-        estimator = _estimator(target.task, settings, n_learned, len(table.encoding.feature_names))
+        estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
         streamed_table.say_unused(settings.parameters)
-    with metrics_to(settings.metrics):
+    with metrics_to(run and run / METRICS):
         _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
     model = _model(estimator, target, table.left_out, columns)
     found = streamed_table.scores_of(model, table, "training", "validation")
@@ -244,6 +234,7 @@ def _learned_streamed(source: str, settings: Settings) -> Learned:
 
 def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
     """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
+    estimator = model.estimator
     return {
         "task": "classification" if model.is_classifier else "regression",
         "rows": {"training": found.rows, "test": tested.rows if tested else 0},
@@ -251,6 +242,10 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
         "test": tested.results() if tested else None,
         "baseline": (tested or found).baseline(),
         "left_out": list(model.details["left_out"]),
+        "order": estimator.order_,
+        "order_learned": bool(estimator.learn_order),
+        "iterations": estimator.n_iter_,
+        "status": estimator.history_.status,
     }
 
 
@@ -263,7 +258,7 @@ def _say_columns(columns: list[dict[str, str]], notes: list[str], settings: Sett
     """What was understood of the table, with the columns that the user leaves out, and notes on it."""
     dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
     columns = columns + [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
-    for text in ("\n".join(["what was understood of the table:", *as_lines(columns)]), *notes):
+    for text in ("\n".join(["how each column is used:", *as_lines(columns)]), *notes):
         say(text)
     return columns
 
@@ -295,15 +290,15 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
     return sorted(kept.tolist()), sorted(held_out.tolist())
 
 
-def _estimator(task: str, settings: Settings, n_rows: int, n_features: int) -> Any:
+def _estimator(task: str, settings: Settings, run: Path | None, n_rows: int, n_features: int) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
     for name in set(parameters) - set(kind._parameter_rules):
         if parameters.pop(name) is not None:
             other = "classification" if task == "regression" else "regression"
-            fail(f"{name} must go with a {other}, got a {task}; leave it out")
+            fail(f"{name} applies to a {other} only, got a {task}; leave it out")
     estimator = kind(**parameters, verbose=not is_quiet())
-    if settings.spaces_checkpoints:
+    if run is not None and "checkpoint_every" not in parameters:
         iterations = resolve_recipe(estimator, n_rows, n_features).max_iter
         estimator.checkpoint_every = min(MOST_BETWEEN, max(1, iterations // SHARE))
     return estimator
@@ -313,7 +308,7 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
     """Fit, and tell of it; warnings in one line each, but for that of the user's own interrupt."""
     shared = "" if together.is_alone() else f", shared among {together.count()} processes"
     columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")
-    say(f"{count(n_rows, 'row')} to learn from, {columns}, {features}{shared}")
+    say(f"training on {count(n_rows, 'row')}, {columns}, {features}{shared}")
     runs.say_resumed(estimator)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -22,6 +22,11 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
         raise TableError("; ".join(lines) + more + f"; it has {listed(columns)}")
 
 
+def check_target_name(target: str, columns: Sequence[str]) -> None:
+    if target not in columns:
+        raise TableError(f"the table must have the target column {nearest(target, columns)}; it has {listed(columns)}")
+
+
 def check_unique(names: Sequence[str | None], table: str) -> None:
     """Every column must have a name of its own, if any."""
     name, n = Counter(name for name in names if name).most_common(1)[0] if any(names) else ("", 0)

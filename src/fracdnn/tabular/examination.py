@@ -17,10 +17,10 @@ from fracdnn.columns.summaries import Sums
 from fracdnn.columns.summary import Cell, ColumnReader, Places
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.understood import describe_columns
-from fracdnn.columns.words import check_columns
+from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import check_target_name, no_values, target_column
+from fracdnn.tabular.model import no_values, target_column
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
 from fracdnn.training import Samples, Standardization, together

@@ -1,7 +1,6 @@
 """A model of a table: which columns it uses, how they become features, and the estimator."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from fracdnn.columns.dates import orders_of, seconds_in
 from fracdnn.columns.encoding import Encoded, Encoding
 from fracdnn.columns.frames import as_polars
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns, listed, nearest, quoted
+from fracdnn.columns.words import check_columns, check_target_name, listed, quoted
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.classifier import FractionalClassifier
 from fracdnn.estimators.estimator import FractionalEstimator
@@ -101,11 +100,6 @@ def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.
     if not kept.any():
         raise no_values(target)
     return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
-
-
-def check_target_name(target: str, columns: Sequence[str]) -> None:
-    if target not in columns:
-        raise TableError(f"the table must have the target column {nearest(target, columns)}; it has {listed(columns)}")
 
 
 def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":

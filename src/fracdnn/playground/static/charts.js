@@ -123,7 +123,8 @@ export function lossesSentence(arms) {
     const name = arms.length > 1 ? `${arm.name}: ` : "";
     return `${name}training ${digits(arm.loss)}, held out ${digits(arm.testLoss)}`;
   });
-  return `After ${arms[0].steps} steps, ${said.join("; ")} (cross-entropy, logarithmic).`;
+  const steps = arms[0].steps === 1 ? "1 step" : `${arms[0].steps} steps`;
+  return `After ${steps}, ${said.join("; ")} (cross-entropy, logarithmic).`;
 }
 
 export { digits, percent };

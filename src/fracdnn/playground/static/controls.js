@@ -97,7 +97,7 @@ export class Controls {
 
   _notes(settings) {
     const { order, tau } = settings, c = stepFactor(order, tau).value;
-    element("effective").textContent = `A layer adds c = Γ(2−γ) τ^γ = ${c.toFixed(3)} times its activation.`;
+    element("effective").textContent = `A layer adds c = Γ(2−γ) τᵞ = ${c.toFixed(3)} times its activation.`;
     const printable = canPrint(settings);
     element("gradient").disabled = !printable;
     element("gradient-note").textContent = printable
