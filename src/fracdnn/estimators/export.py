@@ -32,12 +32,6 @@ class Deployed(nn.Module):
     The memory's weights are constants here, since the order is what it is.
     """
 
-    mean: torch.Tensor
-    deviation: torch.Tensor
-    column: torch.Tensor
-    low: torch.Tensor
-    width: torch.Tensor
-
     def __init__(
         self,
         members: Sequence[FractionalNetwork],
@@ -46,49 +40,34 @@ class Deployed(nn.Module):
         answer: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         super().__init__()
-        self.members = nn.ModuleList(_Member(network) for network in members)
-        for name, value in (vars(standardization) | vars(shaping)).items():
-            if isinstance(value, torch.Tensor):
-                self.register_buffer(name, value)
-        self._clip, self._answer = shaping.clip, answer
+        self.members = nn.ModuleList(copy.deepcopy(network).cpu().eval() for network in members)
+        self._memories = [_memory_of(network) for network in members]
+        self._standardization, self._shaping, self._answer = standardization, shaping, answer
+        self.activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = ACTIVATIONS
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         inputs = features.to(torch.float64)
-        shaping = Shaping(self._clip, self.column, self.low, self.width)
-        y = shaping(inputs, (inputs - self.mean) / self.deviation)
-        return mean_of(self._answer(member(y)) for member in self.members)
+        y = self._shaping(inputs, self._standardization(inputs))
+        several = zip(self.members, self._memories, strict=True)
+        return mean_of(self._answer(self._outputs(network, *memory, y)) for network, memory in several)
 
-    def use(self, activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]) -> None:
-        """Take these in place of torch's."""
-        for member in self.members:
-            assert isinstance(member, _Member)
-            member.activations = activations
-
-
-class _Member(nn.Module):
-    """A network written out."""
-
-    history: torch.Tensor
-
-    def __init__(self, network: FractionalNetwork) -> None:
-        super().__init__()
-        self.network = copy.deepcopy(network).cpu().eval()
-        order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
-        self.register_buffer("history", memory_matrix(order, network.architecture.n_layers))
-        self._factor = float(l1_step_factor(order, step_size))
-        self.activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = ACTIVATIONS
-
-    def forward(self, y: torch.Tensor) -> torch.Tensor:
-        architecture, weights = self.network.architecture, self.network.weights()
+    def _outputs(self, network: Any, matrix: torch.Tensor, factor: float, y: torch.Tensor) -> torch.Tensor:
+        """A network's own, written out."""
+        architecture, weights = network.architecture, network.weights()
         if weights.input_weight is not None:
             activation = self.activations[architecture.input_activation]
             y = activation(affine(y, weights.input_weight, weights.input_bias))
         activation, states = self.activations[architecture.activation], y.unsqueeze(0)
         for j, K in enumerate(weights.operators.unbind()):
             change = activation(affine(y, K, None if weights.b is None else weights.b[j]))
-            y = torch.tensordot(self.history[j, : j + 1], states, dims=1) + self._factor * change
+            y = torch.tensordot(matrix[j, : j + 1], states, dims=1) + factor * change
             states = torch.cat([states, y.unsqueeze(0)])
         return nn.functional.linear(y, weights.W)
+
+
+def _memory_of(network: FractionalNetwork) -> tuple[torch.Tensor, float]:
+    order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
+    return memory_matrix(order, network.architecture.n_layers), float(l1_step_factor(order, step_size))
 
 
 def _check_exportable(encoding: Encoding, suffix: str) -> None:
@@ -112,11 +91,11 @@ def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype,
     if not encoding.is_plain:
         _check_exportable(encoding, path.suffix)
         dtype = torch.float64
-    example = torch.zeros(2, len(module.mean), dtype=dtype)
+    example = torch.zeros(2, len(encoding.feature_names), dtype=dtype)
     if path.suffix == ".pt2":
         program = _program(module, example)
         return write_whole(path, lambda temporary: torch.export.save(program, temporary))
-    module.use({**ACTIVATIONS, "gelu": _single_gelu})
+    module.activations = {**ACTIVATIONS, "gelu": _single_gelu}
     return _write_onnx(path, _program(module, example), None if encoding.is_plain else encoding)
 
 

@@ -205,12 +205,12 @@ def _padded(tasks: Sequence[Task], length: int | None = None) -> list[torch.Tens
     """x, target and weight of all tasks; behind those that are shorter are zeros: samples without weight."""
     n = max(task.n for task in tasks) if length is None else length
     stacked = [kind.new_zeros(len(tasks), n, *kind.shape[1:]) for kind in tasks[0].chunk if kind is not None]
-    _fill(stacked, tasks, [slice(None)] * len(tasks))
+    _fill(stacked, tasks, [torch.arange(task.n, device=task.x.device) for task in tasks])
     return stacked
 
 
-def _fill(stacked: Sequence[torch.Tensor], tasks: Sequence[Task], orders: Sequence[torch.Tensor | slice]) -> None:
+def _fill(stacked: Sequence[torch.Tensor], tasks: Sequence[Task], orders: Sequence[torch.Tensor]) -> None:
     for place, (task, order) in enumerate(zip(tasks, orders, strict=True)):
         for full, each in zip(stacked, task.chunk, strict=True):
             assert each is not None
-            full[place, : len(task.x)] = each[order]
+            torch.index_select(each, 0, order, out=full[place, : len(order)])
