@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fracdnn import fdeint
-from fracdnn.solver import fdeint_delay, fdeint_mass, fdeint_tempered
+from fracdnn.solver import fdeint_delay, fdeint_event, fdeint_mass, fdeint_tempered
 from tests.solver.test_large import diffusion
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -28,6 +28,39 @@ def batched(rate):
         batched=True,
         options={"slope": torch.zeros_like(start)},
     )
+
+
+def jumping(rate):
+    """With a tuple as state, and breakpoints."""
+    rates = rate * torch.linspace(0.5, 20.0, 40, dtype=F64, device=rate.device)
+    start = torch.ones(40, dtype=F64, device=rate.device)
+    options = {"breakpoints": [0.3, 0.7]}
+    return fdeint(
+        lambda t, u: (-rates * u[0] + 1.0 * ((t > 0.3) & (t < 0.7)), u[0] - u[1]),
+        (start, 0.0 * start),
+        [0.0, 1.0],
+        order=0.8,
+        batched=True,
+        options=options,
+    )[1]
+
+
+def events(rate):
+    """Of each sample, one of which has none."""
+    rates = rate * torch.linspace(0.5, 20.0, 40, dtype=F64, device=rate.device)
+    levels = torch.linspace(0.2, 0.6, 40, dtype=F64, device=rate.device)
+    levels[0] = -0.01
+    time, state = fdeint_event(
+        lambda t, u: -rates[:, None] * u,
+        torch.ones(40, 2, dtype=F64, device=rate.device),
+        0.0,
+        event_fn=lambda t, u: u[:, 0] - levels,
+        t1=100.0,
+        order=0.8,
+        batched=True,
+        options={"failures": "nan"},
+    )
+    return state[1:] + time[1:, None].to(rate.device)
 
 
 def delayed(rate):
@@ -58,7 +91,7 @@ def full(rate):
     return fdeint(lambda t, u: -rate * (left @ (left.T @ u) * 30 + u), left.sum(1), [0.0, 1.0], order=0.6)
 
 
-@pytest.mark.parametrize("solved", [small, batched, delayed, tempered, with_mass, sparse, full])
+@pytest.mark.parametrize("solved", [small, batched, jumping, events, delayed, tempered, with_mass, sparse, full])
 def test_as_on_a_cpu(solved):
     found = []
     for device in ("cpu", "cuda"):

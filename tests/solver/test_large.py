@@ -13,7 +13,7 @@ from fracdnn.solver import fdeint, shifted
 from fracdnn.solver.jacobians import Products
 from fracdnn.solver.krylov import Krylov
 from fracdnn.solver.problem import posed_problem
-from fracdnn.solver.shifted import Shifted, sparse_matrix
+from fracdnn.solver.shifted import Shifted, jacobian_at, sparse_matrix
 
 
 def laplacian(u, h):
@@ -42,22 +42,30 @@ def test_a_sparse_matrix_is_found_from_few_products(n, entries):
     assert sum(rows) < 1000
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e6])
-def test_a_known_pattern_saves_products(scale):
-    """Components of other sizes; a matrix with an entry elsewhere is found as if nothing were known."""
-    pattern, rows = scattered(900, 3), []
-    right = pattern.copy()
-    right.data = np.random.default_rng(1).normal(size=len(right.data))
-    right = (scipy.sparse.diags_array(np.where(np.arange(900) % 2, scale, 1.0)) @ right).tocsr()
+def test_a_known_pattern_saves_products():
+    """Entries that were 0 at the first state are found at the second."""
+    n, random = 400, torch.Generator().manual_seed(0)
 
-    def times(directions):
-        rows.append(len(directions))
-        return directions @ right
+    def func(t, u):
+        return laplacian(u, 0.1) - u.roll(7) * u.roll(3) + u**3
 
-    assert abs(sparse_matrix(times, 900, pattern) - right).max() <= 1e-9 * abs(right).max()
-    assert sum(rows) < 40
-    right = right + scipy.sparse.csr_array(([scale], ([17], [800])), shape=(900, 900))
-    assert abs(sparse_matrix(times, 900, pattern) - right).max() <= 1e-8 * abs(right).max()
+    problem = posed_problem(func, torch.ones(n, dtype=torch.float64), 0.7, None)
+    states = torch.zeros(1, n, dtype=torch.float64), torch.rand(1, n, generator=random, dtype=torch.float64)
+    rows, given = [], shifted._rows_times
+
+    def counted(slope, at, directions):
+        rows[-1] += len(directions)
+        return given(slope, at, directions)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shifted, "_rows_times", counted)
+        for state in (*states, 2.0 * states[1]):
+            rows.append(0)
+            found = jacobian_at(problem, torch.tensor(0.0, dtype=torch.float64), state).toarray()
+            right = torch.func.jacrev(lambda u: func(0.0, u))(state[0]).numpy()
+            assert abs(found - right).max() <= 1e-9 * abs(right).max()
+    assert rows[0] > 200
+    assert rows[2] < 30
 
 
 def test_a_full_matrix_is_not_taken_for_a_sparse_one():

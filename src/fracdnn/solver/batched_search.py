@@ -120,17 +120,11 @@ class BatchedSearch:
         self._mass = (self._span**self._orders / gamma(self._orders + 1.0))[:, None]
         self._enough = Enough(tolerances, 8.0 * torch.finfo(problem.value.dtype).eps)
         self._memory = scheme.start()
-        samples, device = len(self._span), self._span.device
-
-        def truth(value: bool) -> torch.Tensor:
-            return torch.full((samples,), value, device=device)
-
         self._now = self._end = self._origin = torch.zeros_like(self._span)  # the last is that of the last start
         self._first_output, self._stop = self._after(elapsed, self._now), self._after(stops, self._now)
-        self._active, self._failed, self._first, self._again = truth(True), truth(False), truth(True), truth(False)
-        self._settled = truth(False)
-        self._taken = torch.zeros(samples, dtype=torch.long, device=device)
-        self._rejected = self._taken.clone()
+        self._active = self._first = torch.ones_like(self._span, dtype=torch.bool)
+        self._failed = self._again = self._settled = ~self._active
+        self._taken = self._rejected = torch.zeros_like(self._span, dtype=torch.long)
         self._largest = sizes(problem.value.detach()[:, None])
         self._reach = self._spent = torch.zeros_like(self._largest)
         self._panel: Panel | None = None
@@ -144,7 +138,8 @@ class BatchedSearch:
             self._walk()
         except OutOfEvaluationsError:
             self._give_up(self._active)
-        return Found(torch.stack(self._nodes, dim=1), self._taken, self._all_guesses(), ~self._failed, self._rejected)
+        guesses = torch.stack(self._guesses) if self._guesses else self._span
+        return Found(torch.stack(self._nodes, dim=1), self._taken, guesses, ~self._failed, self._rejected)
 
     def _walk(self) -> None:
         step = torch.minimum(self._first_step(), self._fades_until())
@@ -174,9 +169,6 @@ class BatchedSearch:
             step = torch.where(restarted, afresh, step)
             usual = float(torch.quantile((self._taken + self._rejected).double(), 0.9))
             self._give_up(self._active & (tries > _MOST_TRIES * usual + _MORE_TRIES))
-
-    def _all_guesses(self) -> torch.Tensor:
-        return torch.stack(self._guesses) if self._guesses else self._scheme.problem.value.new_zeros(0)
 
     def _give_up(self, which: torch.Tensor) -> None:
         self._failed, self._active = self._failed | which, self._active & ~which
@@ -213,11 +205,8 @@ class BatchedSearch:
             constant = self._memory.state[:, None] + 0.0 * system.known
             other = scheme.solve(system, torch.where(again[:, None, None], constant, states), again, self._enough)
             won = (again & other[2])[:, None, None]
-            states, slopes, solved = (
-                torch.where(won, other[0], states),
-                torch.where(won, other[1], slopes),
-                solved | other[2],
-            )
+            states, slopes = torch.where(won, other[0], states), torch.where(won, other[1], slopes)
+            solved = solved | other[2]
         self._panel = panel = Panel(self._now[:, None], length[:, None], states, slopes)
         orders = self._orders[:, None]
         part, wait = (length / span)[:, None], self._wait()[:, None]

@@ -112,7 +112,8 @@ class _Bracket:
         """Not a number where there is no event; [B, …], or of one sample."""
         if not bool(self.missing.any()):
             return values
-        return torch.where(self.missing.reshape(-1, *[1] * (values.dim() - 1)), math.nan, values)
+        missing = self.missing.to(values.device).reshape(-1, *[1] * (values.dim() - 1))
+        return torch.where(missing, math.nan, values)
 
 
 class _Solve:

@@ -54,7 +54,7 @@ class Problem:
         self.follower = func if isinstance(func, PanelFunction) else None
         self.n_evaluations = 0
         self.max_evaluations = math.inf
-        self.pattern: Any = None  # a sparse matrix, func's Jacobian at another time
+        self.pattern: Any = None  # of func's Jacobian: a sparse one, and whether no entry is missing
         self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         kind = self.value.device.type

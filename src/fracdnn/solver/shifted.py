@@ -27,7 +27,9 @@ _ALONE = 1000  # components up to which threads do not pay
 _BUCKETS, _ROUNDS = 32, 12  # of rows that are added up, and draws of them
 _BATCH = 2**24  # numbers of directions at once
 _WHOLE = 0.02  # of a number that is taken for whole
+_MOVED = 1e-2  # of a state, to see where the Jacobian is not 0
 _SMALL = 1e-10  # of the largest entry, below which one is left out
+_LOPSIDED = 0.5  # part of the entries without one across the diagonal, from which a matrix is not nearly symmetric
 _FULL = 0.2  # part of a matrix that is not 0, from which it is dense
 
 
@@ -108,9 +110,9 @@ def _solver(jacobian: Any, shift: complex) -> Callable[[np.ndarray, bool], np.nd
 
 
 def _ordering(jacobian: Any) -> dict[str, Any]:
-    """Of unknowns: where they depend on one another both ways, factors have half the entries in another one."""
+    """Of unknowns: where most depend on one another both ways, factors have half the entries in another one."""
     pattern = jacobian.astype(bool)
-    if (pattern != pattern.T).nnz:
+    if (pattern != pattern.T).nnz > _LOPSIDED * pattern.nnz:
         return {}
     return {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.1, "options": {"SymmetricMode": True}}
 
@@ -119,19 +121,47 @@ def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> An
     """Func's derivative by the state [1, n], as an array, or as a sparse matrix; None where it is large and full."""
     n = state.numel()
     with torch.inference_mode(False), torch.enable_grad(), unhooked():
-        at = state.detach().clone().requires_grad_()
-        slope = problem.packed_slope(time.detach().clone(), at)
-        if not slope.requires_grad:
+        pulled = _pulled(problem, time, state)
+        if pulled is None:
             return scipy.sparse.csr_array((n, n))
-        pulled = partial(_rows_times, slope, at)
-        found = None if n <= _DENSE else sparse_matrix(pulled, n, problem.pattern)
+        found = None if n <= _DENSE else _by_pattern(problem, time, state, pulled)
+        if n > _DENSE and found is None:
+            found = sparse_matrix(pulled, n)
         if n > _MOST_DENSE and (found is None or found.nnz > _FULL * n * n):
             return None
         if found is None or found.nnz > _FULL * n * n:
             eye = np.eye(n)
             found = np.concatenate([pulled(eye[rows]) for rows in _batches(n, n)])
-        elif n > _DENSE:
-            problem.pattern = found
+        elif n > _DENSE and problem.pattern is None:
+            problem.pattern = found.tocsc(), False
+    return found
+
+
+def _pulled(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What multiplies rows with func's derivative by the state; None where it does not depend on it."""
+    at = state.detach().clone().requires_grad_()
+    slope = problem.packed_slope(time.detach().clone(), at)
+    return partial(_rows_times, slope, at) if slope.requires_grad else None
+
+
+def _by_pattern(
+    problem: Problem, time: torch.Tensor, state: torch.Tensor, pulled: Callable[[np.ndarray], np.ndarray]
+) -> Any:
+    """The Jacobian, where its entries are those of one that was found before; None else.
+
+    Entries that were 0 there are found once, at a state that is moved.
+    """
+    if problem.pattern is None:
+        return None
+    pattern, is_whole = problem.pattern
+    found = _of_pattern(pulled, pattern)
+    if found is None and not is_whole:
+        unit = state.abs() + state.abs().mean()
+        random = torch.rand(state.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        others = _pulled(problem, time, state + _MOVED * unit * (0.5 + random).to(state))
+        more = None if others is None else sparse_matrix(others, state.numel())
+        problem.pattern = (pattern if more is None else (abs(pattern) + abs(more)).tocsc()), True
+        found = _of_pattern(pulled, problem.pattern[0])
     return found
 
 
@@ -146,17 +176,13 @@ def _batches(count: int, n: int) -> list[slice]:
     return [slice(begin, begin + size) for begin in range(0, count, size)]
 
 
-def sparse_matrix(times: Callable[[np.ndarray], np.ndarray], n: int, pattern: Any = None) -> Any:
+def sparse_matrix(times: Callable[[np.ndarray], np.ndarray], n: int) -> Any:
     """The matrix [n, n] with which rows are multiplied; None where it has too many entries that are not 0.
 
-    With the pattern of another such matrix, few products tell whether it is that of this one, too. Else rows are drawn
-    into buckets and added up, once as they are and once with each digit of their numbers as a factor. Where one entry
-    alone of a column is in a bucket, quotients of the sums tell its row. What is found is taken off, and the next draw
-    tells more, until nothing is left.
+    Rows are drawn into buckets and added up, once as they are and once with each digit of their numbers as a factor.
+    Where one entry alone of a column is in a bucket, quotients of the sums tell its row. What is found is taken off,
+    and the next draw tells more, until nothing is left.
     """
-    found = None if pattern is None else _of_pattern(times, pattern.tocsc())
-    if found is not None:
-        return found
     random, base = np.random.default_rng(0), int(np.ceil(np.sqrt(n)))
     numbers = np.arange(n)
     digits = np.stack([np.ones(n), 1.0 + numbers // base, 1.0 + numbers % base])
