@@ -170,17 +170,13 @@ def _without_tensors(value: Any, place: str, tensors: dict[str, Any]) -> Any:
     """The same structure with each tensor replaced by its place, and the tensor put into `tensors`."""
     import torch
 
-    walked = (torch.Tensor, dict, list, tuple)
     if isinstance(value, torch.Tensor):
         tensors[place] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {_PLACE: place}
     # Plain values as they are, without a call for each: a history has thousands.
-    if isinstance(value, dict):
-        return {
-            str(key): _without_tensors(item, f"{place}/{key}", tensors) if isinstance(item, walked) else item
-            for key, item in value.items()
-        }
-    return [
-        _without_tensors(item, f"{place}/{index}", tensors) if isinstance(item, walked) else item
-        for index, item in enumerate(value)
-    ]
+    walked = (torch.Tensor, dict, list, tuple)
+    items = {
+        str(key): _without_tensors(item, f"{place}/{key}", tensors) if isinstance(item, walked) else item
+        for key, item in (value.items() if isinstance(value, dict) else enumerate(value))
+    }
+    return items if isinstance(value, dict) else list(items.values())

@@ -36,15 +36,11 @@ def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy
     return value
 
 
-def check_one_order(
-    order: Any, name: str = "order", *, largest: float = 1.0, remedy: str | None = None
-) -> torch.Tensor:
+def check_one_order(order: Any, **options: Any) -> torch.Tensor:
     """`check_order` for functions that take a single order."""
-    value = check_order(order, name, largest=largest, remedy=remedy)
+    value = check_order(order, **options)
     if value.dim():
-        raise InvalidArgumentError(
-            f"{name} must be one number here, got shape {tuple(value.shape)}; call once for each"
-        )
+        raise InvalidArgumentError(f"order must be one number here, got shape {tuple(value.shape)}; call once for each")
     return value
 
 

@@ -21,8 +21,8 @@ from fracdnn.training import (
     adam,
     captured,
     epochs,
+    loops,
 )
-from fracdnn.training.captured import CapturedEvaluation
 from tests.nn.problems import network
 from tests.training.test_side_by_side import outputs_of, tasks_of
 
@@ -69,8 +69,8 @@ def trained(training, task):
 
 def step_by_step(monkeypatch, training, task):
     with monkeypatch.context() as patched:
-        patched.setattr(adam, "can_capture", lambda task: False)
-        patched.setattr(CapturedEvaluation, "bind", lambda self, task: False)
+        for module in (adam, loops):
+            patched.setattr(module, "can_capture", lambda task: False)
         history, parameters = trained(training, task)
     assert not history.captured
     return history, parameters
@@ -226,11 +226,10 @@ class AsItComes:
 @pytest.fixture
 def without_gpu(monkeypatch):
     """Trainings that are captured, as far as a CPU can: what is told to graphs, and what is read from them."""
-    for module in (captured, epochs):
-        monkeypatch.setattr(module, "Repeated", AsItComes)
-    for module in (captured, adam):
+    monkeypatch.setattr(captured, "Repeated", AsItComes)
+    for module in (adam, loops):
         monkeypatch.setattr(module, "can_capture", lambda task: True)
-    monkeypatch.setattr(adam, "Adam", lambda groups, moments, captured: epochs.Adam(groups, moments))
+    monkeypatch.setattr(adam, "Adam", lambda parameters, moments, captured: epochs.Adam(parameters, moments))
     # On a CPU a value is a number.
     evaluate = Task.evaluate
     monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))
@@ -249,7 +248,7 @@ def test_samples_rates_and_gradients_are_those_of_single_steps(monkeypatch, with
 
 
 def test_steps_of_members_are_those_of_single_steps(monkeypatch, without_gpu):
-    """Of 61 rows, 48 are three batches of 16 and 49 are four, so that not all move in the last step."""
+    """Of 61 rows, 48 are three batches of 16 and 49 are four: two stacks."""
     training = AdamTraining(1e-2, batch_size=16, max_epochs=6, early_stopping=EarlyStopping(0.2, n_iter_no_change=6))
 
     def fitted():

@@ -174,7 +174,7 @@ def test_one_window_of_one_piece_is_an_epoch_in_memory():
     streamed.samples.sizes_given = [113]
     window = next(streamed.windows(500, epoch=1))
     whole.generator = window.generator
-    expected = adam_epoch(whole, Adam([list(whole.network.parameters())]), 16, [0.01 * (1 - k / 8) for k in range(8)])
+    expected = adam_epoch(whole, Adam(list(whole.network.parameters())), 16, [0.01 * (1 - k / 8) for k in range(8)])
     history = StreamedAdamTraining(0.01, 16, 1).fit(streamed)
     assert (history.records[0].loss, history.records[0].accuracy) == pytest.approx(expected, rel=1e-14)
     assert_same(streamed.network, whole.network)
@@ -285,7 +285,7 @@ def test_chunks_by_partial_fit_reach_the_same():
     samples, generator = Pieces(x, target, weight, [32, 32, 32]), torch.Generator().manual_seed(in_order)
     stream, optimizer = (
         StreamedTask(network, tasks[0].objective, samples, generator),
-        Adam([list(network.parameters())]),
+        Adam(list(network.parameters())),
     )
     for window, task in zip(stream.windows(32, epoch=1), tasks, strict=True):
         adam_epoch(replace(window, generator=task.generator), optimizer, 12, 0.01)

@@ -219,7 +219,7 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
         task, recipe = self._task(X, target, weight, self._seed(), new=new)
         self.network_ = task.network  # without other members: these samples are new to it alone
         if new or not hasattr(self, "_adam"):
-            self._adam = Adam([list(self.network_.parameters())])
+            self._adam = Adam(list(self.network_.parameters()))
             self.history_ = History(status="partial")
         found = adam_epoch(task, self._adam, recipe.batch_size, float(self.learning_rate_init))
         self.history_.records.append(record_of(self.network_, len(self.history_.records) + 1, *found))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -75,21 +76,26 @@ class AdamLoop:
         training, run = self._training, self._run
         try:
             while self._done < training.max_epochs:
-                noted = self._noted(self._pass(self._done + 1))
+                found = [self._pass(epochs, self._done + 1) for _, epochs in self._stacks]
+                noted = [
+                    each
+                    for stack, results in zip(self._stacks, found, strict=True)
+                    for each in self._noted(*stack, results)
+                ]
                 if noted:
                     self._done, self._sums = self._done + 1, WindowSums()
                 run.note(noted, self._positions)
-                if any(member.history.status for member in self._active):
+                if any(member.history.status for members, _ in self._stacks for member in members):
                     self._untie()
                     self._stack()
         finally:
             self._untie()
         return "epoch limit"
 
-    def _noted(self, found: Sequence[Result]) -> list[tuple[Member, Record]]:
+    def _noted(self, members: Sequence[Member], epochs: Epochs, found: Sequence[Result]) -> list[tuple[Member, Record]]:
         """The records of members, those that are finite; others have ended."""
-        noted, epochs = [], self._epochs
-        for member, record, score in zip(self._active, self._records(found), epochs.members.scores(), strict=True):
+        noted, records = [], self._records(members, epochs, found)
+        for member, record, score in zip(members, records, epochs.members.scores(), strict=True):
             member.history.captured |= epochs.is_captured
             if math.isfinite(record.loss):
                 noted.append((member, member.add(record, score)))
@@ -97,40 +103,44 @@ class AdamLoop:
                 member.history.status = str(Status.NOT_FINITE)
         return noted
 
-    def _records(self, found: Sequence[Result]) -> list[Record]:
-        number = len(self._active[0].history.records) + 1
-        return self._epochs.members.records(number, found, self._epochs.gradients)
+    def _records(self, members: Sequence[Member], epochs: Epochs, found: Sequence[Result]) -> list[Record]:
+        return epochs.members.records(len(members[0].history.records) + 1, found, epochs.gradients)
 
     def _stack(self) -> None:
-        """Put the networks that are still trained side by side, with their moments."""
-        size = self._training.batch_size
-        self._active = [member for member in self._run.members if not member.history.status]
-        tasks: Any = [member.task for member in self._active]
-        members: StackedMembers | OneMember
+        """Put the networks that are still trained side by side: those that have the same number of batches."""
+        parts = [[member for member in self._run.members if not member.history.status]]
         if len(self._run.members) > 1:
-            held_out: Any = [member.validation for member in self._active if member.validation is not None]
-            members = StackedMembers(tasks, size, held_out)
+            parts = [list(found) for _, found in groupby(sorted(parts[0], key=self._n_batches), self._n_batches)]
+        self._stacks = [(part, self._epochs_of(part)) for part in parts]
+
+    def _n_batches(self, member: Member) -> int:
+        return -(-member.task.n // self._training.batch_size)
+
+    def _epochs_of(self, members: Sequence[Member]) -> Epochs:
+        """With the moments of the members."""
+        size, tasks = self._training.batch_size, [member.task for member in members]
+        if len(self._run.members) > 1:
+            held_out = [member.validation for member in members if member.validation is not None]
+            stacked: StackedMembers | OneMember = StackedMembers(tasks, size, held_out)
         else:
-            members = OneMember(tasks[0].network, size)
+            stacked = OneMember(tasks[0].network, size)
             if self._window is None:
-                members.set_task(tasks[0])
+                stacked.set_task(tasks[0])
         captured = all(map(can_capture, tasks))
-        moments = [self._moments[member] for member in self._active if member in self._moments]
-        given = members.grouped(moments) if moments else None
-        optimizer = Adam(members.groups, given, captured=captured)
-        self._epochs = Epochs(members, optimizer, captured=captured)
+        moments = stacked.joined([self._moments[member] for member in members if member in self._moments])
+        return Epochs(stacked, Adam(stacked.parameters, moments, captured=captured), captured=captured)
 
     def _untie(self) -> None:
         """Give stacked networks parameters of their own again, and keep their moments."""
-        members = self._epochs.members
-        if isinstance(members, StackedMembers):
-            for place, member in enumerate(self._active):
-                self._moments[member] = self._epochs.moments(place)
-            members.network.untie()
+        for members, epochs in self._stacks:
+            if isinstance(epochs.members, StackedMembers):
+                self._moments |= {member: epochs.moments(place) for place, member in enumerate(members)}
+                epochs.members.network.untie()
 
     def _positions(self) -> Iterator[State]:
         """How each member goes on from here."""
-        now = {member: self._epochs.moments(place) for place, member in enumerate(self._active)}
+        stacks = self._stacks
+        now = {member: epochs.moments(k) for members, epochs in stacks for k, member in enumerate(members)}
         for member in self._run.members:
             position = {"epoch": self._done, "optimizer": (self._moments | now)[member]}
             if self._window is not None:
@@ -139,32 +149,33 @@ class AdamLoop:
                 position["status"] = member.history.status
             yield position
 
-    def _pass(self, epoch: int) -> list[Result]:
-        """An epoch of all members."""
+    def _pass(self, epochs: Epochs, epoch: int) -> list[Result]:
+        """An epoch of members that are stacked."""
         if self._window is not None:
-            return self._pass_in_windows(epoch, self._window)
-        return self._epochs.run([self._rates(epoch, n, range(n)) for n in self._epochs.members.n_batches])
+            return self._pass_in_windows(epochs, epoch, self._window)
+        n_batches = epochs.members.n_batches
+        return epochs.run(self._rates(epoch, n_batches, range(n_batches)))
 
     def _rates(self, epoch: int, n_batches: int, batches: range) -> list[float]:
         """Of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
         rate, most = self._training.lr, self._training.max_epochs
         return [rate * (1.0 - (epoch - 1 + k / n_batches) / most) for k in batches]
 
-    def _pass_in_windows(self, epoch: int, length: int) -> list[Result]:
+    def _pass_in_windows(self, epochs: Epochs, epoch: int, length: int) -> list[Result]:
         """The windows of an epoch, of so many batches each, from where it stands."""
-        sums, size, members = self._sums, self._training.batch_size, self._epochs.members
-        task: Any = self._run.members[0].task
+        sums, size, members, run = self._sums, self._training.batch_size, epochs.members, self._run
+        task: Any = run.members[0].task
         assert isinstance(members, OneMember)
         n_batches = -(-sum(task.samples.sizes) // size)
         for window in task.windows(length * size, epoch, sums.window):
             members.set_task(window)
             first = sums.window * length
-            found = self._epochs.run([self._rates(epoch, n_batches, range(first, min(first + length, n_batches)))])
+            found = epochs.run(self._rates(epoch, n_batches, range(first, min(first + length, n_batches))))
             if not math.isfinite(found[0][0]):
                 return found
             sums.add(window, *found[0])
             if sums.window * length < n_batches:
-                self._run.mark(sums.window, self._positions, lambda: self._records([sums.means])[0])
+                run.mark(sums.window, self._positions, lambda: self._records(run.members, epochs, [sums.means])[0])
         return [sums.means]
 
 
@@ -208,8 +219,8 @@ def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequ
     """
     members = OneMember(task.network, batch_size)
     members.set_task(task)
-    given = [rates] * members.n_batches[0] if isinstance(rates, float) else rates
-    return Epochs(members, optimizer).one([given])[0]
+    given = [rates] * members.n_batches if isinstance(rates, float) else rates
+    return Epochs(members, optimizer).one(given)[0]
 
 
 def _checked_moments(network: torch.nn.Module, state: State) -> State:

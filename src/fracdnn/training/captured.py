@@ -7,7 +7,7 @@ memory, so the same bits. What changes from step to step (which samples, how far
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -108,54 +108,28 @@ class Repeated:
         self._graph, self._held = graph, self._network.constants()
 
 
-class CapturedEvaluation:
-    """The objective and its gradients for tasks of one shape after the other, each bound before it is evaluated."""
+class Captured:
+    """Work on a network and some tensors, in a graph for each kind of them: first `load` these, then call."""
 
-    def __init__(self) -> None:
-        self._task: Task | None = None
-        self._trained: list[torch.nn.Parameter] = []
+    def __init__(self, network: HasConstants) -> None:
+        self._network = network
+        self._known: dict[object, tuple[Repeated, Sequence[torch.Tensor]]] = {}
 
     @property
     def is_captured(self) -> bool:
-        return self._task is not None and self._repeated.is_captured
+        return any(repeated.is_captured for repeated, _ in self._known.values())
 
-    def bind(self, task: Task) -> bool:
-        """Evaluate this task from now on; False where it cannot be captured."""
-        if not can_capture(task):
-            return False
-        kept = self._task
-        if kept is not None and _is_alike(kept, task):
-            for mine, theirs in zip(kept.chunk, task.chunk, strict=True):
-                if mine is not None and theirs is not None:
-                    mine.copy_(theirs)
-        else:
-            self._task = task
-            self._repeated = Repeated(task.network, task.x.device)
-        return True
+    def load(self, tensors: Sequence[torch.Tensor], *, copy: bool = False) -> Sequence[torch.Tensor]:
+        """Where work finds these numbers: in the first tensors of their kind, or in a copy of these."""
+        key = tuple((each.shape, each.dtype) for each in tensors)
+        if key not in self._known:
+            held = [each.clone() for each in tensors] if copy else tensors
+            self._known[key] = Repeated(self._network, tensors[0].device), held
+        self._repeated, held = self._known[key]
+        for mine, theirs in zip(held, tensors, strict=True):
+            if mine is not theirs:
+                mine.copy_(theirs)
+        return held
 
-    def backward(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The objective and the outputs, both on the device; the gradients become those of the parameters."""
-        assert self._task is not None
-        value, outputs, *gradients = self._repeated(self._evaluate)
-        for parameter, gradient in zip(self._trained, gradients, strict=True):
-            parameter.grad = gradient
-        return value, outputs
-
-    def _evaluate(self) -> tuple[torch.Tensor, ...]:
-        assert self._task is not None
-        for parameter in self._task.network.parameters():
-            parameter.grad = None
-        value = self._task.evaluate()
-        assert isinstance(value, torch.Tensor)
-        found = {p: p.grad for p in self._task.network.parameters() if p.grad is not None}
-        self._trained = list(found)
-        return value, self._task.output, *found.values()
-
-
-def _is_alike(one: Task, other: Task) -> bool:
-    """Whether tasks differ in nothing but their samples."""
-
-    def kinds(task: Task) -> list[object]:
-        return [None if each is None else (each.shape, each.dtype, each.device) for each in task.chunk]
-
-    return one.network is other.network and one.objective == other.objective and kinds(one) == kinds(other)
+    def __call__(self, work: Work) -> tuple[torch.Tensor, ...]:
+        return self._repeated(work)

@@ -4,7 +4,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,11 +13,11 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
 from fracdnn.training import progress, together
-from fracdnn.training.captured import CapturedEvaluation
+from fracdnn.training.captured import Captured, can_capture
 from fracdnn.training.checkpoints import Checkpoints
 from fracdnn.training.normalization import normalize_batch
 from fracdnn.training.records import History, record_of
-from fracdnn.training.run import EarlyStopping, EndedError, OutOfTimeError, Run, State
+from fracdnn.training.run import EarlyStopping, EndedError, Run, State
 from fracdnn.training.task import Task
 from fracdnn.validation import check_choice, check_count, check_positive
 
@@ -69,11 +69,9 @@ class Training(ABC):
                 try:
                     run.check_ended()
                     ended = self._train(run)
-                except EndedError:
-                    pass
+                except EndedError as error:
+                    ended = str(error)
                 run.end(ended)
-        except OutOfTimeError:
-            ended = "time limit"
         except KeyboardInterrupt:
             ended = "interrupted"
             run.write_last()
@@ -114,7 +112,8 @@ class FullBatchTraining(Training):
         check_count(self.max_iter, "max_iter", minimum=1)
 
     def _train(self, run: Run) -> str:
-        return _minimise(self, run, run.members[0].task, {}, CapturedEvaluation())
+        task = run.members[0].task
+        return _minimise(self, run, task, {}, Captured(task.network))
 
 
 @dataclass(frozen=True)
@@ -148,8 +147,8 @@ class MiniBatchTraining(Training):
             )
 
     def _train(self, run: Run) -> str:
-        member, status, captured = run.members[0], "", CapturedEvaluation()
-        task, first = member.task, 0
+        member, status = run.members[0], ""
+        task, first, captured = member.task, 0, Captured(member.task.network)
         if member.position:
             with run.restoring():
                 task.generator.set_state(member.position["drawn_from"])
@@ -174,7 +173,7 @@ class MiniBatchTraining(Training):
 
 
 def _minimise(
-    training: FullBatchTraining | MiniBatchTraining, run: Run, task: Task, here: State, captured: CapturedEvaluation
+    training: FullBatchTraining | MiniBatchTraining, run: Run, task: Task, here: State, captured: Captured
 ) -> str:
     """Run the line-search optimizer of a training on a task, noting each iteration; returns why it stopped.
 
@@ -182,6 +181,10 @@ def _minimise(
     `captured` evaluates where it can.
     """
     member = run.members[0]
+    captures = can_capture(task)
+    if captures:
+        x, target, *weight = captured.load([each for each in task.chunk if each is not None])
+        task = replace(task, x=x, target=target, weight=weight[0] if weight else None)
     resumed, member.position = member.position, {}
     with run.restoring():
         done = check_count(resumed.get("iteration", 0), "iteration")
@@ -202,27 +205,29 @@ def _minimise(
     if resumed:
         with run.restoring():
             minimizer.load_state_dict(resumed["optimizer"])
-    minimizer.step(_closure(task, parameters, captured))
+    minimizer.step(partial(_evaluated, task, parameters, captured if captures else None))
     return str(minimizer.result.status)
 
 
-def _closure(
-    task: Task, parameters: Sequence[torch.nn.Parameter], captured: CapturedEvaluation
-) -> Callable[[], float | torch.Tensor]:
-    by_capture = captured.bind(task)
+def _evaluated(task: Task, parameters: Sequence[torch.nn.Parameter], captured: Captured | None) -> float | torch.Tensor:
+    """The objective, on a device where it is `captured`; its gradients become those of the parameters."""
 
-    def closure() -> float | torch.Tensor:
-        if by_capture:
-            value, task.output = captured.backward()
-            return value
+    def work() -> tuple[Any, ...]:
         for parameter in parameters:
             parameter.grad = None
-        try:
-            found = task.backward()
-            progress.add_rows(task.n if isinstance(task, Task) else sum(task.samples.sizes), lambda: found)
-            return found
-        except NotFiniteError:
-            # A step too long: the line search takes a shorter one.
-            return math.inf
+        return task.evaluate(), task.output, *(parameter.grad for parameter in parameters)
 
-    return closure
+    if captured is not None:
+        value, task.output, *gradients = captured(work)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return value
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        found = task.backward()
+    except NotFiniteError:
+        # A step too long: the line search takes a shorter one.
+        return math.inf
+    progress.add_rows(task.n if isinstance(task, Task) else sum(task.samples.sizes), lambda: found)
+    return found

@@ -22,7 +22,7 @@ from fracdnn.training.task import Task
 from fracdnn.validation import check_count
 
 State = dict[str, Any]
-NO_IMPROVEMENT = "no improvement"
+NO_IMPROVEMENT, TIME_LIMIT = "no improvement", "time limit"
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,7 @@ class EarlyStopping:
 
 
 class EndedError(Exception):
-    """Raised by a run whose members have all ended; never leaves this package."""
-
-
-class OutOfTimeError(Exception):
-    """The same, where `max_time` is over."""
+    """Raised by a run that ends before its loop does, with the status of members that have none; see `fit_all`."""
 
 
 class Member:
@@ -204,7 +200,7 @@ class Run:
             member.check_patience()
         self.check_ended()
         if is_over:
-            raise OutOfTimeError
+            raise EndedError(TIME_LIMIT)
 
     def mark(self, number: int, positions: Callable[[], Iterable[State]], record: Callable[[], Record]) -> None:
         """Between records: a checkpoint where so many steps towards the next one are worth it, and where the time is
@@ -215,7 +211,7 @@ class Run:
             self._write_if_due(number, positions, is_over)
         if is_over:
             self.members[0].history.records.append(record())
-            raise OutOfTimeError
+            raise EndedError(TIME_LIMIT)
 
     def check_ended(self) -> None:
         if "" not in [member.history.status for member in self.members]:

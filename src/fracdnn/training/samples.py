@@ -55,7 +55,8 @@ def windows(
     begins = ends - sizes[mine]
     done = int(np.searchsorted(ends, first * rows, side="right"))
     skipped = int(np.maximum(first * rows - begins[done : done + 1], 0).sum())
-    reader = _Reader(_without_first(_flow(samples, order[mine][done:].tolist()), skipped))
+    reader = _Reader(_flow(samples, order[mine][done:].tolist()))
+    reader.take(skipped)
     for begin in range(first * rows, n, rows):
         end = min(begin + rows, n)
         places = _within(begins, ends, begin, end)
@@ -101,13 +102,6 @@ class _Reader:
             self._rest = _part(chunk, rows, len(chunk[0])) if rows < len(chunk[0]) else None
             rows -= len(held[-1][0])
         return _joined(held) if held else None
-
-
-def _without_first(flow: Iterable[Chunk], n: int) -> Iterator[Chunk]:
-    for chunk in flow:
-        if n < len(chunk[0]):
-            yield _part(chunk, n, len(chunk[0]))
-        n = max(0, n - len(chunk[0]))
 
 
 def _part(chunk: Chunk, begin: int, end: int) -> Chunk:

@@ -4,9 +4,7 @@
 for the networks; the networks' own parameters are views of it. `StackedMembers` are their samples, for `Epochs`.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import groupby
 
 import torch
 
@@ -96,47 +94,31 @@ class StackedNetworks:
 
 
 class StackedMembers:
-    """Tasks with stacked networks and samples: those of shorter ones are followed by zeros, samples without weight."""
+    """Tasks with stacked networks and samples: those of shorter ones are followed by zeros, samples without weight.
+
+    All have the same number of batches.
+    """
 
     axis = 1
 
     def __init__(self, tasks: Sequence[Task], batch_size: int, validation: Sequence[Task]) -> None:
         self.tasks, self._objective = tasks, tasks[0].objective
         self.network = StackedNetworks([task.network for task in tasks])
-        self.kept = self.network.parameters
-        # Neighbors with the same number of batches take the same steps, and are a group of parameters.
+        self.parameters = self.kept = self.network.parameters
         self.counts = [task.n for task in tasks]
-        runs = [(count, len(list(found))) for count, found in groupby(-(-n // batch_size) for n in self.counts)]
-        self.n_batches = [count for count, _ in runs]
-        self._begins = [sum(length for _, length in runs[:k]) for k in range(len(runs) + 1)]
-        self.groups = [
-            [parameter.detach()[begin:end] for parameter in self.network.parameters]
-            for begin, end in zip(self._begins, self._begins[1:], strict=False)
-        ]
-        self.sizes = [batch_size] * max(self.n_batches)
+        self.n_batches = -(-max(self.counts) // batch_size)
+        self.sizes = [batch_size] * self.n_batches
         self.data = _padded(tasks, len(self.sizes) * batch_size)
         starts = batch_size * torch.arange(len(self.sizes)).unsqueeze(1)
         rows = (torch.tensor(self.counts) - starts).clamp(0, batch_size)
         self.rows = rows.to(tasks[0].x.device, torch.float64)
         self._held_out = (_padded(validation), validation[0].objective) if validation else None
 
-    def place(self, member: int) -> tuple[int, int]:
-        """The group of a network, and its place there."""
-        group = bisect_right(self._begins, member) - 1
-        return group, member - self._begins[group]
-
-    def grouped(self, moments: Sequence[State]) -> list[list[State]]:
-        """The moments of each parameter of each group, from those of the members; a group has one number of steps."""
-        groups = [moments[begin:end] for begin, end in zip(self._begins, self._begins[1:], strict=False)]
+    def joined(self, moments: Sequence[State]) -> list[State]:
+        """The moments of each parameter, from those of the members; all have done as many steps."""
         return [
-            [
-                {
-                    name: each[0][name] if name == "step" else torch.stack([one[name] for one in each])
-                    for name in each[0]
-                }
-                for each in zip(*(member.values() for member in group), strict=True)
-            ]
-            for group in groups
+            {name: each[0][name] if name == "step" else torch.stack([one[name] for one in each]) for name in each[0]}
+            for each in zip(*(member.values() for member in moments), strict=True)
         ]
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
@@ -144,8 +126,8 @@ class StackedMembers:
         _fill(self.data, self.tasks, orders)
 
     @torch.enable_grad()
-    def evaluate(self, batch: Sequence[torch.Tensor], moving: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The objective of each network and the outputs; the gradients go to the groups that are `moving`."""
+    def evaluate(self, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The objective of each network and the outputs; the gradients become those of the parameters."""
         (x, target, weight), stack, terms = batch, self.network, self._objective.regularization
         outputs = stack(x)
         data = _mean_losses(outputs, target, weight, self._objective)
@@ -158,9 +140,7 @@ class StackedMembers:
                 if factor:
                     gradient.add_(parameter, alpha=factor)
                     losses += 0.5 * factor * parameter.flatten(1).square().sum(1)
-        for number, (begin, group) in enumerate(zip(self._begins, self.groups, strict=False)):
-            for parameter, gradient in zip(group, gradients, strict=True):
-                parameter.grad = gradient[begin : begin + len(parameter)] if number in moving else None
+                parameter.grad = gradient
         return losses, outputs.detach()
 
     @torch.no_grad()
@@ -172,17 +152,14 @@ class StackedMembers:
         return list((((outputs.argmax(2) == target) * weight).sum(1) / weight.sum(1)).tolist())
 
     def records(
-        self, number: int, found: Sequence[tuple[float, float | None]], gradients: Sequence[Sequence[torch.Tensor]]
+        self, number: int, found: Sequence[tuple[float, float | None]], gradients: Sequence[torch.Tensor]
     ) -> list[Record]:
-        """A record of each network, of losses, accuracies, and the gradients of each group."""
-        norms: list[tuple[float, list[float]]] = []
-        for group in gradients:
-            squares = dict(zip(self.network.names, [each.double().square() for each in group], strict=True))
-            whole = torch.stack([each.flatten(1).sum(1) for each in squares.values()]).sum(0).sqrt()
-            layers = (squares["K"].sum((2, 3)) + squares["b"].sum(2)).sqrt()
-            norms += zip(whole.tolist(), layers.tolist(), strict=True)
-        pairs = zip(found, norms, strict=True)
-        return [Record(number, loss, norm, layers, accuracy=share) for (loss, share), (norm, layers) in pairs]
+        """A record of each network, of losses, accuracies and gradients."""
+        squares = dict(zip(self.network.names, [each.double().square() for each in gradients], strict=True))
+        norms = torch.stack([each.flatten(1).sum(1) for each in squares.values()]).sum(0).sqrt().tolist()
+        layers = (squares["K"].sum((2, 3)) + squares["b"].sum(2)).sqrt().tolist()
+        rows = zip(found, norms, layers, strict=True)
+        return [Record(number, loss, norm, each, accuracy=share) for (loss, share), norm, each in rows]
 
     @torch.no_grad()
     def scores(self) -> list[float | None]:
