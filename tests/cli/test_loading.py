@@ -75,6 +75,33 @@ def test_wrong_usage_of_train_is_told_before_anything_heavy_is_imported(argument
     assert message in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["train", "t.csv", "--target", "c", "--out", "m"],
+            "the table must have the target column 'c'; it has 'a', 'b'",
+        ),
+        (
+            ["train", "t.csv", "--target", "b", "--out", "."],
+            "--out must be a file, got the folder .; pass a path in it",
+        ),
+        (["train", "t.csv", "--target", "b", "--run", "t.csv"], "--run must be a folder, got the file t.csv"),
+        (
+            ["train", "t.csv", "--target", "b", "--out", "t.csv"],
+            "--out must not be an input, got t.csv, which is t.csv",
+        ),
+        (["predict", "t.csv", "t.csv"], "t.csv must be a model file, got a table; train a model first"),
+        (["evaluate", ".", "t.csv"], ". must be a model file, got a folder; pass the model in it"),
+    ],
+)
+def test_wrong_files_are_told_before_torch_is_imported(arguments, message, tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,y\n", encoding="utf-8")
+    done = without_heavy_imports(arguments, HEAVY - {"polars", "numpy"}, tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
 def without_heavy_imports(arguments, heavy, folder):
     """Run a command, which must not import any of these."""
     program = f"""

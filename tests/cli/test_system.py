@@ -41,4 +41,4 @@ def test_a_model_or_the_system(tmp_path):
     for arguments in (["info"], ["info", "model.fracdnn", "--system"]):
         done = run(*arguments, cwd=tmp_path)
         assert done.returncode == 2
-        assert "pass a model file or --system, one of them" in done.stderr
+        assert "pass either a model file or --system" in done.stderr

@@ -84,7 +84,7 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 143, told
-    assert "training was interrupted; the model is the best so far" in told
+    assert "training was interrupted; the best model so far" in told
     names = {path.name for path in (tmp_path / "run").iterdir()} - {"model.ckpt.previous"}
     assert names == {"held-out.csv", "metrics.jsonl", "model.ckpt", "model.fracdnn"}
     done = run(*command, "--resume", cwd=tmp_path)
@@ -117,7 +117,7 @@ def test_torchrun_hands_it_on_and_all_ranks_write_one_checkpoint_within_an_epoch
         os.killpg(process.pid, signal.SIGTERM)  # torchrun hands it on once more
         told += process.communicate(timeout=60)[1]
     assert process.returncode != 0
-    assert told.count("training was interrupted; the model is the best so far") == 1, told
+    assert told.count("training was interrupted; the best model so far") == 1, told
     assert not (tmp_path / "run" / "train.lock").exists()
 
 
@@ -143,6 +143,6 @@ def test_a_process_whose_torchrun_is_gone_ends_with_its_checkpoint(place, tmp_pa
         process.kill()
         told = process.stderr.read()  # until the other process has ended, too
     assert "fracdnn: torchrun is gone, so this training ends\n" in told
-    assert "training was interrupted; the model is the best so far" in told
+    assert "training was interrupted; the best model so far" in told
     assert not (tmp_path / "run" / "train.lock").exists()
     assert (tmp_path / "run" / "model.ckpt").exists()

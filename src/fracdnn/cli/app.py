@@ -3,7 +3,6 @@
 import inspect
 import os
 import webbrowser
-from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,8 +64,8 @@ def _check_files(model: Path, data: str | None = None) -> None:
 def _check_target(source: str, settings: Settings) -> None:
     """That the table has the target; a pipe and an Excel sheet are read only once."""
     if not source.lower().endswith(".xlsx") and all(Path(file).is_file() for file in files_of(source)):
-        with closing(read_parts(source, encoding=settings.encoding, sheet=settings.sheet)) as parts:
-            check_target_name(settings.target, [name for name in next(parts).columns if name not in settings.drop])
+        part = next(read_parts(source, encoding=settings.encoding, sheet=settings.sheet))
+        check_target_name(settings.target, [name for name in part.columns if name not in settings.drop])
 
 
 @app.callback(invoke_without_command=True)
@@ -249,6 +248,7 @@ def report(
       fracdnn report run --out report.html
       fracdnn report model.fracdnn --data test.csv --out report.html
     """  # noqa: D301
+    import_module("fracdnn.report")  # which takes no time, and says what is missing
     _check_files(run / MODEL if run.is_dir() else run, data)
     check_writable("--out", out)
     loaded("predict").report(run, out, data=data, encoding=encoding, sheet=sheet)

@@ -12,9 +12,6 @@ from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.model import TableModel
 from fracdnn.training import together
 
-# Scores as people read them.
-SCORES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
-SCORES |= {"ECE": "expected calibration error (ECE)", "R2": "R2", "RMSE": "RMSE", "MAE": "MAE"}
 _WHAT = "the scores"
 
 

@@ -89,7 +89,7 @@ def _order(path: Path, file: dict[str, Any]) -> float:
 
 
 def _lines(document: dict[str, Any]) -> dict[str, str]:
-    from fracdnn.report.texts import number
+    from fracdnn.report.texts import SCORES, number
 
     network, training, details = document["network"], document["training"], document["details"]
     lines = {
@@ -98,7 +98,7 @@ def _lines(document: dict[str, Any]) -> dict[str, str]:
         f"{network['activation']}",
         "members": str(document["members"]),
         "order": f"{network['order']:g}" + (" (learned)" if network["learn_order"] else ""),
-        "training": f"{training['iterations']} iterations, {training['status']}, loss {number(training['loss'])}",
+        "training": f"{training['iterations']} iterations, loss {number(training['loss'])}; {training['status']}",
     }
     if document["temperature"] is not None:
         lines["temperature"] = number(document["temperature"])
@@ -107,7 +107,7 @@ def _lines(document: dict[str, Any]) -> dict[str, str]:
     for part in ("training", "test"):
         found = (details.get("summary") or {}).get(part)
         if found:
-            lines[f"{part} rows"] = ", ".join(f"{name} {number(value)}" for name, value in found.items())
+            lines[f"{part} rows"] = ", ".join(f"{SCORES[name]} {number(value)}" for name, value in found.items())
     lines["versions"] = ", ".join(f"{name} {version}" for name, version in details.get("versions", {}).items())
     return lines
 

@@ -42,7 +42,8 @@ _KINDS: dict[Any, Any] = {BOOLEAN: bool, SEED: int, Integral: int, Real: float, 
 
 def train_options() -> list[inspect.Parameter]:
     """A parameter of the command for each that is declared, None where it is not given."""
-    kind, options = inspect.Parameter.KEYWORD_ONLY, {}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options: dict[str, inspect.Parameter] = {}
     for declared in _DECLARED:
         for name, rules in declared._parameter_rules.items():
             if name not in (*options, *_NO_OPTIONS):

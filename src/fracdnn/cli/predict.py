@@ -18,7 +18,7 @@ import typer
 
 from fracdnn.cli import seen_rows
 from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
-from fracdnn.cli.metrics import SCORES, ClassScores, Scores, by_class, new_scores
+from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
 from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
 from fracdnn.cli.options import check_encoding
 from fracdnn.cli.places import HELD_OUT, MODEL, check_output
@@ -30,7 +30,7 @@ from fracdnn.columns.late import pl
 from fracdnn.columns.words import check_columns, check_target_name, count
 from fracdnn.exceptions import TableError
 from fracdnn.files import os_error, write_whole
-from fracdnn.report.texts import number
+from fracdnn.report.texts import SCORES, number
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import no_values, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table

@@ -7,13 +7,12 @@ from typing import Any
 import typer
 
 from fracdnn.cli.messages import tell_facts, written
-from fracdnn.cli.metrics import SCORES
 from fracdnn.cli.places import HELD_OUT, Places, place_for
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed
 from fracdnn.files import write_whole
-from fracdnn.report.texts import number
+from fracdnn.report.texts import SCORES, number
 from fracdnn.tabular.model import TableModel
 
 

@@ -20,6 +20,7 @@ _TASKS, _NAMES = Words({"auto", "classification", "regression"}), [list, tuple]
 class Settings:
     """What `train` does beside the estimator's own parameters, which are in `parameters`."""
 
+    _parameter_rules: ClassVar[dict[str, list[Any]]]
     _parameter_meanings: ClassVar[dict[str, str]]
 
     target: str = parameter([str], "The column to predict.", default=None)
@@ -56,7 +57,7 @@ class Settings:
         """Those that say what is learned, with defaults."""
         from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 
-        own = asdict(self)  # type: ignore[call-overload]
+        own = asdict(self)
         given = FractionalRegressor().get_params() | FractionalClassifier().get_params() | own.pop("parameters")
         others = ("jobs", "memory_limit", "timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
         return {name: value for name, value in (own | given).items() if name not in others}

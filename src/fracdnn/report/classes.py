@@ -174,10 +174,8 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     if not found:
         roc.note = "There is nothing to rank: the held-out samples have fewer than two classes of the training."
     elif found[0].area >= PERFECT:
-        roc.note = (
-            f"The curves would follow the frame: class “{subject.labels[found[0].k]}” has the smallest area under ROC, "
-            f"{number(found[0].area)}, with an average precision of {number(found[0].precision)}."
-        )
+        least = "" if found[0].area == 1 else "at least "
+        roc.note = f"The curves would follow the frame: every area under ROC is {least}{number(found[0].area)}."
     if roc.note:
         return [roc]
     shown, which = sorted(found[:MOST_CURVES], key=lambda each: each.k), "of each class against all others"

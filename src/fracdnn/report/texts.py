@@ -4,6 +4,9 @@ import re
 
 import numpy as np
 
+# Scores as people read them.
+SCORES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log-loss"}
+SCORES |= {"ECE": "expected calibration error (ECE)", "R2": "R2", "RMSE": "RMSE", "MAE": "MAE"}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NUMBER = re.compile(r"[−+±]?\d[\d.,]*%?(×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( ?[–±/] ?\d[\d.,]*%?)?")
 
