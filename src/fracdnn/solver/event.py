@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -210,7 +211,7 @@ class _Solve:
         rows = t[:, 0] if t.shape[1] == 1 else t.mT.contiguous()
         solution = self._last = fdeint(self._func, self._y0, rows, info=True, **self._options)
         self._n_evaluations += solution.n_evaluations
-        return [self.parts(lambda part, place=place: part[place], solution.states) for place in range(len(t))]
+        return [self.parts(itemgetter(place), solution.states) for place in range(len(t))]
 
     def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
         """At times [1] or [B]; [B]."""

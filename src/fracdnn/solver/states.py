@@ -26,10 +26,10 @@ class States:
         self.shapes = [part.shape for part in self.parts(example)]
         self._dims: tuple[int, ...] | None = None
         self._apart = apart
-        if apart:
-            self.orders = orders
-        elif not isinstance(orders, torch.Tensor):
+        if not isinstance(orders, torch.Tensor):
             self.orders = torch.stack(list(orders))
+        elif apart:
+            self.orders = orders
         elif orders.numel() == 1:
             self.orders = orders.reshape(1)
         else:
