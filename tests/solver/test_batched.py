@@ -429,7 +429,7 @@ def test_breakpoints(own_times, dtype, wants_gradient):
             options=options,
             info=True,
         )
-    assert found.grid.isfinite().all(1).sum() >= SIZE - 1  # few had to be solved alone
+    assert found.grid.isfinite().all(1).sum() >= SIZE - 2  # few had to be solved alone
     times = t if t.dim() == 2 else t.expand(SIZE, -1)
     for sample in (0, 3, 6):
         alone = fdeint(
