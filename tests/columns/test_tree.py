@@ -11,7 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from fracdnn.columns.summary import ColumnReader, ColumnSummary, Places
-from fracdnn.columns.tree import Tree, packed, unpacked
+from fracdnn.columns.tree import Tree, as_document, from_document
+from fracdnn.container import document_bytes, read_document
 from fracdnn.tabular.ids import Numbering
 from fracdnn.tabular.targets import TargetReader, TargetSummary
 
@@ -53,7 +54,8 @@ def test_missing_parts_on_the_right_are_nothing():
 
 
 def sent(summary):
-    return unpacked(packed(summary))
+    content = document_bytes("summary", {"summary": as_document(summary)})
+    return from_document(type(summary), read_document("a message", "summary", content)["summary"])
 
 
 DAYS = ["2024-05-31", "soon", "2024-06-01 12:30", None]

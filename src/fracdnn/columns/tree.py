@@ -5,19 +5,23 @@ it merges its two children, the left one first. Sums in floating point and sketc
 for any number of processes.
 """
 
-import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
-from typing import Any, Generic, Protocol, Self, TypeVar
+from io import BytesIO
+from types import UnionType
+from typing import Any, Generic, Protocol, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 
+from fracdnn.columns.late import pl
+from fracdnn.container import document_bytes, read_document
 from fracdnn.training import together
 
 
 class Mergeable(Protocol):
     def merged(self, other: Self) -> Self:
-        """The summary of both; `other` is of later parts."""
+        """Of both together, `other` being of later parts."""
 
 
 Summary = TypeVar("Summary", bound=Mergeable)
@@ -54,10 +58,10 @@ class Tree(Generic[Summary]):
         return reduce(lambda later, each: each.merged(later), found)
 
 
-def shared(tree: Tree[Summary]) -> Tree[Summary]:
-    """The tree of all processes, on each of them; every one passes that of its range of parts, in their order.
+def shared(tree: Tree[Summary], kind: type[Summary]) -> Tree[Summary]:
+    """The tree of all processes, on each of them, where every one has that of its range of parts, in their order.
 
-    Nodes are sent one at a time, and merged at once.
+    One node at a time is sent, and merged at once.
     """
     if together.is_alone():
         return tree
@@ -65,17 +69,59 @@ def shared(tree: Tree[Summary]) -> Tree[Summary]:
     whole: Tree[Summary] = Tree()
     for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
         for place in range(n_nodes):
-            node = tree.nodes[place] if rank == together.rank() else None
-            whole.add(unpacked(together.from_rank(rank, packed(node), what)))
+            if rank == together.rank():
+                node = tree.nodes[place]
+                content = bytearray(document_bytes("summary", as_document(node)))
+                together.from_rank(rank, torch.frombuffer(content, dtype=torch.uint8), what)
+            else:
+                sent = together.from_rank(rank, torch.empty(0, dtype=torch.uint8), what)
+                document = read_document(f"what rank {rank} sent", "summary", sent.numpy().tobytes())
+                node = Node(document["level"], document["index"], from_document(kind, document["summary"]))
+            whole.add(node)
     return whole
 
 
-def packed(value: Any) -> torch.Tensor:
-    """A value as bytes for the other processes of a training; None is no bytes. No file is ever read this way."""
-    content = b"" if value is None else pickle.dumps(value)
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+def as_document(summary: Any) -> Any:
+    """Dataclasses as dicts, arrays and frames as tensors, at any depth; exact."""
+    if is_dataclass(summary):
+        return {each.name: as_document(getattr(summary, each.name)) for each in fields(summary)}
+    if isinstance(summary, tuple):
+        return [as_document(each) for each in summary]
+    if isinstance(summary, dict):
+        return {name: as_document(each) for name, each in summary.items()}
+    if isinstance(summary, np.ndarray):
+        return torch.from_numpy(summary)
+    return as_ipc(summary) if isinstance(summary, pl.DataFrame) else summary
 
 
-def unpacked(content: torch.Tensor) -> Any:
-    """The inverse of `packed`."""
-    return pickle.loads(content.numpy().tobytes()) if len(content) else None
+def from_document(kind: Any, document: dict[str, Any]) -> Any:
+    """The inverse of `as_document`, by the types of the fields."""
+    types = get_type_hints(kind)
+    return kind(**{name: _read(types[name], value) for name, value in document.items()})
+
+
+def _read(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if get_origin(hint) in (Union, UnionType):  # with None
+        return _read(get_args(hint)[0], value)
+    if get_origin(hint) is tuple:
+        hints = get_args(hint)
+        return tuple(_read(hints[0] if hints[1:] == (...,) else hints[k], each) for k, each in enumerate(value))
+    if get_origin(hint) is dict:
+        return {name: _read(get_args(hint)[1], each) for name, each in value.items()}
+    if is_dataclass(hint):
+        return from_document(hint, value)
+    if hint is np.ndarray:
+        return value.numpy()
+    return from_ipc(value) if hint is pl.DataFrame else value
+
+
+def as_ipc(frame: "pl.DataFrame") -> torch.Tensor:
+    content = BytesIO()
+    frame.write_ipc(content)
+    return torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8)
+
+
+def from_ipc(content: torch.Tensor) -> "pl.DataFrame":
+    return pl.read_ipc(content.numpy().tobytes())

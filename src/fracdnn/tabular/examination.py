@@ -214,7 +214,7 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
                 if place < end:
                     summary, counts[place] = reader.read(stream.pieces[place], division)
                     tree.add_part(place, summary)
-        whole = shared(tree)
+        whole = shared(tree, _Summary)
         counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
         together.settle("reading the table")
     return whole.root(), counts
