@@ -88,7 +88,7 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
     names = {path.name for path in (tmp_path / "run").iterdir()} - {"model.ckpt.previous"}
     assert names == {"held-out.csv", "metrics.jsonl", "model.ckpt", "model.fracdnn"}
     done = run(*command, "--resume", cwd=tmp_path)
-    last = re.search(r"the best so far \(iteration (\d+)\)", told)[1]
+    last = re.search(r"the best model so far \(iteration (\d+)\)", told)[1]
     assert f"--resume continues after iteration {last}: run/model.ckpt" in done.stderr
     assert run(*shown, cwd=tmp_path).stdout == whole
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
