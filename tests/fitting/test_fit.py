@@ -16,7 +16,7 @@ from fracdnn import fdeint
 from fracdnn.exceptions import FileContentError, InvalidArgumentError, InvalidTypeError
 from fracdnn.fitting import Circuit, FitResult, LogDensity, Signal
 from fracdnn.fitting.measurements import data_sets
-from fracdnn.fitting.misfit import BACKWARD, FORWARD, Misfit
+from fracdnn.fitting.misfit import Misfit, backward, forward
 from fracdnn.fitting.start_values import start_parameters
 
 T = np.linspace(0.1, 6, 40)
@@ -134,12 +134,12 @@ def test_both_directions_give_the_same_derivatives():
 
     x = np.array([0.8, 0.6])
     misfit = Misfit(data_sets(relaxation, T[:12], DATA[:12], None), start_parameters({"order": 0.8, "rate": 0.6}))
-    assert misfit.ways[0] is BACKWARD
-    backward = misfit.jacobian(x)
+    assert misfit.ways[0] is backward
+    expected = misfit.jacobian(x)
     misfit.ways = misfit.ways[1:]
-    np.testing.assert_allclose(misfit.jacobian(x), backward, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(misfit.jacobian(x), expected, rtol=1e-9, atol=1e-12)
     formula = Misfit(data_sets(decay, T, DATA, None), start_parameters(START))
-    assert formula.ways[0] is FORWARD
+    assert formula.ways[0] is forward
 
 
 @pytest.mark.parametrize("model", [by_steps, lambda t, rate: Reverse.apply(-rate * t)], ids=["no vmap", "reverse"])

@@ -4,6 +4,8 @@ import contextlib
 import math
 import sys
 import warnings
+from collections.abc import Callable
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -15,15 +17,20 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.fitting.measurements import DataSet
 
 _FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "tanh", "abs")
-# Ways to differentiate, as options of torch's `jacobian`: forward, backward at once, backward number by number.
-FORWARD: dict[str, Any] = {"vectorize": True, "strategy": "forward-mode"}
-BACKWARD: dict[str, Any] = {"vectorize": True}
-_BY_ROWS: dict[str, Any] = {}
 # Operations for each number from which on reverse derivatives are cheaper: a solver's long chain of small ones.
 _LONG = 10
 # Of a parameter, to see whether a derivative of 0 is true.
 _NUDGE = 1e-6
 _REMEDY = "use functions of torch throughout, not NumPy, math, float(), item() or detach()"
+
+
+def forward(function: Any, x: torch.Tensor) -> torch.Tensor:
+    """By torch.func, which refuses .numpy() and float() in a model; dual numbers alone would lose derivatives there."""
+    return torch.func.jacfwd(function)(x)
+
+
+# All numbers at once; `jacobian` alone takes them one by one.
+backward = partial(jacobian, vectorize=True)
 
 
 class Misfit:
@@ -38,7 +45,7 @@ class Misfit:
         }  # fmt: skip
         self._expressions = {name: each.expr for name, each in parameters.items() if each.expr}
         self.verbose, self.stage = False, ""
-        self.ways: list[dict[str, Any]] = []
+        self.ways: list[Callable[[Any, torch.Tensor], torch.Tensor]] = []
         self.n_evaluations, self.best = 0, (math.inf, self.point(parameters))
         self.lower, self.upper = (
             np.array([getattr(parameters[name], end) for name in self.free]) for end in ("min", "max")
@@ -143,15 +150,15 @@ class Misfit:
         """By the first way that the model's operations support."""
         point = torch.tensor(x, dtype=torch.float64)
         if not self.ways:
-            self.ways = [FORWARD, _BY_ROWS]
+            self.ways = [forward, jacobian]
             with contextlib.suppress(RuntimeError, TypeError):  # a model without derivatives fails in each way below
                 if _n_operations(self.weighted(point.clone().requires_grad_())) > _LONG * len(self.residual(x)):
-                    self.ways.insert(0, BACKWARD)
+                    self.ways.insert(0, backward)
         while True:
             try:
                 with warnings.catch_warnings():  # torch's own, when it first loads its forward derivatives
                     warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
-                    return jacobian(self.weighted, point, **self.ways[0]).numpy()
+                    return self.ways[0](self.weighted, point).detach().numpy()
             except (RuntimeError, TypeError) as error:
                 if len(self.ways) == 1:
                     raise InvalidTypeError(
