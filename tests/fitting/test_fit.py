@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import signal
 
 import lmfit
 import numpy as np
@@ -15,7 +16,7 @@ from fracdnn import fdeint
 from fracdnn.exceptions import FileContentError, InvalidArgumentError, InvalidTypeError
 from fracdnn.fitting import Circuit, FitResult, LogDensity, Signal
 from fracdnn.fitting.measurements import data_sets
-from fracdnn.fitting.misfit import Misfit
+from fracdnn.fitting.misfit import Misfit, backward, forward
 from fracdnn.fitting.start_values import start_parameters
 
 T = np.linspace(0.1, 6, 40)
@@ -133,12 +134,12 @@ def test_both_directions_give_the_same_derivatives():
 
     x = np.array([0.8, 0.6])
     misfit = Misfit(data_sets(relaxation, T[:12], DATA[:12], None), start_parameters({"order": 0.8, "rate": 0.6}))
-    assert misfit._ways[0].__name__ == "_batched"
-    backward = misfit.jacobian(x)
-    misfit._ways = misfit._ways[1:]
-    np.testing.assert_allclose(misfit.jacobian(x), backward, rtol=1e-9, atol=1e-12)
+    assert misfit.ways[0] is backward
+    expected = misfit.jacobian(x)
+    misfit.ways = misfit.ways[1:]
+    np.testing.assert_allclose(misfit.jacobian(x), expected, rtol=1e-9, atol=1e-12)
     formula = Misfit(data_sets(decay, T, DATA, None), start_parameters(START))
-    assert formula._ways[0].__name__ != "_batched"
+    assert formula.ways[0] is forward
 
 
 @pytest.mark.parametrize("model", [by_steps, lambda t, rate: Reverse.apply(-rate * t)], ids=["no vmap", "reverse"])
@@ -196,6 +197,37 @@ def test_data_sets_share_parameters_by_name():
     assert one_model.errors["rate"] == pytest.approx(
         fracdnn.fit(decay, START, T, DATA, 0.02, intervals=False).errors["rate"] / math.sqrt(2), rel=1e-6
     )
+
+
+def test_relative_and_known_noise_of_several_sets_are_weighed():
+    """A set with sigma "modulus" counts by the noise that it has, not as if it were 100 %."""
+    circuit, omega = Circuit("R0-p(R1,C1)"), np.logspace(-1, 3, 30)
+    truth = {"R0": 5.0, "R1": 30.0, "C1": 0.02}
+    z = circuit.impedance(omega, **truth).numpy()
+    z = z * (1 + 0.01 * (np.random.default_rng(0).standard_normal((30, 2)) @ [1, 1j]))
+    data = decay(torch.tensor(T), 0.5, truth["R1"]).numpy() + 0.02 * NOISE[0]
+
+    def second(t, rate, R1):
+        return decay(t, rate, R1)
+
+    start = circuit.guess(omega, z) | {"rate": 1.0}
+    models, t = [circuit.impedance, second], [omega, T]
+    expected = fracdnn.fit(models, start, t, [z, data], [0.01 * np.abs(z), 0.02], intervals=False)
+    found = fracdnn.fit(models, start, t, [z, data], ["modulus", 0.02], intervals=False)
+    for name in start:
+        assert abs(found.values[name] - expected.values[name]) < 0.2 * expected.errors[name]
+        assert found.errors[name] == pytest.approx(expected.errors[name], rel=0.2)
+    assert np.mean(found.sets[0].sigma / np.abs(z)) == pytest.approx(0.01, rel=0.2)
+    np.testing.assert_allclose(found.sets[1].sigma, 0.02)
+    worse = fracdnn.fit(models, start | {"rate": {"value": 0.55, "vary": False}}, t, [z, data], ["modulus", 0.02],
+                        intervals=False)  # fmt: skip
+    assert worse.aic > found.aic + 100
+
+
+def test_intervals_by_standard_errors_end_at_bounds():
+    result = fracdnn.fit(decay, {"rate": (0.7, 0.0, 0.705), "size": 1.0}, T, DATA, intervals=False)
+    assert result.intervals["rate"][0] > 0.6
+    assert result.intervals["rate"][1] == 0.705
 
 
 def test_a_robust_loss_bears_outliers():
@@ -262,19 +294,32 @@ def test_a_spectrum_and_a_pulse_share_parameters():
     assert both.errors["R1"] < 0.2 * alone.errors["R1"]
 
 
-def test_an_interrupt_keeps_the_best():
-    calls = []
+@pytest.mark.parametrize("share", [0.2, 0.9])  # of the calls: within the fit, within the profiles
+def test_ctrl_c_keeps_the_best(share):
+    """A real SIGINT."""
+    calls, interrupted_at = [], math.inf
 
     def model(t, rate, size):
         calls.append(rate)
-        if len(calls) == 12:
-            raise KeyboardInterrupt
+        if len(calls) == interrupted_at:
+            signal.raise_signal(signal.SIGINT)
         return decay(t, rate, size)
 
-    result = fracdnn.fit(model, START, T, DATA)
+    whole = fracdnn.fit(model, START, T, DATA)
+    interrupted_at = int(share * len(calls))
+    calls.clear()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    try:
+        result = fracdnn.fit(model, START, T, DATA)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(calls) < interrupted_at + 5  # what the result needs
     assert result.interrupted
     assert result.warnings[0] == "the fit was interrupted; this is the best so far"
     assert result.chi2 < np.sum((DATA - np.exp(-0.3 * T)) ** 2)
+    if share > 0.5:
+        assert result.chi2 == pytest.approx(whole.chi2)
+        assert result.profiles == {}
 
 
 def test_progress_is_one_line_on_standard_error(capsys):
@@ -320,6 +365,9 @@ def test_the_figure_shows_data_fit_band_residuals_and_profiles():
     np.testing.assert_allclose(residuals.lines[0].get_ydata()[:, 0] if residuals.lines[0].get_ydata().ndim > 1
                                else residuals.lines[0].get_ydata(), result.residuals[0])  # fmt: skip
     assert (rate.get_xlabel(), size.get_xlabel(), len(empty)) == ("rate", "size", 2)
+    assert data.get_xscale() == "linear"
+    early = fracdnn.fit(decay, START, np.logspace(-2, 1, 40), 2 + 0.1 * NOISE[0], intervals=False)
+    assert early.plot().axes[0].get_xscale() == "log"
 
 
 def test_the_summary_is_a_table():
@@ -327,6 +375,14 @@ def test_the_summary_is_a_table():
     assert lines[0].split("  ")[0] == "parameter"
     assert re.fullmatch(r"rate +0\.\d+ +0\.00\d+ +0\.6\d+ … 0\.7\d+", lines[2])
     assert re.match(r"40 numbers, 2 free parameters; chi2 0\.0\d+, reduced 0\.000\d+; AIC -\d+\.\d\d, BIC", lines[5])
+
+
+def test_the_log_density_of_relative_errors_has_the_size_of_the_noise_integrated_out():
+    relative = LogDensity(decay, START, T, DATA, "modulus")
+    by_hand = LogDensity(decay, START, T, DATA, np.abs(DATA))
+    one, other = torch.tensor([0.6, 1.9], dtype=torch.float64), torch.tensor([0.7, 2.0], dtype=torch.float64)
+    ratio = by_hand(one) / by_hand(other)  # of sums of squares
+    assert (relative(one) - relative(other)).item() == pytest.approx(-20 * math.log(ratio))
 
 
 def test_the_log_density_has_its_gradient():
@@ -346,7 +402,7 @@ def test_the_log_density_has_its_gradient():
             up, down = (density.value_and_gradient(np.array([0.6, 1.9]) + sign * shift)[0] for sign in (1, -1))
             assert gradient[place] == pytest.approx((up - down) / (2 * step), rel=1e-6)
         assert density(torch.tensor([-0.1, 1.0], dtype=torch.float64)).item() == -math.inf
-    with pytest.raises(InvalidArgumentError, match="sigma must be given for several data sets, got None for 2"):
+    with pytest.raises(InvalidArgumentError, match="sigma must be known for each of several data sets, got 2 without"):
         LogDensity(decay, START, [T, T], [DATA, DATA])
 
 
@@ -394,6 +450,13 @@ BAD = {
     "data must be complex where the model is, got dtype torch.float64": {
         "model": lambda t, rate, size: decay(t, rate, size) * (1 + 0j)
     },
+    "t must be one-dimensional, got shape (40, 1); flatten it": {"t": T[:, None], "data": DATA[:, None]},
+    "data must not be 0 where sigma is 'modulus', got 0 at index 7; drop": {
+        "data": np.where(np.arange(40) == 7, 0.0, DATA), "sigma": "modulus"
+    },
+    "parameters must have names of Python, got 'lambda'; rename it": {"parameters": {"lambda": 1.0}},
+    "parameters['size'] must be what lmfit can take, got '2**'": {"parameters": {"rate": 0.3, "size": "2**"}},
+    "model must return complex values for complex data, got dtype torch.float64; return both": {"data": DATA + 0j},
     "t must be a list with one entry for each of the 2 data sets, got ndarray": {"model": [decay, decay]},
     "data must be a list with one entry for each of the 2 data sets, got 1": {
         "model": [decay, decay], "t": [T, T], "data": [DATA]
@@ -412,6 +475,7 @@ def test_bad_input_is_named(message):
     ("message", "change"),
     [
         ("model must be callable as model(t, **parameters), got float", {"model": 1.0}),
+        ("got Circuit; pass a function, or a method such as circuit.impedance", {"model": Circuit("R0")}),
         ("model must return a tensor, got ndarray; compute it with torch", {"model": lambda t, rate, size: T}),
         ("parameters must be a dict of start values by name, got [1]", {"parameters": [1]}),
         ("model must be differentiable by torch, got \"Can't call numpy() on Tensor that requires grad",

@@ -115,7 +115,7 @@ def test_a_table_that_is_too_narrow(tmp_path):
     assert "data must hold more numbers than there are free parameters, got 2 for 4; measure more" in done.stderr
     (tmp_path / "three.csv").write_text("f,re,im\n1,2,3\n2,3,4\n")
     done = run("fit", "three.csv", "--circuit", CIRCUIT, cwd=tmp_path)
-    assert "the third column must hold the imaginary part, negative for capacitors, got 3 and no" in done.stderr
+    assert "data must have negative imaginary parts, as impedances without inductors do, got 2 positive" in done.stderr
     done = run("fit", "three.csv", "--model", "dose", cwd=tmp_path)
     assert "--model dose must have two columns, times and values, got 3; drop the others, or name" in done.stderr
     done = run("fit", "two.csv", cwd=tmp_path)
@@ -123,6 +123,24 @@ def test_a_table_that_is_too_narrow(tmp_path):
     assert "pass exactly one of --circuit, --body and --model, got 0" in " ".join(
         re.sub(r"[│╭╰─╮╯]", "", done.stderr).split()
     )
+
+
+def test_decimal_commas_are_read(tmp_path):
+    spectrum(tmp_path / "s.csv")
+    text = (tmp_path / "s.csv").read_text().replace(",", ";").replace(".", ",")
+    (tmp_path / "commas.csv").write_text("f;re;im\n" + text)
+    point, comma = (run("fit", name, "--circuit", CIRCUIT, cwd=tmp_path) for name in ("s.csv", "commas.csv"))
+    assert comma.returncode == 0, comma.stderr
+    assert comma.stdout == point.stdout
+
+
+def test_data_that_a_named_model_cannot_have(tmp_path):
+    (tmp_path / "early.csv").write_text("".join(f"{t - 3},{t}\n" for t in range(9)))
+    done = run("fit", "early.csv", "--model", "relaxation", cwd=tmp_path)
+    assert "the first column must hold times from 0 on, got -3; subtract the time of the start" in done.stderr
+    (tmp_path / "low.csv").write_text("".join(f"{t + 1},{-t}\n" for t in range(9)))
+    done = run("fit", "low.csv", "--model", "dose", cwd=tmp_path)
+    assert "--model dose must have a positive value, got at most 0; change the sign" in done.stderr
 
 
 def test_named_models_solve_their_equations():

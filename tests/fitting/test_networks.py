@@ -206,6 +206,17 @@ def test_wrong_input_is_named():
         Signal.steps([0.0, 1.0], [1.0, 2.0, 3.0])
 
 
+def test_spectra_that_no_circuit_has_are_refused():
+    circuit, z = Circuit("R0-p(R1,C1)"), 1.0 - 2.0j / OMEGA
+    with pytest.raises(InvalidArgumentError, match=r"data must have one value for each of the 33 freq.* shape \(32,\)"):
+        circuit.guess(OMEGA, z[1:])
+    with pytest.raises(
+        InvalidArgumentError, match=r"negative imaginary parts.* got 33 positive ones of 33; change the sign"
+    ):
+        circuit.guess(OMEGA, z.conj())
+    assert Circuit("R0-L1").guess(OMEGA, z.conj()).keys() == {"R0", "L1"}
+
+
 def test_what_may_oscillate_is_refused_in_time_alone():
     circuit = Circuit("R0-p(L1-R1,C1)")
     numbers = {"R0": 1.0, "L1": 1.0, "R1": 0.1, "C1": 1.0}

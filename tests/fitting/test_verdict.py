@@ -118,6 +118,14 @@ def test_a_parameter_without_effect():
     assert result.intervals["idle"] == (-np.inf, np.inf)
 
 
+def test_constant_data_say_nothing_of_an_order():
+    start = {"size": 1e-3, "tau": 1.0, "order": (0.5, 0.02, 1.0), "offset": 1.0}
+    result = fracdnn.fit(relaxation, start, T, np.full(40, 2.0))
+    assert result.exact
+    assert said(result, "these data say nothing about order by itself; fix it")
+    assert not said(result, "order is at its")
+
+
 def test_two_parameters_that_are_one():
     result = fracdnn.fit(lambda t, a, b: a * b * torch.exp(-t), {"a": 1.0, "b": 1.0}, T, 2 * np.exp(-T) + NOISE)
     assert said(result, "these data say nothing about a by itself")
@@ -136,6 +144,16 @@ def test_structure_is_looked_for_in_the_order_of_t():
     data = np.exp(-0.3 * T) + np.exp(-3 * T) + 0.02 * NOISE
     result = fracdnn.fit(decay, {"rate": 0.5, "size": 1.0}, T[shuffled], data[shuffled], intervals=False)
     assert said(result, "residuals are structured")
+
+
+def test_structure_is_looked_for_in_each_column():
+    data = np.stack([2 * np.exp(-0.7 * T) + NOISE, np.exp(-0.3 * T) + np.exp(-3 * T) + 0.02 * NOISE], 1)
+
+    def both(t, first, second, size):
+        return torch.stack([decay(t, first, 2.0), decay(t, second, size)], 1)
+
+    result = fracdnn.fit(both, {"first": 0.5, "second": 0.5, "size": 1.0}, T, data, [[0.02, 0.1]] * 40, intervals=False)
+    assert len(said(result, "residuals are structured (runs test p = ")) == 1
 
 
 def test_sigma_that_is_too_small():

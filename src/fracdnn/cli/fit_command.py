@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -98,6 +99,14 @@ def _posed(request: Request, columns: list[np.ndarray]) -> tuple[Any, Any, np.nd
                 f"--model {request.model} must have two columns, times and values, got {len(columns)}; drop the "
                 f"others, or name the one of standard deviations by --sigma"
             )
+        if columns[0].min() < 0:
+            raise TableError(
+                f"the first column must hold times from 0 on, got {columns[0].min():g}; subtract the time of the start"
+            )
+        if request.model == "dose" and columns[1].max() <= 0:
+            raise TableError(
+                f"--model dose must have a positive value, got at most {columns[1].max():g}; change the sign"
+            )
         model, guess = MODELS[request.model]
         return model, guess(columns[0], columns[1]), columns[0], columns[1]
     if request.circuit is not None:
@@ -107,11 +116,6 @@ def _posed(request: Request, columns: list[np.ndarray]) -> tuple[Any, Any, np.nd
             )
         circuit, omega = Circuit(request.circuit), 2 * math.pi * columns[0]
         values = columns[1] + 1j * columns[2]
-        if "L" not in request.circuit and (values.imag > 0).all():
-            raise TableError(
-                f"the third column must hold the imaginary part, negative for capacitors, got {values.imag[0]:g} and "
-                f"no negative one; change its sign"
-            )
         return circuit.impedance, circuit.guess(omega, values), omega, values
     body = Body(str(request.body))
     if len(columns) >= 3 and request.sigma is None:
@@ -124,12 +128,15 @@ def _numbers(source: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
     """Names of columns and their numbers; a first row of numbers is no heading."""
     table = read_table(source, encoding)
     names = list(table.columns)
-    head = [_number(name) for name in names]
+    texts = [cell for name in names for cell in table[name].to_list() if isinstance(cell, str)]
+    # "1,017" alone may be a thousand; "0,1" is a decimal comma, unless others have points.
+    comma = any(re.search(r",(?!\d{3}$)", text) for text in texts) and not any("." in text for text in texts)
+    head = [_number(name, comma) for name in names]
     headless = all(math.isfinite(each) for each in head)
     columns = []
     for place, name in enumerate(names):
         cells = [*([name] if headless else []), *table[name].to_list()]
-        numbers = np.array([_number(cell) for cell in cells])
+        numbers = np.array([_number(cell, comma) for cell in cells])
         bad = np.flatnonzero(~np.isfinite(numbers))
         if bad.size:
             raise TableError(
@@ -144,9 +151,9 @@ def _numbers(source: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
     return ([f"{place + 1}" for place in range(len(names))] if headless else names), columns
 
 
-def _number(cell: Any) -> float:
+def _number(cell: Any, comma: bool) -> float:
     try:
-        return float(cell)
+        return float(cell.replace(",", ".") if comma and isinstance(cell, str) else cell)
     except (TypeError, ValueError):
         return math.nan
 

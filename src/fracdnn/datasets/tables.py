@@ -1,7 +1,6 @@
 """Small tables as rows of text, from a spreadsheet (.xlsx), a CSV file, or a zip file with one of them.
 
-What a file is shows in its content, not in its name. Nothing is unpacked to disk, and nothing that a file says of its
-own size is believed.
+What a file is shows in its content, not in its name. Nothing is unpacked to disk, and all is bounded in size.
 """
 
 import csv
@@ -50,24 +49,20 @@ def _zip_rows(members: dict[str, bytes]) -> list[list[str]]:
 
 
 def _members(content: bytes) -> dict[str, bytes]:
-    """What a zip file holds, unpacked in memory."""
-    members, left = {}, UNPACKED_LIMIT
+    """What a zip file holds, unpacked in memory. What is longer than it announces is not read to its end."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             for info in archive.infolist():
                 # zipfile unpacks the other methods without a bound.
                 if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise UnreadableTableError(f"a zip file packed by the uncommon method {info.compress_type}")
-                with archive.open(info) as member:
-                    members[info.filename] = member.read(left + 1)
-                left -= len(members[info.filename])
-                if left < 0:
-                    raise UnreadableTableError(f"a file that unpacks to more than {UNPACKED_LIMIT} bytes")
+            if sum(info.file_size for info in archive.infolist()) > UNPACKED_LIMIT:
+                raise UnreadableTableError(f"a file that unpacks to more than {UNPACKED_LIMIT} bytes")
+            return {info.filename: archive.open(info).read(info.file_size) for info in archive.infolist()}
     except UnreadableTableError:
         raise
     except Exception as error:  # damage shows in many ways: BadZipFile, zlib.error, EOFError, RuntimeError …
         raise UnreadableTableError(f"a zip file or spreadsheet that cannot be read ({error})") from None
-    return members
 
 
 def _spreadsheet_rows(members: dict[str, bytes]) -> list[list[str]]:

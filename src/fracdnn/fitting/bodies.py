@@ -58,8 +58,21 @@ class _Network:
 
         Time constants are spread over its frequencies. For a relaxation pass 1/t as omega.
         """
-        omega, size = _check_frequencies(omega), check_numbers(data, "data").abs().clamp(min=1e-300)
+        omega, values = _check_frequencies(omega), check_numbers(data, "data")
+        if values.shape != omega.shape:
+            raise InvalidArgumentError(
+                f"data must have one value for each of the {len(omega)} frequencies, got shape {tuple(values.shape)}; "
+                f"pass as many"
+            )
+        size = values.abs().clamp(min=1e-300)
         elements = list(elements_of(self._root))
+        is_inductive = any(each.kind == "L" for each in elements) or self._adds_parallel
+        n_positive = int((values.imag > 0).sum()) if values.is_complex() else 0
+        if not is_inductive and n_positive > 0.8 * len(values):
+            raise InvalidArgumentError(
+                f"data must have negative imaginary parts, as impedances without inductors do, got {n_positive} "
+                f"positive ones of {len(values)}; change the sign of the imaginary part"
+            )
         stores = [each for each in elements if each.kind not in ("R", "E", "L")]
         lowest, highest = float(omega.log().min()), float(omega.log().max())
         middle = float(size.log().mean().exp())

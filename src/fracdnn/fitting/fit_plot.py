@@ -74,4 +74,5 @@ def _draw_profile(area: Any, result: Any, name: str) -> None:
 
 
 def _scale(t: np.ndarray) -> str:
-    return "log" if t.min() > 0 and t.max() > 100 * t.min() else "linear"
+    """Logarithmic for places that crowd at small values, as frequencies do; not for equal steps."""
+    return "log" if t.min() > 0 and np.median(t) < 0.2 * t.max() else "linear"

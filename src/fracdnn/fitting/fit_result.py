@@ -75,13 +75,13 @@ class FitResult:
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95 %, by profile likelihood; without profiles the estimate ± 1.96 standard errors."""
-        return {
-            name: (self.profiles[name].low, self.profiles[name].high)
-            if name in self.profiles
-            else (self.values[name] - 1.96 * self.errors[name], self.values[name] + 1.96 * self.errors[name])
-            for name in self.free
-        }
+        """95 %, by profile likelihood; without profiles the estimate ± 1.96 standard errors, within the bounds."""
+        found = {}
+        for name in self.free:
+            ends = self.values[name] + 1.96 * self.errors[name] * np.array([-1.0, 1.0])
+            low, high = np.clip(ends, *self.bounds[name]).tolist()
+            found[name] = (self.profiles[name].low, self.profiles[name].high) if name in self.profiles else (low, high)
+        return found
 
     @property
     def correlation(self) -> np.ndarray:
@@ -131,8 +131,10 @@ class FitResult:
             return self.chi2
         if not self.estimated_noise:
             return self.n_data * math.log(max(self.chi2, 1e-300) / self.n_data)
-        sizes = ((each.n_numbers, float(np.sum(np.abs(each.residuals) ** 2))) for each in self.sets)
-        return sum(count * math.log(max(size, 1e-300) / count) for count, size in sizes)
+        # The noise of each set is sigma times an estimated factor.
+        factors = (n * math.log(max(each.squares.sum(), 1e-300) / n) for each in self.sets for n in [each.n_numbers])
+        scales = (2 * each.n_numbers * float(np.mean(np.log(each.sigma))) for each in self.sets)
+        return sum(factors) + sum(scales)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The table of parameters as texts, its headings first."""

@@ -23,6 +23,8 @@ from fracdnn.validation import check_numbers, check_times
 _NODES = 26
 # Of the span: the time after a jump at which its right limit is taken.
 AT_ONCE = 1e-30
+# Relative differences of times below this are rounding.
+_ROUNDING = 1e-11
 # Lags whose responses are computed at a time, for the sake of memory.
 _AT_A_TIME = 50_000
 
@@ -102,17 +104,9 @@ class Signal:
 
 
 def _distinct(lags: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Different lags, and where each one is among them."""
-    positive = lags[lags > 0]
-    if not positive.numel():
-        return lags, torch.arange(len(lags))
-    # The longest one has the step to more digits than the shortest, a difference of two times.
-    step = positive.max() / torch.round(positive.max() / positive.min())
-    counts = torch.round(lags / step)
-    if bool(((lags - counts * step).abs() > 1e-9 * step).any()):
-        return lags, torch.arange(len(lags))
-    counts, places = counts.unique(return_inverse=True)
-    return counts * step, places
+    """Lags that differ by more than rounding, and the place of each given one among them."""
+    places = torch.unique(torch.round(torch.log(lags) / _ROUNDING), return_inverse=True)[1]
+    return lags.new_zeros(int(places.max()) + 1).scatter(0, places, lags), places
 
 
 def as_signal(given: Any, name: str) -> Signal:

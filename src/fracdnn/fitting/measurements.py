@@ -17,6 +17,7 @@ class DataSet:
     """One data set: `t` [n], `data` [n, ...] real or complex, and `sigma` like |data|, by which residuals are divided.
 
     `takes` are the names that the model's signature lists, None where it takes any; `requires` those without a default.
+    `noise` is "known", "modulus" or "unknown", as sigma was given; only if known, sigma is the size of the noise.
     """
 
     model: Callable[..., torch.Tensor]
@@ -25,6 +26,7 @@ class DataSet:
     t: torch.Tensor
     data: torch.Tensor
     sigma: torch.Tensor
+    noise: str
 
     @property
     def n_numbers(self) -> int:
@@ -49,11 +51,24 @@ class DataSet:
             raise InvalidArgumentError(
                 f"data must be complex where the model is, got dtype {self.data.dtype}; pass real + 1j * imaginary"
             )
+        if self.data.is_complex() and not values.is_complex():
+            raise InvalidArgumentError(
+                f"model must return complex values for complex data, got dtype {values.dtype}; "
+                f"return both parts, or fit abs(data)"
+            )
         return values
 
     def residual(self, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
         """(model − data) / sigma as real numbers [n_numbers]: real parts, then imaginary ones."""
-        return flat((self.predicted(parameters) - self.data) / self.sigma)
+        values = (self.predicted(parameters) - self.data) / self.sigma
+        parts = (values.real, values.imag) if values.is_complex() else (values,)
+        return torch.cat([part.reshape(-1) for part in parts]).to(torch.float64)
+
+    def like_data(self, row: np.ndarray) -> np.ndarray:
+        """Numbers in the order of `residual`, in the shape and units of the data."""
+        parts = np.split(row, 2) if self.data.is_complex() else (row,)
+        values = parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
+        return values.reshape(self.data.shape) * self.sigma.numpy()
 
 
 def check_positive(values: Any, name: str, remedy: str) -> torch.Tensor:
@@ -63,12 +78,6 @@ def check_positive(values: Any, name: str, remedy: str) -> torch.Tensor:
     if bad.numel():
         raise InvalidArgumentError(f"{name} must be real and positive, got {bad.reshape(-1)[0].item():g}; {remedy}")
     return numbers
-
-
-def flat(values: torch.Tensor) -> torch.Tensor:
-    """Real numbers in one row, real parts before imaginary ones."""
-    parts = (values.real, values.imag) if values.is_complex() else (values,)
-    return torch.cat([part.reshape(-1) for part in parts]).to(torch.float64)
 
 
 def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
@@ -97,15 +106,19 @@ def _is_several(data: Any) -> bool:
 def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str) -> DataSet:
     if not callable(model):
         raise InvalidTypeError(
-            f"model{place} must be callable as model(t, **parameters), got {type(model).__name__}; pass a function"
+            f"model{place} must be callable as model(t, **parameters), got {type(model).__name__}; "
+            f"pass a function, or a method such as circuit.impedance"
         )
     times, values = check_numbers(t, f"t{place}").detach(), check_numbers(data, f"data{place}").detach()
-    if times.dim() != 1 or values.dim() == 0 or len(values) != len(times):
+    if times.dim() != 1:
+        raise InvalidArgumentError(f"t{place} must be one-dimensional, got shape {tuple(times.shape)}; flatten it")
+    if values.dim() == 0 or len(values) != len(times):
         raise InvalidArgumentError(
             f"data{place} must have one row for each entry of t{place}, got shapes {tuple(values.shape)} and "
             f"{tuple(times.shape)}; measurements run along the first dimension"
         )
-    return DataSet(model, *_names(model), times, values, _sigma(sigma, values, place))
+    noise = "unknown" if sigma is None else sigma if isinstance(sigma, str) else "known"
+    return DataSet(model, *_names(model), times, values, _sigma(sigma, values, place), noise)
 
 
 def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
@@ -115,6 +128,11 @@ def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
         return torch.full(values.shape, size, dtype=torch.float64)
     if isinstance(sigma, str) and sigma != "modulus":
         raise InvalidArgumentError(f"sigma{place} must be numbers or 'modulus', got {sigma!r}; pass one of these")
+    if isinstance(sigma, str) and bool((values == 0).any()):
+        raise InvalidArgumentError(
+            f"data{place} must not be 0 where sigma is 'modulus', got 0 at index {int((values == 0).int().argmax())}; "
+            f"drop such values, or pass numbers as sigma"
+        )
     given = values.abs() if isinstance(sigma, str) else sigma
     numbers = check_positive(given, f"sigma{place}", "it is the standard deviation of the data").detach()
     if numbers.dim() and numbers.shape != values.shape:

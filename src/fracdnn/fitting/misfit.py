@@ -5,10 +5,13 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.functional import jacobian
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.fitting.measurements import DataSet
@@ -19,6 +22,15 @@ _LONG = 10
 # Of a parameter, to see whether a derivative of 0 is true.
 _NUDGE = 1e-6
 _REMEDY = "use functions of torch throughout, not NumPy, math, float(), item() or detach()"
+
+
+def forward(function: Any, x: torch.Tensor) -> torch.Tensor:
+    """By torch.func, which refuses .numpy() and float() in a model; dual numbers alone would lose derivatives there."""
+    return torch.func.jacfwd(function)(x)
+
+
+# All numbers at once; `jacobian` alone takes them one by one.
+backward = partial(jacobian, vectorize=True)
 
 
 class Misfit:
@@ -33,7 +45,7 @@ class Misfit:
         }  # fmt: skip
         self._expressions = {name: each.expr for name, each in parameters.items() if each.expr}
         self.verbose, self.stage = False, ""
-        self._ways: list[Callable[[Any, torch.Tensor], torch.Tensor]] = []
+        self.ways: list[Callable[[Any, torch.Tensor], torch.Tensor]] = []
         self.n_evaluations, self.best = 0, (math.inf, self.point(parameters))
         self.lower, self.upper = (
             np.array([getattr(parameters[name], end) for name in self.free]) for end in ("min", "max")
@@ -90,15 +102,10 @@ class Misfit:
 
         functions = {name: getattr(torch, name) for name in _FUNCTIONS}
         interpreter = Interpreter(symtable=functions | {"pi": math.pi} | values, use_numpy=False, minimal=True)
-        waiting = dict(self._expressions)
-        while waiting:
-            ready = [
-                name
-                for name, text in waiting.items()
-                if not set(get_ast_names(interpreter.parse(text))) & waiting.keys()
-            ]
-            for name in ready or list(waiting)[:1]:
-                value = interpreter.eval(waiting.pop(name), raise_errors=True)
+        needs = {name: get_ast_names(interpreter.parse(text)) for name, text in self._expressions.items()}
+        for name in TopologicalSorter(needs).static_order():
+            if name in needs:
+                value = interpreter.eval(self._expressions[name], raise_errors=True)
                 values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
         return values
 
@@ -140,29 +147,29 @@ class Misfit:
         return np.nan_to_num(self._derivatives(x), nan=0.0, posinf=0.0, neginf=0.0)
 
     def _derivatives(self, x: np.ndarray) -> np.ndarray:
-        """By the first way that the model's operations support, from then on."""
+        """By the first way that the model's operations support."""
         point = torch.tensor(x, dtype=torch.float64)
-        if not self._ways:
-            self._ways = [lambda function, x: torch.func.jacfwd(function)(x), _by_rows]
-            with contextlib.suppress(RuntimeError, TypeError):  # whatever is wrong shows in all of these
+        if not self.ways:
+            self.ways = [forward, jacobian]
+            with contextlib.suppress(RuntimeError, TypeError):  # a model without derivatives fails in each way below
                 if _n_operations(self.weighted(point.clone().requires_grad_())) > _LONG * len(self.residual(x)):
-                    self._ways.insert(0, _batched)
+                    self.ways.insert(0, backward)
         while True:
             try:
                 with warnings.catch_warnings():  # torch's own, when it first loads its forward derivatives
                     warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
-                    return self._ways[0](self.weighted, point).detach().numpy()
+                    return self.ways[0](self.weighted, point).detach().numpy()
             except (RuntimeError, TypeError) as error:
-                if len(self._ways) == 1:
+                if len(self.ways) == 1:
                     raise InvalidTypeError(
                         f"model must be differentiable by torch, got {str(error).splitlines()[0]!r}; {_REMEDY}"
                     ) from error
-                del self._ways[0]
+                del self.ways[0]
 
     def derivatives(self, x: np.ndarray) -> np.ndarray:
         """Of all parameters by the free ones, [all, p]: expressions among them."""
         point = torch.tensor(x, dtype=torch.float64)
-        return _by_rows(lambda free: torch.stack(list(self.parameters(free).values())), point).numpy()
+        return jacobian(lambda free: torch.stack(list(self.parameters(free).values())), point).numpy()
 
 
 def _n_operations(values: torch.Tensor) -> int:
@@ -175,18 +182,3 @@ def _n_operations(values: torch.Tensor) -> int:
             seen.add(node)
             waiting += [each for each, _ in node.next_functions]
     return len(seen)
-
-
-def _batched(function: Any, x: torch.Tensor) -> torch.Tensor:
-    x = x.clone().requires_grad_()
-    values = function(x)
-    return torch.autograd.grad(values, x, torch.eye(len(values)).to(values), is_grads_batched=True)[0]
-
-
-def _by_rows(function: Any, x: torch.Tensor) -> torch.Tensor:
-    x = x.clone().requires_grad_()
-    values = function(x)
-    if not values.requires_grad:
-        return torch.zeros(len(values), len(x)).to(x)
-    rows = [torch.autograd.grad(each, x, retain_graph=True, allow_unused=True)[0] for each in values]
-    return torch.stack([torch.zeros_like(x) if row is None else row for row in rows]).detach()

@@ -17,20 +17,20 @@ from fracdnn.validation import check_count
 class LogDensity:
     """log p(x | data) up to a constant, of the free parameters x [p] in the order of `names`, differentiable.
 
-    With sigma −χ²/2; without, the size of the noise integrated out under the prior 1/size: −n/2 ln χ², for one data
-    set. The prior is uniform within the bounds; outside the density is 0, its logarithm −inf. Arguments as in
+    With known sigma −χ²/2; else the size of the noise is integrated out under the prior 1/size: −n/2 ln χ², for one
+    data set. The prior is uniform within the bounds; outside the density is 0, its logarithm −inf. Arguments as in
     `fracdnn.fit`.
     """
 
     def __init__(self, model: Any, parameters: Any, t: Any, data: Any, sigma: Any = None) -> None:
         require("lmfit")
         self._misfit = Misfit(data_sets(model, t, data, sigma), start_parameters(parameters))
-        if sigma is None and len(self._misfit.sets) > 1:
+        unknown = [each.noise for each in self._misfit.sets if each.noise != "known"]
+        if unknown and len(self._misfit.sets) > 1:
             raise InvalidArgumentError(
-                f"sigma must be given for several data sets, got None for {len(self._misfit.sets)}; "
-                f"pass one for each set"
+                f"sigma must be known for each of several data sets, got {len(unknown)} without; pass numbers for each"
             )
-        self.names, self._is_weighted = list(self._misfit.free), sigma is not None
+        self.names, self._is_weighted = list(self._misfit.free), not unknown
         self.start = torch.tensor(self._misfit.best[1], dtype=torch.float64)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from keyword import iskeyword
 from numbers import Real
 from typing import Any
 
@@ -24,13 +25,13 @@ def start_parameters(given: Any) -> Any:
     found = Parameters()
     # Expressions last: they may name any of the others.
     for name, value in sorted(given.items(), key=lambda item: isinstance(item[1], str)):
-        if not isinstance(name, str) or not name.isidentifier():
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
             raise InvalidArgumentError(f"parameters must have names of Python, got {name!r}; rename it")
         settings = value if isinstance(value, Parameter) else _settings(name, value)
         try:
             found.add(name, **settings) if isinstance(settings, dict) else found.add(settings)
-        except (NameError, SyntaxError, ValueError, TypeError) as error:
-            reason = str(error).strip().splitlines()[-1]
+        except (NameError, SyntaxError, ValueError, TypeError, KeyError, IndexError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
             raise InvalidArgumentError(
                 f"parameters[{name!r}] must be what lmfit can take, got {value!r} ({reason}); correct it"
             ) from None

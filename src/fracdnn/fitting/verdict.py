@@ -29,10 +29,10 @@ def verdict(result: Any, alone: dict[str, float]) -> list[str]:
 def _bounds(result: Any, alone: dict[str, float]) -> list[str]:
     found = []
     for name in result.free:
-        value = result.values[name]
+        value, (low, high) = result.values[name], result.bounds[name]
         for word, bound in zip(("lower", "upper"), result.bounds[name], strict=True):
             near = max(_AT_PART * max(abs(bound), abs(value)), _AT * alone[name])
-            if math.isfinite(bound) and math.isfinite(near) and abs(value - bound) <= near:
+            if math.isfinite(bound) and near < high - low and abs(value - bound) <= near:
                 found.append(
                     f"{name} is at its {word} bound, {bound:g}, where its standard error means nothing; if the bound "
                     f"is a law of the model, fix {name} there and fit again, else widen the bound"
@@ -44,8 +44,9 @@ def _unknown(result: Any, bounds: list[str]) -> list[str]:
     """Parameters that the data do not hold on both sides."""
     found = []
     for name in result.free:
-        profile = result.profiles.get(name)
-        if not math.isfinite(result.errors[name]):
+        profile, (low, high) = result.profiles.get(name), result.bounds[name]
+        error, most = result.errors[name], math.inf if profile else high - low
+        if error > most or math.isinf(error):
             found.append(f"these data say nothing about {name} by itself; fix it, or measure what depends on it")
         elif profile is not None:
             flat = [side for side, end in _SIDES if not math.isfinite(getattr(profile, end))]
@@ -74,26 +75,22 @@ def _correlations(result: Any) -> list[str]:
 
 
 def _structure(result: Any) -> list[str]:
-    """Residuals that keep their sign too long, in the order of t."""
-    rows = []
+    """Residuals that keep their sign too long, in the order of t; of several columns the worst counts."""
+    worst, count = {}, 0
     for place, each in enumerate(result.sets):
-        residuals = each.residuals[np.argsort(each.t, kind="stable")]
-        parts = (
-            {"": residuals}
-            if not np.iscomplexobj(residuals)
-            else {"real ": residuals.real, "imaginary ": residuals.imag}
-        )
+        residuals = each.residuals[np.argsort(each.t, kind="stable")].reshape(len(each.t), -1)
+        is_complex = np.iscomplexobj(residuals)
+        parts = {"real ": residuals.real, "imaginary ": residuals.imag} if is_complex else {"": residuals}
         where = f" of data set {place}" if len(result.sets) > 1 else ""
-        rows += [(f"{word}residuals{where}", part) for word, part in parts.items() if part.ndim == 1]
-    found = []
-    for words, part in rows:
-        chance = runs_test(part)
-        if chance < _UNLIKELY / len(rows):
-            found.append(
-                f"{words} are structured (runs test p = {chance:.1g}, Durbin–Watson {durbin_watson(part):.2f}): the "
-                f"model misses something, and intervals are too narrow"
-            )
-    return found
+        for word, part in parts.items():
+            worst[f"{word}residuals{where}"] = min((runs_test(row), durbin_watson(row)) for row in part.T)
+            count += part.shape[1]
+    return [
+        f"{words} are structured (runs test p = {chance:.1g}, Durbin–Watson {drift:.2f}): the model misses something, "
+        f"and intervals are too narrow"
+        for words, (chance, drift) in worst.items()
+        if chance < _UNLIKELY / count
+    ]
 
 
 def _size(result: Any) -> list[str]:

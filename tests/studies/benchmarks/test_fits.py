@@ -1,11 +1,15 @@
-"""The studies of fits, on tiny sizes: spectra against other packages, and pulses from spectra."""
+"""The studies of fits, on tiny sizes: rivals on spectra, pulses from spectra, RheoJAX's Mittag-Leffler function."""
 
 import json
+import math
 
 import numpy as np
 import pytest
+from scipy.special import erfcx
 
-from benchmarks import pulse, spectra
+from benchmarks import pulse, rheojax, spectra
+from records.pages import filled
+from tests.test_readme import DOCS
 
 pytest.importorskip("lmfit", reason="lmfit is not installed")
 
@@ -55,3 +59,18 @@ def test_a_pulse_is_predicted_from_a_spectrum(tmp_path, monkeypatch, capsys):
     pulse.main()
     assert "two CPEs: 2.000 ± 12.706 % of the voltage, 2 seeds" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "pulse.json").read_text(encoding="utf-8"))["runs"]) == 6
+
+
+def test_the_page_shows_the_errors_of_rheojax():
+    text = (DOCS / "calculus.md").read_text(encoding="utf-8")
+    records = rheojax.records_in(DOCS / "results" / "rheojax.json")
+    assert filled(text, "rheojax", lambda _: rheojax.rendered(records)) == text
+    for run in records.runs:
+        assert run["fracdnn"] < 1e-12 < 1e-4 < run["rheojax"]
+
+
+def test_rheojax_is_right_where_one_of_its_parts_is():
+    z = np.array([-30.0, -0.5])  # the expansion, the series
+    np.testing.assert_allclose(rheojax.by_rheojax(z, 0.5, 1.0), erfcx(-z), rtol=1e-7)
+    for place in (-8.0, -1.0):
+        assert math.isclose(rheojax.exact(place, 0.5, 1.0), erfcx(-place), rel_tol=1e-14)
