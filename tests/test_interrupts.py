@@ -41,23 +41,14 @@ else:
 """
 
 
-def compiling(number, cache):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-c", PROGRAM, str(number)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-
 @pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_ctrl_c_is_not_lost(number, tmp_path):
-    """In the middle of the first or the third object: compiling is brought to its end, then the interrupt is raised.
-
-    It is announced, and the next process finds on disk what this one has compiled.
-    """
-    run, again = (compiling(count, tmp_path) for count in (number, 10**9))
+    """In the middle of the first or the third object: compiling is brought to its end, then the interrupt is raised."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", PROGRAM, str(number)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.stdout == "interrupted\n", run.stderr
     assert "ignored" not in run.stderr
-    assert run.stderr.strip() == "compiling a kernel, once for this machine: some seconds"
-    assert (again.stdout, again.stderr) == ("lost\n", "")
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -116,7 +116,9 @@ main()
     return done
 
 
-@pytest.mark.parametrize("kind", [fracdnn.FractionalClassifier, fracdnn.FractionalRegressor])
+@pytest.mark.parametrize(
+    "kind", [fracdnn.FractionalClassifier, pytest.param(fracdnn.FractionalRegressor, marks=pytest.mark.slow)]
+)
 def test_info_says_without_heavy_imports_what_the_model_is(kind, tmp_path):
     X, y = load_iris(return_X_y=True, as_frame=True)
     fitted = kind(max_iter=2, n_members=2, learn_order=True, random_state=0).fit(X.astype(float), y)

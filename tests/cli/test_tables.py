@@ -721,7 +721,8 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     assert "different values" in model.details["left_out"]["sample"]
 
 
-@pytest.mark.parametrize("limit", ["1TB", pytest.param("0", marks=pytest.mark.slow)])
+@pytest.mark.slow  # `test_streamed.py` has a column of dates, `tests/columns` their rules
+@pytest.mark.parametrize("limit", ["1TB", "0"])
 def test_dates_become_features(limit, tmp_path):
     """Of a season and a trend; from text and from a type the same, also for rows that come later."""
     n = 600

@@ -55,7 +55,7 @@ def drawn(n, temperature, seed=0):
     return logits, target
 
 
-@pytest.mark.parametrize("temperature", slow_but([0.5, 3.0], [0.5, 1.0, 1.7, 3.0]))
+@pytest.mark.parametrize("temperature", slow_but([3.0], [0.5, 1.0, 1.7, 3.0]))
 def test_a_known_temperature_is_found(temperature):
     logits, target = drawn(40_000, temperature)
     whole = temperature_of([task_of(logits, target)])

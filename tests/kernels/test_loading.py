@@ -14,6 +14,7 @@ import torch
 import fracdnn
 from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels import loading
+from tests.slow import slow_but
 
 NUMBA = pytest.mark.skipif(not loading._is_installed("numba"), reason="kernels need Numba")
 REPORT = """
@@ -96,8 +97,7 @@ def test_a_numba_that_cannot_be_imported_is_a_warning(tmp_path):
 
 
 @NUMBA
-@pytest.mark.slow  # `test_interrupts.py` compiles, too, and finds on disk what was compiled
-@pytest.mark.parametrize("changed", [None, "rows.py"])
+@pytest.mark.parametrize("changed", slow_but([None], [None, "rows.py"]))
 def test_a_first_compile_is_announced_and_a_change_of_either_file_compiles_again(changed, tmp_path):
     """Each time it compiles takes half a minute."""
     package = tmp_path / "fracdnn"

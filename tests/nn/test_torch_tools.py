@@ -90,7 +90,8 @@ not_a_leaf = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 
 
 @not_a_leaf
-@pytest.mark.parametrize("name", slow_but(["network"], MODELS))
+@pytest.mark.slow  # the step below is compiled with its backward pass, too
+@pytest.mark.parametrize("name", MODELS)
 def test_compiled_autograd(name):
     model, x = made(name), batch()
     expected = values_and_gradients(model, model, x)

@@ -24,7 +24,6 @@ SETTINGS = {
     "residual": {"order": 1.0},
     "checkpoint": {"learn_order": True, "checkpoint": True},
 }
-settings = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
 
 
 def seeded(make, seed=0):
@@ -118,7 +117,7 @@ def test_torch_checkpoints_around_a_stack_and_around_its_layers(options, way):
     assert layers[5].calls - before == before + 1
 
 
-@settings
+@pytest.mark.parametrize("options", slow_but([{}, SETTINGS["checkpoint"]], SETTINGS.values()), ids=SETTINGS)
 def test_parameters_of_16_bits_train_like_those_of_32(options):
     """Values and gradients are those of single precision up to rounding, where sums of 16 bits would be off by 7 %."""
     stack = FractionalStack(dense(30, 8), **{"order": 0.9, "step_size": 0.05, **options}).to(torch.bfloat16)

@@ -188,7 +188,7 @@ def test_a_failing_sample_does_not_stop_the_others():
 
     with torch.no_grad():
         with pytest.raises(NotConvergedError, match=r"in sample 1 of 3: .*options=\{'failures': 'nan'\}"):
-            fdeint(func, starts, TIMES, order=0.9, batched=True)
+            fdeint(func, starts, TIMES, order=0.9, rtol=1e-3, batched=True)
         solution = fdeint(func, starts, TIMES, order=0.9, batched=True, info=True, options={"failures": "nan"})
         alone = fdeint(lambda t, u: -u, 1.0, TIMES, order=0.9)
     assert solution.status == [Status.SOLVED, Status.NOT_CONVERGED, Status.SOLVED]

@@ -290,6 +290,7 @@ def test_func_gets_the_times_in_their_own_dtype():
     assert torch.equal(torch.stack(seen[:19]), t[:-1])
 
 
+@pytest.mark.slow  # `test_torch.py` compiles and maps solves, too
 def test_compiled_and_batched_solves():
     t = torch.linspace(0, 1, 4, dtype=torch.float64)
 

@@ -53,6 +53,7 @@ def test_of_an_inconsistent_start_mass_times_it_counts():
     torch.testing.assert_close(end, found.states[-1], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow  # `test_solution.py` and `test_delay.py` ask for the same without a mass
 @torch.no_grad()
 def test_a_solution_that_ends_gives_what_there_is():
     """u′ = u v with v = u ends at t = 1."""

@@ -82,9 +82,9 @@ def test_coarse_functions_of_fixed_steps_are_told_of():
 
 
 def test_a_function_that_jumps_with_the_state_ends():
-    message = "max_evaluations = 30000 .* func may jump with the state"
+    message = "max_evaluations = 10000 .* func may jump with the state"
     with pytest.raises(NotConvergedError, match=message):
-        fdeint(lambda t, u: -u.sign(), 1.0, [0.0, 5.0], order=1.0, options={"max_evaluations": 30_000})
+        fdeint(lambda t, u: -u.sign(), 1.0, [0.0, 5.0], order=1.0, options={"max_evaluations": 10_000})
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_solvers_begin_again_with_the_jacobians_they_had(method, dtype):
             torch.linspace(0, 20, 5, dtype=dtype),
             order=0.6,
             method=method,
-            n_steps=30 if method == "collocation" else 100,
+            n_steps=30 if method == "collocation" else 60,
             options={"checkpoint": checkpoint},
         )
         found.append([states, *torch.autograd.grad((states**2).sum(), [y0, rate])])
