@@ -11,9 +11,8 @@ from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint, shifted
 from fracdnn.solver.jacobians import Products
-from fracdnn.solver.krylov import Krylov
 from fracdnn.solver.problem import posed_problem
-from fracdnn.solver.shifted import Shifted, sparse_matrix
+from fracdnn.solver.shifted import Krylov, Shifted, sparse_matrix
 
 
 def laplacian(u, h):
