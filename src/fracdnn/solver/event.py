@@ -14,6 +14,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.solution import Solution
 from fracdnn.tracing import being_traced
 from fracdnn.validation import check_count, check_flag
 
@@ -22,6 +23,7 @@ Event = Callable[[torch.Tensor, Any], torch.Tensor]
 # Where a bracket is looked at, in its widths around the root of the line through its ends.
 _AROUND = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-10)
 _MAX_ROUNDS = 20
+_NOT_HERE = ("t", "trajectory")
 
 
 def fdeint_event(
@@ -57,13 +59,7 @@ def fdeint_event(
             "func must not be traced in fdeint_event, got a call inside of torch.compile or torch.func; "
             "find the event outside of it"
         )
-    for name in ("t", "trajectory"):
-        if name in options:
-            raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
-    if options.get("grid") == "given":
-        raise InvalidArgumentError(
-            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
-        )
+    _check_options(options)
     begin, end = _number(t0, "t0"), float(_number(t1, "t1").detach())
     check_flag(info, "info")
     if not float(begin.detach()) < end < math.inf:
@@ -79,7 +75,7 @@ def fdeint_event(
     if value.requires_grad:
         time = time - value.to(torch.float64) / solve.slope(time, bracket)
         (state,) = solve.at(time.reshape(1), bracket)
-    return time, replace(solve.last, states=state, n_evaluations=solve.n_evaluations) if info else state
+    return time, solve.solution(state) if info else state
 
 
 @dataclass(frozen=True)
@@ -95,10 +91,12 @@ class _Bracket:
 
 
 class _Solve:
+    """Solves of one problem from one start."""
+
     def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event_fn: Event, options: dict[str, Any]) -> None:
         self._func, self._y0, self._begin, self._event_fn, self._options = func, y0, begin, event_fn, options
-        self.n_evaluations = 0
-        self.last: Any = None  # Solution
+        self._n_evaluations = 0
+        self._last: Solution | None = None
 
     def at(self, times: torch.Tensor, bracket: _Bracket) -> list[Any]:
         """States at times in a bracket, on the grid on which it was found."""
@@ -107,6 +105,7 @@ class _Solve:
         return self._states(t)[2 : 2 + len(times)]
 
     def values(self, times: torch.Tensor, states: list[Any]) -> list[torch.Tensor]:
+        """What the event is there."""
         return [self._value(time, state) for time, state in zip(times.unbind(0), states, strict=True)]
 
     def bracket(self, t1: float, n_checks: int) -> _Bracket:
@@ -146,6 +145,7 @@ class _Solve:
         return later
 
     def slope(self, time: torch.Tensor, bracket: _Bracket) -> torch.Tensor:
+        """Of the event by its time, a constant."""
         leaf = time.detach().requires_grad_()
         (value,) = self.values(leaf.reshape(1), self.at(leaf.reshape(1), bracket))
         (slope,) = torch.autograd.grad(value, leaf)
@@ -156,9 +156,14 @@ class _Solve:
             )
         return slope
 
+    def solution(self, state: Any) -> Solution:
+        """How a state came about."""
+        assert self._last is not None
+        return replace(self._last, states=state, n_evaluations=self._n_evaluations)
+
     def _states(self, t: torch.Tensor) -> list[Any]:
-        solution = self.last = fdeint(self._func, self._y0, t, info=True, **self._options)
-        self.n_evaluations += solution.n_evaluations
+        solution = self._last = fdeint(self._func, self._y0, t, info=True, **self._options)
+        self._n_evaluations += solution.n_evaluations
         states = solution.states
         if isinstance(states, tuple):
             return [tuple(part[place] for part in states) for place in range(len(t))]
@@ -166,21 +171,26 @@ class _Solve:
 
     def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
         value = self._event_fn(time, state)
-        wanted = remedy = ""
         if not isinstance(value, torch.Tensor):
-            wanted, got = "a tensor of one number", type(value).__name__
-            remedy = "return what it computes of t and y, say y[0] - 1, without .item() or float()"
-        elif value.numel() != 1:
-            wanted, got = "a tensor of one number", f"shape {tuple(value.shape)}"
-            remedy = "combine several with a product or a minimum"
-        elif not value.is_floating_point():
-            wanted, got = "a number that changes its sign", f"dtype {value.dtype}"
-            remedy = "return a difference such as y[0] - 1, not y[0] < 1"
-        elif not bool(torch.isfinite(value)):
-            wanted, got = "finite numbers", f"{float(value.detach())} at t = {float(time.detach()):.6g}"
-            remedy = "check event_fn there"
-        if remedy:
-            raise InvalidArgumentError(f"event_fn must return {wanted}, got {got}; {remedy}")
+            raise InvalidArgumentError(
+                f"event_fn must return a tensor of one number, got {type(value).__name__}; "
+                f"return what it computes of t and y, say y[0] - 1, without .item() or float()"
+            )
+        if value.numel() != 1:
+            raise InvalidArgumentError(
+                f"event_fn must return a tensor of one number, got shape {tuple(value.shape)}; "
+                f"combine several with a product or a minimum"
+            )
+        if not value.is_floating_point():
+            raise InvalidArgumentError(
+                f"event_fn must return a number that changes its sign, got dtype {value.dtype}; "
+                f"return a difference such as y[0] - 1, not y[0] < 1"
+            )
+        if not bool(torch.isfinite(value)):
+            raise InvalidArgumentError(
+                f"event_fn must return finite numbers, got {float(value.detach())} at t = {float(time.detach()):.6g}; "
+                f"check event_fn there"
+            )
         return value.reshape(())
 
 
@@ -214,3 +224,13 @@ def _number(value: Any, name: str) -> torch.Tensor:
     if time.numel() != 1:
         raise InvalidArgumentError(f"{name} must be one number, got shape {tuple(time.shape)}; pass one time")
     return time.reshape(())
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name in _NOT_HERE:
+        if name in options:
+            raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
+    if options.get("grid") == "given":
+        raise InvalidArgumentError(
+            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
+        )

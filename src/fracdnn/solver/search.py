@@ -114,6 +114,7 @@ class Search(ABC):
         """At the end of the last step taken."""
 
     def first_step(self, span: float) -> float:
+        """What to try first."""
         return 0.02 * span
 
     @abstractmethod

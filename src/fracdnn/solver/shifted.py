@@ -127,16 +127,21 @@ def _solver(jacobian: Any, shift: complex) -> Callable[[np.ndarray, bool], np.nd
     """(I − λ J)⁻¹, by factors; not a number where there are none."""
     n = jacobian.shape[0]
     if scipy.sparse.issparse(jacobian):
-        pattern, ordering = jacobian.astype(bool), {}
-        if not (pattern != pattern.T).nnz:  # factors have half the entries in another order of unknowns
-            ordering = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.1, "options": {"SymmetricMode": True}}
         try:
-            factors = scipy.sparse.linalg.splu((scipy.sparse.eye(n) - shift * jacobian).tocsc(), **ordering)
+            factors = scipy.sparse.linalg.splu((scipy.sparse.eye(n) - shift * jacobian).tocsc(), **_ordering(jacobian))
         except RuntimeError:
             return lambda values, transposed: np.nan * values
         return lambda values, transposed: factors.solve(values, "T" if transposed else "N")
     factors = scipy.linalg.lu_factor(np.eye(n) - shift * jacobian, check_finite=False)
     return lambda values, transposed: scipy.linalg.lu_solve(factors, values, int(transposed), check_finite=False)
+
+
+def _ordering(jacobian: Any) -> dict[str, Any]:
+    """Of unknowns: where they depend on one another both ways, factors have half the entries in another one."""
+    pattern = jacobian.astype(bool)
+    if (pattern != pattern.T).nnz:
+        return {}
+    return {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.1, "options": {"SymmetricMode": True}}
 
 
 def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> Any:
