@@ -262,7 +262,9 @@ AT_THE_BEGIN = (
 AT_THE_END = (
     "breakpoints must be equal to t[-1] = 1000000000001.0 or lie more than 0.0018 from it, the rounding of times"
 )
-TOO_COARSE = "steps after a breakpoint must be 0.089 long or longer, a hundred roundings of times such as t[0] = 1e+12"
+TOO_COARSE = (
+    "steps after a breakpoint must be 0.089 long or longer, 100 times the rounding of times such as t[0] = 1e+12"
+)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +292,6 @@ def test_breakpoints_at_or_beyond_the_ends_of_late_times_do_nothing(breakpoints)
 
 def test_steps_after_a_breakpoint_have_digits_of_a_clock_in_single_precision():
     t = torch.tensor([1e6, 1e6 + 1])
-    message = r"a hundred roundings of times such as t\[0\] = 1e\+06, got .* the breakpoint 1000000.5; .* in float64"
+    message = r"100 times the rounding of times such as t\[0\] = 1e\+06, got .* the breakpoint 1000000.5; .* in float64"
     with pytest.raises(NotConvergedError, match=message):
         fdeint(lambda t, u: -u, 1.0, t, order=0.5, options={"breakpoints": [1e6 + 0.5]})

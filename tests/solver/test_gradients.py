@@ -9,7 +9,7 @@ import torch
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint, graded_mesh
 from fracdnn.solver.collocation import Collocation, modes_for, walk
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import posed_problem
 from tests.slow import each_once, slow_but

@@ -11,7 +11,6 @@ from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint, shifted
 from fracdnn.solver.jacobians import Products
-from fracdnn.solver.krylov import Krylov
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.shifted import Shifted, jacobian_at, sparse_matrix
 
@@ -207,7 +206,7 @@ def test_a_matrix_of_which_only_products_are_known():
     states = sizes * torch.randn(1, 3, 12, generator=random, dtype=torch.float64)
     weights = torch.rand(1, 3, 3, generator=random, dtype=torch.float64)
     values = sizes * torch.randn(1, 3, 12, generator=random, dtype=torch.float64)
-    krylov = Krylov(weights, Products(posed_problem(func, sizes, 0.7, None), clock, states))
+    krylov = shifted.Krylov(weights, Products(posed_problem(func, sizes, 0.7, None), clock, states))
     each = [torch.func.jacrev(lambda u, t=t: func(t, u))(u) for t, u in zip(clock, states[0], strict=True)]
     torch.testing.assert_close(
         krylov.times(values)[0] / sizes, torch.stack([j @ v for j, v in zip(each, values[0], strict=True)]) / sizes

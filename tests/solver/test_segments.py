@@ -6,8 +6,8 @@ from torch import nn
 
 from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError, StateChangedError
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.march import walked
-from fracdnn.solver.mesh import Grid
 from fracdnn.solver.methods import METHODS, Options
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.segments import segment

@@ -1,4 +1,4 @@
-"""Fixed grids solved by the definition, `PlainSteps`; graphs, and gradients for all there is."""
+"""Fixed grids solved by the definition, `Steps`; graphs, and gradients for all there is."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from fracdnn.solver.history import History
 from fracdnn.solver.march import Wanted, walked
 from fracdnn.solver.methods import METHODS, Options
 from fracdnn.solver.problem import posed_problem
-from fracdnn.solver.steps import PlainSteps
+from fracdnn.solver.steps import Steps
 from fracdnn.validation import check_times
 
 
@@ -38,7 +38,7 @@ def by_definition(
     wanted = None
     if asked["grid"] != "given" or not trajectory:
         wanted = Wanted.on(grid, elapsed if trajectory else elapsed[-1:])
-    packed = walked(PlainSteps(scheme, grid, history), wanted)
+    packed = walked(Steps(scheme, grid, history), wanted)
     return problem.states.unpack(packed if trajectory else packed[-1])
 
 

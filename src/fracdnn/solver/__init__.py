@@ -1,13 +1,12 @@
 """fdeint: solve fractional differential equations, differentiably."""
 
 from fracdnn.solver.delay import fdeint_delay
-from fracdnn.solver.distributed import distributed_order, gauss_orders
 from fracdnn.solver.event import fdeint_event
 from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.grids import graded_mesh
 from fracdnn.solver.interpolation import cubic_input, linear_input
 from fracdnn.solver.mass import fdeint_mass
-from fracdnn.solver.mesh import graded_mesh
-from fracdnn.solver.multi_term import MultiTerm
+from fracdnn.solver.multi_term import MultiTerm, distributed_order, gauss_orders
 from fracdnn.solver.solution import Solution, Status
 from fracdnn.solver.tempered import fdeint_tempered
 

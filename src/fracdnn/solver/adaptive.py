@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver.mesh import FoundGrid
+from fracdnn.solver.grids import FoundGrid
 from fracdnn.solver.problem import OutOfEvaluationsError
 from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, LONGER, MUCH_MORE, Fading, Piece, Search
 
@@ -37,7 +37,12 @@ def find_grid(
     search: Search, pieces: Sequence[Piece], outputs: Sequence[float], longest: float = math.inf
 ) -> FoundGrid:
     """A grid that ends a step wherever a piece ends, of steps not longer than `longest`."""
-    _check_longest(outputs[-1], longest, search.problem.max_evaluations)
+    most = search.problem.max_evaluations
+    if outputs[-1] / longest > most:
+        raise InvalidArgumentError(
+            f"max_step must leave at most max_evaluations = {most} steps from t[0] to t[-1], got {longest:g}, which "
+            f"takes {outputs[-1] / longest:.6g}; pass a longer one, or a larger max_evaluations"
+        )
     walk = _StepsTaken(search, outputs, longest)
     try:
         return _walked(walk, search, pieces)
@@ -61,7 +66,8 @@ def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> Fou
             if not account.relax():
                 raise
         place = account.place
-        walk.back_to(account.n_nodes)
+        del walk.ends[account.n_nodes :]
+        walk.restarts = {node for node in walk.restarts if node < account.n_nodes}
         account.restore()
     begins = [piece.begin for piece in pieces]
     places = [bisect_left(begins, end) - 1 for end in walk.ends[1:]]
@@ -114,8 +120,8 @@ class _Account:
             self.is_settled = True
             remedy = self._search.about_start() or "pass larger rtol and atol, or an earlier time in t as well"
             raise NotConvergedError(
-                f"what is left of errors at the output t = {float(self._search.begin) + self._output:.6g} must be "
-                f"within the tolerances, got {spent:.2g} of them by estimate; {remedy}"
+                f"the estimated error at the output t = {float(self._search.begin) + self._output:.6g} must be within "
+                f"the tolerances, got {spent:.2g} times as much; {remedy}"
             )
         self._tries += 1
         self._each = min(self._limit / (n_nodes - self.n_nodes), 0.3 * self._limit / spent * self._each)
@@ -152,32 +158,18 @@ class _StepsTaken:
         self.n_rejected = 0
         self._tried, self._patience = 0, _PATIENCE  # steps since noise was looked for, and until it is again
 
-    def bridge(self, piece: Piece) -> None:
-        """A step over a jump at the piece's start, so short that it does not matter what lies between its ends.
-
-        Of length τ, it misplaces the jump by as much, while rounding of its weights counts like 1/τ.
-        """
-        length = (2.0 * sys.float_info.epsilon * self._span * piece.first_output) ** 0.5
-        end = piece.begin + min(length, 0.1 * (piece.end - piece.begin))
-        if math.isfinite(self._search.attempt(end, Fading())):
-            self._take(end)
-
-    def back_to(self, n_nodes: int) -> None:
-        """Forget the nodes after so many."""
-        del self.ends[n_nodes:]
-        self.restarts = {node for node in self.restarts if node < n_nodes}
-
     def over(self, piece: Piece, account: _Account) -> bool:
-        """Steps to the end of a piece; False where the account requires better ones."""
+        """Steps to the end of a piece, the first as if nothing had been before; False where they have to be others."""
         if piece.begin:
             if self._search.slope_at_begin:
-                self.bridge(piece)
+                # A step over the jump at the piece's start, so short that it does not matter what lies between its
+                # ends: of length τ, it misplaces the jump by as much, while rounding of its weights counts like 1/τ.
+                length = (2.0 * sys.float_info.epsilon * self._span * piece.first_output) ** 0.5
+                end = piece.begin + min(length, 0.1 * (piece.end - piece.begin))
+                if math.isfinite(self._search.attempt(end, Fading())):
+                    self._take(end)
             self._search.restart()
             self.restarts.add(len(self.ends) - 1)
-        return self._went_over(piece, account)
-
-    def _went_over(self, piece: Piece, account: _Account) -> bool:
-        """Steps to the end of a piece, the first as if nothing had been before; False where they have to be others."""
         search, growth, first, tried_again = self._search, self._search.growth, True, False
         step, end = min(piece.first_output, search.first_step(piece.end - piece.begin)), piece.begin
         while self.ends[-1] < piece.end:
@@ -244,11 +236,16 @@ class _StepsTaken:
         search, now = self._search, self.ends[-1]
         shortest = max(piece.shortest, SMALLEST * now)
         if step < shortest:
-            reason = search.why_so_short()
+            reason = search.about_start() if now == piece.begin else ""
             for time in () if reason else (now, tried):  # the last that was taken, and the last that was tried
                 search.problem.check_slope(search.begin + time, search.state)
             if not reason and piece.begin and piece.shortest > _COARSE * (piece.end - piece.begin):
-                raise NotConvergedError(_too_coarse(float(search.begin), piece))
+                t0 = float(search.begin)
+                raise NotConvergedError(
+                    f"steps after a breakpoint must be {piece.shortest:.2g} long or longer, 100 times the rounding of "
+                    f"times such as t[0] = {t0:.6g}, got shorter ones on the {piece.end - piece.begin:.2g} after the "
+                    f"breakpoint {t0 + piece.begin!r}; count t, breakpoints and the times in func from t[0], in float64"
+                )
             reason = reason or (
                 "the solution may end there: pass earlier times only, or larger rtol and atol; where func jumps, pass "
                 "options={'breakpoints': …}; where it changes much sooner than the first output, pass an earlier time "
@@ -262,40 +259,23 @@ class _StepsTaken:
     def out_of_evaluations(self) -> str:
         """What was done with them, and what to do."""
         search, now, taken = self._search, self.ends[-1], len(self.ends) - 1
-        return (
-            f"the solve must need at most max_evaluations = {search.problem.max_evaluations} evaluations of func, got "
-            f"no further than t = {float(search.begin) + now:.6g} with {taken} steps, {self.n_rejected} more in vain; "
-            f"{self._remedy_for_pace()}"
-        )
-
-    def _remedy_for_pace(self) -> str:
-        if self._longest * (len(self.ends) - 1) < 2.0 * self.ends[-1]:
-            return f"max_step = {self._longest:g} makes them so many: pass a longer one, or a larger max_evaluations"
-        if self._search.power <= 2.0:  # steps of a method, not panels
-            return (
-                "func may be stiff, or change all along: leave out method=, since panels of higher order take far "
+        if self._longest * taken < 2.0 * now:
+            remedy = f"max_step = {self._longest:g} makes them so many: pass a longer one, or a larger max_evaluations"
+        elif search.power <= 2.0:  # steps of a method, not panels
+            remedy = (
+                "func may be stiff or vary rapidly throughout: leave out method=, since the default takes far "
                 "fewer steps, or pass larger rtol and atol, or a larger max_evaluations"
             )
+        else:
+            remedy = (
+                "func may jump with the state, be random, or vary rapidly throughout: pass larger rtol and atol, or a "
+                "larger max_evaluations"
+            )
         return (
-            "func may jump with the state, be random, or change all along: pass larger rtol and atol, or a larger "
-            "max_evaluations"
+            f"the solve must need at most max_evaluations = {search.problem.max_evaluations} evaluations of func, got "
+            f"no further than t = {float(search.begin) + now:.6g} with {taken} steps, {self.n_rejected} rejected; "
+            f"{remedy}"
         )
-
-
-def _check_longest(span: float, longest: float, most: float) -> None:
-    if span / longest > most:
-        raise InvalidArgumentError(
-            f"max_step must leave at most max_evaluations = {most} steps from t[0] to t[-1], got {longest:g}, which "
-            f"takes {span / longest:.6g}; pass a longer one, or a larger max_evaluations"
-        )
-
-
-def _too_coarse(t0: float, piece: Piece) -> str:
-    return (
-        f"steps after a breakpoint must be {piece.shortest:.2g} long or longer, a hundred roundings of times such as "
-        f"t[0] = {t0:.6g}, got shorter ones on the {piece.end - piece.begin:.2g} after the breakpoint "
-        f"{t0 + piece.begin!r}; count t, breakpoints and the times in func from t[0], in float64"
-    )
 
 
 def _factor(error: float, power: float) -> float:

@@ -14,11 +14,11 @@ from fracdnn.exceptions import NotConvergedError
 from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
 from fracdnn.solver.coupled import CoupledSolver, System
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.panels import Weights, points
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
-from fracdnn.solver.segments import Repeatable
+from fracdnn.solver.segments import repeatable
 from fracdnn.tracing import carries_derivative
 
 _MAX_ITERATIONS = 40
@@ -62,7 +62,7 @@ class PanelScheme:
     def __init__(self, problem: Problem, weights: Weights, begin: torch.Tensor, dtype: torch.dtype) -> None:
         self.problem, self.weights, self.points = problem, weights, weights.points
         self.begin, self.clock_dtype = begin.to(torch.float64), dtype
-        self._orders = weights.kernel.orders
+        self._orders = weights.orders
         self._sorted_rates = weights.rates.tolist()
         self.in_numpy = not isinstance(weights.rates, torch.Tensor)
         self.to_begin = self.points.values_at(0.0 * self.points.places[:1])  # [1, m]: values there to one at its start
@@ -71,11 +71,9 @@ class PanelScheme:
         self._forgets = not carries_derivative(orders) and bool((orders == 1.0).all())
 
     def own_kind(self, values: Any) -> Array:
-        """Of NumPy's, where the weights are."""
         return values if values is None or not self.in_numpy else as_numpy(values)
 
     def tensor(self, values: Array) -> torch.Tensor:
-        """In the problem's dtype."""
         return as_tensor(values, self.problem.value.dtype)
 
     @property
@@ -91,7 +89,7 @@ class PanelScheme:
         if self._velocity is not None:
             total = total + cast(elapsed, total)[..., None] * self._velocity[:, None]
         if memory.slopes is not None:
-            scaled = self.points.later_weights(self.weights.kernel, (elapsed - begin) / memory.length)
+            scaled = self.weights.later((elapsed - begin) / memory.length)
             total = total + cast(scaled * memory.length[..., None] ** self._orders, total) @ memory.slopes
         if memory.far is not None:
             count, weights = memory.far.shape[1] - 1, self.weights.of_modes
@@ -101,7 +99,6 @@ class PanelScheme:
         return total
 
     def system(self, memory: Memory, begin: Array, length: Array) -> System:
-        """Of the states at the points of a panel."""
         elapsed = begin + length * self.points.places
         known = self.remembered(memory, begin, elapsed)
         weights = cast(self.weights.own * length[..., None] ** self._orders, known)
@@ -130,7 +127,7 @@ class PanelScheme:
         By the integral of the slopes; where these are steep functions of the states, so that their error weighs more
         than that of the states' own interpolation, which begins at the state before, by the latter.
         """
-        own = points(self.points.count).to(elapsed.device).own_weights
+        own = points(self.points.count).on(elapsed.device).own_weights
         times, mass = self.own_kind(elapsed), panel.length[..., None] ** self._orders
         places = (times - panel.begin) / panel.length
         weights = self.own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
@@ -171,11 +168,9 @@ class Collocation(PanelScheme):
         self.solver = CoupledSolver(problem, _MAX_ITERATIONS, enough)
 
     def start(self) -> Memory:
-        """Before the first panel."""
         return Memory(self._value)
 
     def numbers(self, values: list[float]) -> Array:
-        """Times of either kind."""
         return np.array(values) if self.in_numpy else self.begin.new_tensor(values)
 
     def solve(self, memory: Memory, begin: Array, length: Array, guess: Array | None = None) -> Panel:
@@ -206,7 +201,6 @@ class Collocation(PanelScheme):
 
 
 def as_number(time: Array) -> float:
-    """A time as one."""
     return float(time.detach()) if isinstance(time, torch.Tensor) else time
 
 
@@ -236,11 +230,10 @@ def walk(
     to_end = bool(wanted[-1] == grid.elapsed[-1].detach())
     found = [memory.state] * at_begin
 
-    def over(numbers: range, memory: Memory, part: Repeatable | None) -> tuple[Memory, list[torch.Tensor]]:
+    def over(numbers: range, memory: Memory) -> tuple[torch.Tensor, torch.Tensor, tuple[Memory, list[torch.Tensor]]]:
+        """First and last state, memory after these panels, and the solution at the times in them."""
         states: list[torch.Tensor] = []
         start = memory.state
-        if part is not None:
-            part.begin()
         for number in numbers:
             begin = grid.elapsed[number]
             guess = guesses[number] if guesses else None
@@ -249,22 +242,19 @@ def walk(
             mine = elapsed[bisect_left(panel_of, number, at_begin) : bisect_right(panel_of, number, at_begin)]
             states.extend(scheme.found(memory, panel, mine, to_end=to_end and number == grid.n_steps - 1))
             memory = scheme.close(memory, panel)
-        if part is not None:
-            part.end(start, memory.state)
-        return memory, states
+        return start, memory.state, (memory, states)
 
     length = max(round(segment_length(grid.n_steps, 1.0)), 1) if checkpoint else grid.n_steps
     for first in range(0, grid.n_steps, length):
         numbers = range(first, min(first + length, grid.n_steps))
         if checkpoint:
-            memory, states = recomputed(over, numbers, memory, Repeatable(scheme), use_reentrant=False)
+            memory, states = recomputed(repeatable(scheme, over), numbers, memory, use_reentrant=False)
         else:
-            memory, states = over(numbers, memory, None)
+            memory, states = over(numbers, memory)[-1]
         found.extend(states)
     return torch.stack(found)
 
 
 def modes_for(grid: Grid, tolerance: float) -> Modes:
-    """The modes that panels between the nodes of a grid need."""
     nodes = grid.elapsed.detach()
     return kernel_modes(float(nodes.diff().min()), float(nodes[-1]), tolerance)

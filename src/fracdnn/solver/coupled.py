@@ -48,18 +48,12 @@ class System:
     name: Callable[[], str]
 
     def states(self, slopes: Array) -> Array:
-        """Known + W · slopes."""
         return self.known + self.weights @ slopes
 
     def detached(self) -> "System":
-        """Apart from any graph."""
         if not isinstance(self.known, torch.Tensor):
             return self
         return System(self.clock, self.known.detach(), self.weights.detach(), self.name)
-
-    def numpy(self) -> "System":
-        """Of NumPy's arrays."""
-        return System(self.clock, as_numpy(self.known), as_numpy(self.weights), self.name)
 
 
 class CoupledSolver:
@@ -111,8 +105,10 @@ class CoupledSolver:
                         raise
                     self.is_stiff, dense = True, not by_shifts
             if self.is_stiff and not dense:
+                from fracdnn.solver.shifted import OnePoint  # late, since SciPy's factors take long to import
+
                 try:
-                    found = self._by_shifts(system.detached(), guess)
+                    found = self._newton(OnePoint, system.detached(), guess)
                 except NotConvergedError:
                     if self._enough or unknowns > DENSE:  # a search tries a shorter panel
                         raise
@@ -163,29 +159,17 @@ class CoupledSolver:
 
     def _by_newton(self, system: System, guess: Array, *, always_anew: bool) -> tuple[Array, Array]:
         """In NumPy, which has less to do for each operation on few numbers, where that can be."""
-        self._take(Dense)
-        if not isinstance(guess, torch.Tensor):
-            return self._newton(system, guess, always_anew=always_anew)
-        if guess.device.type != "cpu" or being_transformed():
-            return self._newton(system.detached(), guess, always_anew=always_anew)
+        if not isinstance(guess, torch.Tensor) or guess.device.type != "cpu" or being_transformed():
+            return self._newton(Dense, system.detached(), guess, always_anew=always_anew)
         with np.errstate(over="ignore", invalid="ignore"):
-            states, slopes = self._newton(system.numpy(), as_numpy(guess), always_anew=always_anew)
+            apart = System(system.clock, as_numpy(system.known), as_numpy(system.weights), system.name)
+            states, slopes = self._newton(Dense, apart, as_numpy(guess), always_anew=always_anew)
         return as_tensor(states, self._dtype), as_tensor(slopes, self._dtype)
 
-    def _by_shifts(self, system: System, guess: torch.Tensor) -> tuple[Array, Array]:
-        """With one Jacobian for all points, or products with it."""
-        from fracdnn.solver.shifted import OnePoint  # late, since SciPy's factors take long to import
-
-        self._take(OnePoint)
-        return self._newton(system.detached(), guess, always_anew=False)
-
-    def _take(self, kind: Any) -> None:
-        """The kind of Jacobians, and of matrices made of them, from now on."""
+    def _newton(self, kind: Any, system: System, states: Array, *, always_anew: bool = False) -> tuple[Array, Array]:
         if self._kind is not kind:
             self._kind, self._jacobians = kind, None
-
-    def _newton(self, system: System, states: Array, *, always_anew: bool) -> tuple[Array, Array]:
-        linear, mixing, anew, kind = None, Mixing(), always_anew, self._kind
+        linear, mixing, anew = None, Mixing(), always_anew
         progress, self._at_solution = Progress(_NEWTON_WINDOW), False
         if kind.is_costly and self.kept:
             linear = self.kept.pop(_key(system.weights), None)
@@ -209,10 +193,12 @@ class CoupledSolver:
             short = rate * progress.length <= goal
             done = short & (rate * sizes(residual) <= goal)
             ends = bool(done.all())
-            slow = not progress.begins and _any_slow(~done, rate, progress.length, goal)
+            # Whether a component is left that needs other Jacobians, or too many iterations.
+            needs_more = (rate > _SLOW) | (rate**_PATIENCE * progress.length > goal)
+            slow = not progress.begins and bool((~done & needs_more).any())
             hopeless = slow and (anew or kind.is_costly)
             if not ends and (hopeless or bool(short.all())):
-                rounding = self._rounded(system, states, slopes, linear)
+                rounding = self._rounded(system, states, abs(slopes) + linear.times_sizes(states))
                 done |= short & (sizes(residual) <= sizes(rounding))
                 if hopeless:
                     moved = linear.moved(residual, rounding)
@@ -244,8 +230,7 @@ class CoupledSolver:
             rate, goal = progress.note(change), self._goal(system, states)
             done = rate * progress.length <= goal
             if not bool(done.all()) and not progress.begins and bool((~done & (rate > _SLOW)).any()):
-                rounding = abs(states) + abs(system.known) + abs(system.weights) @ abs(slopes)
-                done |= progress.length <= _ROUNDINGS * self._epsilon * sizes(rounding)
+                done |= progress.length <= sizes(self._rounded(system, states, abs(slopes)))
             ends = bool(done.all())
             stuck = not ends and progress.is_stuck(done, states)
             if stuck and math.prod(states.shape) <= DENSE:
@@ -265,10 +250,9 @@ class CoupledSolver:
             goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * noise)
         return goal.clip(min=self._tiny)
 
-    def _rounded(self, system: System, states: Array, slopes: Array, linear: Any) -> Array:
-        """What rounding may leave of all that is added up in an equation, inside of func by derivatives; [G, S, d]."""
-        inside = abs(slopes) + linear.times_sizes(states)
-        return _ROUNDINGS * self._epsilon * (abs(states) + abs(system.known) + abs(system.weights) @ inside)
+    def _rounded(self, system: System, states: Array, slopes: Array) -> Array:
+        """What rounding may leave of all that is added up in an equation, for slopes of such sizes; [G, S, d]."""
+        return _ROUNDINGS * self._epsilon * (abs(states) + abs(system.known) + abs(system.weights) @ slopes)
 
     def _attached(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -279,8 +263,7 @@ class CoupledSolver:
         return attached_slopes(self.problem, system, slopes, jacobians)
 
     def _attached_by_iteration(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
-        apart = system.detached()
-        about = None if self._linear is None else self._linear.transposed()
+        apart, about = system.detached(), None if self._linear is None else self._linear.transposed()
         return attached_by_iteration(
             self.problem.slopes(system.clock, system.states(slopes)),
             slopes,
@@ -291,7 +274,6 @@ class CoupledSolver:
         )
 
     def slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
-        """Func at several times, for states [G, S, d] of either kind."""
         if isinstance(states, torch.Tensor):
             return self.problem.slopes(clock, states)
         return self.problem.slopes(clock, as_tensor(states, self._dtype)).double().numpy()
@@ -309,15 +291,8 @@ class CoupledSolver:
 
 
 def _key(weights: Array) -> str:
-    """The same for the same weights, but for rounding."""
-    return f"{float(weights.sum()):.9e}"
+    return f"{float(weights.sum()):.9e}"  # the same for the same weights, but for rounding
 
 
 def _left(done: Array, length: Array, states: Array) -> Array:
-    """Of the changes, those that are not done."""
     return library(states).where(done, 0.0, length)
-
-
-def _any_slow(left: Array, rate: Array, length: Array, goal: Array) -> bool:
-    """Whether a component is left that needs other Jacobians, or too many iterations."""
-    return bool((left & ((rate > _SLOW) | (rate**_PATIENCE * length > goal))).any())

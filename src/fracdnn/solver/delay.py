@@ -20,7 +20,7 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChan
 from fracdnn.solver.collocation import Collocation, Memory, Panel, as_number
 from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import ROUNDING
-from fracdnn.solver.problem import PanelFunction, Problem, posed_problem, time_text
+from fracdnn.solver.problem import Problem, posed_problem, time_text
 from fracdnn.solver.rare_options import MAX_EVALUATIONS, OPTIONS, rare_options
 from fracdnn.solver.states import State, States, as_state
 from fracdnn.tracing import being_transformed, versions
@@ -85,15 +85,22 @@ def fdeint_delay(
     return fdeint(looked_up, y0, t, order=order, rtol=rtol, atol=atol, options=rare, trajectory=trajectory, info=info)
 
 
-class DelayedFunction(PanelFunction):
+class DelayedFunction:
     """func(t, y, *delayed) as a function of t and y, which looks up delayed states in the panels solved so far."""
+
+    follows_panels = True
 
     def __init__(
         self, func: Callable[..., Any], past: Any, delays: Sequence[torch.Tensor], begin: torch.Tensor, problem: Problem
     ) -> None:
         self._func, self._delays, self._layout = func, delays, problem.states
         self._begin = begin.to(problem.value.device)
-        self._past = _past_of(past, problem.states, problem.value)
+        states, value = problem.states, problem.value
+        self._past: Callable[[torch.Tensor], State] = lambda time: constant
+        if callable(past):
+            self._past = lambda time: _checked_past(past(time), states, value, f"past({time_text(time)})")
+        else:
+            constant = states.unpack(value) if past is None else _checked_past(past, states, value, "past")
         self._panels: list[tuple[Collocation, Memory, Panel]] = []
         self._begins: list[float] = []
         self._ready: dict[float, tuple[State, ...]] = {}  # delayed states, by times of the panel being solved
@@ -118,7 +125,6 @@ class DelayedFunction(PanelFunction):
         self._ready.update(zip(map(as_number, times), zip(*found, strict=True), strict=True))
 
     def end_panel(self, scheme: Any, memory: Any, panel: Any) -> None:
-        """Keep it."""
         self._panels.append((scheme, memory, panel))
         self._begins.append(as_number(panel.begin))
 
@@ -211,17 +217,6 @@ def _check_call(func: Any, count: int) -> None:
             f"func must be callable as {called}, with one state for each of the {count} delays, got func{signature}; "
             f"take as many arguments, or pass as many delays"
         ) from None
-
-
-def _past_of(past: Any, states: States, value: torch.Tensor) -> Callable[[torch.Tensor], State]:
-    """A function of time that gives checked states."""
-    if past is None:
-        start = states.unpack(value)
-        return lambda time: start
-    if callable(past):
-        return lambda time: _checked_past(past(time), states, value, f"past({time_text(time)})")
-    constant = _checked_past(past, states, value, "past")
-    return lambda time: constant
 
 
 def _checked_past(given: Any, states: States, value: torch.Tensor, name: str) -> State:

@@ -14,17 +14,16 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConver
 from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.batched import solve_batched
 from fracdnn.solver.collocation import Collocation, modes_for, walk
-from fracdnn.solver.grids import Spacing, anchors, increasing_times, make_grid
+from fracdnn.solver.grids import FoundGrid, Grid, Spacing, anchors, increasing_times, make_grid
 from fracdnn.solver.mapped import solve_mapped
 from fracdnn.solver.march import Wanted, interpolated, walked
-from fracdnn.solver.mesh import FoundGrid, Grid
 from fracdnn.solver.methods import METHODS, Exponential, Method, Options
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
 from fracdnn.solver.search import Piece
-from fracdnn.solver.solution import DenseOutput, Solution, Steps, without_autocast
+from fracdnn.solver.solution import DenseOutput, Solution, without_autocast
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.steps import steps_for
@@ -37,8 +36,6 @@ _LATE = 1e4  # spans from 0, from which on rounding of times may matter
 SHORTEST_SPAN = 1e-100
 # Of states on a fixed grid, from which it is worth a warning.
 _FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
-# Methods that predict and correct.
-_CORRECTED = ("adams", "pece", "exponential")
 
 
 def fdeint(
@@ -86,9 +83,9 @@ def fdeint(
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over.
     """
-    rare = rare_options(options)
-    lengths = n_steps, rare["grading"], rtol, atol, rare["max_step"], rare["breakpoints"]
-    spacing, wants_info = Spacing.from_options(grid, rare["step_size"], *lengths), check_flag(info, "info")
+    rare, wants_info = rare_options(options), check_flag(info, "info")
+    lengths = {name: rare[name] for name in ("step_size", "grading", "max_step", "breakpoints")}
+    spacing = Spacing.from_options(grid=grid, n_steps=n_steps, rtol=rtol, atol=atol, **lengths)
     build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
     if mapping and not batched and not isinstance(order, tuple | list):
@@ -103,27 +100,8 @@ def fdeint(
     return solution if wants_info else solution.states
 
 
-def _noise_that_counts(spacing: Spacing, dtype: torch.dtype) -> tuple[float, str]:
-    """In parts of func's values or of the states, and what comes of it."""
-    if spacing.kind == "adaptive":
-        least = spacing.smallest_rtol
-        return least, f"the solution is about as good as that, not as rtol = {least:g} asks"
-    return _FIXED_NOISE.get(dtype, 1e-3), "the equations of implicit steps are solved to about that only"
-
-
-def _checked_precision(rare: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """The options, with how the history is summed and held."""
-    check_compress(rare["compress"])
-    check_flag(rare["checkpoint"], "checkpoint")
-    if rare["compress_tol"] is None:
-        return rare | {"compress_tol": COMPRESS_TOLS.get(dtype, 1e-7)}
-    return rare | {"compress_tol": check_positive(rare["compress_tol"], "compress_tol")}
-
-
 @dataclass(frozen=True)
 class _Request:
-    """Which problem is to be solved where."""
-
     spacing: Spacing
     given: Any
     times: torch.Tensor
@@ -134,7 +112,6 @@ class _Request:
     def build(
         cls, func: Any, y0: Any, t: Any, *, order: Any, spacing: Spacing, rare: dict[str, Any], trajectory: Any
     ) -> "_Request":
-        """Checked."""
         if not callable(func):
             raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
         times = increasing_times(t)
@@ -162,14 +139,12 @@ class _Request:
 
     @property
     def elapsed(self) -> torch.Tensor:
-        """What is requested, from the start on."""
         elapsed = self.times - self.times[0]
         return elapsed if self.trajectory else elapsed[-1:]
 
     @property
     def span(self) -> float:
-        """From first to last time."""
-        return float((self.times[-1] - self.times[0]).detach())
+        return self.outputs[-1]
 
     def wants_gradient(self) -> bool:
         """Whether one can be wanted, by what is given and what func returns at the start."""
@@ -178,58 +153,42 @@ class _Request:
             return True
         return bool(problem.packed_slope(self.clock[0].detach(), problem.value).requires_grad)
 
-    def rounding_at(self, elapsed: float) -> float:
-        """Of the times that func sees there."""
-        t0 = float(self.times[0].detach())
-        return TIME_ROUNDING * torch.finfo(self.clock.dtype).eps * max(abs(t0), abs(t0 + elapsed))
-
     @cached_property
     def outputs(self) -> list[float]:
-        """Elapsed times, as numbers; the last is the span."""
         return [float(time) for time in self.elapsed.detach().tolist()]
 
     @property
     def pieces(self) -> list[Piece]:
         """The span, cut at breakpoints."""
         ends = (anchors(self.spacing, self.times) - self.times[0]).detach().tolist()
+        t0, epsilon = float(self.times[0].detach()), torch.finfo(self.clock.dtype).eps
         found = []
         for begin, end in pairwise(ends):
-            rounding = self.rounding_at(begin) if begin else 0.0  # after a breakpoint, which points have to differ from
+            # Of the times that func sees there, after a breakpoint, which points have to differ from.
+            rounding = TIME_ROUNDING * epsilon * max(abs(t0), abs(t0 + begin)) if begin else 0.0
             output = self.outputs[bisect_right(self.outputs, begin + 2.0 * rounding, hi=len(self.outputs) - 1)]
             found.append(Piece(begin, end, output, 100.0 * rounding if begin else SMALLEST * min(output, end)))
         return found
 
     def grid(self, found: FoundGrid | None) -> Grid:
-        """What was requested, or the nodes that were found."""
         return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
 
 
 def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
-    options = Options(check_count(rare["corrections"], "corrections", minimum=1), rare["linear"])
-    rare = _checked_precision(rare, request.problem.value.dtype)
-    check_choice(method, "method", ("auto", "collocation", *METHODS))
     problem, spacing = request.problem, request.spacing
-    if method == "auto":
-        method = "collocation" if spacing.kind == "adaptive" else "adams"
-        method = method if options.linear is None else "exponential"
-    if options.linear is not None and method != "exponential":
-        raise InvalidArgumentError(
-            f"linear must not be given for method {method!r}, got a {type(options.linear).__name__}; "
-            f"add its product to func, or pass method='exponential'"
-        )
-    if options.corrections > 1 and method not in _CORRECTED:
-        raise InvalidArgumentError(
-            f"corrections must be 1 for method {method!r}, which corrects no prediction, got {options.corrections}; "
-            f"leave it out, or pass method='adams'"
-        )
-    check_digits(method, spacing, problem.value.dtype)
-    _check_compiled(method, spacing.kind)
+    options = Options(check_count(rare["corrections"], "corrections", minimum=1), rare["linear"])
+    check_compress(rare["compress"])
+    check_flag(rare["checkpoint"], "checkpoint")
+    usual = COMPRESS_TOLS.get(problem.value.dtype, 1e-7)
+    given = rare["compress_tol"]
+    rare = rare | {"compress_tol": usual if given is None else check_positive(given, "compress_tol")}
+    method = _checked_method(method, spacing, options, problem.value.dtype)
     try:
         with without_autocast(problem.value.device.type):
             if method == "collocation":
-                packed, steps = _by_panels(request, rare)
+                packed, nodes, found, again = _by_panels(request, rare)
             else:
-                packed, steps = _by_steps(_method(method, spacing, problem, options), request, rare)
+                packed, nodes, found, again = _by_steps(_method(method, spacing, problem, options), request, rare)
     except OutOfEvaluationsError:
         raise NotConvergedError(
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
@@ -238,34 +197,51 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     except RuntimeError as error:
         # With these vmap refuses to tell a value, and numbers of times that it maps over.
         if "vmap: It looks like" in str(error) or "Cannot access data pointer" in str(error):
-            raise _unbatched(method, spacing.kind) from error
+            raise InvalidArgumentError(
+                f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={spacing.kind!r} and "
+                f"method={method!r}; pass n_steps= or grid='given' and method='adams', with grid='given' where t is "
+                f"mapped over, or give y0 a dimension for the batch instead"
+            ) from error
         raise
     problem.max_evaluations = math.inf  # a backward pass takes what it takes
     if spacing.kind == "adaptive" and abs(float(request.clock[-1].detach())) > _LATE * request.span:
         problem.warn_of_late_times(request.clock, request.span, spacing.smallest_rtol)
-    if problem.noise is not None:
-        problem.warn_of_noise(*_noise_that_counts(spacing, problem.value.dtype))
+    if spacing.kind == "adaptive":
+        least = spacing.smallest_rtol
+        problem.warn_of_noise(least, f"the solution is about as good as that, not as rtol = {least:g} asks")
+    else:
+        least = _FIXED_NOISE.get(problem.value.dtype, 1e-3)
+        problem.warn_of_noise(least, "the equations of implicit steps are solved to about that only")
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
-    grid, count = steps.nodes.clock.detach(), steps.nodes.n_steps
-    again = DenseOutput(problem, request.times, request.clock.dtype, steps.again)
-    return Solution(states, method, grid, count, steps.n_rejected, problem.n_evaluations, _again=again)
+    dense = DenseOutput(problem, request.times, request.clock.dtype, again)
+    grid, n_rejected = nodes.clock.detach(), found.n_rejected if found else 0
+    return Solution(states, method, grid, nodes.n_steps, n_rejected, problem.n_evaluations, _again=dense)
 
 
-def _check_compiled(method: str, kind: str) -> None:
-    """A compiler follows no decisions by values: lengths of steps, iterations, and where a time lies on a grid."""
-    if torch.compiler.is_compiling() and (kind != "given" or method == "collocation" or METHODS[method].implicit):
+def _checked_method(method: str, spacing: Spacing, options: Options, dtype: torch.dtype) -> str:
+    """The name of one that can run."""
+    check_choice(method, "method", ("auto", "collocation", *METHODS))
+    if method == "auto":
+        method = "collocation" if spacing.kind == "adaptive" else "adams"
+        method = method if options.linear is None else "exponential"
+    if options.linear is not None and method != "exponential":
         raise InvalidArgumentError(
-            f"grid must be 'given' and the method explicit inside torch.compile, got grid={kind!r} and "
+            f"linear must not be given for method {method!r}, got a {type(options.linear).__name__}; "
+            f"add its product to func, or pass method='exponential'"
+        )
+    if options.corrections > 1 and (method == "collocation" or not METHODS[method].corrected):
+        raise InvalidArgumentError(
+            f"corrections must be 1 for method {method!r}, which corrects no prediction, got {options.corrections}; "
+            f"leave it out, or pass method='adams'"
+        )
+    check_digits(method, spacing, dtype)
+    implicit = method == "collocation" or METHODS[method].implicit
+    if torch.compiler.is_compiling() and (spacing.kind != "given" or implicit):  # which follows no decisions by values
+        raise InvalidArgumentError(
+            f"grid must be 'given' and the method explicit inside torch.compile, got grid={spacing.kind!r} and "
             f"method={method!r}; pass grid='given' and method='adams', or compile func alone"
         )
-
-
-def _unbatched(method: str, kind: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={kind!r} and method={method!r}; "
-        f"pass n_steps= or grid='given' and method='adams', with grid='given' where t is mapped over, or give y0 a "
-        f"dimension for the batch instead"
-    )
+    return method
 
 
 def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method | Exponential:
@@ -286,7 +262,11 @@ def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> 
     return method(problem, options)
 
 
-def _by_panels(request: _Request, rare: dict[str, Any]) -> tuple[torch.Tensor, Steps]:
+# The states, the nodes, how these were found, and what takes the steps again, for other elapsed times [M], increasing.
+_Walked = tuple[torch.Tensor, Grid, FoundGrid | None, Callable[[torch.Tensor], torch.Tensor]]
+
+
+def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
     found, outputs, count = None, None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
@@ -310,10 +290,10 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> tuple[torch.Tensor, S
         return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=rare["checkpoint"])
 
     states = again(request.elapsed) if outputs is None else torch.stack(search.states)
-    return states, Steps(nodes, found.n_rejected if found else 0, again)
+    return states, nodes, found, again
 
 
-def _by_matrices(method: Exponential, request: _Request, rare: dict[str, Any]) -> tuple[torch.Tensor, Steps]:
+def _by_matrices(method: Exponential, request: _Request, rare: dict[str, Any]) -> _Walked:
     if rare["checkpoint"] or rare["compress"] is True:
         raise InvalidArgumentError(
             f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
@@ -322,10 +302,10 @@ def _by_matrices(method: Exponential, request: _Request, rare: dict[str, Any]) -
     nodes = request.grid(None)
     states = method.states(nodes)
     Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
-    return interpolated(states, nodes, request.elapsed), Steps(nodes, 0, partial(interpolated, states, nodes))
+    return interpolated(states, nodes, request.elapsed), nodes, None, partial(interpolated, states, nodes)
 
 
-def _by_steps(method: Method | Exponential, request: _Request, rare: dict[str, Any]) -> tuple[torch.Tensor, Steps]:
+def _by_steps(method: Method | Exponential, request: _Request, rare: dict[str, Any]) -> _Walked:
     if isinstance(method, Exponential):
         return _by_matrices(method, request, rare)
     problem, spacing = request.problem, request.spacing
@@ -334,11 +314,11 @@ def _by_steps(method: Method | Exponential, request: _Request, rare: dict[str, A
         search = StepSearch(method, request.times[0].detach(), request.clock, request.span, spacing)
         found = find_grid(search, request.pieces, request.outputs, spacing.max_step)
         problem.max_evaluations = math.inf
-    nodes, rejected = request.grid(found), found.n_rejected if found else 0
+    nodes = request.grid(found)
     whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
 
     def again(elapsed: torch.Tensor | None) -> torch.Tensor:
         steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
         return walked(steps, None if elapsed is None else Wanted.on(nodes, elapsed), checkpoint=rare["checkpoint"])
 
-    return again(None if whole else request.elapsed), Steps(nodes, rejected, again)
+    return again(None if whole else request.elapsed), nodes, found, again

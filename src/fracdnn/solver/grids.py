@@ -1,7 +1,9 @@
 """Which grid a solve walks over: the given times, equal steps, steps graded toward the start, or adaptive ones."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -9,7 +11,6 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.mesh import FoundGrid, Grid, graded_mesh
 from fracdnn.tracing import being_traced, carries_derivative
 from fracdnn.validation import check_choice, check_count, check_numbers, check_positive, check_times
 
@@ -31,9 +32,56 @@ Tolerance: TypeAlias = float | torch.Tensor | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Spacing:
-    """The options of a grid."""
+class Grid:
+    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal.
 
+    After the nodes `restarts`, where func has jumped, steps continue nothing.
+    """
+
+    elapsed: torch.Tensor
+    clock: torch.Tensor
+    step: torch.Tensor | None = None
+    restarts: frozenset[int] = frozenset()
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.elapsed) - 1
+
+
+@dataclass(frozen=True)
+class FoundGrid:
+    """Nodes as shares of the pieces they lie in, and how many steps were tried in vain.
+
+    `restarts` are the nodes after which a step knows nothing of those before.
+    """
+
+    pieces: torch.Tensor
+    shares: torch.Tensor
+    restarts: frozenset[int]
+    n_rejected: int
+
+
+def graded_mesh(T: float, n: int, grading: float = 1.0) -> torch.Tensor:
+    """t_j = T (j/n)^grading for j = 0, …, n, float64: fine near 0 where solutions behave like t^order.
+
+    A grading of 1 is uniform; with 1/order the explicit L1 scheme is of first order at all times, t = 0 included, for a
+    solution like t^order (tested at order 0.5).
+    """
+    T = check_positive(T, "T", remedy="T is the final time")
+    n = check_count(n, "n", minimum=1)
+    grading = check_positive(grading, "grading")
+    if grading < 1:
+        raise InvalidArgumentError(f"grading must be at least 1, got {grading}; 1 is uniform, larger is finer near 0")
+    times = T * torch.linspace(0, 1, n + 1, dtype=torch.float64) ** grading
+    if not bool((times.diff() > 0).all()):
+        raise InvalidArgumentError(
+            f"grading must leave the steps above the smallest float, got {grading} with n={n}; use a smaller grading"
+        )
+    return times
+
+
+@dataclass(frozen=True)
+class Spacing:
     kind: str
     step_size: float | None
     n_steps: int | None
@@ -44,58 +92,42 @@ class Spacing:
     breakpoints: torch.Tensor | None
 
     @classmethod
-    def from_options(
-        cls,
-        grid: Any,
-        step_size: Any,
-        n_steps: Any,
-        grading: Any,
-        rtol: Any,
-        atol: Any,
-        max_step: Any,
-        breakpoints: Any,
-    ) -> "Spacing":
-        """Checked, with the kind of grid that follows from what was given."""
-        if grid is not None:
-            kind = check_choice(grid, "grid", GRIDS)
-        elif grading is not None:
-            kind = "graded"
-        else:
-            kind = "adaptive" if step_size is None and n_steps is None else "uniform"
+    def from_options(cls, *, grid: Any, **given: Any) -> "Spacing":
+        """Checked, with the kind of grid that follows from what was given: all other fields by name, None for most."""
+        step_size, n_steps = given["step_size"], given["n_steps"]
         if step_size is not None and n_steps is not None:
             raise InvalidArgumentError(
                 f"step_size and n_steps must not be given both, got {step_size} and {n_steps}; leave out one of them"
             )
-        fixed = kind in ("uniform", "graded")
-        _check_use("step_size", step_size, kind, fixed)
-        _check_use("n_steps", n_steps, kind, fixed)
-        _check_use("grading", grading, kind, kind == "graded")
-        for name, value in (("rtol", rtol), ("atol", atol), ("max_step", max_step), ("breakpoints", breakpoints)):
-            _check_use(name, value, kind, kind == "adaptive")
-        if fixed and step_size is None and n_steps is None:
+        is_counted = step_size is not None or n_steps is not None
+        if grid is not None:
+            kind = check_choice(grid, "grid", GRIDS)
+        elif given["grading"] is not None:
+            kind = "graded"
+        else:
+            kind = "uniform" if is_counted else "adaptive"
+        for name, value in given.items():
+            if value is not None and kind not in _RULES[name][0]:
+                remedy = "leave it out"
+                if name == "breakpoints":
+                    remedy += ", or leave out n_steps, step_size and grid: a jump takes nodes of its own"
+                raise InvalidArgumentError(f"{name} must not be given for grid={kind!r}, got {value}; {remedy}")
+        if kind in _FIXED and not is_counted:
             raise InvalidArgumentError(
                 f"n_steps or step_size must be given for grid={kind!r}, got neither; pass n_steps="
             )
+        rules = {name: _RULES[name][1:] for name in given}
         return cls(
             kind,
-            None if step_size is None else check_positive(step_size, "step_size", remedy="the longest step"),
-            None if n_steps is None else check_count(n_steps, "n_steps", minimum=1),
-            None if grading is None else check_positive(grading, "grading"),
-            RTOL if rtol is None else _tolerance(rtol, "rtol"),
-            ATOL if atol is None else _tolerance(atol, "atol"),
-            math.inf if max_step is None else check_positive(max_step, "max_step", remedy="the longest step"),
-            None if breakpoints is None else check_times(breakpoints, "breakpoints", minimum=0),
+            **{
+                name: default if given[name] is None else check(given[name], name)
+                for name, (default, check) in rules.items()
+            },
         )
 
     @property
     def smallest_rtol(self) -> float:
-        """Of all components."""
-        return _smallest(self.rtol)
-
-    @property
-    def smallest_atol(self) -> float:
-        """Of all components."""
-        return _smallest(self.atol)
+        return smallest(self.rtol)
 
 
 def increasing_times(t: Any) -> torch.Tensor:
@@ -127,20 +159,23 @@ def _tolerance(value: Any, name: str) -> Tolerance:
     return check_positive(value, name, remedy=usual)
 
 
-def _smallest(tolerance: Tolerance) -> float:
+def smallest(tolerance: Tolerance) -> float:
     parts = tolerance if isinstance(tolerance, tuple) else (tolerance,)
     return min(float(part.min()) if isinstance(part, torch.Tensor) else float(part) for part in parts)
 
 
-_ONLY_ADAPTIVE = {
-    "breakpoints": "leave it out, or leave out n_steps, step_size and grid: a jump takes nodes of its own",
+_FIXED = ("uniform", "graded")
+_length = partial(check_positive, remedy="the longest step")
+# Of each option: the kinds of grid it is for, its default, and its check.
+_RULES: dict[str, tuple[tuple[str, ...], Any, Callable[..., Any]]] = {
+    "step_size": (_FIXED, None, _length),
+    "n_steps": (_FIXED, None, partial(check_count, minimum=1)),
+    "grading": (("graded",), None, check_positive),
+    "rtol": (("adaptive",), RTOL, _tolerance),
+    "atol": (("adaptive",), ATOL, _tolerance),
+    "max_step": (("adaptive",), math.inf, _length),
+    "breakpoints": (("adaptive",), None, partial(check_times, minimum=0)),
 }
-
-
-def _check_use(name: str, value: Any, kind: str, used: bool) -> None:
-    if value is not None and not used:
-        remedy = _ONLY_ADAPTIVE.get(name, "leave it out")
-        raise InvalidArgumentError(f"{name} must not be given for grid={kind!r}, got {value}; {remedy}")
 
 
 def make_grid(
@@ -163,8 +198,12 @@ def make_grid(
         return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), restarts=found.restarts)
     count = _count_of_steps(times, spacing)
     grading = 1.0
-    if spacing.kind == "graded":
-        grading = _natural_grading(orders) if spacing.grading is None else spacing.grading
+    if spacing.kind == "graded" and spacing.grading is None:
+        # Slopes behave like t^order at 0, and second order is kept there by nodes like j^(2/order).
+        least = float(orders.detach().min())
+        grading = min(2.0 / least, _LARGEST_GRADING) if least < 1.0 else 1.0
+    elif spacing.kind == "graded":
+        grading = spacing.grading  # type: ignore[assignment]
     span = times[-1] - times[0]
     elapsed = span * graded_mesh(1.0, count, grading).to(times.device)
     return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), span / count if grading == 1.0 else None)
@@ -203,12 +242,6 @@ def _check_told_apart(breakpoints: torch.Tensor, times: torch.Tensor, rounding: 
                 f"rounding of times so late, got {float(lost[0])!r}; count t, breakpoints and the times in func from "
                 f"t[0]"
             )
-
-
-def _natural_grading(orders: torch.Tensor) -> float:
-    """2/order: slopes behave like t^order at 0, and second order is kept there by nodes like j^(2/order)."""
-    smallest = float(orders.detach().min())
-    return min(2.0 / smallest, _LARGEST_GRADING) if smallest < 1.0 else 1.0
 
 
 def _count_of_steps(times: torch.Tensor, spacing: Spacing) -> int:

@@ -3,7 +3,7 @@
 A block is some tens of steps. What its rows remember of all nodes before it comes in with a few matrix products when
 it begins; within it, rows are cut into short runs in the same way. So a step reads a few states, not all of them. All
 in plain operations: derivatives of any kind and order are autograd's. `fracdnn.solver.tape` does what happens within a
-block with fewer nodes in the graph, and answers to `History.run`.
+block with fewer nodes in the graph, and must agree with `BlockSums`.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from fracdnn.caputo.modes import Modes, kernel_modes
+from fracdnn.caputo.modes import kernel_modes
+from fracdnn.solver.methods.base import Node
 from fracdnn.solver.rules import Rule, advance
 from fracdnn.tracing import being_traced
 
@@ -20,8 +21,6 @@ BLOCK = 64
 RUN = 8
 # Up to so many steps all nodes are near.
 _ALL_NEAR = 256
-
-Advance = Callable[[int, Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
 
 
 @dataclass
@@ -33,22 +32,68 @@ class Carry:
     far: tuple[torch.Tensor, ...]
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """Near weights of a block, cut up as its steps need them."""
+def _once(make: Callable[[Any], Any]) -> Any:
+    """A property that is made when first needed; `functools.cached_property` cannot be compiled."""
 
-    runs: list[torch.Tensor]  # [G, rows · R, first]: of the block's nodes before a run of rows
-    recent: list[torch.Tensor]  # [G, R, n − first]: of the nodes in its run before a row
-    newest: list[tuple[torch.Tensor, ...]]  # R times [G, 1]: of a row's own node
+    def get(weights: "BlockWeights") -> Any:
+        if make.__name__ not in weights.made:
+            weights.made[make.__name__] = make(weights)
+        return weights.made[make.__name__]
 
-    @classmethod
-    def cut(cls, inside: torch.Tensor) -> "_Weights":
-        """Of the weights [G, B, R, B] of a block's nodes among themselves."""
-        rows = inside.unbind(1)
-        return cls(
-            [inside[:, first : first + RUN, :, :first].flatten(1, 2) for first in range(0, len(rows), RUN)],
-            [row[..., n - n % RUN : n] for n, row in enumerate(rows)],
-            [row[..., n].unsqueeze(-1).unbind(1) for n, row in enumerate(rows)],
+    return property(get)
+
+
+class BlockWeights:
+    """Weights of rows begin + 1 … end: `times` are those of the nodes from a window's first on, `known` up to begin."""
+
+    def __init__(self, history: "History", times: torch.Tensor, known: int, dtype: torch.dtype) -> None:
+        self._rules, self._modes, self._is_uniform = history.rules, history.modes, history.step is not None
+        self._times, self._known, self._dtype = times, known, dtype
+        self.made: dict[str, Any] = {}
+
+    @_once
+    def _near(self) -> torch.Tensor:
+        """[G, B, R, M + B]."""
+        weights = _near_by_lag if self._is_uniform else _near
+        return torch.stack([weights(rule, self._times, self._known) for rule in self._rules], dim=2).to(self._dtype)
+
+    @_once
+    def before(self) -> torch.Tensor:
+        """[G, B · R, M]: of the nodes of a window before the block."""
+        return self._near[..., : self._known].flatten(1, 2)
+
+    @_once
+    def inside(self) -> torch.Tensor:
+        """[G, B, R, B]: of the block's nodes among themselves."""
+        return self._near[..., self._known :].contiguous()
+
+    @_once
+    def runs(self) -> list[torch.Tensor]:
+        """[G, rows · R, first]: of the block's nodes before a run of rows."""
+        firsts = range(0, self.inside.shape[1], RUN)
+        return [self.inside[:, first : first + RUN, :, :first].flatten(1, 2) for first in firsts]
+
+    @_once
+    def recent(self) -> list[torch.Tensor]:
+        """[G, R, n − first]: of the nodes in its run before a row."""
+        return [row[..., n - n % RUN : n] for n, row in enumerate(self.inside.unbind(1))]
+
+    @_once
+    def newest(self) -> list[tuple[torch.Tensor, ...]]:
+        """R times [G, 1]: of a row's own node."""
+        return [row[..., n].unsqueeze(-1).unbind(1) for n, row in enumerate(self.inside.unbind(1))]
+
+    @_once
+    def far(self) -> torch.Tensor:
+        """[G, R, B, K + 1]: of modes at the window's first node."""
+        distance = self._times[self._known :] - self._times[0]
+        return torch.stack([rule.far(self._modes, distance) for rule in self._rules], dim=1).to(self._dtype)
+
+    @_once
+    def absorbing(self) -> torch.Tensor:
+        """[R, K + 1, M]: of the nodes before the block for modes."""
+        return torch.stack([rule.absorb(self._modes, self._times[: self._known]) for rule in self._rules]).to(
+            self._dtype
         )
 
 
@@ -58,75 +103,54 @@ class History:
     def __init__(
         self, rules: Sequence[Rule], nodes: torch.Tensor, step: torch.Tensor | None, *, exact: bool, tolerance: float
     ) -> None:
-        self.rules, self.nodes, self._step = tuple(rules), nodes, step
+        self.rules, self.nodes, self.step = tuple(rules), nodes, step
         self.n_steps = len(nodes) - 1
-        self.modes = None if exact else _modes_for(nodes.detach(), tolerance)
-        self._kept: dict[tuple[str, int, int], Any] = {}
+        self.modes: Any = None
+        if not exact and self.n_steps > _ALL_NEAR and not being_traced():
+            starts, span = nodes.detach()[::BLOCK], float(nodes.detach()[-1])
+            self.modes = kernel_modes(float(starts.diff().min()), span, tolerance).to(nodes.device)
+        self._kept: dict[tuple[int, int], BlockWeights] = {}
 
     def blocks(self) -> list[tuple[int, int]]:
         """First and last node of each block; the first is the last of the block before."""
         return [(begin, min(begin + BLOCK, self.n_steps)) for begin in range(0, self.n_steps, BLOCK)]
 
-    def window_begin(self, begin: int) -> int:
-        """The first node of the window in the block that begins with a node."""
-        return 0 if self.modes is None else max(begin - BLOCK, 0)
-
     def prepare(self, dtype: torch.dtype) -> None:
         """Make the weights that blocks share, so that none of them is made inside of a segment computed again."""
-        if self._step is None:
-            return
         blocks = self.blocks()
-        for begin, end in blocks[:3] + blocks[-1:]:
-            window = self.window_begin(begin)
-            self._cut(window, begin, end, self._near(window, begin, end, dtype)[1])
-            self._far_weights(window, begin, end)
-            self._absorbing(window, begin)
+        for begin, end in () if self.step is None else blocks[:3] + blocks[-1:]:
+            window = 0 if self.modes is None else max(begin - BLOCK, 0)
+            names = ("before", "runs", "recent", "newest", *(("far",) if window else ()))
+            for name in (*names, *(("absorbing",) if self.modes and begin else ())):
+                getattr(self.weights(window, begin, end, dtype), name)
 
     def start(self, first: torch.Tensor) -> Carry:
-        """With node 0 alone."""
-        nothing = (
-            ()
-            if self.modes is None
-            else tuple(first.new_zeros(first.shape[0], len(self.modes.rates) + 1, first.shape[1]) for _ in self.rules)
-        )
+        size = 0 if self.modes is None else len(self.modes.rates) + 1
+        nothing = tuple(first.new_zeros(first.shape[0], size, first.shape[1]) for _ in self.rules if size)
         return Carry(0, first.unsqueeze(1), nothing)
 
-    def run(self, carry: Carry, begin: int, end: int, step: Advance, start: torch.Tensor | None = None) -> torch.Tensor:
-        """Nodes begin + 1 … end [G, B, d]: `step(n, sums, newest)` makes n of R sums [G, d] and newest weights [G, 1].
+    def weights(self, window: int, begin: int, end: int, dtype: torch.dtype) -> BlockWeights:
+        """Of rows begin + 1 … end for nodes from a window's first on; of equal steps, once for all such blocks."""
+        known = begin - window + 1
+        if self.step is None:
+            return BlockWeights(self, self.nodes[window : end + 1], known, dtype)
+        if (known, end - begin) not in self._kept:
+            times = self.step * torch.arange(end - window + 1, dtype=torch.float64, device=self.nodes.device)
+            self._kept[known, end - begin] = BlockWeights(self, times, known, dtype)
+        return self._kept[known, end - begin]
 
-        Sum r is that of rule r over the nodes before n, newest weight r its weight of node n itself. Sums count from
-        `start` [B, G, d].
-        """
-        older, inside = self.open(carry, begin, end, start)
-        weights = self._cut(carry.begin, begin, end, inside)
-        made: list[torch.Tensor] = []
-        for number, sums in enumerate(older.split(RUN, dim=1)):
-            first, count = number * RUN, sums.shape[1]
-            if first:
-                sums = sums + _product(weights.runs[number], torch.stack(made, dim=1), count)
-            for n, row in enumerate(sums.unbind(1), first):
-                if n > first:
-                    row = row + torch.bmm(weights.recent[n], torch.stack(made[first:], dim=1))
-                made.append(step(begin + n + 1, row.unbind(1), weights.newest[n]))
-        return torch.stack(made, dim=1)
-
-    def open(self, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a block begins with.
-
-        [G, B, R, d]: what its rows have from all nodes up to its start, and from `start`; and [G, B, R, B]: the weights
-        of its nodes among themselves.
-        """
-        weights, inside = self._near(carry.begin, begin, end, carry.window.dtype)
+    def open(self, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> tuple[torch.Tensor, BlockWeights]:
+        """[G, B, R, d]: what a block's rows have from all nodes up to its start, and from `start`; and its weights."""
+        weights = self.weights(carry.begin, begin, end, carry.window.dtype)
         if start is None:
-            sums = _product(weights, carry.window, end - begin)
+            sums = _product(weights.before, carry.window, end - begin)
         else:
             rows = start.transpose(0, 1).unsqueeze(2).expand(-1, -1, len(self.rules), -1).flatten(1, 2)
-            sums = torch.baddbmm(rows, weights, carry.window).unflatten(1, (end - begin, -1))
-        far = self._far_weights(carry.begin, begin, end)
-        if far is not None:
-            far = far.to(sums.dtype)
+            sums = torch.baddbmm(rows, weights.before, carry.window).unflatten(1, (end - begin, -1))
+        if self.modes is not None and carry.begin:
+            far = weights.far
             sums = sums + torch.stack([torch.bmm(far[:, r], modes) for r, modes in enumerate(carry.far)], dim=2)
-        return sums, inside
+        return sums, weights
 
     def between(self, carry: Carry, made: torch.Tensor, rule: int, times: torch.Tensor) -> torch.Tensor:
         """Sums of one rule at any times [T] up to the last node made; [G, T, d]."""
@@ -138,68 +162,47 @@ class History:
         return total + torch.bmm(self.rules[rule].far(self.modes, times - nodes[0]).to(window.dtype), carry.far[rule])
 
     def close(self, carry: Carry, begin: int, made: torch.Tensor) -> Carry:
-        """What the next block needs."""
+        """What the next block needs, after the entries made in the block that begins with a node."""
         if self.modes is None or begin == 0:
             return Carry(carry.begin, torch.cat([carry.window, made], dim=1), carry.far)
         # The window moves on to the block just made; the nodes before it become far.
-        times = self._times(carry.begin, begin)
+        absorbing = self.weights(carry.begin, begin, begin + made.shape[1], made.dtype).absorbing
+        duration = (
+            self.nodes[begin] - self.nodes[carry.begin] if self.step is None else self.step * (begin - carry.begin)
+        )
         far = tuple(
-            advance(self.modes.rates, old, times[-1] - times[0]) + torch.matmul(absorb.to(old.dtype), carry.window)
-            for old, absorb in zip(carry.far, self._absorbing(carry.begin, begin), strict=True)
+            advance(self.modes.rates, old, duration) + torch.matmul(absorb, carry.window)
+            for old, absorb in zip(carry.far, absorbing, strict=True)
         )
         return Carry(begin, torch.cat([carry.window[:, -1:], made], dim=1), far)
 
-    def _near(self, window: int, begin: int, end: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of nodes window … end, in the rows after begin: [G, B · R, M] before the block, [G, B, R, B] inside."""
 
-        def made() -> tuple[torch.Tensor, torch.Tensor]:
-            nodes, known = self._times(window, end), begin - window + 1
-            weights = _near if self._step is None else _near_by_lag
-            near = torch.stack([weights(rule, nodes, known) for rule in self.rules], dim=2).to(dtype)
-            return near[..., :known].flatten(1, 2), near[..., known:].contiguous()
+class BlockSums:
+    """The sums of a block's rows, counting from `start` [B, G, d]; `newest` are the weights of a row's own node."""
 
-        return self._cached("near", begin - window, end - begin, made)
+    def __init__(self, history: History, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> None:
+        older, self._weights = history.open(carry, begin, end, start)
+        self._older, self.newest = older.split(RUN, dim=1), self._weights.newest
+        self._made: list[torch.Tensor] = []
+        self._rows: Sequence[torch.Tensor] = ()
 
-    def _cut(self, window: int, begin: int, end: int, inside: torch.Tensor) -> _Weights:
-        return self._cached("cut", begin - window, end - begin, lambda: _Weights.cut(inside))
+    def row(self, n: int, last: Node) -> Sequence[torch.Tensor]:
+        """R sums [G, d] of row n, counted from 0; the last node is that of row n − 1."""
+        if n:
+            self._made.append(last.entry)
+        run, within = divmod(n, RUN)
+        if not within:
+            sums = self._older[run]
+            if n:
+                sums = sums + _product(self._weights.runs[run], torch.stack(self._made, dim=1), sums.shape[1])
+            self._rows = sums.unbind(1)
+            return self._rows[0].unbind(1)
+        newer = torch.stack(self._made[n - within :], dim=1)
+        return (self._rows[within] + torch.bmm(self._weights.recent[n], newer)).unbind(1)
 
-    def _far_weights(self, window: int, begin: int, end: int) -> torch.Tensor | None:
-        """[G, R, rows, K + 1]."""
-        if self.modes is None or not window:
-            return None
-        modes = self.modes
-
-        def made() -> torch.Tensor:
-            times = self._times(window, end)
-            distance = times[begin - window + 1 :] - times[0]
-            return torch.stack([rule.far(modes, distance) for rule in self.rules], dim=1)
-
-        return self._cached("far", begin - window, end - begin, made)
-
-    def _absorbing(self, window: int, begin: int) -> torch.Tensor:
-        """[R, K + 1, M] for nodes window … begin."""
-        if self.modes is None or begin == window:
-            return self.nodes.new_zeros(0)
-        modes = self.modes
-
-        def made() -> torch.Tensor:
-            return torch.stack([rule.absorb(modes, self._times(window, begin)) for rule in self.rules])
-
-        return self._cached("absorb", begin - window, 0, made)
-
-    def _times(self, first: int, last: int) -> torch.Tensor:
-        """Of nodes first … last, for equal steps the same for all windows of a length."""
-        if self._step is None:
-            return self.nodes[first : last + 1]
-        return self._step * torch.arange(last - first + 1, dtype=torch.float64, device=self.nodes.device)
-
-    def _cached(self, kind: str, first: int, second: int, make: Callable[[], Any]) -> Any:
-        if self._step is None:
-            return make()
-        key = (kind, first, second)
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+    def close(self, last: Node) -> torch.Tensor:
+        """All entries of the block, [G, B, d], after its last node."""
+        return torch.stack([*self._made, last.entry], dim=1)
 
 
 def _near(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
@@ -219,12 +222,3 @@ def _near_by_lag(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
 def _product(weights: torch.Tensor, nodes: torch.Tensor, rows: int) -> torch.Tensor:
     """[G, rows · R, M] by [G, M, d], as [G, rows, R, d]."""
     return torch.bmm(weights, nodes).unflatten(1, (rows, -1))
-
-
-def _modes_for(nodes: torch.Tensor, tolerance: float) -> Modes | None:
-    n_steps = len(nodes) - 1
-    if n_steps <= _ALL_NEAR or being_traced():
-        return None
-    starts = nodes[::BLOCK]
-    shortest = float((starts[1:] - starts[:-1]).min())
-    return kernel_modes(shortest, float(nodes[-1] - nodes[0]), tolerance).to(nodes.device)

@@ -71,7 +71,13 @@ def cubic_input(times: Any, values: Any) -> SampledInput:
     steps = times.diff()
     h = _like(steps, values)
     slopes = values.diff(dim=0) / h
-    inner = _solved(*_inner_equations(steps), 6.0 * slopes.diff(dim=0))
+    # The equations of second derivatives at inner nodes, and what the ends add to them.
+    below, diagonal, above = steps[:-1].clone(), 2.0 * (steps[:-1] + steps[1:]), steps[1:].clone()
+    for at, outer, neighbor, off in ((0, steps[0], steps[1], above), (-1, steps[-1], steps[-2], below)):
+        diagonal[at] += outer * (1.0 + outer / neighbor)
+        off[at] -= outer * outer / neighbor
+    below[0] = above[-1] = 0.0
+    inner = _solved(below, diagonal, above, 6.0 * slopes.diff(dim=0))
     # The third derivative is continuous at the second node and at the last but one.
     first, last = h[0] / h[1], h[-1] / h[-2]
     begin = (1.0 + first) * inner[:1] - first * inner[1:2]
@@ -79,16 +85,6 @@ def cubic_input(times: Any, values: Any) -> SampledInput:
     second = torch.cat([begin, inner, end])
     linear = slopes - h * (2.0 * second[:-1] + second[1:]) / 6.0
     return SampledInput(times, torch.stack([values[:-1], linear, second[:-1] / 2.0, second.diff(dim=0) / (6.0 * h)], 1))
-
-
-def _inner_equations(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For second derivatives at inner nodes: what stands below, on and above the diagonal, [T − 2] each."""
-    below, diagonal, above = steps[:-1].clone(), 2.0 * (steps[:-1] + steps[1:]), steps[1:].clone()
-    for at, outer, neighbor, off in ((0, steps[0], steps[1], above), (-1, steps[-1], steps[-2], below)):
-        diagonal[at] += outer * (1.0 + outer / neighbor)
-        off[at] -= outer * outer / neighbor
-    below[0] = above[-1] = 0.0
-    return below, diagonal, above
 
 
 def _solved(below: torch.Tensor, diagonal: torch.Tensor, above: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -120,7 +116,6 @@ def _like(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _checked(times: Any, values: Any, *, minimum: int, remedy: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Times, as constants, and values."""
     if isinstance(values, list | np.ndarray):
         values = check_numbers(values, "values")
     if not isinstance(values, torch.Tensor):

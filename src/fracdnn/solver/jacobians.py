@@ -36,9 +36,15 @@ def slopes_with_jacobians(
     rows = rows.expand(n, *states.shape)
     order, shape = ((1, 2, 0, 3), (groups, count, n, n)) if apart else ((2, 0, 1, 3), (count, n, n))
     if torch.is_inference_mode_enabled():
-        slopes = problem.slopes(clock, states)
-        columns = _by_differences(problem, clock, states, slopes, rows, apart=apart)
-        return slopes, columns.permute(order).reshape(shape).mT
+        # Which has no derivatives: differences are good enough to converge; each component moves by its own size.
+        slopes, columns, lengths = problem.slopes(clock, states), [], states.abs().amax(1, keepdim=True)
+        lengths = max(_DIFFERENCE, torch.finfo(states.dtype).eps ** 0.5) * torch.where(lengths > 0, lengths, 1.0)
+        for row in rows:
+            moved = torch.where(row > 0, states + lengths, states)
+            rounded = torch.where(row > 0, moved - states, 0.0).sum(-1 if apart else (0, -1), keepdim=True)
+            columns.append((problem.slopes(clock, moved) - slopes) / rounded)
+        by_column = torch.stack(columns) if columns else rows
+        return slopes, by_column.permute(order).reshape(shape).mT
     if being_transformed() and not apart:
         each = zip(clock, states.unbind(1), strict=True)
         wholes = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
@@ -87,9 +93,22 @@ def slopes_along(problem: Problem, clock: tuple[torch.Tensor, ...], states: torc
 
 
 def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
-    """Rows [K, *slopes.shape] times the Jacobian by `at`; None where slopes do not depend on it."""
+    """Rows [K, *slopes.shape] times the Jacobian by `at`; None where slopes do not depend on it.
+
+    All at once where there are many and func's operations can be batched.
+    """
+    back: Callable[..., tuple[torch.Tensor | None, ...]] = partial(
+        torch.autograd.grad, slopes, at, retain_graph=True, allow_unused=True
+    )
     try:
-        return _pulled_back(slopes, at, rows)
+        if len(rows) > _ROW_BY_ROW:
+            try:
+                return back(rows, is_grads_batched=True)[0]
+            except RuntimeError as error:
+                if "use_reentrant" in str(error):
+                    raise
+                # An operation of func's has no rule for batches.
+        found = [back(row)[0] for row in rows]
     except RuntimeError as error:
         if "use_reentrant" not in str(error):
             raise
@@ -97,44 +116,4 @@ def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> t
             "func must not use torch.utils.checkpoint with use_reentrant=True in an implicit method, which needs "
             "its derivatives, got that; pass use_reentrant=False to checkpoint, or method='adams' and n_steps="
         ) from error
-
-
-def _pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
-    """All rows, at once where there are many and func's operations can be batched."""
-    back: Callable[..., tuple[torch.Tensor | None, ...]] = partial(
-        torch.autograd.grad, slopes, at, retain_graph=True, allow_unused=True
-    )
-    if len(rows) > _ROW_BY_ROW:
-        try:
-            return back(rows, is_grads_batched=True)[0]
-        except RuntimeError as error:
-            if "use_reentrant" in str(error):
-                raise
-            # An operation of func's has no rule for batches.
-    found = [back(row)[0] for row in rows]
     return None if found[0] is None else torch.stack(found)  # type: ignore[arg-type]
-
-
-def _by_differences(
-    problem: Problem,
-    clock: tuple[torch.Tensor, ...],
-    states: torch.Tensor,
-    slopes: torch.Tensor,
-    rows: torch.Tensor,
-    *,
-    apart: bool,
-) -> torch.Tensor:
-    """For inference mode, which has no derivatives: good enough to converge; each component moves by its own size.
-
-    [n, G, S, d], by the components that are 1 in each of the rows.
-    """
-    lengths = states.abs().amax(1, keepdim=True)
-    lengths = max(_DIFFERENCE, torch.finfo(states.dtype).eps ** 0.5) * torch.where(lengths > 0, lengths, 1.0)
-    columns = []
-    for row in rows:
-        moved = torch.where(row > 0, states + lengths, states)
-        step = torch.where(row > 0, moved - states, 0.0).sum(
-            -1 if apart else (0, -1), keepdim=True
-        )  # as it was rounded
-        columns.append((problem.slopes(clock, moved) - slopes) / step)
-    return torch.stack(columns) if columns else rows

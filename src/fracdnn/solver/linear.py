@@ -19,11 +19,14 @@ class Dense:
     is_costly = False
 
     def __init__(self, weights: Array, jacobians: Array) -> None:
-        self._jacobians, self._inverse = jacobians, _inverse(matrix_of(weights, jacobians))
+        self._jacobians, matrix = jacobians, matrix_of(weights, jacobians)
+        try:
+            self._inverse = library(matrix).linalg.inv(matrix)
+        except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+            self._inverse = math.nan * matrix
 
     @staticmethod
     def jacobians(solver: Any, clock: tuple[torch.Tensor, ...], states: Array) -> tuple[Array, Array]:
-        """Slopes, and their derivatives by the states."""
         if isinstance(states, torch.Tensor):
             return slopes_with_jacobians(solver.problem, clock, states)
         found = slopes_with_jacobians(solver.problem, clock, as_tensor(states, solver.problem.value.dtype))
@@ -31,16 +34,13 @@ class Dense:
 
     def solve(self, values: Array) -> Array:
         """(I − W J)⁻¹ of values [G, S, d]."""
-        groups, count, d = values.shape
         inverse = self._inverse if type(self._inverse) is type(values) else as_kind(self._inverse, values)
-        return (inverse @ values.swapaxes(0, 1).reshape(-1, 1)).reshape(count, groups, d).swapaxes(0, 1)
+        return by_points(inverse @ flat(values), values)
 
     def times(self, values: Array, jacobians: Array = None) -> Array:
         """J at each point, or others."""
-        groups, count, d = values.shape
         by_point = self._jacobians if jacobians is None else jacobians
-        by_point = by_point @ values.swapaxes(0, 1).reshape(count, groups * d, 1)
-        return by_point.reshape(count, groups, d).swapaxes(0, 1)
+        return by_points(by_point @ flat(values).reshape(len(by_point), -1, 1), values)
 
     def times_sizes(self, values: Array) -> Array:
         """|J| |values|."""
@@ -62,14 +62,6 @@ def matrix_of(weights: Array, jacobians: Array) -> Array:
     if isinstance(weights, torch.Tensor):
         identity = identity.to(weights)
     return identity - product.reshape(*product.shape[:-4], count * n, count * n)
-
-
-def _inverse(matrix: Array) -> Array:
-    """Not a number where there is none."""
-    try:
-        return library(matrix).linalg.inv(matrix)
-    except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
-        return math.nan * matrix
 
 
 def flat(states: Array) -> Array:

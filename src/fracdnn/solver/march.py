@@ -13,9 +13,9 @@ import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.memory.recomputation import segment_length
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.history import BLOCK
-from fracdnn.solver.mesh import Grid
-from fracdnn.solver.segments import Repeatable, segment
+from fracdnn.solver.segments import repeatable, segment
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.steps import Position, Steps
 from fracdnn.tracing import being_traced, carries_derivative
@@ -64,21 +64,17 @@ def interpolated(states: torch.Tensor, grid: Grid, elapsed: torch.Tensor) -> tor
 def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
     """The states at the wanted times; [M, groups, components]."""
     walk, blocks = _OutputWalk(steps, wanted), steps.history.blocks()
-    length = _segment_length(steps.grid.n_steps) if checkpoint else len(blocks)
-    position, found = walk.start()
-    if checkpoint:
+    position = steps.start()
+    found = [position.last.state] * (len(wanted.after(-1, 0)) if wanted else 1)
+    length = len(blocks)
+    if checkpoint:  # as many as keep the sum of carried positions and one segment's graph smallest
         steps.prepare()
+        length = max(round(segment_length(steps.grid.n_steps, _GRAPH_TO_CARRY) / BLOCK), 1)
     for first in range(0, len(blocks), length):
         part = blocks[first : first + length]
-        way = walk.over_again if checkpoint else walk.over
-        position, more = way(part, position)
+        position, more = (walk.over_again if checkpoint else walk.over)(part, position)
         found.extend(more)
     return torch.stack(found).reshape(len(found), *steps.method.problem.value.shape)
-
-
-def _segment_length(n_steps: int) -> int:
-    """In blocks: as many as keep the sum of carried positions and one segment's graph smallest."""
-    return max(round(segment_length(n_steps, _GRAPH_TO_CARRY) / BLOCK), 1)
 
 
 class _OutputWalk:
@@ -92,12 +88,8 @@ class _OutputWalk:
         above_1 = method.name == "trapezoidal" and bool((self._problem.orders.detach() > 1.0).any())
         stable = method.implicit and not above_1
         self._stability = None if stable else Stability(self._problem, self._grid, method.name)
-        self._in_segments = not steps.learned and type(self._problem.value) is torch.Tensor
-
-    def start(self) -> tuple[Position, list[torch.Tensor]]:
-        position = self.steps.start()
-        at_begin = len(self._wanted.after(-1, 0)) if self._wanted else 1
-        return position, [position.last.state] * at_begin
+        learned = map(carries_derivative, (self._problem.orders, self._grid.elapsed, self._grid.clock))
+        self._in_segments = not any(learned) and type(self._problem.value) is torch.Tensor
 
     def over(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
         """Some blocks on; with the requested states on the way."""
@@ -117,40 +109,35 @@ class _OutputWalk:
 
     def over_again(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
         """The same, to be computed again in the backward pass."""
-        if not torch.is_grad_enabled():
-            return self.over(blocks, position)
-        part = Repeatable(self.steps.method)
-        if not self._in_segments:
-            return recomputed(self._over_checked, part, blocks, position, use_reentrant=False)
-        problem, value, velocity = self._problem, self._problem.value, self._problem.velocity
-        start = (value,) if velocity is None else (value, velocity)
-        kinds: list[Position] = []
+        problem, part = self._problem, repeatable(self.steps.method, self._between_ends)
+        start = [each for each in (problem.value, problem.velocity) if each is not None]
+        without_graph: list[Position] = []
 
         def run(tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-            problem.value, problem.velocity = tensors[0], None if velocity is None else tensors[1]
+            own = problem.value, problem.velocity
+            problem.value, problem.velocity = tensors[0], tensors[1] if len(start) > 1 else None
             try:
-                after, found = self._over_checked(part, blocks, position.with_tensors(tensors[len(start) :]))
+                after, found = part(blocks, position.with_tensors(tensors[len(start) :]))
             finally:
-                problem.value, problem.velocity = value, velocity
-            kinds[:] = [after.with_tensors([each.detach() for each in after.tensors()])]  # without its graph
+                problem.value, problem.velocity = own
+            without_graph[:] = [after.with_tensors([each.detach() for each in after.tensors()])]
             return [*after.tensors(), *found]
 
-        results = segment(run, (*start, *position.tensors()))
-        if results is None:  # nor will it serve for later ones
-            self._in_segments = False
-            part.forget()
-            return recomputed(self._over_checked, part, blocks, position, use_reentrant=False)
-        count = len(kinds[0].tensors())
-        return kinds[0].with_tensors(results[:count]), list(results[count:])
+        if self._in_segments and torch.is_grad_enabled():
+            results = segment(run, (*start, *position.tensors()))
+            if results is not None:
+                count = len(position.tensors())
+                return without_graph[0].with_tensors(results[:count]), list(results[count:])
+            self._in_segments, part = False, repeatable(self.steps.method, self._between_ends)
+        return recomputed(part, blocks, position, use_reentrant=False)
 
-    def _over_checked(
-        self, part: Repeatable, blocks: Sequence[tuple[int, int]], position: Position
-    ) -> tuple[Position, list[torch.Tensor]]:
-        part.begin()
+    def _between_ends(
+        self, blocks: Sequence[tuple[int, int]], position: Position
+    ) -> tuple[torch.Tensor, torch.Tensor, tuple[Position, list[torch.Tensor]]]:
+        """First and last state, and what `over` gives."""
         after, found = self.over(blocks, position)
         is_last = blocks[-1][1] == self._grid.n_steps
-        part.end(position.last.state, found[-1] if is_last else after.last.state)
-        return after, found
+        return position.last.state, found[-1] if is_last else after.last.state, (after, found)
 
     def _outputs(
         self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: Callable[[], torch.Tensor]
@@ -161,31 +148,20 @@ class _OutputWalk:
             return states[1:]
         chosen = wanted.after(begin, end)
         inside = [number for number in chosen if not wanted.at_node[number]]
-        between = iter(self._between(wanted, position, begin, states, made(), inside)) if inside else iter(())
-        return [states[wanted.nodes[number] - begin] if wanted.at_node[number] else next(between) for number in chosen]
-
-    def _between(
-        self,
-        wanted: Wanted,
-        position: Position,
-        begin: int,
-        states: list[torch.Tensor],
-        made: torch.Tensor,
-        numbers: list[int],
-    ) -> tuple[torch.Tensor, ...]:
-        times = wanted.elapsed[numbers]
-        left = torch.tensor([wanted.nodes[number] for number in numbers])
+        if not inside:
+            return [states[wanted.nodes[number] - begin] for number in chosen]
+        times, left = wanted.elapsed[inside], torch.tensor([wanted.nodes[number] for number in inside])
         before, after = self._grid.elapsed[left], self._grid.elapsed[left + 1]
         known = torch.stack(states).reshape(len(states), *self._problem.value.shape)
-        dtype = known.dtype
-        share = ((times - before) / (after - before)).to(dtype)[:, None, None]
-        earlier, later = known[left - begin], known[left + 1 - begin]
-        rule = self.steps.method.between
+        share = ((times - before) / (after - before)).to(known.dtype)[:, None, None]
+        earlier, later, rule = known[left - begin], known[left + 1 - begin], self.steps.method.between
         if rule is None:
-            return torch.lerp(earlier, later, share).reshape(len(numbers), *self.steps.shape).unbind(0)
-        # The integral at the time itself, and at the nodes around it, where it may differ from the states.
-        moments = torch.cat([times, before, after])
-        sums = self.steps.history.between(position.carry, made, rule, moments).transpose(0, 1)
-        integral, at_before, at_after = (self._problem.without_memory(moments) + sums).chunk(3)
-        between = integral + torch.lerp(earlier - at_before, later - at_after, share)
-        return between.reshape(len(numbers), *self.steps.shape).unbind(0)
+            between = torch.lerp(earlier, later, share)
+        else:
+            # The integral at the time itself, and at the nodes around it, where it may differ from the states.
+            moments = torch.cat([times, before, after])
+            sums = self.steps.history.between(position.carry, made(), rule, moments).transpose(0, 1)
+            integral, at_before, at_after = (self._problem.without_memory(moments) + sums).chunk(3)
+            between = integral + torch.lerp(earlier - at_before, later - at_after, share)
+        rows = iter(between.reshape(len(inside), *states[0].shape).unbind(0))
+        return [states[wanted.nodes[number] - begin] if wanted.at_node[number] else next(rows) for number in chosen]

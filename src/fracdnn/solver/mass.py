@@ -99,11 +99,9 @@ class _Split:
         self._jacobian: torch.Tensor | None = None  # of the constraints by the components that they determine
 
     def forget(self) -> None:
-        """Guess as at the start."""
         self.guess, self._jacobian = self._first, None
 
     def slope(self, time: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        """Of w."""
         return self.problem.slope(time, self.state(time, w))[..., self._rows[: self._rank]]
 
     def state(self, time: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,8 @@ and the last of these equations is the given one, solved for the highest derivat
 neighbors, so D^ε D^β y = D^(β+ε) y there. The two problems have the same solutions among the y with ⌈β_n⌉ continuous
 derivatives. Source: Diethelm, "The Analysis of Fractional Differential Equations", 2010, lemma 3.13 and theorem 8.1;
 Edwards, Ford, Simpson, "The numerical solution of linear multi-term fractional differential equations", 2002.
+
+A derivative of distributed order, ∫ density(γ) D^γ y dγ, is a sum of such terms over Gauss's nodes.
 """
 
 import math
@@ -19,6 +21,7 @@ from itertools import pairwise
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
@@ -26,6 +29,7 @@ from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.solution import Solution
 from fracdnn.solver.states import as_state, check_state
 from fracdnn.tracing import carries_derivative
+from fracdnn.validation import check_count
 
 RightSide = Callable[[torch.Tensor, tuple[torch.Tensor, ...]], Any]
 
@@ -136,6 +140,50 @@ class MultiTerm:
         return replace(found, states=found.states[0], _again=None) if isinstance(found, Solution) else found[0]
 
 
+def distributed_order(
+    density: Callable[[torch.Tensor], Any] | torch.Tensor,
+    right_side: Callable[[torch.Tensor, torch.Tensor], Any],
+    *,
+    between: tuple[float, float] = (0.0, 1.0),
+    n_nodes: int = 8,
+) -> MultiTerm:
+    """The equation ∫ density(γ) D^γ y dγ = right_side(t, y) over orders `between` two of them, as a `MultiTerm`.
+
+    The integral is Gauss's sum over `n_nodes` orders: for a smooth density its error falls exponentially with them.
+    `density` is a function of an order, such as `linear_input(orders, samples)`, or a tensor [n_nodes] of its
+    values at the nodes of `gauss_orders(n_nodes, between)`, learned ones, say. Gradients go to the density.
+    """
+    n_nodes = check_count(n_nodes, "n_nodes", minimum=1)
+    orders, lengths = _rule(n_nodes, between)
+    if callable(density):
+        values = torch.stack([torch.as_tensor(density(order), dtype=torch.float64).reshape(()) for order in orders])
+    else:
+        values = torch.as_tensor(density, dtype=torch.float64)
+    if values.shape != (n_nodes,):
+        raise InvalidArgumentError(
+            f"density must be a function of an order or hold a value for each of n_nodes = {n_nodes} orders, got shape "
+            f"{tuple(values.shape)}; pass n_nodes=len(density)"
+        )
+    coefficients = [*(lengths.to(values.device) * values).unbind(0), 0.0]  # y itself is known to right_side
+    return MultiTerm([*orders.tolist(), 0.0], coefficients, lambda t, lower: right_side(t, lower[-1]))
+
+
+def gauss_orders(n_nodes: int, between: tuple[float, float] = (0.0, 1.0)) -> torch.Tensor:
+    """The orders at which `distributed_order` takes its density; [n_nodes], increasing."""
+    return _rule(check_count(n_nodes, "n_nodes", minimum=1), between)[0]
+
+
+def _rule(n_nodes: int, between: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    lowest, highest = (float(each) for each in between)
+    if not 0.0 <= lowest < highest < float("inf"):
+        raise InvalidArgumentError(
+            f"between must be two increasing orders, not below 0, got ({lowest:g}, {highest:g}); (0, 1) is usual"
+        )
+    places, lengths = np.polynomial.legendre.leggauss(n_nodes)
+    half = (highest - lowest) / 2.0
+    return torch.from_numpy(lowest + half * (1.0 + places)), torch.from_numpy(half * lengths)
+
+
 def _checked_orders(orders: Sequence[Any]) -> list[torch.Tensor]:
     checked = []
     for place, order in enumerate(_listed(orders, "orders")):
@@ -161,12 +209,11 @@ def _checked_orders(orders: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def _checked_coefficients(coefficients: Sequence[Any], count: int) -> list[torch.Tensor]:
-    given = _listed(coefficients, "coefficients")
-    if len(given) != count:
+    checked = [_number(each, f"coefficients[{n}]") for n, each in enumerate(_listed(coefficients, "coefficients"))]
+    if len(checked) != count:
         raise InvalidArgumentError(
-            f"coefficients must hold one for each order, {count}, got {len(given)}; pass as many as orders"
+            f"coefficients must hold one for each order, {count}, got {len(checked)}; pass as many as orders"
         )
-    checked = [_number(each, f"coefficients[{place}]") for place, each in enumerate(given)]
     for place, each in enumerate(checked):
         if each.is_complex() or not bool(torch.isfinite(each.detach()).all()):
             raise InvalidArgumentError(
@@ -178,13 +225,12 @@ def _checked_coefficients(coefficients: Sequence[Any], count: int) -> list[torch
 
 def _like_y(value: torch.Tensor, y: torch.Tensor, name: str, remedy: str) -> torch.Tensor:
     """In y's dtype and place, and of a shape that broadcasts against y's."""
-    fits = value.dim() <= y.dim() and all(
-        mine in (1, theirs) for mine, theirs in zip(value.shape[::-1], y.shape[::-1], strict=False)
-    )
-    if not fits:
+    try:
+        value.expand(y.shape)
+    except RuntimeError:
         raise InvalidArgumentError(
             f"{name} must broadcast against y's shape {tuple(y.shape)}, got shape {tuple(value.shape)}; {remedy}"
-        )
+        ) from None
     return value.to(y)
 
 

@@ -17,7 +17,7 @@ from fracdnn.solver.arrays import Array, as_numpy, cast, library, norm
 from fracdnn.solver.collocation import Collocation, Panel, PanelScheme
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import SMALL, CoupledSolver
-from fracdnn.solver.grids import Spacing
+from fracdnn.solver.grids import Spacing, smallest
 from fracdnn.solver.jacobians import slopes_along
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
@@ -110,11 +110,8 @@ class PanelSearch(Search):
         quickest = float(times[counts].min()) if bool(counts.any()) else math.inf
         return min(max(quickest, SHORTEST_FIRST * span), LONGEST_FIRST * span)
 
+    @np.errstate(all="ignore")  # what is not finite is no step
     def attempt(self, end: float, fading: Fading) -> float:
-        with np.errstate(all="ignore"):  # what is not finite is no step
-            return self._attempt(end, fading)
-
-    def _attempt(self, end: float, fading: Fading) -> float:
         begin, length = self._scheme.numbers([self.now, end - self.now])
         guess, self._end = self._guess(length), end
         self._scheme.solver.noise, part = self.noise, (end - self.now) / self._span
@@ -221,12 +218,12 @@ class PanelSearch(Search):
 
     def _guess(self, length: Array) -> Array | None:
         """The states of a panel that was tried and is too long, on its first part; after a jump those at its start."""
+        places, state = self._scheme.points.places, self._memory.state
         if self._restarted:
-            like = self._scheme.points.places[:, None]
-            return self._memory.state[:, None] + 0.0 * cast(like, self._memory.state)
+            return state[:, None] + 0.0 * cast(places[:, None], state)
         if self._panel is None or float(self._panel.begin) != self.now:
             return None
-        weights = self._scheme.points.values_at(self._scheme.points.places * (length / self._panel.length))
+        weights = self._scheme.points.values_at(places * (length / self._panel.length))
         return cast(weights, self._panel.states) @ self._panel.states
 
     @property
@@ -241,31 +238,31 @@ class PanelSearch(Search):
                 self.guesses.append(self._scheme.tensor(self._panel.states))
                 self._scheme.solver.keep(self._kept)
             else:
-                self._note(self._panel, *self._outputs)
+                outputs, numbers = self._outputs
+                first, last = len(self.states), bisect_right(numbers, self._end)
+                if last > first:
+                    to_end = numbers[last - 1] == self._end
+                    self.states += self._scheme.found(self._memory, self._panel, outputs[first:last], to_end=to_end)
             self._memory = self._scheme.close(self._memory, self._panel)
             self._largest, lasting = self._reached, sys.float_info.epsilon * self._reached
             if bool((self._allowed < OF_ROUNDING * lasting).any()):
-                raise self._below_rounding(norm(lasting))
+                # Of a state that has become very small, no more is known than the rounding of what was added up.
+                raise NotConvergedError(
+                    f"atol must be {norm(lasting):.2g} or more where a state of size {norm(self._largest):.3g} falls "
+                    f"as far as it has by t = {float(self.begin) + self._end:.6g}, got "
+                    f"{smallest(self.spacing.atol):.3g}, which is less than rounding leaves of it; pass a larger atol, "
+                    f"or solve for the state's logarithm"
+                )
         self._restarted = False
         self._reach = 0.0 * self._reach
 
-    def _below_rounding(self, rounding: float) -> NotConvergedError:
-        """Of a state that has become very small, no more is known than the rounding of what has been added up."""
-        return NotConvergedError(
-            f"atol must be {rounding:.2g} or more where a state of size {norm(self._largest):.3g} falls as far as it "
-            f"has by t = {float(self.begin) + self._end:.6g}, got {self.spacing.smallest_atol:.3g}, which is less than "
-            f"rounding leaves of it; pass a larger atol, or solve for the state's logarithm"
-        )
-
     def spent(self) -> float:
-        """By the estimates of errors."""
         return norm(self._spent / self.tolerance_now())
 
     def tolerance_now(self) -> Array:
         return self.tolerances.scale(self._memory.state[:, None])
 
     def save(self) -> Callable[[], None]:
-        """What brings back the state of now."""
         memory, counts, now = self._memory, (len(self.guesses), len(self.states)), self.now
         restarted, origin, largest, self._spent = self._restarted, self._origin, self._largest, 0.0 * self._spent
 
@@ -276,9 +273,6 @@ class PanelSearch(Search):
             self._spent, self._reach, self._largest = 0.0 * self._spent, 0.0 * self._reach, largest
 
         return restore
-
-    def why_so_short(self) -> str:
-        return self.about_start() if self._memory.slopes is None or self._restarted else ""
 
     def about_start(self) -> str:
         if self._steepness <= STEEP_START:
@@ -298,12 +292,6 @@ class PanelSearch(Search):
 
     def restart(self) -> None:
         self._restarted, self._origin = True, self.now
-
-    def _note(self, panel: Panel, outputs: torch.Tensor, numbers: list[float]) -> None:
-        first, last = len(self.states), bisect_right(numbers, self._end)
-        if last > first:
-            to_end = numbers[last - 1] == self._end
-            self.states += self._scheme.found(self._memory, panel, outputs[first:last], to_end=to_end)
 
 
 @dataclass

@@ -9,7 +9,8 @@ fractional integral of Legendre's polynomials is a Jacobi polynomial times a pow
 rule, refined toward the point, and over all others through modes (`fracdnn.caputo.modes`), which a panel advances.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.caputo.weights import gamma
-from fracdnn.solver.arrays import Array, cast, library, norm
+from fracdnn.solver.arrays import Array, as_numpy, cast, library, norm
 from fracdnn.tracing import outside_of_modes
 
 # Gauss's rule for the panel before: so many parts, each a quarter of the one before, with so many points.
@@ -28,29 +29,6 @@ MODES_TOLERANCE = 1e-12
 _NEAR = 1e-3  # distances after a panel, in its lengths, for which that rule is not fine enough
 _CACHED = 16384  # numbers that are best computed with at a time
 _TINY = float(np.finfo(np.float64).tiny)
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """t^(γ−1)/Γ(γ) for orders γ [G, 1, 1]; of either kind."""
-
-    orders: Array
-    log_gamma: Array
-
-    @classmethod
-    def of(cls, orders: torch.Tensor) -> "Kernel":
-        """For orders [G]."""
-        orders = orders.view(-1, 1, 1)
-        return cls(orders, torch.lgamma(orders))
-
-    def at(self, times: Array) -> Array:
-        """[G, …] for times [R, Q]."""
-        of = library(times)
-        return of.exp((self.orders - 1.0) * of.log(times) - self.log_gamma)
-
-    def numpy(self) -> "Kernel":
-        """The same as arrays of NumPy's."""
-        return Kernel(self.orders.detach().numpy(), self.log_gamma.detach().numpy())
 
 
 @dataclass(frozen=True)
@@ -65,7 +43,6 @@ class Points:
 
     @property
     def count(self) -> int:
-        """The number m."""
         return len(self.places)
 
     def own_weights(self, orders: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -84,38 +61,6 @@ class Points:
         for n in range(2, count):
             found.append(((2.0 * n - 1.0) * x * found[-1] - (n - 1.0) * found[-2]) / n)
         return library(x).stack(found[:count], axis=-1) @ self.to_legendre
-
-    def later_weights(self, kernel: Kernel, distance: Array) -> Array:
-        """[G, R, m]: the same over the whole panel of length 1, seen from distances [R] or [G, R] > 0 after its end."""
-        gap = distance[..., None] + (1.0 - self.fine)
-        weights = (kernel.at(gap) * self.fine_weights) @ self.at_fine
-        near = distance < _NEAR
-        if not bool(near.any()):
-            return weights
-        of = library(distance)
-        close = self._close_weights(kernel, of.where(near, distance, _NEAR))
-        return of.where(near[..., None], close, weights)
-
-    def _close_weights(self, kernel: Kernel, distance: Array) -> Array:
-        """The same for short distances, which no quadrature resolves: in closed form, the polynomial being continued.
-
-        ∫_0^1 = ∫_0^{1+d} − ∫_1^{1+d}, of which the last is small.
-        """
-        if not isinstance(distance, torch.Tensor):
-            orders, moved = (
-                torch.from_numpy(kernel.orders),
-                Points(*(torch.from_numpy(each) for each in self._arrays())),
-            )
-            return moved._close_weights(Kernel(orders, orders), torch.from_numpy(distance)).numpy()
-        orders = kernel.orders.reshape(-1)
-        whole = self.own_weights(orders, 1.0 + distance)
-        at_end = self.own_weights(orders, self.places[-1:])  # [G, 1, m]
-        continued = self.values_at(1.0 + distance[..., None] * self.places)  # [R, m, m]
-        rest = (at_end[:, None] @ continued).squeeze(-2)
-        return whole - distance[..., None] ** kernel.orders * rest
-
-    def _arrays(self) -> list[Array]:
-        return [getattr(self, name) for name in self.__dataclass_fields__]
 
     def absorbed(self, rates: Array, length: Array, slopes: Array) -> Array:
         """[G, K + 1, d]: what a panel with slopes [G, m, d] of float64 adds to the modes at its end."""
@@ -142,13 +87,11 @@ class Points:
         before, last = library(values).amax(sizes.reshape(len(sizes), 2, 2, -1), 2).swapaxes(0, 1)
         return last * ((last / before.clip(min=_TINY)) ** 0.5).clip(max=1.0)
 
-    def to(self, device: torch.device) -> "Points":
-        """The same on a device."""
-        return Points(*(each.to(device) for each in self._arrays()))
+    def on(self, device: torch.device) -> "Points":
+        return self if self.places.device == device else self.each(lambda array: array.to(device))
 
-    def numpy(self) -> "Points":
-        """The same as arrays of NumPy's."""
-        return Points(*(each.numpy() for each in self._arrays()))
+    def each(self, made: Callable[[Array], Array]) -> "Points":
+        return Points(*(made(getattr(self, name)) for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
@@ -156,22 +99,43 @@ class Weights:
     """All that panels of some orders, with m points, are integrated by; arrays of either kind."""
 
     points: Points
-    kernel: Kernel
+    orders: Array  # [G, 1, 1]
+    log_gamma: Array  # of them
     own: Array  # [G, m, m], of a panel of length 1
     rates: Array  # [K], of the kernel's modes
     of_modes: Array  # [G, K + 1]
 
     @classmethod
     def of(cls, orders: torch.Tensor, count: int, modes: Modes) -> "Weights":
-        """For orders [G]."""
-        chosen, modes = points(count).to(orders.device), modes.to(orders.device)
-        own = chosen.own_weights(orders, chosen.places)
-        return cls(chosen, Kernel.of(orders), own, modes.rates, modes.weights(orders))
+        chosen, modes = points(count).on(orders.device), modes.to(orders.device)
+        own, each = chosen.own_weights(orders, chosen.places), orders.view(-1, 1, 1)
+        return cls(chosen, each, torch.lgamma(each), own, modes.rates, modes.weights(orders))
 
     def numpy(self) -> "Weights":
-        """The same as arrays of NumPy's."""
-        arrays = (each.detach().numpy() for each in (self.own, self.rates, self.of_modes))
-        return Weights(self.points.numpy(), self.kernel.numpy(), *arrays)
+        arrays = (self.orders, self.log_gamma, self.own, self.rates, self.of_modes)
+        return Weights(self.points.each(as_numpy), *map(as_numpy, arrays))
+
+    def later(self, distance: Array) -> Array:
+        """[G, R, m]: ∫_0^1 of kernel and p by the values of p, seen from distances [R] or [G, R] > 0 after a panel."""
+        of, points, gap = library(distance), self.points, distance[..., None] + (1.0 - self.points.fine)
+        kernel = of.exp((self.orders - 1.0) * of.log(gap) - self.log_gamma)
+        weights = (kernel * points.fine_weights) @ points.at_fine
+        near = distance < _NEAR
+        if not bool(near.any()):
+            return weights
+        close = self._later_by_continuation(of.where(near, distance, _NEAR))
+        return of.where(near[..., None], close, weights)
+
+    def _later_by_continuation(self, distance: Array) -> Array:
+        """For distances too short for quadrature: in closed form, as ∫_0^{1+d} − ∫_1^{1+d} of p continued."""
+        if not isinstance(distance, torch.Tensor):
+            moved = replace(self, points=self.points.each(torch.from_numpy), orders=torch.from_numpy(self.orders))
+            return moved._later_by_continuation(torch.from_numpy(distance)).numpy()
+        orders, points = self.orders.reshape(-1), self.points
+        whole = points.own_weights(orders, 1.0 + distance)
+        at_end = points.own_weights(orders, points.places[-1:])  # [G, 1, m]
+        continued = points.values_at(1.0 + distance[..., None] * points.places)  # [R, m, m]
+        return whole - distance[..., None] ** self.orders * (at_end[:, None] @ continued).squeeze(-2)
 
 
 @lru_cache(maxsize=32)
@@ -187,7 +151,6 @@ def constant_weights(orders: tuple[float, ...], count: int, shortest: float, lon
 
 @lru_cache(maxsize=32)
 def points(count: int) -> Points:
-    """Radau's points."""
     return outside_of_modes(lambda: _made(count))
 
 

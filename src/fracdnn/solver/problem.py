@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from numbers import Real
@@ -27,22 +26,6 @@ class OutOfEvaluationsError(Exception):
     """Func was called as often as it may be; solvers make an error of it that says how far they came."""
 
 
-class PanelFunction(ABC):
-    """A func that follows the panels of a solve, since it looks up earlier states in them."""
-
-    @abstractmethod
-    def begin_panel(self, scheme: Any, begin: Any, elapsed: torch.Tensor, clock: Sequence[torch.Tensor]) -> None:
-        """Before func is called at a panel's points, whose times count from the start in `elapsed`."""
-
-    @abstractmethod
-    def expect(self, times: Sequence[torch.Tensor]) -> None:
-        """Before func is called at several times, a panel's points or others."""
-
-    @abstractmethod
-    def end_panel(self, scheme: Any, memory: Any, panel: Any) -> None:
-        """After a panel is taken; with the memory before it, `scheme.found` gives the solution inside."""
-
-
 class Problem:
     """d_t^order u = func(t, u) with u and, for orders above 1, its slope at t_0; states are [groups, components]."""
 
@@ -51,7 +34,8 @@ class Problem:
     ) -> None:
         self.states = states
         self._func = func
-        self.follower = func if isinstance(func, PanelFunction) else None
+        # A func that looks up earlier states in the panels of a solve is told of them, as `DelayedFunction` is.
+        self.follower: Any = func if getattr(func, "follows_panels", False) else None
         self.n_evaluations = 0
         self.max_evaluations = math.inf
         self.pattern: Any = None  # of func's Jacobian: a sparse one, and whether no entry is missing
@@ -179,11 +163,11 @@ class Problem:
     def warn_of_noise(self, least: float, consequence: str) -> None:
         """Once a solve, where it was noted and is not less than this."""
         if self.noise is not None and self.noise[0] >= least:
-            part, time = self.noise
             warnings.warn(
-                f"func is noisy: its values scatter by about {part:.1g} of their size at t = {time}; {consequence}; "
-                f"compute func with more digits (in float64; on a GPU torch.set_float32_matmul_precision('highest')), "
-                f"or where it jumps in time, pass options={{'breakpoints': …}}",
+                f"func is noisy: its values scatter by about {self.noise[0]:.1g} of their size at t = {self.noise[1]}; "
+                f"{consequence}; compute func with more digits (in float64; on a GPU "
+                f"torch.set_float32_matmul_precision('highest')), or where it jumps in time, pass "
+                f"options={{'breakpoints': …}}",
                 NoisyFunctionWarning,
                 stacklevel=4,
             )
@@ -197,8 +181,8 @@ class Problem:
         before, after = (self.evaluate(time, self.value.detach())[1].detach() for time in (last - rounding, last))
         if bool(((after - before).abs() > _LATE * rtol * after.abs()).any()):
             warnings.warn(
-                f"times are late: at t = {time_text(last)} they are rounded to {rounding:.1g}, and func changes by as "
-                f"much as that makes; count time from t[0] in t and func, in float64",
+                f"times are late: at t = {time_text(last)} they are rounded to {rounding:.1g}, which changes func "
+                f"noticeably; count time from t[0] in t and func, in float64",
                 NoisyFunctionWarning,
                 stacklevel=4,
             )
@@ -258,7 +242,7 @@ def posed_problem(
 ) -> Problem:
     """The problem of checked arguments as `fdeint` takes them; `apart` if the first dimension is the sample."""
     if isinstance(order, tuple | list):
-        orders: Any = [_one_order(each, f"order[{place}]") for place, each in enumerate(order)]
+        orders: Any = [_checked_order(each, f"order[{place}]", one=True) for place, each in enumerate(order)]
         largest = _largest(torch.stack(orders)) if orders else 0.0
     else:
         orders = _checked_order(order, "order")
@@ -301,11 +285,12 @@ def _checked_slope(slope: Any, value: State, name: str) -> State:
         parts = tuple(number.to(part).expand_as(part) for part in (value if isinstance(value, tuple) else (value,)))
         return parts if isinstance(value, tuple) else parts[0]
     slope = check_state(as_state(slope, name), name)
-    if _dtype(value) != _dtype(slope):
+    parts, own = (each if isinstance(each, tuple) else (each,) for each in (value, slope))
+    if parts[0].dtype != own[0].dtype:
         raise InvalidArgumentError(
-            f"{called} must have the dtype of {of_value}, {_dtype(value)}, got {_dtype(slope)}; convert one"
+            f"{called} must have the dtype of {of_value}, {parts[0].dtype}, got {own[0].dtype}; convert one"
         )
-    shapes = [_shapes(each) for each in (value, slope)]
+    shapes = [[tuple(part.shape) for part in each] for each in (parts, own)]
     if shapes[0] != shapes[1] or isinstance(value, tuple) != isinstance(slope, tuple):
         raise InvalidArgumentError(
             f"{called} must have the shape of {of_value}, {shapes[0]}, got {shapes[1]}; pass one like the value"
@@ -313,38 +298,25 @@ def _checked_slope(slope: Any, value: State, name: str) -> State:
     return slope
 
 
-def _checked_order(order: Any, name: str) -> torch.Tensor:
+def _checked_order(order: Any, name: str, *, one: bool = False) -> torch.Tensor:
+    """`one`: of one tensor of a tuple."""
     value = check_order(order, name, largest=2.0, remedy=_ORDER_REMEDY)
     if not value.numel():
         raise InvalidArgumentError(
             f"{name} must hold at least one number, got shape {tuple(value.shape)}; pass one number, say 0.5"
         )
-    return value
-
-
-def _one_order(order: Any, name: str) -> torch.Tensor:
-    """Of one tensor of a tuple."""
-    value = _checked_order(order, name)
-    if value.numel() != 1:
+    if one and value.numel() != 1:
         raise InvalidArgumentError(
             f"{name} must be one number, got shape {tuple(value.shape)}; "
             f"make each component with an order of its own a tensor of the tuple"
         )
-    return value.reshape(())
+    return value.reshape(()) if one else value
 
 
 def _largest(orders: torch.Tensor) -> float | None:
     if being_traced() and carries_derivative(orders):
         return None
     return float(orders.detach().max())
-
-
-def _shapes(state: State) -> list[tuple[int, ...]]:
-    return [tuple(part.shape) for part in (state if isinstance(state, tuple) else (state,))]
-
-
-def _dtype(state: State) -> torch.dtype:
-    return (state[0] if isinstance(state, tuple) else state).dtype
 
 
 def _is_pair(y0: Any) -> bool:

@@ -35,7 +35,6 @@ def rare_options(
 
 
 def most_evaluations(given: Any, spacing: Spacing) -> float:
-    """Calls of func after which a search for steps ends."""
     if given is not None:
         return check_count(given, "max_evaluations", minimum=1)
     jumps = 0 if spacing.breakpoints is None else len(spacing.breakpoints)
@@ -55,7 +54,6 @@ def check_batched(method: str, spacing: Spacing, options: dict[str, Any] | None)
 
 
 def refuse_batched(options: dict[str, Any], name: str) -> None:
-    """For functions around `fdeint` that have no batches."""
     if options.get("batched"):
         raise InvalidArgumentError(
             f"batched must not be given to {name}, got {options['batched']!r}; give y0 a dimension for the batch"

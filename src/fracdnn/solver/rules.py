@@ -34,13 +34,6 @@ class Rule(ABC):
     def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
         """[K + 1, M]: what the nodes of a window add to the modes at its end, where the next window begins."""
 
-    def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """At order 1: the weights [M] of nodes in all later rows, and those in their own row.
-
-        They are the same in every row, so that a running sum is all that a solve needs to carry.
-        """
-        return None
-
     def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
         """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's start."""
         return far_weights(modes.rates, modes.weights(self.orders), distance)
@@ -82,6 +75,10 @@ class ConstantRule(Rule):
         return self._at_nodes(earlier + later)
 
     def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """At order 1: the weights [M] of nodes in all later rows, and those in their own row.
+
+        They are the same in every row, so that a running sum is all that a solve needs to carry.
+        """
         steps = self._at_nodes(nodes.diff())
         return steps, steps if self._of_later else torch.zeros_like(steps)
 

@@ -123,7 +123,6 @@ class Search(ABC):
         """The error of a step to that time, in tolerances; infinite or NaN where it cannot be made."""
 
     def accept(self) -> None:
-        """Take the step that was tried last."""
         if self.misfit is not None:
             self._recent.append((self.misfit, self.slope_sizes))
 
@@ -136,16 +135,11 @@ class Search(ABC):
         return 0.0
 
     def tolerance_now(self) -> Array:
-        """That of the state now, [G, d]."""
         return self.tolerances.scale(self.state[:, None])
 
     def save(self) -> Callable[[], None]:
         """What brings back the state of now; called where a piece begins."""
         return lambda: None
-
-    def why_so_short(self) -> str:
-        """The reason and the remedy where no step is short enough; empty where they are not known."""
-        return ""
 
     def about_start(self) -> str:
         """What makes the last start or breakpoint hard, and the remedy; empty where nothing is known to."""

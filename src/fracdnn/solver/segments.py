@@ -17,62 +17,58 @@ from fracdnn.solver.coupled import CoupledSolver
 from fracdnn.tracing import has_tensor_hooks, operations_are_watched, sequence_number
 
 Tensors = tuple[torch.Tensor, ...]
+_REMEDY = "make it a function of t, y and parameters that stay as they are, or leave out the option checkpoint"
 
 
-class Repeatable:
-    """A part of a solve that is called again: each call begins with what the solvers of a scheme know now, and has to
-    end in the same state.
+def repeatable(scheme: Any, run: Callable[..., tuple[torch.Tensor, torch.Tensor, Any]]) -> Callable[..., Any]:
+    """A part of a solve that is called again: `run` gives its first and last state, and the result to return.
+
+    Each call begins with what the solvers of a scheme know now, and has to end in the same state.
     """
+    solvers = [each for each in vars(scheme).values() if isinstance(each, CoupledSolver)]
+    known = [(solver, dict(vars(solver))) for solver in solvers]
+    segment_end = SegmentEnd("func", _REMEDY)
 
-    def __init__(self, scheme: Any) -> None:
-        solvers = [each for each in vars(scheme).values() if isinstance(each, CoupledSolver)]
-        self._known = [(solver, dict(vars(solver))) for solver in solvers]
-        self.forget()
+    def part(*given: Any) -> Any:
+        for solver, state in known:
+            vars(solver).update(state)
+        begin, end, result = run(*given)
+        segment_end.check(begin, end)
+        return result
 
-    def forget(self) -> None:
-        """As if it had not been called yet."""
-        remedy = "make it a function of t, y and parameters that stay as they are, or leave out the option checkpoint"
-        self._end = SegmentEnd("func", remedy)
-
-    def begin(self) -> None:
-        """Before the first step of a call."""
-        for solver, known in self._known:
-            vars(solver).update(known)
-
-    def end(self, begin: torch.Tensor, end: torch.Tensor) -> None:
-        """After its last step, with the states before and after."""
-        self._end.check(begin, end)
+    return part
 
 
 def segment(run: Callable[[Tensors], Sequence[torch.Tensor]], inputs: Tensors) -> Tensors | None:
     """What `run(inputs)` gives, without its graph; None where that would lose gradients or hooks."""
     if operations_are_watched() or inputs[0].device.type != "cpu":
         return None
-    random_state = torch.get_rng_state()
-    made = Segment(run, random_state)
-    mark, copies = sequence_number(_any_node()), _copies(inputs)
+    random_state, any_node = torch.get_rng_state(), torch.zeros((), requires_grad=True).clone().grad_fn
+    copies = _copies(inputs)
     results = tuple(run(copies))
-    leaves = _leaves(results, copies, mark)
+    leaves = _leaves(results, copies, sequence_number(any_node))
     if leaves is None or has_tensor_hooks(*leaves):
         torch.set_rng_state(random_state)  # as if nothing had been run
         return None
-    made.n_inputs, made.results = len(inputs), tuple(each.detach() for each in results)
+    detached = tuple(each.detach() for each in results)
     del results, copies
-    return _Segment.apply(made, *inputs, *leaves)
+    return _Segment.apply(run, random_state, len(inputs), detached, *inputs, *leaves)
 
 
-class Segment:
-    """What the backward pass needs to compute a segment again, but for its tensors."""
+class _Segment(torch.autograd.Function):
+    """The ends of a segment from its beginnings and leaves."""
 
-    n_inputs: int
-    results: Tensors
+    @staticmethod
+    def forward(
+        ctx: Any, run: Any, random_state: torch.Tensor, n_inputs: int, results: Tensors, *tensors: torch.Tensor
+    ) -> Tensors:
+        ctx.run, ctx.random_state, ctx.n_inputs = run, random_state, n_inputs
+        ctx.save_for_backward(*tensors)
+        return results
 
-    def __init__(self, run: Callable[[Tensors], Sequence[torch.Tensor]], random_state: torch.Tensor) -> None:
-        self._run, self._random_state = run, random_state
-
-    def gradients(self, saved: Tensors, cotangents: Tensors) -> list[torch.Tensor | None]:
-        """For inputs and leaves."""
-        inputs, leaves = saved[: self.n_inputs], saved[self.n_inputs :]
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        inputs, leaves = ctx.saved_tensors[: ctx.n_inputs], ctx.saved_tensors[ctx.n_inputs :]
         if has_tensor_hooks(*leaves):
             raise InvalidArgumentError(
                 "hooks on parameters must be registered before a solve with the option checkpoint, got one after it; "
@@ -80,45 +76,26 @@ class Segment:
             )
         again = torch.is_grad_enabled()
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.set_rng_state(self._random_state)
+            torch.set_rng_state(ctx.random_state)
             inputs = inputs if again else _copies(inputs)
-            results = self._run(inputs)
-        made = [
-            (result, cotangent) for result, cotangent in zip(results, cotangents, strict=True) if result.requires_grad
-        ]
+            results = zip(ctx.run(inputs), cotangents, strict=True)
+        made = [pair for pair in results if pair[0].requires_grad]
         wanted = [each for each in (*inputs, *leaves) if each.requires_grad]
-        if not made or not wanted:
-            return [None] * len(saved)
-        ends, received = zip(*made, strict=True)
-        found = iter(
-            torch.autograd.grad(ends, wanted, received, create_graph=again, retain_graph=True, allow_unused=True)
+        found = iter(())
+        if made and wanted:
+            ends, received = zip(*made, strict=True)
+            found = iter(torch.autograd.grad(ends, wanted, received, create_graph=again, allow_unused=True))
+        return (
+            None,
+            None,
+            None,
+            None,
+            *(next(found, None) if each.requires_grad else None for each in (*inputs, *leaves)),
         )
-        return [next(found) if each.requires_grad else None for each in (*inputs, *leaves)]
-
-
-class _Segment(torch.autograd.Function):
-    """The ends of a segment from its beginnings and leaves."""
-
-    @staticmethod
-    def forward(ctx: Any, made: Segment, *tensors: torch.Tensor) -> Tensors:
-        ctx.made = made
-        ctx.save_for_backward(*tensors)
-        results = made.results
-        del made.results
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, *ctx.made.gradients(ctx.saved_tensors, cotangents)
 
 
 def _copies(inputs: Tensors) -> Tensors:
-    """The same numbers as leaves."""
     return tuple(each.detach().requires_grad_(each.requires_grad) for each in inputs)
-
-
-def _any_node() -> Any:
-    return torch.zeros((), requires_grad=True).clone().grad_fn
 
 
 def _leaves(results: Tensors, inputs: Tensors, mark: int) -> Tensors | None:

@@ -2,10 +2,11 @@
 
 J is func's Jacobian at one point of the panel: of Newton's method, iterates have to be more, the solution is the same.
 It is dense for few components. For many it is found as a sparse matrix, from what func makes of a few hundred
-directions, whatever its pattern; where it has none, there are products with it alone (`krylov`). (Source of the
-eigenbasis: Hairer, Wanner, "Solving Ordinary Differential Equations II", IV.8.)
+directions, whatever its pattern; where it has none, there are products with it alone. (Source of the eigenbasis:
+Hairer, Wanner, "Solving Ordinary Differential Equations II", IV.8.)
 """
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,9 +18,11 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
+from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.arrays import as_numpy
+from fracdnn.solver.convergence import sizes
+from fracdnn.solver.implicit import solved_linear
 from fracdnn.solver.jacobians import Products, pulled_back, unhooked
-from fracdnn.solver.krylov import Krylov, Unbounded
 from fracdnn.solver.problem import Problem
 
 _DENSE, _MOST_DENSE = 300, 1500  # components up to which J is dense, and may be
@@ -31,15 +34,21 @@ _MOVED = 1e-2  # of a state, to see where the Jacobian is not 0
 _SMALL = 1e-10  # of the largest entry, below which one is left out
 _LOPSIDED = 0.5  # part of the entries without one across the diagonal, from which a matrix is not nearly symmetric
 _FULL = 0.2  # part of a matrix that is not 0, from which it is dense
+# For products alone: the part of a residual that is left, since each iteration of Newton's method gains so much; how
+# many there may be for one; and deviations of a sum of terms with signs at random.
+_PART, _MOST, _SIGNS = 1e-4, 200, 4.0
 
 
 class OnePoint:
-    """The kind of matrix that `coupled` takes for many components: a `Shifted`, or a `Krylov` where J is too large."""
+    """The kind of matrix that `coupled` takes for many components: `Shifted`, or `Krylov` where J is too large.
+
+    Its inverse is known by what it makes of a vector alone, so that nothing bounds it.
+    """
 
     is_costly = True
 
     def __new__(cls, weights: torch.Tensor, jacobian: Any) -> Any:
-        return (Krylov if isinstance(jacobian, Products) else Shifted)(weights, jacobian)
+        return object.__new__(Krylov if isinstance(jacobian, Products) else Shifted)
 
     @staticmethod
     def jacobians(solver: Any, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -49,8 +58,42 @@ class OnePoint:
         slopes = solver.slopes(clock, states)
         return slopes, Products(solver.problem, clock, states) if jacobian is None else jacobian
 
+    def moved(self, residual: torch.Tensor, rounding: torch.Tensor) -> torch.Tensor:
+        """How far a rounding of the equations may move the states: any way, where the residual is no more."""
+        return torch.where(sizes(residual) <= sizes(rounding), math.inf, 0.0)
 
-class Shifted(Unbounded):
+
+class Krylov(OnePoint):
+    """For weights W [1, S, S], from products with func's Jacobians alone; by GMRES, in units of each component."""
+
+    def __init__(self, weights: torch.Tensor, jacobian: Products) -> None:
+        self.weights, self.jacobian = weights, jacobian
+
+    def solve(self, values: torch.Tensor) -> torch.Tensor:
+        """Of values [1, S, d]; not a number where the products that are allowed do not do."""
+        unit = self.jacobian.unit
+
+        def less(x: torch.Tensor) -> torch.Tensor:
+            return x - self.weights @ self.jacobian(unit * x) / unit
+
+        try:
+            return unit * solved_linear(less, values / unit, _MOST, lambda _: NotConvergedError(""), _PART)
+        except NotConvergedError:
+            return math.nan * values
+
+    def transposed(self) -> None:
+        """Left to the caller."""
+
+    def times(self, values: torch.Tensor) -> torch.Tensor:
+        return self.jacobian(values)
+
+    def times_sizes(self, values: torch.Tensor) -> torch.Tensor:
+        """About |J| |values|, as far as rounding makes it: with signs at random."""
+        signs = torch.randint(2, values.shape, generator=torch.Generator().manual_seed(0)).to(values)
+        return _SIGNS * self.jacobian((2.0 * signs - 1.0) * values).abs()
+
+
+class Shifted(OnePoint):
     """For weights W [1, S, S] and a Jacobian J [n, n]."""
 
     def __init__(self, weights: torch.Tensor, jacobian: Any) -> None:
@@ -79,15 +122,12 @@ class Shifted(Unbounded):
             return list(pool.map(function, *rows))
 
     def transposed(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The transpose of `solve`."""
         return partial(self.solve, transposed=True)
 
     def times(self, values: torch.Tensor) -> torch.Tensor:
-        """J at each point."""
         return _by_points(self.jacobian, values)
 
     def times_sizes(self, values: torch.Tensor) -> torch.Tensor:
-        """|J| |values| at each point."""
         return _by_points(abs(self.jacobian), values.abs())
 
 
@@ -166,7 +206,6 @@ def _by_pattern(
 
 
 def _rows_times(slope: torch.Tensor, at: torch.Tensor, rows: np.ndarray) -> np.ndarray:
-    """Rows [K, n] times J."""
     found = pulled_back(slope, at, torch.from_numpy(rows).to(slope).unsqueeze(1))
     return np.zeros_like(rows) if found is None else found[:, 0].cpu().double().numpy()
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, NotFiniteError
-from fracdnn.solver.mesh import Grid
 from fracdnn.solver.problem import Problem
 from fracdnn.validation import check_numbers
 
@@ -26,22 +25,12 @@ class Status(Enum):
 
     @classmethod
     def of(cls, error: FracdnnError) -> "Status":
-        """That an error stands for."""
         return cls.NOT_FINITE if isinstance(error, NotFiniteError) else cls.NOT_CONVERGED
 
 
 def without_autocast(kind: str) -> AbstractContextManager[Any]:
     """For the solver's own sums on a kind of device; func is called with it."""
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A grid, and what takes its steps again for the solution at other elapsed times [M], increasing."""
-
-    nodes: Grid
-    n_rejected: int
-    again: Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,11 +43,9 @@ class DenseOutput:
     again: Callable[[torch.Tensor], torch.Tensor]
 
     def states(self, t: Any) -> Any:
-        """At times [M] in any order."""
         return self.problem.states.unpack(self._packed(self._checked(t)))
 
     def slopes(self, t: Any) -> Any:
-        """What func gives there."""
         times = self._checked(t)
         rows = zip(times.to(self.clock_dtype), self._packed(times), strict=True)
         return self.problem.states.unpack(torch.stack([self.problem.packed_slope(*row) for row in rows]))

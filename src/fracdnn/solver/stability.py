@@ -13,7 +13,7 @@ import torch
 
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.coupled import DENSE
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.tracing import being_traced
 
@@ -75,25 +75,17 @@ class Stability:
         climbs = (sizes[1:] > sizes[:-1]).all(0) & (sizes[0] >= self._largest) & (sizes[-1] > _GROWN * sizes[0])
         climbs &= (self._problem.orders.detach() <= 1.0).unsqueeze(-1)
         if bool((swings | climbs).any()):
-            self._confirm(states[:2], 0, swings, climbs, (_UNSTABLE, _UNSTABLE))
+            self._confirm(0, swings, climbs, (_UNSTABLE, _UNSTABLE))
         if bool(is_largest.any()):
-            self._confirm(states[-2:], _WINDOW - 2, torch.zeros_like(swings), is_largest, _UNSTABLE_LARGEST)
+            self._confirm(_WINDOW - 2, torch.zeros_like(swings), is_largest, _UNSTABLE_LARGEST)
 
     @torch.no_grad()
-    def _confirm(
-        self,
-        states: torch.Tensor,
-        place: int,
-        swings: torch.Tensor,
-        climbs: torch.Tensor,
-        unstable: tuple[float, float],
-    ) -> None:
+    def _confirm(self, place: int, swings: torch.Tensor, climbs: torch.Tensor, unstable: tuple[float, float]) -> None:
         """Whether func pulls these components back, so fast that the steps are too long for it.
 
-        By two states next to each other, of which the first has such a place in the window. `unstable` are powers of
-        the step, for orders up to 1 and above.
+        By the two states at a place in the window. `unstable` are powers of the step, for orders up to 1 and above.
         """
-        problem, first = self._problem, self._number + 1 - _WINDOW + place
+        problem, first, states = self._problem, self._number + 1 - _WINDOW + place, self._window[place : place + 2]
         times = self._grid.clock.detach()[first : first + 2].unbind(0)
         # At one time, so that what func does by itself in between does not count.
         devices = [states.device] if states.is_cuda else []

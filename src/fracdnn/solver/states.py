@@ -40,21 +40,17 @@ class States:
         self._length = max(shape.numel() for shape in self.shapes) if self.is_tuple else 0
 
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
-        """A state as a tuple."""
         return tuple(state) if self.is_tuple else (state,)
 
     def copied(self, state: Any) -> Any:
-        """One that may be written into."""
         return tuple(part.clone() for part in state) if self.is_tuple else state.clone()
 
     def detached(self, state: Any) -> Any:
-        """Apart from any graph."""
         if self.is_tuple:
             return tuple(part.detach() if part.requires_grad else part for part in state)
         return state.detach() if state.requires_grad else state
 
     def pack(self, state: State) -> torch.Tensor:
-        """[groups, components]."""
         parts = self.parts(state)
         if self._apart:
             return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)

@@ -53,7 +53,7 @@ class StepSearch(Search):
             newest=newest.unbind(1),
         )
         try:
-            self._node = self._method.step(stage, self._last, self._before)
+            self._node = self._method.step(stage, self._last, self._before or self._last)
         except (NotConvergedError, NotFiniteError):
             self.errors = self.misfit = None
             return math.inf
@@ -130,7 +130,6 @@ class _GrowingHistory:
         self._far: list[torch.Tensor] = []
 
     def append(self, time: float, entry: torch.Tensor) -> None:
-        """One more node."""
         self.times.append(time)
         self._entries.append(entry)
         if len(self._entries) > _WINDOW:

@@ -14,7 +14,9 @@ later ones, whatever func depends on.
 go back in plain operations as well.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,15 +25,19 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory.exact import fresh_alias
 from fracdnn.solver.history import RUN
 from fracdnn.solver.methods.base import Node
-from fracdnn.solver.tape_backward import BackwardPass, BufferedPass, PlainPass, of_earlier, of_own_run, slots
 from fracdnn.tracing import backward_is_compiled, backward_task, is_batch_of_cotangents, when_backward_ends
 
 
 class TapedSums:
-    """The sums of one block from `History.open`, older [G, B, R, d] and weights inside [G, B, R, B]."""
+    """The sums of one block from `History.open`, older [G, B, R, d] and weights inside [G, B, R, B].
 
-    def __init__(self, older: torch.Tensor, inside: torch.Tensor, shape: torch.Size) -> None:
-        self._tape = Tape(older, inside, shape)
+    `newest` are the weights of a row's own node; nodes have this shape.
+    """
+
+    def __init__(
+        self, older: torch.Tensor, inside: torch.Tensor, newest: list[Sequence[Any]], shape: torch.Size
+    ) -> None:
+        self.newest, self._tape = newest, Tape(older, inside, shape)
         self._recording = torch.is_grad_enabled()
         self._anchor = _Open.apply(self._tape, older, inside) if self._recording else None
 
@@ -44,7 +50,6 @@ class TapedSums:
         return _Row.apply(self._tape, n, None, self._anchor)
 
     def close(self, last: Node) -> torch.Tensor:
-        """All slopes of the block, [G, B, d], after its last node."""
         if self._recording:
             made = _Close.apply(self._tape, last.entry, last.state)
         else:
@@ -53,9 +58,23 @@ class TapedSums:
         return made
 
 
-class ForwardBlock:
-    """The buffers of a forward pass."""
+def slots(rows: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, ...]:
+    """Rows [G, K, d] one by one, as states of a shape; with several groups these are packed."""
+    return rows.view(rows.shape[1], *shape).unbind(0) if len(rows) == 1 else rows.unbind(1)
 
+
+def of_earlier(inside: torch.Tensor) -> torch.Tensor:
+    return inside.transpose(1, 2).tril(-1).transpose(1, 2).contiguous()
+
+
+def of_own_run(weights: torch.Tensor) -> torch.Tensor:
+    """Of weights [G, B, …, B · m], m for each pair of nodes, those within a node's own run; [G, B, …, RUN · m]."""
+    rows, width = weights.shape[1], weights.shape[-1] // weights.shape[1] * RUN
+    padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % width)).unflatten(-1, (-1, width))
+    return torch.cat([padded[:, first : first + RUN, ..., first // RUN, :] for first in range(0, rows, RUN)], dim=1)
+
+
+class ForwardBlock:
     def __init__(self, older: torch.Tensor, inside: torch.Tensor, shape: torch.Size) -> None:
         groups, rows, rules, size = older.shape
         self.inside = inside
@@ -97,13 +116,13 @@ class Tape:
     def __init__(self, older: torch.Tensor, inside: torch.Tensor, shape: torch.Size) -> None:
         self.sizes, self.shape, self.learned = older.shape, shape, inside.requires_grad
         self.forward = ForwardBlock(older, inside, shape)
-        self._passes: dict[int, BackwardPass] = {}
+        self.passes: dict[int, BackwardPass] = {}
 
-    def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> tuple[BackwardPass, Sequence[torch.Tensor]]:
+    def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> tuple["BackwardPass", Sequence[torch.Tensor]]:
         """The pass under way, or a new one; and what a node saved, where it is needed: it can be had once."""
         task = backward_task()
-        saved: Sequence[torch.Tensor] = ctx.saved_tensors if self.learned or task not in self._passes else ()
-        if task not in self._passes:
+        saved: Sequence[torch.Tensor] = ctx.saved_tensors if self.learned or task not in self.passes else ()
+        if task not in self.passes:
             if backward_is_compiled():
                 raise InvalidArgumentError(
                     "compiled autograd must be on for the forward pass too, got a backward pass alone; compile the "
@@ -111,16 +130,107 @@ class Tape:
                 )
             plain = torch.is_grad_enabled() or any(map(is_batch_of_cotangents, cotangents))
             kind = PlainPass if plain else BufferedPass
-            self._passes[task] = kind(self.sizes, self.shape, saved[0])
-            when_backward_ends(lambda: self._end(task))
-        return self._passes[task], saved
+            self.passes[task] = kind(self.sizes, self.shape, saved[0])
+            when_backward_ends(partial(self.passes.pop, task, None))
+        return self.passes[task], saved
 
-    def last_of_pass(self) -> BackwardPass | None:
-        """The pass under way, which this ends."""
-        return self._passes.pop(backward_task(), None)
 
-    def _end(self, task: int) -> None:
-        self._passes.pop(task, None)
+class BackwardPass(ABC):
+    """One walk back through the rows of a block [G, B, R, d]."""
+
+    def __init__(self, sizes: torch.Size, shape: torch.Size, inside: torch.Tensor) -> None:
+        self._groups, self._count, self._rules, self._size = sizes
+        self._shape, self._inside = shape, inside
+        self.closing: torch.Tensor | None = None  # what all slopes received from later blocks
+        self.slopes: dict[int, torch.Tensor] = {}  # which the gradients of weights need
+
+    @abstractmethod
+    def receive(self, n: int, cotangents: Sequence[torch.Tensor]) -> None:
+        """The sums of row n received these."""
+
+    @abstractmethod
+    def slope_gradient(self, k: int) -> torch.Tensor:
+        """Σ_{n>k, r} w_rnk q_rn, and what closing brings."""
+
+    @abstractmethod
+    def adjoints(self) -> torch.Tensor:
+        """[G, B, R, d]: what all sums received."""
+
+    def weight_gradients(self) -> torch.Tensor:
+        nothing = self._inside.new_zeros(self._groups, self._size)
+        slopes = [self._packed(self.slopes[k]) if k in self.slopes else nothing for k in range(self._count)]
+        adjoints = self.adjoints().reshape(self._groups, -1, self._size)
+        products = torch.matmul(adjoints, torch.stack(slopes, dim=2))
+        return products.reshape(self._inside.shape) * of_earlier(torch.ones_like(self._inside))
+
+    def _packed(self, state: torch.Tensor) -> torch.Tensor:
+        return state.reshape(self._groups, self._size)
+
+
+class BufferedPass(BackwardPass):
+    """In buffers, with few passes over memory."""
+
+    def __init__(self, sizes: torch.Size, shape: torch.Size, inside: torch.Tensor) -> None:
+        super().__init__(sizes, shape, inside)
+        padded = self._count + -self._count % RUN
+        # What was not received yet is zero, so that all products within a run have its size.
+        self._adjoints = inside.new_zeros(self._groups, padded * self._rules, self._size)
+        self._received = slots(self._adjoints, shape)
+        self._runs = self._adjoints.split(RUN * self._rules, dim=1)
+        self._transposed = of_earlier(inside.detach()).flatten(1, 2).transpose(1, 2)  # [G, B, B · R]
+        self._recent = of_own_run(self._transposed).unsqueeze(2).unbind(1)
+        self._run = -1
+        self._gradients: tuple[torch.Tensor, ...] = ()
+        self._rows: tuple[torch.Tensor, ...] = ()
+
+    def receive(self, n: int, cotangents: Sequence[torch.Tensor]) -> None:
+        for rule, cotangent in enumerate(cotangents, n * self._rules):
+            self._received[rule].copy_(cotangent)
+
+    def slope_gradient(self, k: int) -> torch.Tensor:
+        run, within = divmod(k, RUN)
+        if run != self._run:
+            self._begin_run(run)
+        if within < RUN - 1:
+            self._rows[within].baddbmm_(self._recent[k], self._runs[run])
+        return self._gradients[within]
+
+    def adjoints(self) -> torch.Tensor:
+        return self._adjoints[:, : self._count * self._rules].unflatten(1, (self._count, self._rules))
+
+    def _begin_run(self, run: int) -> None:
+        """For all slopes of a run, from the rows after it."""
+        begin, end = run * RUN, min((run + 1) * RUN, self._count)
+        weights = self._transposed[:, begin:end, end * self._rules :]
+        adjoints = self._adjoints[:, end * self._rules : self._count * self._rules]
+        if self.closing is None:
+            total = torch.bmm(weights, adjoints)
+        else:
+            total = torch.baddbmm(self.closing[:, begin:end], weights, adjoints)
+        self._run, self._rows, self._gradients = run, total.split(1, dim=1), slots(total, self._shape)
+
+
+class PlainPass(BackwardPass):
+    """In plain operations, so that what is made here can be differentiated again."""
+
+    def __init__(self, sizes: torch.Size, shape: torch.Size, inside: torch.Tensor) -> None:
+        super().__init__(sizes, shape, inside)
+        self._received: dict[int, torch.Tensor] = {}  # [G, R, d] by row
+
+    def receive(self, n: int, cotangents: Sequence[torch.Tensor]) -> None:
+        self._received[n] = torch.stack([self._packed(each) for each in cotangents], dim=1)
+
+    def slope_gradient(self, k: int) -> torch.Tensor:
+        later = list(self._received)  # no earlier row has been met yet
+        rows = torch.cat(list(self._received.values()), dim=1)
+        total = (self._inside[:, later, :, k].flatten(1).unsqueeze(-1) * rows).sum(1)
+        if self.closing is not None:
+            total = total + self.closing[:, k]
+        return total.reshape(self._shape)
+
+    def adjoints(self) -> torch.Tensor:
+        nothing = torch.zeros_like(next(iter(self._received.values())))
+        return torch.stack([self._received.get(n, nothing) for n in range(self._count)], dim=1)
 
 
 class _Open(torch.autograd.Function):
@@ -133,7 +243,7 @@ class _Open(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        current = ctx.tape.last_of_pass()
+        current = ctx.tape.passes.pop(backward_task(), None)  # which this ends
         if current is None:
             return None, None, None
         return None, current.adjoints(), current.weight_gradients() if ctx.tape.learned else None

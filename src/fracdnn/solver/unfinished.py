@@ -44,10 +44,7 @@ def solved_as_far(
         found = Solution(states, "collocation", times[:1].detach(), 0, 0, problem.n_evaluations)
     parts = found.states if isinstance(found.states, tuple) else (found.states,)
     missing = len(elapsed) - max(count, 1)
-    filled = tuple(_with_nan(part, missing) for part in parts)
+    nan = (torch.full_like(part[:1].expand(missing, *part.shape[1:]), math.nan) for part in parts)
+    filled = tuple(torch.cat(pair) for pair in zip(parts, nan, strict=True))
     filled = filled if trajectory else tuple(part[-1] for part in filled)
     return replace(found, states=filled if isinstance(found.states, tuple) else filled[0], status=Status.of(error))
-
-
-def _with_nan(states: torch.Tensor, missing: int) -> torch.Tensor:
-    return torch.cat([states, torch.full_like(states[:1].expand(missing, *states.shape[1:]), math.nan)])

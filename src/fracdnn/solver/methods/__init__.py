@@ -1,11 +1,10 @@
 """Methods by name: each is a small file with its formula, order and source."""
 
-from fracdnn.solver.methods.adams import Adams, Pece
 from fracdnn.solver.methods.base import Method, Options
 from fracdnn.solver.methods.bdf2 import Bdf2
-from fracdnn.solver.methods.euler import Euler
 from fracdnn.solver.methods.exponential import Exponential
 from fracdnn.solver.methods.l1 import L1, ImplicitL1
+from fracdnn.solver.methods.predictor_corrector import Adams, Euler, Pece
 from fracdnn.solver.methods.trapezoidal import Trapezoidal
 
 METHODS: dict[str, type[Method] | type[Exponential]] = {

@@ -7,24 +7,23 @@ rules over x_0 … x_{n−1} and makes u_n and x_n of them.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.coupled import CoupledSolver, System
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import Rule
+
+MAX_ITERATIONS = 50  # of implicit steps
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user can set of a method."""
-
     corrections: int = 1
     linear: torch.Tensor | None = None  # [d, d], of "exponential"
-    max_iterations: int = 50
 
 
 @dataclass
@@ -35,38 +34,20 @@ class Node:
     entry: torch.Tensor
 
 
-@dataclass(frozen=True)
-class Explicit:
-    """An explicit method in short: node n is what one rule's sum predicts, corrected so often with another's.
-
-    `continued`: the predicting sum goes on to node n itself, for which the slopes are continued in a straight line.
-    Where there is no line to continue, at the start and after a jump, the node is corrected once more.
-    """
-
-    predictor: int
-    corrector: int
-    corrections: int
-    continued: bool = False
-
-    def corrections_of(self, n: int, restarts: frozenset[int]) -> int:
-        """How often node n is corrected."""
-        return self.corrections + (self.continued and (n == 1 or n - 1 in restarts))
-
-
 @dataclass(slots=True)
 class Stage:
-    """All that step n has to work with; for each rule the sum [groups, components] and the newest weight [groups, 1].
+    """All that step n has to work with; sums count from the solution without memory, unless the method says otherwise.
 
-    Sums count from the solution without memory, unless the method says otherwise.
+    Explicit methods may get newest weights and reach as Python numbers.
     """
 
     number: int
     time: torch.Tensor  # as func sees it
     last_time: torch.Tensor
     step: torch.Tensor  # t_n − t_{n−1}
-    reach: torch.Tensor | None  # 1 + step / the one before: how far node n lies from node n − 2, in steps before
-    sums: Sequence[torch.Tensor]  # over the nodes before
-    newest: Sequence[torch.Tensor]  # of node n itself
+    reach: Any  # 1 + step / the one before: how far node n lies from node n − 2, in steps before; None after a jump
+    sums: Sequence[torch.Tensor]  # [groups, components] for each rule, over the nodes before
+    newest: Sequence[Any]  # [groups, 1] for each rule: the weight of node n itself
 
 
 class Scheme:
@@ -77,19 +58,20 @@ class Scheme:
     largest_order: ClassVar[float] = 2.0
     adaptive: ClassVar[bool] = True
     only_uniform: ClassVar[bool] = False
+    corrected: ClassVar[bool] = False  # a prediction is
+    packs = True  # whether nodes hold states packed, rather than as func takes them
 
     def __init__(self, problem: Problem, options: Options) -> None:
         self.problem, self.options = problem, options
 
     def first(self, time: torch.Tensor) -> Node:
-        """u_0 and x_0."""
-        node = self.node(time, self.problem.value)
-        self.problem.value = node.state
+        problem, states = self.problem, self.problem.states
+        node = self.node(time, problem.value if self.packs else states.unpack(problem.value))  # type: ignore[arg-type]
+        problem.value = node.state if self.packs else states.pack(node.state)
         return node
 
     def node(self, time: torch.Tensor, state: torch.Tensor) -> Node:
-        """A state with its slope."""
-        return Node(*self.problem.evaluate(time, state))
+        return Node(*self.problem.evaluate(time, state)) if self.packs else Node(state, self.problem.slope(time, state))
 
 
 class Method(Scheme, ABC):
@@ -99,10 +81,11 @@ class Method(Scheme, ABC):
     from_start: ClassVar[bool] = True
     # The rule that gives the solution between nodes, where the history is one of slopes; None: linear between states.
     between: ClassVar[int | None] = 0
+    continued: ClassVar[bool] = False  # whether a step continues slopes in a straight line, so that it needs `reach`
 
     def __init__(self, problem: Problem, options: Options) -> None:
         super().__init__(problem, options)
-        self.stages = CoupledSolver(problem, options.max_iterations)
+        self.stages = CoupledSolver(problem, MAX_ITERATIONS)
 
     @abstractmethod
     def rules(self, grid: Grid | None) -> list[Rule]:
@@ -110,15 +93,10 @@ class Method(Scheme, ABC):
 
     def slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Of a state that is only guessed."""
-        return self.problem.packed_slope(time, state)
-
-    @property
-    def explicit(self) -> Explicit | None:
-        """What `step` does, in short, where it is that; fast ways to make the nodes go by it."""
-        return None
+        return (self.problem.packed_slope if self.packs else self.problem.slope)(time, state)
 
     @abstractmethod
-    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+    def step(self, stage: Stage, last: Node, before: Node) -> Node:
         """u_n and x_n, after nodes n − 1 and n − 2."""
 
     def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> Node:

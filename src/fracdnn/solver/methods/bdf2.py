@@ -14,15 +14,14 @@ import torch
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.coupled import CoupledSolver, System
-from fracdnn.solver.mesh import Grid
-from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.grids import Grid
+from fracdnn.solver.methods.base import MAX_ITERATIONS, Method, Node, Stage
 from fracdnn.solver.rules import Bdf2Rule, LinearRule, Rule
 
 # Powers of more terms are too much alike for numbers of 16 digits.
 _MOST_POWERS = 8
-_ALIKE = (
-    1e-4  # distance of powers that are taken for one: the weights for both would have no digits in their derivatives
-)
+# Distance of powers that are taken for one: the weights for both would have no digits in their derivatives.
+_ALIKE = 1e-4
 
 
 class Bdf2(Method):
@@ -58,7 +57,7 @@ class Bdf2(Method):
         self._starting = (self._factor * self._starting).to(node.state.dtype)
         return node
 
-    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+    def step(self, stage: Stage, last: Node, before: Node) -> Node:
         if stage.number < len(self._first_nodes):
             return self._first_nodes[stage.number]
         start = torch.bmm(self._starting[:, stage.number].unsqueeze(1), self._first_slopes).squeeze(1)
@@ -76,7 +75,7 @@ class Bdf2(Method):
         clock = self._grid.clock[1:count].unbind(0)
         system = System(clock, known, weights[..., 1:], lambda: f"for the first {count - 1} steps")
         guess = first.state.detach().unsqueeze(1).expand(-1, count - 1, -1)
-        solver = CoupledSolver(self.problem, self.options.max_iterations)
+        solver = CoupledSolver(self.problem, MAX_ITERATIONS)
         states, slopes = solver.solve(system, guess)
         solver.note_noise(states, clock[0])
         return [Node(*pair) for pair in zip(states.unbind(1), slopes.unbind(1), strict=True)]
@@ -88,7 +87,8 @@ def starting_weights(orders: torch.Tensor, coefficients: torch.Tensor) -> torch.
     n_nodes = coefficients.shape[-1]
     nodes = torch.arange(n_nodes, dtype=torch.float64, device=orders.device)
     raised = torch.where(nodes > 0, nodes.clamp(min=1.0) ** powers.unsqueeze(-1), (powers == 0).double().unsqueeze(-1))
-    by_rule = _convolution(coefficients.unsqueeze(1), raised)
+    one, other = torch.fft.rfft(coefficients.unsqueeze(1), 2 * n_nodes), torch.fft.rfft(raised, 2 * n_nodes)
+    by_rule = torch.fft.irfft(one * other, 2 * n_nodes)[..., :n_nodes]
     order = orders.view(-1, 1, 1)
     exponent = powers.unsqueeze(-1)
     exact = gamma(exponent + 1.0) / gamma(exponent + order + 1.0)
@@ -111,9 +111,3 @@ def _powers(orders: torch.Tensor) -> torch.Tensor:
     whole = torch.tensor([[i for i, _ in each[:count]] for each in lists], dtype=torch.float64, device=orders.device)
     of_order = torch.tensor([[j for _, j in each[:count]] for each in lists], dtype=torch.float64, device=orders.device)
     return whole + of_order * orders.unsqueeze(-1)
-
-
-def _convolution(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Σ_k one_{n−k} other_k along the last dimension, of the same length."""
-    n = one.shape[-1]
-    return torch.fft.irfft(torch.fft.rfft(one, 2 * n) * torch.fft.rfft(other, 2 * n), 2 * n)[..., :n]

@@ -19,7 +19,7 @@ import torch
 
 from fracdnn.caputo.mittag_leffler_matrix import mittag_leffler_matrix
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.methods.base import Node, Options, Scheme
 from fracdnn.solver.problem import Problem
 from fracdnn.validation import check_floating
@@ -36,6 +36,7 @@ class Exponential(Scheme):
     name = "exponential"
     adaptive = False
     only_uniform = True
+    corrected = True
 
     def __init__(self, problem: Problem, options: Options) -> None:
         super().__init__(problem, options)
@@ -50,13 +51,13 @@ class Exponential(Scheme):
         entries = [self._rows(first.entry)]
         for begin in range(0, grid.n_steps, _BLOCK):
             # Rows of this block remember nodes 1 … begin through one matrix, and those of the block one by one.
-            seen = _side_by_side(entries[1 : begin + 1]) if begin else None
+            seen = torch.cat(entries[1 : begin + 1], dim=-1) if begin else None
             for n in range(begin + 1, min(begin + _BLOCK, grid.n_steps) + 1):
                 memory = free[n - 1]
                 if seen is not None:
                     memory = memory + seen @ _lags(older, n - 1, n - begin)
                 if n > begin + 1:
-                    memory = memory + _side_by_side(entries[begin + 1 : n]) @ _lags(older, n - begin - 1, 1)
+                    memory = memory + torch.cat(entries[begin + 1 : n], dim=-1) @ _lags(older, n - begin - 1, 1)
                 nodes.append(self._node(clock[n], memory, newest, entries))
                 entries.append(self._rows(nodes[-1].entry))
             self.problem.check_finite([node.state for node in nodes[begin:]], clock, begin)
@@ -110,11 +111,6 @@ def _lags(older: torch.Tensor, first: int, last: int) -> torch.Tensor:
     d = older.shape[-1]
     n = older.shape[0] // d + 1
     return older[(n - 1 - first) * d : (n - last) * d]
-
-
-def _side_by_side(entries: list[torch.Tensor]) -> torch.Tensor:
-    """[B, K d] of K entries [B, d]."""
-    return torch.cat(entries, dim=-1)
 
 
 def _checked_linear(linear: Any, problem: Problem) -> torch.Tensor:

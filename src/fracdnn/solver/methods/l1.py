@@ -11,7 +11,7 @@ diffusion equation", 2007.
 
 import torch
 
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import ConstantRule, Rule
 
@@ -34,7 +34,7 @@ class L1(_L1):
 
     name = "l1"
 
-    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+    def step(self, stage: Stage, last: Node, before: Node) -> Node:
         seen, slope = self.problem.evaluate(stage.last_time, last.state)
         entry = (slope - stage.sums[0]) / stage.newest[0]
         return Node(seen + stage.step * entry, entry)
@@ -46,7 +46,7 @@ class ImplicitL1(_L1):
     name = "l1-implicit"
     implicit = True
 
-    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+    def step(self, stage: Stage, last: Node, before: Node) -> Node:
         factor = stage.step / stage.newest[0]
         known = last.state - factor * stage.sums[0]
         state = self.solve(stage, known, factor, guess=last.state).state

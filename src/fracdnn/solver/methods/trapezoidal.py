@@ -4,7 +4,7 @@ Of second order where slopes are smooth. Source: Garrappa, "Numerical solution o
 survey and a software tutorial", 2018.
 """
 
-from fracdnn.solver.mesh import Grid
+from fracdnn.solver.grids import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import LinearRule, Rule
 
@@ -18,5 +18,5 @@ class Trapezoidal(Method):
     def rules(self, grid: Grid | None) -> list[Rule]:
         return [LinearRule(self.problem.orders)]
 
-    def step(self, stage: Stage, last: Node, before: Node | None) -> Node:
+    def step(self, stage: Stage, last: Node, before: Node) -> Node:
         return self.solve(stage, stage.sums[0], stage.newest[0], guess=last.state)
