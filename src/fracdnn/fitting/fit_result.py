@@ -133,7 +133,8 @@ class FitResult:
             return self.n_data * math.log(max(self.chi2, 1e-300) / self.n_data)
         # The noise of each set is sigma times an estimated factor.
         factors = (n * math.log(max(each.squares.sum(), 1e-300) / n) for each in self.sets for n in [each.n_numbers])
-        scales = (2 * each.n_numbers * float(np.mean(np.log(each.sigma))) for each in self.sets)
+        sigmas = ((each.n_numbers, each.sigma) for each in self.sets if each.sigma is not None)
+        scales = (2 * n * float(np.log(sigma).mean()) for n, sigma in sigmas)
         return sum(factors) + sum(scales)
 
     def rows(self) -> list[tuple[str, str, str, str]]:

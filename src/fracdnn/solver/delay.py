@@ -96,11 +96,12 @@ class DelayedFunction:
         self._func, self._delays, self._layout = func, delays, problem.states
         self._begin = begin.to(problem.value.device)
         states, value = problem.states, problem.value
-        self._past: Callable[[torch.Tensor], State] = lambda time: constant
+        self._past: Callable[[torch.Tensor], State]
         if callable(past):
             self._past = lambda time: _checked_past(past(time), states, value, f"past({time_text(time)})")
         else:
-            constant = states.unpack(value) if past is None else _checked_past(past, states, value, "past")
+            constant: State = states.unpack(value) if past is None else _checked_past(past, states, value, "past")
+            self._past = lambda time: constant
         self._panels: list[tuple[Collocation, Memory, Panel]] = []
         self._begins: list[float] = []
         self._ready: dict[float, tuple[State, ...]] = {}  # delayed states, by times of the panel being solved

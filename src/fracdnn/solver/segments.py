@@ -6,7 +6,7 @@ parameters of func. In the backward pass it is made again, from copies of what c
 to such leaves and to what came in alone; where `segment` cannot run it returns None, and torch's own way has to.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -81,7 +81,7 @@ class _Segment(torch.autograd.Function):
             results = zip(ctx.run(inputs), cotangents, strict=True)
         made = [pair for pair in results if pair[0].requires_grad]
         wanted = [each for each in (*inputs, *leaves) if each.requires_grad]
-        found = iter(())
+        found: Iterator[torch.Tensor | None] = iter(())
         if made and wanted:
             ends, received = zip(*made, strict=True)
             found = iter(torch.autograd.grad(ends, wanted, received, create_graph=again, allow_unused=True))

@@ -104,7 +104,7 @@ class TapedSteps(Steps):
         older, weights = self.history.open(position.carry, begin, end, self._without_memory(begin, end))
         inside = weights.inside
         newest = torch.diagonal(inside, dim1=1, dim2=3).unbind(1)
-        by_row = list(zip(*map(_numbers, newest), strict=True))
+        by_row: list[Sequence[Any]] = list(zip(*map(_numbers, newest), strict=True))
         return TapedSums(older, inside, by_row, position.last.state.shape)
 
     def _one_by_one(self, numbers: torch.Tensor) -> Sequence[Any]:
