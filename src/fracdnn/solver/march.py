@@ -109,7 +109,9 @@ class _OutputWalk:
 
     def over_again(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
         """The same, to be computed again in the backward pass."""
-        problem, part = self._problem, repeatable(self.steps.method, self._between_ends)
+        problem = self._problem
+        # One for each way to run, before either has: both begin with what solvers know now.
+        part, whole_part = (repeatable(self.steps.method, self._between_ends) for _ in range(2))
         start = [each for each in (problem.value, problem.velocity) if each is not None]
         without_graph: list[Position] = []
 
@@ -128,8 +130,8 @@ class _OutputWalk:
             if results is not None:
                 count = len(position.tensors())
                 return without_graph[0].with_tensors(results[:count]), list(results[count:])
-            self._in_segments, part = False, repeatable(self.steps.method, self._between_ends)
-        return recomputed(part, blocks, position, use_reentrant=False)
+            self._in_segments = False  # nor will it serve for later ones
+        return recomputed(whole_part, blocks, position, use_reentrant=False)
 
     def _between_ends(
         self, blocks: Sequence[tuple[int, int]], position: Position
