@@ -1,8 +1,12 @@
 """Small solves spend their time in Python, so that what they call is counted."""
 
 import sys
+from pathlib import Path
 
+import fracdnn
 from fracdnn import fdeint
+
+PACKAGE = str(Path(fracdnn.__file__).parent)
 
 
 def calls_of(run):
@@ -11,7 +15,7 @@ def calls_of(run):
 
     def look(frame, event, _):
         nonlocal count
-        count += event == "call" and "/fracdnn/" in frame.f_code.co_filename.replace("\\", "/")
+        count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
 
     run()
     sys.setprofile(look)

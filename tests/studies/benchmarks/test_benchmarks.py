@@ -13,6 +13,7 @@ import torch
 from benchmarks import gpu, scale
 from benchmarks.__main__ import main, run_cases
 from benchmarks.case import Case, Group, Options, Rival, Target
+from benchmarks.cases.gpu import StackOf
 from benchmarks.check import check_group
 from benchmarks.measures import number, ratio, seconds_to_reach
 from benchmarks.memory import measured
@@ -348,6 +349,13 @@ def test_the_gpu_groups_say_that_there_is_no_gpu(capsys):
         assert all("not installed" in line for line in gpu.lines(record))
     assert gpu.main(["--quick"]) == 0
     assert "skipped: the groups of the GPU need a CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sums", ["torch", "triton"])
+def test_the_stacks_of_the_gpu_run_on_the_sums_that_they_name(sums):
+    layers = [torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh()) for _ in range(200)]
+    stack = StackOf(layers, sums)
+    assert stack.memory.plan(torch.zeros(1, 2), 200)._sums == sums
 
 
 def test_memory_on_a_gpu_is_that_of_the_eager_passes():
