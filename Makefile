@@ -59,7 +59,7 @@ $(READY): pyproject.toml constraints.txt
 	$(VENV)/bin/fracdnn warmup
 	@touch $@
 
-# At most 70 minutes on two cores; REPRODUCE="table --out DIR" for less, and after Ctrl-C the same command goes on.
+# At most 75 minutes on two cores; REPRODUCE="table --out DIR" for less, and after Ctrl-C the same command goes on.
 reproduce: $(READY)
 	$(VENV)/bin/python -m reproduction $(or $(REPRODUCE),all)
 

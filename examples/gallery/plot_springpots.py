@@ -62,7 +62,7 @@ def logarithms(body):
 
 
 def maxwell(n):
-    """A body of n modes, and start values spread over the measured frequencies."""
+    """A body of n modes, and starts spread over the measured frequencies."""
     modes = ",".join(f"E{i}-D{i}" for i in range(n))
     start = {}
     for i, time in enumerate(np.geomspace(0.01, 200, n)):
