@@ -17,13 +17,13 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "ours, exact": ("ours, exact", BLUE, "o"),
     "compressed": ("ours, compressed", SKY, "D"),
     "ours, PECE": ("ours, PECE", SKY, "D"),
-    "ours, all times": ("ours, all times asked for", "#6C8EBF", "h"),
+    "ours, all times": ("ours, all times", "#6C8EBF", "h"),
     "blocked": ("ours, torch operations", PURPLE, "p"),
     "plain": ("one sum a layer, autograd", ORANGE, "v"),
     "naive": ("double loop", VERMILION, "X"),
     "fdeint (PyPI)": ("fdeint (PyPI), PECE", PURPLE, "^"),
     "torchdiffeq": ("torchdiffeq, Euler, order 1", GREEN, "<"),
-    "torchdiffeq, all times": ("the same, all times asked for", "#00523B", "4"),
+    "torchdiffeq, all times": ("the same, all times", "#00523B", "4"),
     "torchode": ("torchode, Euler, order 1", "#66B99E", ">"),
     "ours, collocation": ("ours, collocation (default)", "#003C5F", "*"),
     "ours, adams": ("ours, adams", BLUE, "o"),
@@ -54,8 +54,8 @@ def depth_figure(records: Records) -> Any:
     figure, (left, right) = _panels("Time of a layer", "Time of a step of a solver")
     _curves(left, of_group(records, "depth"), "layers", _each("layers", 1e6))
     _curves(right, of_group(records, "solver"), "steps", _each("steps", 1e6))
-    left.set(xlabel="layers (256 × 256, float32)", ylabel="µs a layer, forward + backward")
-    right.set(xlabel="steps (256 × 32, float32, one thread)", ylabel="µs a step, forward + backward")
+    left.set(xlabel="layers (256 × 256, float32)", ylabel="µs per layer, forward + backward")
+    right.set(xlabel="steps (256 × 32, float32, one thread)", ylabel="µs per step, forward + backward")
     return _finished(figure, (left, right))
 
 
