@@ -138,11 +138,14 @@ def main():
         tests = tests_for(lines, data.contexts_by_lineno(str(ROOT / file)), options.tests)
         if not tests or survives(file, source, tests, copies):
             print(f"{file}:{lines[-1]}: {fault}", flush=True)
+            return False
+        return True
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.workers) as pool:
         for number in range(options.workers):
             copies.put(Path(shutil.copytree(ROOT, Path(folder, str(number)), ignore=shutil.ignore_patterns(".*"))))
-        list(pool.map(judge, *zip(*draw(options.count, options.seed), strict=True)))
+        killed = list(pool.map(judge, *zip(*draw(options.count, options.seed), strict=True)))
+    print(f"{sum(killed)} of {len(killed)} mutants killed")
 
 
 if __name__ == "__main__":

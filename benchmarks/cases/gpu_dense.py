@@ -19,7 +19,7 @@ from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.cases.gpu import ORDER, STEP_SIZE, Captured, peak_of
 from benchmarks.ways import distance, residual
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import Objective, Task, loops
+from fracdnn.training import Objective, Task, adam
 
 # Layers, width, batch: those of the paper, tables of measurements, and those of `gpu`.
 SMALL = [(35, 2, 280), (35, 16, 5000), (35, 64, 4096)]
@@ -171,7 +171,7 @@ class Fit:
         from fracdnn.estimators import FractionalClassifier
 
         model = FractionalClassifier(device="cuda", max_iter=self.epochs, random_state=0)
-        captures = mock.patch.object(loops, "can_capture", return_value=way == "graphs")
+        captures = mock.patch.object(adam, "can_capture", return_value=way == "graphs")
         with captures, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(self.X, self.y)
