@@ -21,6 +21,7 @@ STUDIES = {
     "study": "default models on real tables (docs/study.md), hours: python -m benchmarks.study",
     "adaptive": "adaptive grids on six problems (docs/solver.md): python -m benchmarks.adaptive",
     "delays": "equations with delays (docs/solver.md): python -m benchmarks.delays",
+    "versions": "everyday work in two checkouts, in turns: python -m benchmarks.versions BEFORE AFTER",
 }
 
 

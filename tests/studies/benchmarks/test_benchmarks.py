@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, scale
+from benchmarks import gpu, scale, versions
 from benchmarks.__main__ import main, run_cases
 from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.cases.gpu import StackOf
@@ -373,3 +373,11 @@ def test_memory_on_a_gpu_is_that_of_the_eager_passes():
     assert TABLES["gpu-memory"]([record]).splitlines()[-1] == "| 1,000 | 100 | 150 | 105 | 1.50 | 1.05 |"
     assert "1.10 x residual,      105 MiB,   1.05 x residual" in gpu.lines(record)[2]
     assert "1.20 x residual, error" in gpu.lines(record)[4]
+
+
+def test_two_checkouts_are_timed_in_turns(capsys):
+    assert versions.main([str(ROOT), str(ROOT), "--turns", "1", "--only", "fdeint", "linear", "values"]) == 0
+    *_, row = capsys.readouterr().out.splitlines()
+    name, before, after, ratio = (cell.strip() for cell in row.strip("|").split("|"))
+    assert name == "fdeint, linear, values"
+    assert float(ratio.split()[0]) == pytest.approx(float(after) / float(before), rel=0.02)
