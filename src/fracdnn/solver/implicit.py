@@ -149,11 +149,14 @@ class Mixing:
         if len(self._images) == 1:
             return image
         of = library(image)
-        residuals, images = of.stack(self._residuals), of.stack(self._images)
-        changes = residuals[:-1] - residuals[-1]
+        changes = of.stack(self._residuals[:-1])
+        changes -= self._residuals[-1]
         # By normal equations of rows of length 1: their loss of digits costs an iteration, a decomposition many.
-        lengths = ((changes * changes).sum(1) + of.finfo(image.dtype).tiny) ** 0.5
-        products = changes @ changes.T / (lengths[:, None] * lengths)
-        products = products + of.diag(0.0 * lengths + 10.0 * rounding(image))
-        factors = of.linalg.solve(products, -(changes @ residuals[-1]) / lengths) / lengths
-        return (images[-1] + factors @ (images[:-1] - images[-1])).reshape(image.shape)
+        products = changes @ changes.T
+        lengths = (products.diagonal() + of.finfo(image.dtype).tiny) ** 0.5
+        products = products / (lengths[:, None] * lengths) + of.diag(0.0 * lengths + 10.0 * rounding(image))
+        factors = of.linalg.solve(products, -(changes @ self._residuals[-1]) / lengths) / lengths
+        mixed = (1.0 - factors.sum()) * self._images[-1]
+        for factor, other in zip(factors, self._images[:-1], strict=True):
+            mixed += factor * other
+        return mixed.reshape(image.shape)
