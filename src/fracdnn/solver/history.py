@@ -6,7 +6,7 @@ in plain operations: derivatives of any kind and order are autograd's. `fracdnn.
 block with fewer nodes in the graph, and must agree with `BlockSums`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,69 +32,20 @@ class Carry:
     far: tuple[torch.Tensor, ...]
 
 
-def _once(make: Callable[[Any], Any]) -> Any:
-    """A property that is made when first needed; `functools.cached_property` cannot be compiled."""
-
-    def get(weights: "BlockWeights") -> Any:
-        if make.__name__ not in weights.made:
-            weights.made[make.__name__] = make(weights)
-        return weights.made[make.__name__]
-
-    return property(get)
-
-
 class BlockWeights:
     """Weights of rows begin + 1 … end: `times` are those of the nodes from a window's first on, `known` up to begin."""
 
     def __init__(self, history: "History", times: torch.Tensor, known: int, dtype: torch.dtype) -> None:
-        self._rules, self._modes, self._is_uniform = history.rules, history.modes, history.step is not None
-        self._times, self._known, self._dtype = times, known, dtype
-        self.made: dict[str, Any] = {}
-
-    @_once
-    def _near(self) -> torch.Tensor:
-        """[G, B, R, M + B]."""
-        weights = _near_by_lag if self._is_uniform else _near
-        return torch.stack([weights(rule, self._times, self._known) for rule in self._rules], dim=2).to(self._dtype)
-
-    @_once
-    def before(self) -> torch.Tensor:
-        """[G, B · R, M]: of the nodes of a window before the block."""
-        return self._near[..., : self._known].flatten(1, 2)
-
-    @_once
-    def inside(self) -> torch.Tensor:
-        """[G, B, R, B]: of the block's nodes among themselves."""
-        return self._near[..., self._known :].contiguous()
-
-    @_once
-    def runs(self) -> list[torch.Tensor]:
-        """[G, rows · R, first]: of the block's nodes before a run of rows."""
-        firsts = range(0, self.inside.shape[1], RUN)
-        return [self.inside[:, first : first + RUN, :, :first].flatten(1, 2) for first in firsts]
-
-    @_once
-    def recent(self) -> list[torch.Tensor]:
-        """[G, R, n − first]: of the nodes in its run before a row."""
-        return [row[..., n - n % RUN : n] for n, row in enumerate(self.inside.unbind(1))]
-
-    @_once
-    def newest(self) -> list[tuple[torch.Tensor, ...]]:
-        """R times [G, 1]: of a row's own node."""
-        return [row[..., n].unsqueeze(-1).unbind(1) for n, row in enumerate(self.inside.unbind(1))]
-
-    @_once
-    def far(self) -> torch.Tensor:
-        """[G, R, B, K + 1]: of modes at the window's first node."""
-        distance = self._times[self._known :] - self._times[0]
-        return torch.stack([rule.far(self._modes, distance) for rule in self._rules], dim=1).to(self._dtype)
-
-    @_once
-    def absorbing(self) -> torch.Tensor:
-        """[R, K + 1, M]: of the nodes before the block for modes."""
-        return torch.stack([rule.absorb(self._modes, self._times[: self._known]) for rule in self._rules]).to(
-            self._dtype
-        )
+        rules, modes = history.rules, history.modes
+        weights = _near if history.step is None else _near_by_lag
+        near = torch.stack([weights(rule, times, known) for rule in rules], dim=2).to(dtype)
+        self.before = near[..., :known].flatten(1, 2)  # [G, B · R, M]: of the nodes of a window before the block
+        self.inside = near[..., known:].contiguous()  # [G, B, R, B]: of the block's nodes among themselves
+        if modes is not None:
+            distance = times[known:] - times[0]
+            # [G, R, B, K + 1]: of modes at the window's first node, and [R, K + 1, M]: of a window's nodes for modes
+            self.far = torch.stack([rule.far(modes, distance) for rule in rules], dim=1).to(dtype)
+            self.absorbing = torch.stack([rule.absorb(modes, times[:known]) for rule in rules]).to(dtype)
 
 
 class History:
@@ -119,10 +70,7 @@ class History:
         """Make the weights that blocks share, so that none of them is made inside of a segment computed again."""
         blocks = self.blocks()
         for begin, end in () if self.step is None else blocks[:3] + blocks[-1:]:
-            window = 0 if self.modes is None else max(begin - BLOCK, 0)
-            names = ("before", "runs", "recent", "newest", *(("far",) if window else ()))
-            for name in (*names, *(("absorbing",) if self.modes and begin else ())):
-                getattr(self.weights(window, begin, end, dtype), name)
+            self.weights(0 if self.modes is None else max(begin - BLOCK, 0), begin, end, dtype)
 
     def start(self, first: torch.Tensor) -> Carry:
         size = 0 if self.modes is None else len(self.modes.rates) + 1
@@ -181,8 +129,10 @@ class BlockSums:
     """The sums of a block's rows, counting from `start` [B, G, d]; `newest` are the weights of a row's own node."""
 
     def __init__(self, history: History, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> None:
-        older, self._weights = history.open(carry, begin, end, start)
-        self._older, self.newest = older.split(RUN, dim=1), self._weights.newest
+        older, weights = history.open(carry, begin, end, start)
+        self._older, self._inside = older.split(RUN, dim=1), weights.inside
+        own = torch.diagonal(self._inside, dim1=1, dim2=3).unsqueeze(1)
+        self.newest = [row.unbind(2) for row in own.unbind(3)]
         self._made: list[torch.Tensor] = []
         self._rows: Sequence[torch.Tensor] = ()
 
@@ -194,11 +144,12 @@ class BlockSums:
         if not within:
             sums = self._older[run]
             if n:
-                sums = sums + _product(self._weights.runs[run], torch.stack(self._made, dim=1), sums.shape[1])
+                weights = self._inside[:, n : n + RUN, :, :n].flatten(1, 2)
+                sums = sums + _product(weights, torch.stack(self._made, dim=1), sums.shape[1])
             self._rows = sums.unbind(1)
             return self._rows[0].unbind(1)
         newer = torch.stack(self._made[n - within :], dim=1)
-        return (self._rows[within] + torch.bmm(self._weights.recent[n], newer)).unbind(1)
+        return (self._rows[within] + torch.bmm(self._inside[:, n, :, n - within : n], newer)).unbind(1)
 
     def close(self, last: Node) -> torch.Tensor:
         """All entries of the block, [G, B, d], after its last node."""

@@ -61,29 +61,32 @@ def advance(rates: Array, far: Array, duration: Array) -> Array:
 
 
 class ConstantRule(Rule):
-    """Values hold over an interval: from its earlier node on, or, `of_later`, those of its later node."""
-
-    def __init__(self, orders: torch.Tensor, *, of_later: bool = False) -> None:
-        super().__init__(orders)
-        self._of_later = of_later
+    """Values hold over an interval, from its earlier node on."""
 
     def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-        return self._at_nodes(constant_weights(self.orders, rows, nodes))
+        return torch.nn.functional.pad(constant_weights(self.orders, rows, nodes), (0, 1))
 
     def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
         earlier, later = _absorbed(modes, nodes)
-        return self._at_nodes(earlier + later)
+        return torch.nn.functional.pad(earlier + later, (0, 1))
 
     def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """At order 1: the weights [M] of nodes in all later rows, and those in their own row.
 
         They are the same in every row, so that a running sum is all that a solve needs to carry.
         """
-        steps = self._at_nodes(nodes.diff())
-        return steps, steps if self._of_later else torch.zeros_like(steps)
+        steps = torch.nn.functional.pad(nodes.diff(), (0, 1))
+        return steps, torch.zeros_like(steps)
 
-    def _at_nodes(self, weights: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.pad(weights, (1, 0) if self._of_later else (0, 1))
+
+class DifferenceRule(ConstantRule):
+    """Minus that for the slopes of what is linear between nodes, by its differences from node to node before."""
+
+    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(super().near(rows, nodes)[..., :-1] / -nodes.diff(), (1, 0))
+
+    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(super().absorb(modes, nodes)[..., :-1] / -nodes.diff(), (1, 0))
 
 
 class LinearRule(Rule):

@@ -53,15 +53,18 @@ class Stability:
         """The states at nodes begin + 1, begin + 2, …; better many at once, since values are looked at."""
         if being_traced() or begin != self._number:  # such as those that are computed again
             return
-        fresh = torch.stack([state.detach() for state in states]).reshape(len(states), *self._problem.value.shape)
-        finite = int(fresh.flatten(1).isfinite().all(1).cumprod(0).sum())
-        known = torch.cat([self._window, fresh[:finite]])
+        shape = self._problem.value.shape
+        known = torch.stack([*self._window, *(state.detach().reshape(shape) for state in states)])
+        finite = len(states)
+        if not math.isfinite(known.sum()):  # one of them is not, or many are large
+            finite = int(known[-finite:].flatten(1).isfinite().all(1).cumprod(0).sum())
+            known = known[: len(self._window) + finite]
         self._number += finite
         if len(self._window) < _WINDOW:  # then all nodes are known
             self._early = known[:_WINDOW].abs().amax(0)
         older, self._window = known[:-_WINDOW], known[-_WINDOW:]
         if len(older):
-            self._largest = torch.maximum(self._largest, older.abs().amax(0))
+            self._largest = torch.maximum(self._largest, torch.maximum(older.amax(0), -older.amin(0)))
         if len(self._window) == _WINDOW:
             self._check(self._window)
 

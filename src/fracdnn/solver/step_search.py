@@ -47,7 +47,6 @@ class StepSearch(Search):
             number=len(self._history.times),
             time=(self.begin + end).to(self._clock.dtype),
             last_time=(self.begin + self.now).to(self._clock.dtype),
-            step=step.to(dtype),
             reach=None if self._before is None else (1.0 + step / self._last_step).to(dtype),
             sums=sums.unbind(1),
             newest=newest.unbind(1),

@@ -14,6 +14,7 @@ import torch
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.history import BlockSums, Carry, History
 from fracdnn.solver.methods.base import Method, Node, Stage
+from fracdnn.solver.methods.l1 import L1
 from fracdnn.solver.methods.predictor_corrector import PredictorCorrector, plus
 from fracdnn.solver.tape import TapedSums
 from fracdnn.tracing import being_transformed, carries_derivative
@@ -54,13 +55,12 @@ class Steps:
     def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], Any]:
         """Nodes begin + 1 … end, and what `close` takes."""
         times = self.grid.clock[begin : end + 1].unbind(0)
-        lengths = self.grid.elapsed[begin : end + 1].diff().to(self.method.problem.value.dtype).unbind(0)
         sums, reaches = self._sums(begin, end, position), self._reaches(begin, end)
         last, before = position.last, position.before
         nodes: list[Node] = []
-        for n, (length, reach) in enumerate(zip(lengths, reaches, strict=True)):
+        for n, reach in enumerate(reaches):
             row = sums.row(n, last)
-            stage = Stage(begin + n + 1, times[n + 1], times[n], length, reach, row, sums.newest[n])
+            stage = Stage(begin + n + 1, times[n + 1], times[n], reach, row, sums.newest[n])
             last, before = self.method.step(stage, last, before), last
             nodes.append(last)
         return nodes, sums.close(last)
@@ -98,7 +98,7 @@ class Steps:
 
 
 class TapedSteps(Steps):
-    """By sums on a tape; for predictor-corrector methods."""
+    """By sums on a tape; for explicit methods."""
 
     def _sums(self, begin: int, end: int, position: Position) -> TapedSums:
         older, weights = self.history.open(position.carry, begin, end, self._without_memory(begin, end))
@@ -168,8 +168,8 @@ def _numbers(weights: torch.Tensor) -> Sequence[Any]:
 def steps_for(method: Method, grid: Grid, *, exact: bool, tolerance: float) -> Steps:
     """The fastest way that can run."""
     rules, orders, kind = method.rules(grid), method.problem.orders, Steps
-    if isinstance(method, PredictorCorrector) and not torch.compiler.is_compiling():
-        if not carries_derivative(orders) and bool((orders == 1.0).all()):
+    if isinstance(method, PredictorCorrector | L1) and not torch.compiler.is_compiling():
+        if not isinstance(method, L1) and not carries_derivative(orders) and bool((orders == 1.0).all()):
             kind, exact = RunningSteps, True
         elif not being_transformed() and type(method.problem.value) is torch.Tensor:
             kind = TapedSteps

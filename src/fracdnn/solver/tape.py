@@ -5,7 +5,7 @@ Row n of a block holds, for each rule r, the sum over what is older and over the
     s_rn = older_rn + Σ_{k<n} w_rnk x_k.
 
 What a method makes of the sums, func among it, is ordinary autograd; only the sums are not. Instead of edges to all
-earlier slopes, the nodes of a block share a `Tape`. Going back, with q_rn for what s_rn received, x_k receives
+earlier slopes, the nodes of a block share its `TapedSums`. Going back, with q_rn for what s_rn received, x_k receives
 Σ_{n>k, r} w_rnk q_rn: a sum of the same kind with the transposed weights, handed over by the node of row k + 1, which
 has x_k as an input. It has the state of node k as an input, too, with no gradient for it: so each node runs after all
 later ones, whatever func depends on.
@@ -26,36 +26,6 @@ from fracdnn.memory.exact import fresh_alias
 from fracdnn.solver.history import RUN
 from fracdnn.solver.methods.base import Node
 from fracdnn.tracing import backward_is_compiled, backward_task, is_batch_of_cotangents, when_backward_ends
-
-
-class TapedSums:
-    """The sums of one block from `History.open`, older [G, B, R, d] and weights inside [G, B, R, B].
-
-    `newest` are the weights of a row's own node; nodes have this shape.
-    """
-
-    def __init__(
-        self, older: torch.Tensor, inside: torch.Tensor, newest: list[Sequence[Any]], shape: torch.Size
-    ) -> None:
-        self.newest, self._tape = newest, Tape(older, inside, shape)
-        self._recording = torch.is_grad_enabled()
-        self._anchor = _Open.apply(self._tape, older, inside) if self._recording else None
-
-    def row(self, n: int, last: Node) -> tuple[torch.Tensor, ...]:
-        """The sums of row n, counted from 0; the last node is that of row n − 1."""
-        if not self._recording:
-            return self._tape.forward.row(n, last.entry)
-        if n:
-            return _Row.apply(self._tape, n, last.entry, last.state)
-        return _Row.apply(self._tape, n, None, self._anchor)
-
-    def close(self, last: Node) -> torch.Tensor:
-        if self._recording:
-            made = _Close.apply(self._tape, last.entry, last.state)
-        else:
-            made = self._tape.forward.close(last.entry)
-        del self._tape.forward  # what a backward pass needs of it, the nodes hold
-        return made
 
 
 def slots(rows: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, ...]:
@@ -110,13 +80,31 @@ class ForwardBlock:
         self._sums[:, n:end].flatten(1, 2).baddbmm_(weights, self._made[:, :n])
 
 
-class Tape:
-    """What the nodes of a block share: sizes, the forward pass while it lasts, and the backward passes under way."""
+class TapedSums:
+    """The sums of one block from `History.open`, older [G, B, R, d] and weights inside [G, B, R, B].
 
-    def __init__(self, older: torch.Tensor, inside: torch.Tensor, shape: torch.Size) -> None:
-        self.sizes, self.shape, self.learned = older.shape, shape, inside.requires_grad
+    `newest` are the weights of a row's own node; nodes have this shape. The rest is what nodes of the graph share: the
+    forward pass while it lasts, and the backward passes under way.
+    """
+
+    def __init__(
+        self, older: torch.Tensor, inside: torch.Tensor, newest: list[Sequence[Any]], shape: torch.Size
+    ) -> None:
+        self.newest, self.sizes, self.shape, self.learned = newest, older.shape, shape, inside.requires_grad
         self.forward = ForwardBlock(older, inside, shape)
         self.passes: dict[int, BackwardPass] = {}
+        self._anchor = _Open.apply(self, older, inside) if torch.is_grad_enabled() else None
+
+    def row(self, n: int, last: Node) -> tuple[torch.Tensor, ...]:
+        """The sums of row n, counted from 0; the last node is that of row n − 1."""
+        if self._anchor is None:
+            return self.forward.row(n, last.entry)
+        return _Row.apply(self, n, last.entry if n else None, last.state if n else self._anchor)
+
+    def close(self, last: Node) -> torch.Tensor:
+        made = self.forward.close(last.entry) if self._anchor is None else _Close.apply(self, last.entry, last.state)
+        del self.forward, self._anchor  # what a backward pass needs of them, the nodes hold
+        return made
 
     def backward_pass(self, ctx: Any, *cotangents: torch.Tensor) -> tuple["BackwardPass", Sequence[torch.Tensor]]:
         """The pass under way, or a new one; and what a node saved, where it is needed: it can be had once."""
@@ -237,7 +225,7 @@ class _Open(torch.autograd.Function):
     """Where the gradients of all that comes in from outside the block come out; gives an anchor for its first row."""
 
     @staticmethod
-    def forward(ctx: Any, tape: Tape, older: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tape: TapedSums, older: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
         ctx.tape = tape
         return older.new_empty(0)
 
@@ -254,7 +242,7 @@ class _Row(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, tape: Tape, n: int, entry: torch.Tensor | None, anchor: torch.Tensor
+        ctx: Any, tape: TapedSums, n: int, entry: torch.Tensor | None, anchor: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         ctx.tape, ctx.n = tape, n
         # The weights for a pass that may begin here, and what their gradient needs.
@@ -275,7 +263,7 @@ class _Close(torch.autograd.Function):
     """All slopes of a block at once; the newest is an input of this node, the others of those of rows."""
 
     @staticmethod
-    def forward(ctx: Any, tape: Tape, entry: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tape: TapedSums, entry: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
         ctx.tape = tape
         ctx.save_for_backward(tape.forward.inside)
         return tape.forward.close(entry)

@@ -44,7 +44,6 @@ class Stage:
     number: int
     time: torch.Tensor  # as func sees it
     last_time: torch.Tensor
-    step: torch.Tensor  # t_n − t_{n−1}
     reach: Any  # 1 + step / the one before: how far node n lies from node n − 2, in steps before; None after a jump
     sums: Sequence[torch.Tensor]  # [groups, components] for each rule, over the nodes before
     newest: Sequence[Any]  # [groups, 1] for each rule: the weight of node n itself

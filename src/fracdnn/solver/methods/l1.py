@@ -1,19 +1,21 @@
 """The L1 scheme: the derivative of what is linear between nodes; see `fracdnn.caputo.weights`.
 
-With x_k = (u_k − u_{k−1})/τ_k the derivative at t_n is Σ_{k≤n} w_nk x_k, so that
+With x_k = u_k − u_{k−1} the derivative at t_n is −Σ_{k≤n} w_nk x_k (w < 0), so that
 
-    u_n = u_{n−1} + τ_n/w_nn · (f − Σ_{k<n} w_nk x_k):
+    u_n = u_{n−1} − (f + Σ_{k<n} w_nk x_k)/w_nn:
 
 explicit with f = func(t_{n−1}, u_{n−1}), the paper's, of first order; implicit with f = func(t_n, u_n), of order
 2 − order for smooth solutions. Source: Lin, Xu, "Finite difference/spectral approximations for the time-fractional
 diffusion equation", 2007.
 """
 
+from typing import Any
+
 import torch
 
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.solver.rules import ConstantRule, Rule
+from fracdnn.solver.rules import DifferenceRule, Rule
 
 
 class _L1(Method):
@@ -23,10 +25,11 @@ class _L1(Method):
     between = None
 
     def rules(self, grid: Grid | None) -> list[Rule]:
-        return [ConstantRule(1.0 - self.problem.orders, of_later=True)]
+        return [DifferenceRule(1.0 - self.problem.orders)]
 
     def first(self, time: torch.Tensor) -> Node:
-        return Node(self.problem.value, torch.zeros_like(self.problem.value))
+        state: Any = self.problem.value if self.packs else self.problem.states.unpack(self.problem.value)
+        return Node(state, torch.zeros_like(state))
 
 
 class L1(_L1):
@@ -35,9 +38,9 @@ class L1(_L1):
     name = "l1"
 
     def step(self, stage: Stage, last: Node, before: Node) -> Node:
-        seen, slope = self.problem.evaluate(stage.last_time, last.state)
-        entry = (slope - stage.sums[0]) / stage.newest[0]
-        return Node(seen + stage.step * entry, entry)
+        seen = self.node(stage.last_time, last.state)
+        difference = (seen.entry + stage.sums[0]) * (-1.0 / stage.newest[0])
+        return Node(seen.state + difference, difference)
 
 
 class ImplicitL1(_L1):
@@ -47,7 +50,7 @@ class ImplicitL1(_L1):
     implicit = True
 
     def step(self, stage: Stage, last: Node, before: Node) -> Node:
-        factor = stage.step / stage.newest[0]
-        known = last.state - factor * stage.sums[0]
+        factor = -1.0 / stage.newest[0]
+        known = last.state + factor * stage.sums[0]
         state = self.solve(stage, known, factor, guess=last.state).state
-        return Node(state, (state - last.state) / stage.step)
+        return Node(state, state - last.state)
