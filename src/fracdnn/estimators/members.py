@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from fracdnn.training import History, Task, together
 
@@ -37,17 +38,14 @@ def temperature_of(held_out: Sequence[Task]) -> float:
     Each task has its own network and the samples that this one was not trained on. The tempered log-loss of a handful
     of samples says little, so that one sample's worth of (log T)² is added.
     """
-    losses, weights = torch.zeros(len(_FACTORS), dtype=torch.float64), 0.0
     with together.joint("calibrating"):
-        for task in held_out:
-            logits, target = task.network(task.x).to("cpu", torch.float64), task.target.cpu()
-            weight = torch.ones(len(target)) if task.weight is None else task.weight.cpu()
-            weight = weight.to(torch.float64)
-            for place, factor in enumerate(_FACTORS.exp()):
-                each = torch.nn.functional.cross_entropy(logits * factor, target, reduction="none")
-                losses[place] += weight @ each
-            weights += float(weight.sum())
-    found = together.total(torch.cat([losses, torch.tensor([weights], dtype=torch.float64)]), "the held-out losses")
+        logits = torch.cat([task.network(task.x).to("cpu", torch.float64) for task in held_out])
+        target = torch.cat([task.target.cpu() for task in held_out])
+        weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
+        weight = torch.cat(weights).to(torch.float64)
+        several = (cross_entropy(logits * factor, target, reduction="none") for factor in _FACTORS.exp())
+        losses = torch.stack([weight @ each for each in several] + [weight.sum()])
+    found = together.total(losses, "the held-out losses")
     n = sum(task.n for task in held_out)
     losses = found[:-1] / found[-1] * n + _PENALTY * _FACTORS**2
     return float(torch.exp(-_lowest(losses)))
