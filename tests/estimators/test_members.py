@@ -109,15 +109,11 @@ def test_each_member_is_trained_without_rows_of_its_own(kind, solver, tmp_path):
     assert len(fitted.members_) == 3
     assert fitted.network_ is fitted.members_[0]
     files = sorted(file for file in tmp_path.iterdir() if file.suffix != ".previous")
-    documents = [each for file in files for each in _checkpoints(read_document(file, "checkpoint"))]
+    documents = [each for file in files for each in read_document(file, "checkpoint")["members"]]
     held_out = [document["held_out"].tolist() for document in documents]
     n = len(np.unique(np.column_stack([X, y]), axis=0))  # repeated rows are one
     assert len(held_out) == 3
     assert sorted(chain(*held_out)) == list(range(n))
-
-
-def _checkpoints(document):
-    return document.get("members", [document])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

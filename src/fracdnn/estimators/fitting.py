@@ -19,7 +19,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
-from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
 from fracdnn.estimators.networks import check_matrix_fits
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
@@ -64,10 +63,12 @@ def raise_interrupts() -> Iterator[None]:
         _interrupts_raised.reset(token)
 
 
-class Fitting(Inputs, SharedParameters, BaseEstimator):
+class Fitting(SharedParameters, BaseEstimator):
     """From samples to trained networks, `members_`; the first of them is `network_`, whose training is `history_`."""
 
     members_: list[FractionalNetwork]
+    standardization_: Standardization
+    shaping_: Shaping
     temperature_: float | None
     calibration_: Calibration | None
     _went_on = False
