@@ -327,7 +327,7 @@ def test_checkpoints_and_resume(solver, tmp_path):
     options = {"solver": solver, "random_state": None}
     path = tmp_path / "run.ckpt"
     first = small(**options, checkpoint_path=path, checkpoint_every=20).fit(X, y)
-    assert len(read_document(path, "checkpoint")["history"]["records"]) == 20
+    assert len(read_document(path, "checkpoint")["members"][0]["history"]["records"]) == 20
     resumed = small(**options, checkpoint_path=path, checkpoint_every=20, resume=True).fit(X, y)  # its last ten again
     assert resumed.history_ == first.history_
     np.testing.assert_array_equal(resumed.predict_proba(X), first.predict_proba(X))

@@ -34,6 +34,10 @@ def task_of(logits, target, weight=None):
     return Task(torch.nn.Identity(), Objective("cross_entropy"), logits, target, weight)
 
 
+def tempered(tasks):
+    return temperature_of(tasks, [task.x.double() for task in tasks])
+
+
 @pytest.mark.parametrize("n_parts", [2, 3, 8])
 def test_parts_are_disjoint_cover_all_and_hold_each_class(n_parts):
     target = torch.from_numpy(np.repeat([0, 1, 2], [100, 40, 9]))
@@ -58,20 +62,20 @@ def drawn(n, temperature, seed=0):
 @pytest.mark.parametrize("temperature", slow_but([3.0], [0.5, 1.0, 1.7, 3.0]))
 def test_a_known_temperature_is_found(temperature):
     logits, target = drawn(40_000, temperature)
-    whole = temperature_of([task_of(logits, target)])
+    whole = tempered([task_of(logits, target)])
     assert whole == pytest.approx(temperature, rel=0.03)
     halves = [task_of(logits[half], target[half]) for half in (slice(0, 15_000), slice(15_000, None))]
-    assert temperature_of(halves) == pytest.approx(whole, rel=1e-12)
-    assert temperature_of([task_of(logits.float(), target)]) == pytest.approx(whole, rel=1e-5)
+    assert tempered(halves) == pytest.approx(whole, rel=1e-12)
+    assert tempered([task_of(logits.float(), target)]) == pytest.approx(whole, rel=1e-5)
 
 
 def test_only_the_ratios_of_weights_count_for_it_and_none_is_nothing():
     logits, target = drawn(500, 2.0)
     weight = torch.arange(500.0) % 3
-    found = temperature_of([task_of(logits, target, weight)])
-    assert temperature_of([task_of(logits, target, 64 * weight)]) == pytest.approx(found, rel=1e-12)
+    found = tempered([task_of(logits, target, weight)])
+    assert tempered([task_of(logits, target, 64 * weight)]) == pytest.approx(found, rel=1e-12)
     other = torch.where(weight > 0, target, (target + 1) % 3)
-    assert temperature_of([task_of(logits, other, weight)]) == pytest.approx(found, rel=1e-12)
+    assert tempered([task_of(logits, other, weight)]) == pytest.approx(found, rel=1e-12)
 
 
 def by_definition(logits, target):
@@ -86,15 +90,15 @@ def by_definition(logits, target):
 def test_extremes_and_few_rows():
     logits, _ = drawn(2000, 1.0)
     right, wrong = logits.argmax(1), logits.argmin(1)
-    low, high = (temperature_of([task_of(logits, labels)]) for labels in (right, wrong))
+    low, high = (tempered([task_of(logits, labels)]) for labels in (right, wrong))
     assert low == pytest.approx(np.exp(-1.5), rel=0.03)
     assert high == pytest.approx(np.exp(1.5), rel=0.03)
     for labels in (right, wrong):
-        few = [temperature_of([task_of(logits[:n], labels[:n])]) for n in (1, 4, 40)]
+        few = [tempered([task_of(logits[:n], labels[:n])]) for n in (1, 4, 40)]
         assert few == pytest.approx([by_definition(logits[:n], labels[:n]) for n in (1, 4, 40)], rel=1e-3)
         assert (np.diff(np.abs(np.log(few))) > 0).all()
     single = torch.tensor([[1.0, 0.0, 0.0]])
-    assert 0.75 < temperature_of([task_of(single, torch.tensor([0]))]) < 1.0
+    assert 0.75 < tempered([task_of(single, torch.tensor([0]))]) < 1.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,15 +109,11 @@ def test_each_member_is_trained_without_rows_of_its_own(kind, solver, tmp_path):
     assert len(fitted.members_) == 3
     assert fitted.network_ is fitted.members_[0]
     files = sorted(file for file in tmp_path.iterdir() if file.suffix != ".previous")
-    documents = [each for file in files for each in _checkpoints(read_document(file, "checkpoint"))]
+    documents = [each for file in files for each in read_document(file, "checkpoint")["members"]]
     held_out = [document["held_out"].tolist() for document in documents]
     n = len(np.unique(np.column_stack([X, y]), axis=0))  # repeated rows are one
     assert len(held_out) == 3
     assert sorted(chain(*held_out)) == list(range(n))
-
-
-def _checkpoints(document):
-    return document.get("members", [document])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

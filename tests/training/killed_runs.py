@@ -33,7 +33,7 @@ def train(which, folder, name, kill_at):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def into_place(temporary, path):
-        die_at(len(read_document(temporary, "checkpoint")["history"]["records"]))
+        die_at(len(read_document(temporary, "checkpoint")["members"][0]["history"]["records"]))
         return move(temporary, path)
 
     task.watch = lambda record: die_at(record.iteration)

@@ -69,7 +69,7 @@ def test_a_finished_run_goes_on_with_a_larger_limit(training, tmp_path):
     short, longer = (replace(training, **{training._limit: limit}) for limit in (10, 18))
     _, parameters, _ = trained(longer, level_set_task())
     replace(short, checkpoints=checkpoints).fit(level_set_task())
-    assert len(read_document(checkpoints.path, "checkpoint")["history"]["records"]) == 10
+    assert len(read_document(checkpoints.path, "checkpoint")["members"][0]["history"]["records"]) == 10
     _, resumed, _ = trained(replace(longer, checkpoints=checkpoints), level_set_task())
     assert all(torch.equal(a, b) for a, b in zip(parameters, resumed, strict=True))
 
@@ -92,7 +92,7 @@ def test_the_last_checkpoint_of_a_run_that_was_not_finite_has_what_is_finite(tmp
     task.watch = lambda record: task.x.fill_(torch.nan) if record.iteration == 3 else None
     history = AdamTraining(0.02, 16, 9, checkpoints=checkpoints).fit(task)
     assert (history.status, len(history.records)) == ("not finite", 3)
-    document = read_document(checkpoints.path, "checkpoint")
+    (document,) = read_document(checkpoints.path, "checkpoint")["members"]
     assert document["position"]["epoch"] == 3
     assert all(bool(p.isfinite().all()) for p in task.network.parameters())
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_that_lies_is_refused(which, forge, tmp_path):
     training = replace(TRAININGS[which], **limit, checkpoints=Checkpoints(path, every=3, resume=True))
     training.fit(level_set_task())
     document = read_document(path, "checkpoint")
-    forge(document)
+    forge(document["members"][0])
     write_document(path, "checkpoint", document)
     with pytest.raises(FileContentError, match="must hold a whole checkpoint, got an inconsistent document"):
         training.fit(level_set_task())

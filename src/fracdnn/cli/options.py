@@ -33,8 +33,8 @@ DEFAULTS = {
     "checkpoint_every": "with --run a twentieth of --max-iter, at most 50; else 50",
 }
 _DECLARED: tuple[Any, ...] = (Settings, ClassifierParameters, RegressorParameters)
-# --quiet is for the second.
-_NO_OPTIONS = ("parameters", "verbose")
+# --quiet is for the second; a command has no fit before.
+_NO_OPTIONS = ("parameters", "verbose", "warm_start")
 # What the command line shows for a default, and takes for a rule.
 _IN_WORDS = {"True": "yes", "False": "no", "None": "none"}
 _KINDS: dict[Any, Any] = {BOOLEAN: bool, SEED: int, Integral: int, Real: float, list: list[str]}

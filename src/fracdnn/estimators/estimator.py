@@ -13,16 +13,27 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from fracdnn.columns.encoding import Encoded, Encoding, learn
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
 from fracdnn.estimators.export import Deployed, write_program
 from fracdnn.estimators.fitting import Fitting
-from fracdnn.estimators.inputs import checked_table, inputs_of, unseen_notes
 from fracdnn.estimators.model_file import parameters_document, parameters_of
 from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
-from fracdnn.estimators.sample_checks import as_numpy, as_tensor, check_one_label_each, checked_weights, dense
+from fracdnn.estimators.sample_checks import (
+    as_numpy,
+    as_tensor,
+    check_one_label_each,
+    checked_table,
+    checked_weights,
+    dense,
+    heaviest,
+    inputs_of,
+    unseen_notes,
+)
+from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
-from fracdnn.training import History, Objective, together
+from fracdnn.training import History, Objective, Standardization, together
 from fracdnn.version import versions
 
 # Predictions are made for this many rows at a time, so that memory stays bounded.
@@ -31,6 +42,10 @@ ROWS_AT_A_TIME = 16_384
 
 class FractionalEstimator(Fitting):
     """A `FractionalNetwork` on standardized features, trained from a table; see the subclasses."""
+
+    encoding_: Encoding
+    n_features_in_: int
+    feature_names_in_: np.ndarray
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -207,3 +222,51 @@ class FractionalEstimator(Fitting):
             if not together.is_alone() and (not n or (given is not None and not np.any(given))):
                 return np.zeros(n)  # other processes may have samples, or some with a weight
             return checked_weights(given, n)
+
+    def _encoded(self, table: Any, weight: np.ndarray, *, new: bool) -> np.ndarray:
+        """The network's inputs; of a new fit these samples say which."""
+        if new and not isinstance(table, Encoded):
+            heaviest(weight)
+            self.encoding_, notes = learn(table, weight, self._column_names())
+            for note in notes if together.is_first() else ():
+                warnings.warn(note.removeprefix("warning: "), stacklevel=4)
+        with together.joint("encoding the samples"):
+            return inputs_of(self.encoding_, table)
+
+    def _column_names(self) -> list[str]:
+        """As scikit-learn names them where X has no names."""
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+
+    def _take_encoding(self, encoding: Encoding) -> None:
+        """Features are what this makes of columns with names."""
+        self.encoding_, self.n_features_in_ = encoding, len(encoding.columns)
+        self.feature_names_in_ = np.array(encoding.names, dtype=object)
+
+    def _take_numbers(self) -> None:
+        """Features are numbers of which no more is known than their means, which fill in missing ones."""
+        self.encoding_ = Encoding.of_numbers(self.standardization_.mean.tolist(), self._column_names())
+
+    def _features_document(self) -> dict[str, Any]:
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "standardization": vars(self.standardization_),
+            "shaping": vars(self.shaping_),
+            "encoding": self.encoding_.to_document(),
+            "features": {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]},
+        }
+
+    def _take_features(self, document: dict[str, Any]) -> None:
+        n, names = document["features"]["n"], document["features"]["names"]
+        n_inputs = len(document["standardization"]["mean"])
+        self.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
+        if self.network_.architecture.n_features != n_inputs + self.shaping_.n_added or n != len(document["encoding"]):
+            raise ValueError("other features than the network's")
+        self.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
+        self.encoding_, self.n_features_in_ = Encoding.of_document(document["encoding"]), n
+        if names is not None:
+            if names != self.encoding_.names:
+                raise ValueError("names of other features than the network's")
+            self.feature_names_in_ = np.array(names, dtype=object)
+        if len(self.encoding_.feature_names) != n_inputs:
+            raise ValueError("columns of other inputs than the network's")

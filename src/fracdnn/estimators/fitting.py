@@ -19,7 +19,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
-from fracdnn.estimators.inputs import Inputs
 from fracdnn.estimators.members import how_far, parts, temperature_of
 from fracdnn.estimators.networks import check_matrix_fits
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
@@ -64,10 +63,12 @@ def raise_interrupts() -> Iterator[None]:
         _interrupts_raised.reset(token)
 
 
-class Fitting(Inputs, SharedParameters, BaseEstimator):
+class Fitting(SharedParameters, BaseEstimator):
     """From samples to trained networks, `members_`; the first of them is `network_`, whose training is `history_`."""
 
     members_: list[FractionalNetwork]
+    standardization_: Standardization
+    shaping_: Shaping
     temperature_: float | None
     calibration_: Calibration | None
     _went_on = False
@@ -127,8 +128,10 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
         held_out = [task.part(task.held_out.to(task.x.device)) for task in tasks if task.held_out is not None]
         is_tempered = self.calibrate and held_out and self._loss == "cross_entropy"
-        self.temperature_ = temperature_of(held_out) if is_tempered else None
-        self.calibration_ = self._calibrated(held_out) if held_out and not self._went_on else None
+        with together.joint("calibrating"), torch.no_grad():
+            outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
+        self.temperature_ = temperature_of(held_out, outputs) if is_tempered else None
+        self.calibration_ = self._calibrated(held_out, outputs) if held_out and not self._went_on else None
         self._warn(histories, ended, n_members)
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
@@ -171,11 +174,9 @@ class Fitting(Inputs, SharedParameters, BaseEstimator):
         kept = [task for task, history in zip(tasks, histories, strict=False) if history.status not in _CUT_SHORT]
         return kept or tasks[:1], histories, ended
 
-    @torch.no_grad()
-    def _calibrated(self, held_out: list[Any]) -> Calibration | None:
+    def _calibrated(self, held_out: list[Any], outputs: list[torch.Tensor]) -> Calibration | None:
         """How far off each member is on the rows of all processes that it held out."""
         with together.joint("calibrating"):
-            outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
             scores = [self._scores(output, task.target.cpu()) for output, task in zip(outputs, held_out, strict=True)]
             weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
             features, slopes = [task.x.cpu() for task in held_out], None

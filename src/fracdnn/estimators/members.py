@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from fracdnn.training import History, Task, together
 
 # Factors of the logits that are tried, evenly in the logarithm; one far from 1 needs rows that speak for it.
 _FACTORS = torch.linspace(-1.5, 1.5, 121, dtype=torch.float64)
-_PENALTY = 1.0
+_PENALTY, _COARSE = 1.0, 8
 
 
 def parts(task: Task, n_parts: int, generator: torch.Generator) -> list[torch.Tensor]:
@@ -30,33 +31,35 @@ def how_far(histories: Sequence[History], unit: str, n_members: int) -> str:
     return f"{counted} of {which}{n_members} members"
 
 
-@torch.no_grad()
-def temperature_of(held_out: Sequence[Task]) -> float:
+def temperature_of(held_out: Sequence[Task], outputs: Sequence[torch.Tensor]) -> float:
     """By what to divide logits so that their probabilities have the least log-loss on samples held out of training.
 
-    Each task has its own network and the samples that this one was not trained on. The tempered log-loss of a handful
-    of samples says little, so that one sample's worth of (log T)² is added.
+    Each task has the samples that its network, whose `outputs` they are, was not trained on. The tempered log-loss of a
+    handful of samples says little, so that one sample's worth of (log T)² is added.
     """
-    losses, weights = torch.zeros(len(_FACTORS), dtype=torch.float64), 0.0
-    with together.joint("calibrating"):
-        for task in held_out:
-            logits, target = task.network(task.x).to("cpu", torch.float64), task.target.cpu()
-            weight = torch.ones(len(target)) if task.weight is None else task.weight.cpu()
-            weight = weight.to(torch.float64)
-            for place, factor in enumerate(_FACTORS.exp()):
-                each = torch.nn.functional.cross_entropy(logits * factor, target, reduction="none")
-                losses[place] += weight @ each
-            weights += float(weight.sum())
-    found = together.total(torch.cat([losses, torch.tensor([weights], dtype=torch.float64)]), "the held-out losses")
-    n = sum(task.n for task in held_out)
-    losses = found[:-1] / found[-1] * n + _PENALTY * _FACTORS**2
-    return float(torch.exp(-_lowest(losses)))
+    n, logits = sum(task.n for task in held_out), torch.cat(list(outputs))
+    target = torch.cat([task.target.cpu() for task in held_out])
+    weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
+    weight = torch.cat(weights).to(torch.float64)
+
+    def losses(logs: torch.Tensor) -> torch.Tensor:
+        with together.joint("calibrating"):
+            several = (cross_entropy(logits * factor, target, reduction="none") for factor in logs.exp())
+            found = torch.stack([weight @ each for each in several] + [weight.sum()])
+        found = together.total(found, "the held-out losses")
+        return found[:-1] / found[-1] * n + _PENALTY * logs**2
+
+    # First all over, then next to the best one.
+    coarse = _FACTORS[::_COARSE]
+    best = int(losses(coarse).argmin()) * _COARSE
+    logs = _FACTORS[max(0, best - _COARSE) : best + _COARSE + 1]
+    return float(torch.exp(-_lowest(logs, losses(logs))))
 
 
-def _lowest(losses: torch.Tensor) -> torch.Tensor:
+def _lowest(logs: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     """Where the parabola through the least one and its neighbors has its lowest point."""
     place = int(losses.argmin().clamp(1, len(losses) - 2))
     before, here, after = losses[place - 1], losses[place], losses[place + 1]
     bend = before - 2 * here + after
     shift = 0.5 * (before - after) / bend if bend > 0 else torch.zeros(())
-    return _FACTORS[place] + shift.clamp(-1, 1) * (_FACTORS[1] - _FACTORS[0])
+    return logs[place] + shift.clamp(-1, 1) * (logs[1] - logs[0])

@@ -1,4 +1,4 @@
-"""Samples on their way into a network: arrays, tensors, weights."""
+"""Samples on their way into a network: tables, arrays, tensors, weights."""
 
 import json
 from numbers import Real
@@ -8,8 +8,12 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 from sklearn.utils import check_array, compute_class_weight
+from sklearn.utils.validation import check_X_y, validate_data
 
+from fracdnn.columns.encoding import Encoded, Encoding, row_from_0
+from fracdnn.columns.frames import as_table
 from fracdnn.estimators.model_file import labels_document, labels_of
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import together
 from fracdnn.training.row_numbers import Rows
 
@@ -27,6 +31,46 @@ def as_tensor(values: np.ndarray) -> torch.Tensor:
 def dense(X: Any) -> np.ndarray:
     """A sparse matrix or array with its zeros; anything else as it is."""
     return X.toarray() if issparse(X) else X
+
+
+def checked_table(
+    estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any
+) -> tuple[Any, np.ndarray]:
+    """X, and y where it is given, as scikit-learn wants them; cells may be missing, and numbers must be finite.
+
+    X becomes an array or sparse matrix of numbers, a Polars frame, or stays `Encoded`.
+    """
+    options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": "allow-nan", **options}
+    alone, given, X = isinstance(y, str), X, as_table(X)
+    if isinstance(X, Encoded):
+        if reset:
+            estimator._take_encoding(X.encoding)
+        elif X.encoding != estimator.encoding_:
+            raise InvalidArgumentError("X must be encoded as in fit, got another encoding; pass the table itself")
+    elif hasattr(X, "iter_columns"):
+        validate_data(estimator, given, reset=reset, skip_check_array=True)  # names and number of columns
+    else:
+        found = validate_data(estimator, X, y, reset=reset, **options)
+        return (found, y) if alone else found
+    rows = np.zeros((len(X), 1))  # for scikit-learn's messages on their number
+    if alone:
+        check_array(rows, estimator=estimator, input_name="X", **options)
+        return X, y
+    return X, check_X_y(rows, y, estimator=estimator, **options)[1]
+
+
+def inputs_of(encoding: Encoding, table: Any, rows: slice = slice(None)) -> np.ndarray:
+    """The network's inputs for some rows of what `checked_table` gives."""
+    if isinstance(table, Encoded):
+        return table.inputs[rows]
+    return encoding(dense(table[rows]), lambda row: row_from_0((rows.start or 0) + row))
+
+
+def unseen_notes(encoding: Encoding, table: Any) -> list[str]:
+    """What a user should know of categories in what `checked_table` gives that the training has not seen."""
+    if isinstance(table, Encoded):
+        return encoding.unseen_notes(table.unseen)
+    return encoding.unseen_notes(encoding.unseen(table)) if hasattr(table, "iter_columns") else []
 
 
 def check_one_label_each(y: Any) -> None:

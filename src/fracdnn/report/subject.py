@@ -10,9 +10,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.inputs import checked_table, inputs_of
 from fracdnn.estimators.reliability import Reliability
-from fracdnn.estimators.sample_checks import as_numpy
+from fracdnn.estimators.sample_checks import as_numpy, checked_table, inputs_of
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
 # Scatter plots show at most this many samples, always the same ones.

@@ -8,7 +8,7 @@ memory, so the same bits. What changes from step to step (which samples, how far
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 
 import torch
 
@@ -20,12 +20,6 @@ from fracdnn.training.evaluation import is_plain
 from fracdnn.training.task import Task
 
 Work = Callable[[], tuple[torch.Tensor, ...]]
-
-
-class HasConstants(Protocol):
-    """What a graph reads beside its tensors, and must not lose."""
-
-    def constants(self) -> object: ...
 
 
 _one_at_a_time = threading.Lock()
@@ -53,16 +47,16 @@ def can_capture(task: Task) -> bool:
 class Repeated:
     """Work on the same tensors each time, captured when it has been done a few times, and then replayed.
 
-    `results` are what it returned in the capture. What it reads of a network's constants is held: the network may make
-    room for others. Where a capture fails, for what reason ever, the work is done as it comes.
+    A graph goes on reading the network's `constants`, so these are held. Where a capture fails, for what reason ever,
+    the work is done as it comes.
     """
 
-    def __init__(self, network: HasConstants, device: torch.device) -> None:
+    def __init__(self, network: Any, device: torch.device) -> None:
         self._network, self._device = network, device
         self._stream = torch.cuda.Stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._runs, self._tries = 0, True
-        self.results: tuple[torch.Tensor, ...] = ()
+        self._results: tuple[torch.Tensor, ...] = ()
 
     @property
     def is_captured(self) -> bool:
@@ -73,10 +67,10 @@ class Repeated:
         with torch.cuda.device(self._device):
             if self._tries and self._graph is None and self._runs >= _RUNS_BEFORE:
                 self._capture(work)
-            if self._graph is not None:
-                self._graph.replay()
-                return self.results
-            return self._run_aside(work)
+            if self._graph is None:
+                return self._run_aside(work)
+            self._graph.replay()
+            return self._results
 
     def _run_aside(self, work: Work) -> tuple[torch.Tensor, ...]:
         """Where captures run: autograd remembers the stream that it met a parameter on."""
@@ -95,7 +89,7 @@ class Repeated:
             # One at a time, as torch wants it; the stream again, since torch does not leave it where a capture fails.
             capture = torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local")
             with _one_at_a_time, torch.cuda.stream(self._stream), capture:
-                self.results = work()
+                self._results = work()
         except RuntimeError as error:
             self._tries = False
             warnings.warn(
@@ -111,7 +105,7 @@ class Repeated:
 class Captured:
     """Work on a network and some tensors, in a graph for each kind of them: first `load` these, then call."""
 
-    def __init__(self, network: HasConstants) -> None:
+    def __init__(self, network: Any) -> None:
         self._network = network
         self._known: dict[object, tuple[Repeated, Sequence[torch.Tensor]]] = {}
 

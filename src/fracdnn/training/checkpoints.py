@@ -52,15 +52,12 @@ class Found:
     rank: int = 0
 
     @property
-    def members(self) -> list[dict[str, Any]]:
-        return self.document.get("members", [self.document])
-
-    @property
     def progress(self) -> tuple[int, int]:
         """Larger for one that has come further: records, and windows of the next one."""
         with checked(self.path, "checkpoint"):
-            windows = max(int(each["position"].get("within", {}).get("window", 0)) for each in self.members)
-            return max(len(each["history"]["records"]) for each in self.members), windows
+            members = self.document["members"]
+            windows = max(int(each["position"].get("within", {}).get("window", 0)) for each in members)
+            return max(len(each["history"]["records"]) for each in members), windows
 
 
 def previous_of(path: str | Path) -> Path:

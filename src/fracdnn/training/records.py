@@ -24,13 +24,10 @@ class Record:
     @property
     def is_plain(self) -> bool:
         """Whether its fields are what they are said to be, which a file does not promise."""
-        numbers = [self.loss, self.gradient_norm, *(n for n in (self.accuracy, self.validation_score) if n is not None)]
-        return (
-            isinstance(self.iteration, int)
-            and isinstance(self.line_search_trials, int)
-            and isinstance(self.layer_gradients, list)
-            and all(isinstance(number, float | int) for number in (*numbers, *self.layer_gradients))
-        )
+        numbers = [self.loss, self.gradient_norm, self.accuracy or 0.0, self.validation_score or 0.0]
+        counts, layers = (self.iteration, self.line_search_trials), self.layer_gradients
+        plain = all(isinstance(each, int) for each in counts) and isinstance(layers, list)
+        return plain and all(isinstance(each, float | int) for each in (*numbers, *layers))
 
 
 @dataclass
@@ -56,9 +53,9 @@ class History:
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "History":
         """The inverse of `to_dict`; a TypeError where the document holds something else than records."""
-        captured = document.get("captured", False)  # which earlier files do not say
-        history = cls([Record(**record) for record in document["records"]], document["status"], captured)
-        plain = isinstance(history.status, str) and isinstance(captured, bool)
+        records = [Record(**record) for record in document["records"]]
+        history = cls(records, document["status"], document["captured"])
+        plain = isinstance(history.status, str) and isinstance(history.captured, bool)
         if not plain or not all(record.is_plain for record in history.records):
             raise TypeError("a history of something else than numbers")
         return history

@@ -261,7 +261,7 @@ class Run:
             {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
             for member, (state, number) in zip(self.members, states, strict=True)
         ]
-        write_checkpoint(self._checkpoints.path, found[0] if len(found) == 1 else {"members": found})
+        write_checkpoint(self._checkpoints.path, {"members": found})
         progress.note_checkpoint(max(number for _, number in states))
 
     def _saved(self) -> list[State] | None:
@@ -276,13 +276,13 @@ class Run:
             text = f"{newest_one.damage}; training goes on from the checkpoint before it, {newest_one.path}"
             warnings.warn(text, stacklevel=2)
         with self.restoring():
-            found = newest_one.members
-            if n > 1 and len(found) != n:
+            found = newest_one.document["members"]
+            if len(found) != n:
                 raise FileContentError(
                     f"{path} must be a checkpoint of {n} members, got one of {len(found)}; "
                     f"go on with n_members={len(found)}, or remove the file to start anew"
                 )
-            for member, each in zip(self.members, found, strict=n > 1):
+            for member, each in zip(self.members, found, strict=True):
                 member.check_identity(each, path)
         return found
 
