@@ -13,9 +13,18 @@ import typer
 from typer.core import TyperCommand
 
 from fracdnn.cli.messages import guarded, say
-from fracdnn.cli.options import read_config, settings_of, train_options
+from fracdnn.cli.options import (
+    ENCODING,
+    TIMEOUT,
+    Encoding,
+    Settings,
+    Sheet,
+    Timeout,
+    read_config,
+    settings_of,
+    train_options,
+)
 from fracdnn.cli.places import MODEL, Places, check_writable
-from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Settings, Sheet, Timeout
 from fracdnn.columns.words import check_target_name
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
@@ -283,9 +292,8 @@ def fit(
       fracdnn fit data.csv --model relaxation
     """  # noqa: D301
     check_there(data)
-    command = loaded("fit_command", trains=True)
-    request = command.Request(circuit, body, model, sigma, starts, seed)
-    command.run_fit(data, request, encoding, out, save, as_json=as_json)
+    given, options = {"circuit": circuit, "body": body, "model": model}, {"n_starts": starts, "random_state": seed}
+    loaded("fit_command", trains=True).run_fit(data, given, sigma, encoding, out, save, as_json=as_json, **options)
 
 
 @app.command()

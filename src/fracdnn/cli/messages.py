@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from fracdnn.cli import restarts
-from fracdnn.cli.termination import exit_code
+from fracdnn.cli.termination import exit_code, note_permanent
 from fracdnn.exceptions import FracdnnError, MissingExtraError, RankError
 
 # What the system says of a disk, a quota or a file that can take no more.
@@ -42,7 +41,7 @@ def fail(message: str, *, permanent: bool = True) -> NoReturn:
     """Say what is wrong and end with exit code 1; `permanent` is what a restart by torchrun would meet again."""
     say(message, always=True)
     if permanent:
-        restarts.mark(message)
+        note_permanent(message)
     raise typer.Exit(1)
 
 

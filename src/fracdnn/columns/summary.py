@@ -40,7 +40,7 @@ EXAMPLES, EXAMPLE_LENGTH = 3, 24
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Sums):
     """A cell that is not as it should be: how it is shown, the number of its piece, and its row there, from 1 on."""
 
     text: str
@@ -90,12 +90,13 @@ class NumberSummary(Sums):
 
 
 @dataclass(frozen=True)
-class DateSummary:
+class DateSummary(Sums):
     """The dates of a column by their `PARTS` (see `dates`): moments, with days since the start of the first one so that
     no digits are lost; quantiles of days, both ends of each part, how many cells to learn from are none, and of all
     rows those that are none.
     """
 
+    ways: ClassVar = {"least": np.minimum, "most": np.maximum}
     moments: Moments
     quantiles: Quantiles
     least: np.ndarray
@@ -104,15 +105,8 @@ class DateSummary:
     strays: Strays
 
     def merged(self, other: "DateSummary") -> "DateSummary":
-        least = np.minimum(self.least, other.least)
-        return DateSummary(
-            self._moments_since(least[0]).merged(other._moments_since(least[0])),
-            self.quantiles.merged(other.quantiles),
-            least,
-            np.maximum(self.most, other.most),
-            self.learned_strays + other.learned_strays,
-            self.strays.merged(other.strays),
-        )
+        first = min(self.least[0], other.least[0])
+        return replace(super().merged(other), moments=self._moments_since(first).merged(other._moments_since(first)))
 
     def _moments_since(self, first: float) -> Moments:
         if not self.moments.count[0]:
