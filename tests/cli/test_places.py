@@ -113,6 +113,30 @@ def test_an_output_is_not_what_a_pipe_or_a_redirection_reads(command, place):
     assert content(place) == before
 
 
+def test_a_path_without_a_model_is_told_with_a_remedy(place):
+    (place / "new").mkdir()
+    (place / "half").mkdir()
+    (place / "half" / "model.ckpt").touch()
+    train = "check the path, or train a model: fracdnn train TABLE --target COLUMN"
+    unfinished = "but the checkpoint of an unfinished training; repeat its fracdnn train with --resume"
+    cases = {
+        "run": "a folder; pass the model in it, run/model.fracdnn",
+        "new": f"a folder; {train} --run new",
+        "half": f"a folder {unfinished}",
+        "new/model.fracdnn": f"none there; {train} --run new",
+        "half/model.fracdnn": f"none there {unfinished}",
+        "other.fracdnn": f"none there; {train} --out model.fracdnn",
+    }
+    for path, message in cases.items():
+        for command in (["predict", path, "t.csv"], ["evaluate", path, "t.csv"], ["info", path], ["report", path]):
+            if command == ["report", "run"]:
+                continue  # it takes the folder
+            read = f"{path}/model.fracdnn" if command[0] == "report" and path in ("new", "half") else path
+            told = message.replace("a folder", "none there") if read != path else message
+            done = run(*command, cwd=place)
+            assert (done.returncode, done.stderr) == (1, f"fracdnn: {read} must be a model file, got {told}\n"), command
+
+
 def test_other_places_are_good(place):
     for out in ("p.csv", "run/p.csv", "parts/_p.csv"):
         done = run("predict", "run/model.fracdnn", "parts", "--out", out, cwd=place)

@@ -555,13 +555,6 @@ def test_models_that_are_none(folder, tmp_path):
     )
 
 
-def test_a_folder_of_a_run_is_no_model(folder):
-    for command in (["predict", "iris", "new.csv"], ["info", "iris"]):
-        done = run(*command, cwd=folder)
-        assert done.returncode == 1
-        assert "iris must be a model file, got a folder; pass the model in it, such as iris/model." in done.stderr
-
-
 def test_usage_errors_and_debugging(folder):
     for arguments in (["train"], ["train", "iris.csv"], ["train", "iris.csv", "--target", "species"], ["predict", "a"]):
         done = run(*arguments, cwd=folder)

@@ -24,7 +24,7 @@ from fracdnn.cli.options import (
     settings_of,
     train_options,
 )
-from fracdnn.cli.places import MODEL, Places, check_writable
+from fracdnn.cli.places import MODEL, Places, check_model, check_writable
 from fracdnn.columns.words import check_target_name
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
@@ -63,7 +63,7 @@ def loaded(name: str, *, trains: bool = False) -> Any:
 
 def _check_files(model: Path, data: str | None = None) -> None:
     """That they are there and a model, before anything is imported that takes time."""
-    model.stat()
+    check_model(model)
     if data is not None:
         check_there(data)
     if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
@@ -234,7 +234,7 @@ def info(
     if model is None:
         loaded("system").show_system(as_json=as_json)
     else:
-        model.stat()
+        check_model(model)
         loaded("model_info").info(model, as_json=as_json)
 
 

@@ -102,7 +102,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 fail(str(error), permanent=isinstance(error, FracdnnError) and not isinstance(error, RankError))
             if error.errno in _FULL:
                 fail(f"cannot write to {error.filename}: {error.strerror}; free some space, or pass another path")
-            fail(f"{error.filename}: {error.strerror}", permanent=error.errno not in _PASSING)
+            remedy = "; check its name and folder" if isinstance(error, FileNotFoundError) else ""
+            fail(f"{error.filename}: {error.strerror}{remedy}", permanent=error.errno not in _PASSING)
 
     return run
 
