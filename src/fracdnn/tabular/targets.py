@@ -99,7 +99,8 @@ class TargetSummary(Sums):
         classes, which = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise TableError(
-                f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}"
+                f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}; "
+                f"add rows of another class, or name another column"
             )
         counts = np.bincount(which, weights=self.labels["learned"].to_numpy())
         if counts.max() < 2:  # what occurs once is a name, and nothing can be learned of it
