@@ -14,11 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from fracdnn.columns import cells
-from fracdnn.columns.cells import Strays, are_numbers
+from fracdnn.columns.cells import DIFFERENT, Marks, Strays, are_numbers
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
 from fracdnn.columns.dates import ORDERS, PARTS, date_of, date_strays, days_of, orders_of, parts_of, seconds_in
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import DIFFERENT, Marks
 from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, either
 from fracdnn.columns.words import listed, quoted
 

@@ -7,9 +7,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import may_be_numbers, parsed
+from fracdnn.columns.cells import PLAIN, Marks, Writing, may_be_numbers, parsed
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import PLAIN, Marks, Writing
 from fracdnn.columns.summaries import Moments, Sums
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
