@@ -91,7 +91,7 @@ def whole(folder: Path, *, by_torchrun: bool) -> float:
 
 def holds_lock(attempt: Attempt, lock: Path) -> bool:
     """Not one that a kill has left, which anybody may take."""
-    return lock.exists() and f'"pid": {attempt.pid}' in lock.read_text(encoding="utf-8") and not attempt.ended
+    return lock.exists() and f"process {attempt.pid} on " in lock.read_text(encoding="utf-8") and not attempt.ended
 
 
 def disturb(folder: Path, way: str, chosen: random.Random, seconds: float) -> int:

@@ -81,7 +81,7 @@ def slow_modules(result):
         (["train", "--help"], "--help-all"),
         (["train", "no.csv", "--target", "y", "--out", "m"], "fracdnn: no.csv: No such file"),
         (["train", "table.cvs", "--target", "y", "--out", "m"], "table.cvs must end in one of .csv"),
-        (["predict", "no.fracdnn", "no.csv"], "fracdnn: no.fracdnn: No such file"),
+        (["predict", "no.fracdnn", "no.csv"], "fracdnn: no.fracdnn must be a model file, got none there; check "),
     ],
 )
 def test_help_and_errors_about_files_import_nothing_slow(arguments, told, tmp_path):

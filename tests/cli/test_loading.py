@@ -92,7 +92,7 @@ def test_wrong_usage_of_train_is_told_before_anything_heavy_is_imported(argument
             "--out must not be an input, got t.csv, which is t.csv",
         ),
         (["predict", "t.csv", "t.csv"], "t.csv must be a model file, got a table; train a model first"),
-        (["evaluate", ".", "t.csv"], ". must be a model file, got a folder; pass the model in it"),
+        (["evaluate", ".", "t.csv"], ". must be a model file, got a folder; "),
     ],
 )
 def test_wrong_files_are_told_before_torch_is_imported(arguments, message, tmp_path):
@@ -136,7 +136,7 @@ def test_info_says_without_heavy_imports_what_the_model_is(kind, tmp_path):
     assert f"order: {fitted.order_:g} (learned)\n" in text
     assert "layers of width 64, silu\n" in text
     done = without_heavy_imports(["info", "t.csv"], HEAVY - {"numpy"}, tmp_path)
-    assert done.stderr.startswith("fracdnn: t.csv: No such file")
+    assert done.stderr.startswith("fracdnn: t.csv must be a model file, got none there; check the path, or train")
 
 
 def test_info_takes_a_learned_order_from_the_networks_where_no_training_tells_it(tmp_path):

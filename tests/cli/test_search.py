@@ -57,7 +57,7 @@ def test_processes_do_not_change_what_is_found(folder):
 
 def test_rows_in_the_order_of_the_target_are_shuffled(folder):
     """Else each fold would be predicted from values beside its own, with R² far below 0."""
-    options = ["--n-layers", "2", "--width", "16", "--learning-rate-init", "0.01", "--order", "0.5", "--max-iter", "20"]
+    options = ["--n-layers", "2", "--width", "16", "--learning-rate-init", "0.01", "--order", "0.5", "--max-iter", "10"]
     done = searched("diabetes.csv", "y", *options, "--json", folder=folder)
     trials = json.loads(done.stdout)["search"]
     assert sorted(trial["alpha"] for trial in trials) == [1e-4, 3e-4, 1e-3, 1e-2]
@@ -67,14 +67,14 @@ def test_rows_in_the_order_of_the_target_are_shuffled(folder):
 @pytest.mark.parametrize("jobs", slow_but(["1"], ["1", "2"]))
 def test_ctrl_c_keeps_what_is_done(jobs, folder):
     """In the first fit of the fourth setting of 8; with two jobs, others are under way in other processes."""
-    done = searched("iris.csv", "species", "--max-iter", "20", "--jobs", jobs, "--json", folder=folder, moment="19")
+    done = searched("iris.csv", "species", "--max-iter", "10", "--jobs", jobs, "--json", folder=folder, moment="19")
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
     assert "15/40 fits, best accuracy" in done.stderr
     assert "the search was interrupted after 3 of 8 settings; the best of them is trained now" in done.stderr
     document = json.loads(done.stdout)
     assert len(document["search"]) == 3
-    assert document["iterations"] == 20
+    assert document["iterations"] == 10
     assert document["test"]["accuracy"] > 0.8
 
 

@@ -55,7 +55,7 @@ def test_missing_parts_on_the_right_are_nothing():
 
 def sent(summary):
     content = document_bytes("summary", {"summary": as_document(summary)})
-    return from_document(type(summary), read_document("a message", "summary", content)["summary"])
+    return from_document(read_document("a message", "summary", content)["summary"])
 
 
 DAYS = ["2024-05-31", "soon", "2024-06-01 12:30", None]

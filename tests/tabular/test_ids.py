@@ -66,7 +66,7 @@ def test_the_rule_in_memory():
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_the_rule_is_the_same_in_a_stream(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "PART_BYTES", 3000)
+    monkeypatch.setattr(reading, "PART_BYTES", 8000)
     path = write(table(), tmp_path / f"t.{ending}")
     for division in (Division(), Division(test=0.4, seed=1)):
         found = examine(TableStream.of(str(path), piece_rows=50), "y", division=division)

@@ -150,3 +150,11 @@ def test_a_row_with_too_many_cells_is_named_by_its_line(name, part_bytes, tmp_pa
     for read in (lambda: reading.read_table(str(path)), lambda: list(chunks(TableStream.of(str(path))))):
         with pytest.raises(TableError, match=message):
             read()
+
+
+@pytest.mark.parametrize("first", ["# export of 2024-01-02", "sep=,"])
+def test_a_line_above_the_heading_is_named(first, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{first}\na,b,y\n1,2,3\n", encoding="utf-8")
+    with pytest.raises(TableError, match=f"got 3 in line 2 in place of .* let line 1 name all columns, .* '{first}'$"):
+        reading.read_table(str(path))

@@ -12,7 +12,7 @@ from fracdnn.exceptions import TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.examination import examine
 from fracdnn.tabular.reading import read_parts, read_table
-from fracdnn.tabular.streaming import TableStream, read_piece
+from fracdnn.tabular.streaming import Piece, TableStream, read_piece
 from tests.tabular.tables import chunks, mixed, write, write_parts
 
 
@@ -44,8 +44,8 @@ def test_many_small_files_are_few_pieces(ending, tmp_path):
     if ending == "csv":
         end.write_bytes(end.read_bytes().rstrip())
     stream = TableStream.of(str(tmp_path / "t"))
-    assert [len(piece.of_files) for piece in stream.pieces] == [40, 20, 1, 19]
-    assert len(stream.files) == len(stream.spans) == 80
+    assert [len(piece.spans) for piece in stream.pieces] == [40, 20, 1, 19]
+    assert len(stream.files) == 80
     columns = [*mixed().columns, "d"]
     found = pl.concat([frame.select(columns) for frame in chunks(stream)])
     assert_frame_equal(found, pl.concat([part.select(columns) for part in read_parts(str(tmp_path / "t"))]))
@@ -71,7 +71,7 @@ def test_a_small_file_after_a_large_one_repeats_no_row(ending, tmp_path, monkeyp
     for number, rows in enumerate((mixed()[:150], mixed()[150:160], mixed()[160:170])):
         write(rows, tmp_path / f"part-{number}.{ending}")
     stream = TableStream.of(str(tmp_path), piece_rows=100)
-    assert [len(piece.of_files) for piece in stream.pieces] == [*[1] * (len(stream.pieces) - 1), 2]
+    assert [len(piece.spans) for piece in stream.pieces] == [*[1] * (len(stream.pieces) - 1), 2]
     assert len(stream.pieces) > 2
     assert_frame_equal(pl.concat(chunks(stream)), read_table(str(tmp_path)))
 
@@ -183,7 +183,8 @@ def test_a_part_that_changes_while_it_is_read(change, ending, tmp_path):
     stream = TableStream.of(str(folder), piece_rows=40)
     path = folder / f"part-001.{ending}"
     content = path.read_bytes()
-    piece = next(each for piece in stream.pieces for each in piece.of_files if each.file.path == str(path))
+    spans = [span for piece in stream.pieces for span in piece.spans]
+    piece = Piece(0, (next(span for span in spans if span.file.path == str(path)),))
     assert sum(frame.height for frame in read_piece(piece)) > 0
     if change == "touched":
         os.utime(path, ns=(1, 1))

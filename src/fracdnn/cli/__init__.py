@@ -3,8 +3,7 @@
 import os
 import sys
 
-from fracdnn.cli import restarts
-from fracdnn.cli.termination import end_with_launcher, exit_code, take_as_interrupt
+from fracdnn.cli.termination import end_if_permanent, end_with_launcher, exit_code, take_as_interrupt
 from fracdnn.exceptions import MissingExtraError
 from fracdnn.extras import missing, require
 from fracdnn.kernels.interrupts import interrupt_afterwards
@@ -27,7 +26,7 @@ def main() -> None:
         return
     take_as_interrupt()
     end_with_launcher()
-    restarts.check()
+    end_if_permanent()
     try:
         require("typer")
         with interrupt_afterwards():

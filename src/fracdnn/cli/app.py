@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from fracdnn.cli import options
 from fracdnn.cli.messages import guarded, say
-from fracdnn.cli.options import read_config, settings_of, train_options
-from fracdnn.cli.places import MODEL, Places, check_writable
-from fracdnn.cli.settings import ENCODING, TIMEOUT, Encoding, Settings, Sheet, Timeout
+from fracdnn.cli.places import MODEL, Places, check_model, check_writable
 from fracdnn.columns.words import check_target_name
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
@@ -54,14 +53,14 @@ def loaded(name: str, *, trains: bool = False) -> Any:
 
 def _check_files(model: Path, data: str | None = None) -> None:
     """That they are there and a model, before anything is imported that takes time."""
-    model.stat()
+    check_model(model)
     if data is not None:
         check_there(data)
     if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
         loaded("model_info").read_model(model)
 
 
-def _check_target(source: str, settings: Settings) -> None:
+def _check_target(source: str, settings: options.Settings) -> None:
     """That the table has the target; a pipe and an Excel sheet are read only once."""
     if not source.lower().endswith(".xlsx") and all(Path(file).is_file() for file in files_of(source)):
         part = next(read_parts(source, encoding=settings.encoding, sheet=settings.sheet))
@@ -88,7 +87,7 @@ def _train(
         Path | None,
         typer.Option(
             help="A TOML file with any of these options.",
-            callback=read_config,
+            callback=options.read_config,
             is_eager=True,
             exists=True,
             dir_okay=False,
@@ -116,7 +115,7 @@ def _train(
     check_there(data)
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
-    settings, places = settings_of(given), Places(out, run, config)
+    settings, places = options.settings_of(given), Places(out, run, config)
     places.choose_checkpoint(settings.parameters)
     if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
         places.check(data, settings.parameters.get("checkpoint_path"))
@@ -128,8 +127,8 @@ def _with_options() -> Any:
     """`train` as Typer takes it, with options in place of **given, those of its short help first."""
     signature = inspect.signature(_train)
     data, *own, _ = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values())
-    options = {each.name: each for each in (*own, *train_options())}
-    every = [data, *(options.pop(name) for name in _USUAL), *options.values()]
+    others = {each.name: each for each in (*own, *options.train_options())}
+    every = [data, *(others.pop(name) for name in _USUAL), *others.values()]
     train = guarded(_train)
     train.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
     train.__annotations__ = {each.name: each.annotation for each in every}
@@ -165,9 +164,9 @@ def predict(
             help="Add intervals that contain this share of new values, or the set of plausible classes; such as 0.9."
         ),
     ] = None,
-    encoding: Encoding = ENCODING,
-    sheet: Sheet = None,
-    timeout: Timeout = TIMEOUT,
+    encoding: options.Encoding = options.ENCODING,
+    sheet: options.Sheet = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
     """Predict for each row of a table: the class with the probability of every class, or the value.
@@ -189,9 +188,9 @@ def predict(
 def evaluate(
     model: Model,
     data: Data,
-    encoding: Encoding = ENCODING,
-    sheet: Sheet = None,
-    timeout: Timeout = TIMEOUT,
+    encoding: options.Encoding = options.ENCODING,
+    sheet: options.Sheet = None,
+    timeout: options.Timeout = options.TIMEOUT,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -225,7 +224,7 @@ def info(
     if model is None:
         loaded("system").show_system(as_json=as_json)
     else:
-        model.stat()
+        check_model(model)
         loaded("model_info").info(model, as_json=as_json)
 
 
@@ -237,8 +236,8 @@ def report(
     data: Annotated[
         str | None, typer.Option(help="A table with the target to report on. Default: the held-out rows.")
     ] = None,
-    encoding: Encoding = ENCODING,
-    sheet: Sheet = None,
+    encoding: options.Encoding = options.ENCODING,
+    sheet: options.Sheet = None,
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page that opens offline: scores, calibration, importances, curves, memory, regions, flow.
@@ -269,7 +268,7 @@ def fit(
     save: Annotated[Path | None, typer.Option(help="A JSON file with all numbers.")] = None,
     starts: Annotated[int, typer.Option(min=1, help="Number of starting points; the best fit is kept.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts.")] = 0,
-    encoding: Encoding = ENCODING,
+    encoding: options.Encoding = options.ENCODING,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -283,9 +282,8 @@ def fit(
       fracdnn fit data.csv --model relaxation
     """  # noqa: D301
     check_there(data)
-    command = loaded("fit_command", trains=True)
-    request = command.Request(circuit, body, model, sigma, starts, seed)
-    command.run_fit(data, request, encoding, out, save, as_json=as_json)
+    given, fixed = {"circuit": circuit, "body": body, "model": model}, {"n_starts": starts, "random_state": seed}
+    loaded("fit_command", trains=True).run_fit(data, given, sigma, encoding, out, save, as_json=as_json, **fixed)
 
 
 @app.command()
@@ -308,7 +306,7 @@ def play(
         int | None, typer.Option(min=0, max=65535, help="The port; 0 is any free one. Default: 8642 if it is free.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")] = True,
-    encoding: Encoding = ENCODING,
+    encoding: options.Encoding = options.ENCODING,
 ) -> None:
     """Train small networks with memory in the browser, and watch what they learn and remember.
 

@@ -4,8 +4,8 @@ import io
 import json
 import math
 import re
-from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,45 +28,40 @@ _STYLE = (
 )
 
 
-@dataclass
-class Request:
-    """What to fit: one of circuit, body and model, each a string or None."""
-
-    circuit: str | None
-    body: str | None
-    model: str | None
-    sigma: str | None
-    n_starts: int
-    seed: int
-
-
-def run_fit(data: str, request: Request, encoding: str, out: Path | None, save: Path | None, *, as_json: bool) -> None:
+def run_fit(
+    data: str,
+    given: dict[str, str | None],
+    sigma: str | None,
+    encoding: str,
+    out: Path | None,
+    save: Path | None,
+    *,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Fit the one that is `given` of circuit, body and model."""
     require("lmfit")
-    given = {
-        name: getattr(request, name) for name in ("circuit", "body", "model") if getattr(request, name) is not None
-    }
+    given = {name: text for name, text in given.items() if text is not None}
     if len(given) != 1:
         raise typer.BadParameter(f"pass exactly one of --circuit, --body and --model, got {len(given)}")
+    [(kind, text)] = given.items()
     names, columns = _numbers(data, encoding)
-    model, start, t, values = _posed(request, columns)
-    if request.sigma in names:
-        sigma: Any = columns[names.index(request.sigma)]
-    elif request.sigma is None:
-        sigma = "modulus" if np.iscomplexobj(values) else None
-    else:
-        sigma = _sigma(request.sigma, names)
-    result = fit(model, start, t, values, sigma, n_starts=request.n_starts, random_state=request.seed)
-    title = f"{next(iter(given.values()))}, {Path(data).name}"
+    model, start, t, values = _posed(kind, str(text), columns, has_sigma=sigma is not None)
+    error: Any = "modulus" if np.iscomplexobj(values) else None
+    if sigma is not None:
+        error = columns[names.index(sigma)] if sigma in names else _sigma(sigma, names)
+    result = fit(model, start, t, values, error, **options)
     if out is not None:
         with written(out):
-            write_whole(out, lambda temporary: temporary.write_text(_page(title, result), encoding="utf-8"))
+            page = _page(f"{text}, {Path(data).name}", result)
+            write_whole(out, lambda temporary: temporary.write_text(page, encoding="utf-8"))
     if save is not None:
         with written(save):
             result.save(save)
     table = result.summary().partition("\nwarning:")[0]
     typer.echo(json.dumps(_document(result), allow_nan=False) if as_json else table)
-    for text in result.warnings:
-        say(text, always=True)
+    for warning in result.warnings:
+        say(warning, always=True)
     if out is not None:
         say(f"report: {out}")
 
@@ -81,47 +76,43 @@ def _sigma(text: str, names: list[str]) -> Any:
         ) from None
 
 
-def _posed(request: Request, columns: list[np.ndarray]) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+def _posed(kind: str, text: str, columns: list[np.ndarray], *, has_sigma: bool) -> tuple[Any, Any, np.ndarray, Any]:
     """Model, start values, times or angular frequencies, and data."""
-    if request.model is None and (columns[0] <= 0).any():
-        row = int(np.argmax(columns[0] <= 0))
-        raise TableError(
-            f"the first column must hold positive frequencies or times, got {columns[0][row]:g} in row {row + 1}; "
-            f"drop that row"
-        )
-    if request.model is not None:
-        if request.model not in MODELS:
+    t, values, n = columns[0], columns[1], len(columns)
+    if kind == "model":
+        if text not in MODELS:
             raise InvalidArgumentError(
-                f"--model must be one of {', '.join(MODELS)}, got {request.model!r}; for others call fracdnn.fit"
+                f"--model must be one of {', '.join(MODELS)}, got {text!r}; for others call fracdnn.fit"
             )
-        if len(columns) > 2 and request.sigma is None:
+        if n > 2 and not has_sigma:
             raise TableError(
-                f"--model {request.model} must have two columns, times and values, got {len(columns)}; drop the "
+                f"--model {text} must have two columns, times and values, got {n}; drop the "
                 f"others, or name the one of standard deviations by --sigma"
             )
-        if columns[0].min() < 0:
+        if t.min() < 0:
             raise TableError(
-                f"the first column must hold times from 0 on, got {columns[0].min():g}; subtract the time of the start"
+                f"the first column must hold times from 0 on, got {t.min():g}; subtract the time of the start"
             )
-        if request.model == "dose" and columns[1].max() <= 0:
-            raise TableError(
-                f"--model dose must have a positive value, got at most {columns[1].max():g}; change the sign"
-            )
-        model, guess = MODELS[request.model]
-        return model, guess(columns[0], columns[1]), columns[0], columns[1]
-    if request.circuit is not None:
-        if len(columns) < 3:
-            raise TableError(
-                f"a spectrum must have frequency, real and imaginary part, got {len(columns)} columns; add one"
-            )
-        circuit, omega = Circuit(request.circuit), 2 * math.pi * columns[0]
-        values = columns[1] + 1j * columns[2]
+        if text == "dose" and values.max() <= 0:
+            raise TableError(f"--model dose must have a positive value, got at most {values.max():g}; change the sign")
+        model, guess = MODELS[text]
+        return model, guess(t, values), t, values
+    if (t <= 0).any():
+        row = int(np.argmax(t <= 0))
+        raise TableError(
+            f"the first column must hold positive frequencies or times, got {t[row]:g} in row {row + 1}; drop that row"
+        )
+    if kind == "circuit":
+        if n < 3:
+            raise TableError(f"a spectrum must have frequency, real and imaginary part, got {n} columns; add one")
+        circuit, omega = Circuit(text), 2 * math.pi * t
+        values = values + 1j * columns[2]
         return circuit.impedance, circuit.guess(omega, values), omega, values
-    body = Body(str(request.body))
-    if len(columns) >= 3 and request.sigma is None:
-        values = columns[1] + 1j * columns[2]
-        return body.modulus, body.guess(columns[0], values), columns[0], values
-    return body.relaxation, body.guess(1.0 / columns[0], columns[1]), columns[0], columns[1]
+    body = Body(text)
+    if n >= 3 and not has_sigma:
+        values = values + 1j * columns[2]
+        return body.modulus, body.guess(t, values), t, values
+    return body.relaxation, body.guess(1.0 / t, values), t, values
 
 
 def _numbers(source: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
@@ -164,22 +155,13 @@ def _document(result: FitResult) -> dict[str, Any]:
     def plain(number: float) -> float | None:
         return float(number) if math.isfinite(number) else None
 
+    intervals = {name: [plain(end) for end in ends] for name, ends in result.intervals.items()}
     rows = {
-        name: {
-            "value": value,
-            "error": plain(result.errors[name]),
-            "interval": [plain(end) for end in result.intervals.get(name, ())],
-        }
+        name: {"value": value, "error": plain(result.errors[name]), "interval": intervals.get(name, [])}
         for name, value in result.values.items()
     }
-    figures = {"chi2": result.chi2, "reduced_chi2": result.reduced_chi2, "aic": result.aic, "bic": result.bic}
-    return {
-        "parameters": rows,
-        **figures,
-        "n_data": result.n_data,
-        "converged": result.converged,
-        "warnings": result.warnings,
-    }
+    names = ("chi2", "reduced_chi2", "aic", "bic", "n_data", "converged", "warnings")
+    return {"parameters": rows, **{name: getattr(result, name) for name in names}}
 
 
 def _page(title: str, result: FitResult) -> str:
@@ -187,12 +169,9 @@ def _page(title: str, result: FitResult) -> str:
     picture = io.StringIO()
     result.plot().savefig(picture, format="svg", metadata={"Date": None})
     drawing = picture.getvalue()
-    lines = [[escape(text) for text in row] for row in result.rows()]
-    tags = ["th", *["td"] * len(lines)]
-    table = "".join(
-        "<tr>" + "".join(f"<{tag}>{text}</{tag}>" for text in line) + "</tr>"
-        for tag, line in zip(tags, lines, strict=False)
-    )
+    table = ""
+    for tag, row in zip_longest(["th"], result.rows(), fillvalue="td"):
+        table += "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in row) + "</tr>"
     verdict = "".join(f'<p class="warning">{escape(text)}</p>' for text in result.warnings)
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from fracdnn.cli import restarts
-from fracdnn.cli.termination import exit_code
+from fracdnn.cli.termination import exit_code, note_permanent
 from fracdnn.exceptions import FracdnnError, MissingExtraError, RankError
 
 # What the system says of a disk, a quota or a file that can take no more.
@@ -42,7 +41,7 @@ def fail(message: str, *, permanent: bool = True) -> NoReturn:
     """Say what is wrong and end with exit code 1; `permanent` is what a restart by torchrun would meet again."""
     say(message, always=True)
     if permanent:
-        restarts.mark(message)
+        note_permanent(message)
     raise typer.Exit(1)
 
 
@@ -103,7 +102,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 fail(str(error), permanent=isinstance(error, FracdnnError) and not isinstance(error, RankError))
             if error.errno in _FULL:
                 fail(f"cannot write to {error.filename}: {error.strerror}; free some space, or pass another path")
-            fail(f"{error.filename}: {error.strerror}", permanent=error.errno not in _PASSING)
+            remedy = "; check its name and folder" if isinstance(error, FileNotFoundError) else ""
+            fail(f"{error.filename}: {error.strerror}{remedy}", permanent=error.errno not in _PASSING)
 
     return run
 

@@ -1,6 +1,7 @@
-"""How good predictions are, in numbers that JSON can hold and tables for the terminal."""
+"""How good predictions are, in numbers that JSON can hold, and whether the training has seen the rows."""
 
 import math
+from base64 import b64decode, b64encode
 from functools import reduce
 from typing import Any
 
@@ -9,10 +10,13 @@ import torch
 
 from fracdnn.columns.summaries import Moments
 from fracdnn.estimators.reliability import Reliability
+from fracdnn.tabular.ids import row_hashes
 from fracdnn.tabular.model import TableModel
 from fracdnn.training import together
 
 _WHAT = "the scores"
+# Hashes of rows learned from that a model's file holds: the smallest ones, which are as good as drawn at random.
+_MOST_HASHES = 4096
 
 
 def new_scores(model: TableModel) -> "Scores":
@@ -119,3 +123,15 @@ def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:
     total = precision + recall
     f1 = np.divide(2 * precision * recall, total, out=np.zeros(len(hits)), where=total > 0)
     return {"precision": precision, "recall": recall, "F1": f1, "rows": true}
+
+
+def hashes_text(inputs: np.ndarray) -> str:
+    """Hashes of the rows learned from, for a model's file."""
+    return b64encode(np.unique(row_hashes(inputs))[:_MOST_HASHES].astype("<u8").tobytes()).decode()
+
+
+def rows_seen(text: str, inputs: np.ndarray) -> np.ndarray:
+    """How many of these rows were learned from, and of how many that is known."""
+    known, hashes = np.frombuffer(b64decode(text), dtype="<u8"), row_hashes(inputs)
+    looked = hashes <= known[-1] if len(known) == _MOST_HASHES else np.ones(len(hashes), dtype=bool)
+    return np.array([np.isin(hashes[looked], known).sum(), looked.sum()])

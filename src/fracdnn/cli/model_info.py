@@ -19,9 +19,7 @@ from fracdnn.tabular.reading import ENDINGS
 
 @contextmanager
 def refused_as_model(path: Path) -> Iterator[None]:
-    """What to do instead, where a folder or a table is read as a model."""
-    if path.is_dir():
-        fail(f"{path} must be a model file, got a folder; pass the model in it, such as {path / 'model.fracdnn'}")
+    """What to do instead, where a table is read as a model."""
     try:
         yield
     except FileContentError:

@@ -51,6 +51,21 @@ class Places:
             fail(f"--checkpoint-path must differ from the model file, got {path} for both; pass another path")
 
 
+def check_model(path: Path) -> None:
+    """That there is a file, and what to do where there is none; what it holds is not looked at."""
+    is_folder = path.is_dir()
+    if path.exists() and not is_folder:
+        return
+    model = path / MODEL if is_folder else path
+    what = f"{path} must be a model file, got {'a folder' if is_folder else 'none there'}"
+    if model.exists():
+        fail(f"{what}; pass the model in it, {model}")
+    if model.with_suffix(".ckpt").exists():
+        fail(f"{what} but the checkpoint of an unfinished training; repeat its fracdnn train with --resume")
+    out = f"--run {model.parent}" if model.name == MODEL else "--out model.fracdnn"
+    fail(f"{what}; check the path, or train a model: fracdnn train TABLE --target COLUMN {out}")
+
+
 def check_writable(option: str, out: Path) -> None:
     """Refuse a folder, and a path below what is no folder or cannot be written to."""
     above = next(each for each in out.absolute().parents if each.exists())

@@ -4,26 +4,22 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field, replace
-from itertools import chain
 from pathlib import Path
-from queue import Full, Queue
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 import typer
 
-from fracdnn.cli import seen_rows
 from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
-from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores
+from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, rows_seen
 from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
-from fracdnn.cli.options import check_encoding
+from fracdnn.cli.options import ENCODING, check_encoding
 from fracdnn.cli.places import HELD_OUT, MODEL, check_output
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.settings import ENCODING
 from fracdnn.columns.cells import Strays
 from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.late import pl
@@ -38,6 +34,8 @@ from fracdnn.tabular.streaming import in_order, parts_here
 from fracdnn.training import together
 
 OUT_ENDINGS = (".csv", ".tsv", ".parquet")
+# Below this share, rows may be like those learned from by chance.
+LEAST_SEEN = 0.2
 
 
 def table_model(path: Path) -> TableModel:
@@ -171,7 +169,7 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
 
     def write(temporary: Path) -> None:
         if path.suffix == ".parquet":
-            return _sink(temporary, counted())
+            return _write_parquet(temporary, counted())
         with temporary.open("wb") as file:
             return file.writelines(_texts(counted(), "\t" if path.suffix == ".tsv" else ","))
 
@@ -179,36 +177,15 @@ def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
     return rows
 
 
-def _sink(path: Path, parts: "Iterator[pl.DataFrame]") -> None:
-    """Write Parquet in a thread of its own, so that this one, which makes the parts, gets signals at once."""
+def _write_parquet(path: Path, parts: "Iterator[pl.DataFrame]") -> None:
+    """Polars adds no parts to a file of Parquet, so they lie beside it until all are there."""
     from polars.exceptions import PolarsError
-    from polars.io.plugins import register_io_source
 
-    first = next(parts)
-    handed: Queue[pl.DataFrame | None] = Queue(1)
-
-    def taken(*asked: Any) -> "Iterator[pl.DataFrame]":  # for nothing but all of the rows
-        while (part := handed.get()) is not None:
-            yield part
-
-    source = register_io_source(taken, schema=first.schema)
-    with ThreadPoolExecutor(1) as thread:
-        written = thread.submit(source.sink_parquet, path, maintain_order=True)
-
-        def hand(part: "pl.DataFrame | None") -> None:
-            """Wait until it is taken, unless the writer has failed."""
-            while not written.done():
-                with suppress(Full):
-                    handed.put(part, timeout=0.1)
-                    return
-
+    with TemporaryDirectory(prefix=f"{path.stem}-", dir=path.parent) as folder:
         try:
-            for part in chain([first], parts):
-                hand(part)
-        finally:
-            hand(None)  # the end, of the file or of the thread
-        try:
-            written.result()
+            for number, part in enumerate(parts):
+                part.write_ipc(Path(folder) / f"{number:09}.arrow")
+            pl.scan_ipc(Path(folder) / "*.arrow").sink_parquet(path, maintain_order=True)
         except PolarsError as error:
             raise os_error(error, path) or error from None
 
@@ -249,13 +226,13 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
                     y = true_answers(model, target_column(part, model.target))
                     X = reading.features(model, part, first_row)
                     scores.add(X, y)
-                    learned += seen_rows.seen(known, X.inputs) if known else 0
+                    learned += rows_seen(known, X.inputs) if known else 0
     scores.add_up()
     n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise no_values(model.target)
     n_seen, n_known = together.total(torch.from_numpy(learned), "the number of rows").tolist()
-    if n_seen >= seen_rows.LEAST_SHARE * max(n_known, 1):
+    if n_seen >= LEAST_SEEN * max(n_known, 1):
         say(
             f"warning: the model was trained on {n_seen / n_known:.0%} of these rows, so new rows will score lower; "
             f"evaluate other rows, such as held-out.csv of a --run"

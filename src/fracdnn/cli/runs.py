@@ -1,18 +1,27 @@
-"""The folder of a run: one training at a time, and no checkpoint or finished model is lost by mistake."""
+"""What `fracdnn train` leaves behind; in the folder of a run one training at a time, which loses nothing by mistake."""
 
 import hashlib
 import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EACCES, EAGAIN
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from fracdnn.cli.messages import fail, say, written
-from fracdnn.cli.places import LOCK
+import typer
+
+from fracdnn.cli.messages import fail, say, tell_facts, written
+from fracdnn.cli.places import HELD_OUT, LOCK, Places, place_for
+from fracdnn.columns.cells import has_no_text
+from fracdnn.columns.late import pl
+from fracdnn.columns.words import listed
 from fracdnn.exceptions import FileContentError
+from fracdnn.files import write_whole
+from fracdnn.report.texts import SCORES, number
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.reading import files_of as files_of_table
 from fracdnn.training import together
@@ -24,16 +33,19 @@ _TEMPORARY = re.compile(r"\.(model|model\.ckpt|model\.interrupted|held-out)-\w{8
 UNFINISHED = ("interrupted", "time limit")
 
 
-def files_of(path: Path) -> list[Path]:
-    """Those there are: one for all members, or NAME, NAME.2, … for members that were trained one after the other."""
+def files_of(path: Path | str | None) -> list[Path]:
+    """Checkpoints there are: one for all members, or NAME, NAME.2, … for members trained one after the other."""
+    if path is None:
+        return []
+    path = Path(path)
     pattern = re.compile(re.escape(path.name) + r"\.(\d+)")
     others = {int(found[1]): each for each in path.parent.glob("*") if (found := pattern.fullmatch(each.name))}
     return [*([path] if path.exists() else []), *(others[number] for number in sorted(others))]
 
 
-def check_checkpoint(path: Path | None, *, resume: bool, start_over: bool) -> None:
+def check_checkpoint(path: str | None, *, resume: bool, start_over: bool) -> None:
     """One that is there is only gone on from or, with `start_over`, discarded."""
-    files = [] if path is None else files_of(path)
+    files = files_of(path)
     if files and not (resume or start_over):
         fail(
             f"{files[-1]} is the checkpoint of an unfinished training; pass --resume to continue it, --start-over to "
@@ -49,22 +61,17 @@ def remove(files: list[Path]) -> None:
         previous_of(file).unlink(missing_ok=True)
 
 
-def say_resumed(estimator: Any) -> None:
-    """Whether there is something to go on from, and from where."""
-    if not estimator.resume:
-        return
-    path = estimator.checkpoint_path and Path(estimator.checkpoint_path)
-    files = together.texts("\n".join(map(str, files_of(path) if path else [])), "the checkpoints")
-    last = max(files, key=lambda lines: (lines != "", lines.count("\n"))).rpartition("\n")[
-        2
-    ]  # that of the last member, on any rank
+def say_resumed(path: str | None) -> None:
+    """Whether there is something to go on from, and from where: the checkpoint of the last member, on any rank."""
+    files = together.texts("\n".join(map(str, files_of(path))), "the checkpoints")
+    last = max(files, key=lambda lines: (lines != "", lines.count("\n"))).rpartition("\n")[2]
     if not last:
         why = f"{path} does not exist" if path else "--checkpoint-path is none"
         say(f"there is no checkpoint to --resume from ({why}); training starts from the beginning")
         return
     found = newest(last)
     assert found is not None  # on some rank
-    member = "" if Path(last) == path else f" of member {Path(last).suffix[1:]}"
+    member = "" if last == path else f" of member {Path(last).suffix[1:]}"
     where = f", as rank {found.rank} has it" if found.rank else ""
     say(f"--resume continues after iteration {found.progress[0]}{member}: {found.path}{where}")
 
@@ -99,83 +106,91 @@ def finished(path: Path, record: dict[str, Any]) -> TableModel | None:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Around a training into the folder: another one is refused, unless its process is gone.
-
-    The lock is a file that only one process can make, with its host and number. It goes with the block; that of a
-    process that was killed is taken over on its host, where one can tell that it is gone.
-    """
+    """Around a training into the folder, which holds the lock of a file; the system frees that of a killed process."""
     is_new, lock = not run.exists(), run / LOCK
-    mine = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
     with written(run):
         run.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(run):
-            holder = _holder(lock)
-            if holder and holder.get("host") == mine["host"] and not _is_alive(holder):
-                say(f"process {holder['pid']} is gone: this training takes over its lock, {lock}", always=True)
-                lock.unlink(missing_ok=True)
-            try:
-                with lock.open("x", encoding="utf-8") as made:
-                    json.dump(mine, made)
-                for file in run.iterdir():
-                    if _TEMPORARY.fullmatch(file.name):  # of a process that was killed
-                        file.unlink(missing_ok=True)
-            except FileExistsError:
-                holder = _holder(lock) or {}
-                who = f"process {holder.get('pid', '?')} on {holder.get('host', 'an unknown host')}"
-                gone = "" if holder.get("host") == mine["host"] else f", remove {lock} if it is gone"
-                fail(f"{run} is in use by the training of {who}; wait for it{gone}, or pass another --run")
+        opened = lock.open("a+", encoding="utf-8")
+    with opened:
+        if not _is_taken(opened, lock):
+            opened.seek(0)
+            who = opened.read() or "another process"
+            fail(f"{run} is in use by the training of {who}; wait for it, or pass another --run")
+        with written(run):
+            opened.truncate(0)
+            print(f"process {os.getpid()} on {socket.gethostname()}", end="", file=opened, flush=True)
+            for file in run.iterdir():
+                if _TEMPORARY.fullmatch(file.name):  # of a process that was killed
+                    file.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock.unlink()
+                if is_new:
+                    run.rmdir()  # if nothing is in it
+
+
+def _is_taken(file: IO[str], path: Path) -> bool:
+    """Whether this process has the file's lock now, as far as the file system knows locks."""
     try:
-        yield
-    finally:
-        if _holder(lock) == mine:
-            lock.unlink(missing_ok=True)
-        if is_new:
-            with suppress(OSError):  # something is in it
-                run.rmdir()
+        if sys.platform == "win32":
+            import msvcrt
 
+            os.lseek(file.fileno(), 1 << 30, os.SEEK_SET)  # a byte that nobody reads
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
 
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Of two that find the lock of a process that is gone, one takes it over; where the system knows no such locks,
-    both might.
-    """
-    number = None
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        number = os.open(folder, os.O_RDONLY)
-        fcntl.flock(number, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        if number is not None:
-            os.close(number)
-
-
-def _holder(lock: Path) -> dict[str, Any] | None:
-    """None where there is no lock; empty where it cannot be read."""
-    try:
-        found = json.loads(lock.read_text(encoding="utf-8"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return path.stat().st_ino == os.fstat(file.fileno()).st_ino  # else its holder has just removed it
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("pid"), int) else {}
-
-
-def _is_alive(holder: dict[str, Any]) -> bool:
-    try:
-        os.kill(holder["pid"], 0)
-    except ProcessLookupError:
         return False
-    except OSError:  # it is somebody else's
-        pass
-    return holder.get("started") in (None, _started(holder["pid"]))
+    except OSError as error:
+        return error.errno not in (EACCES, EAGAIN)
 
 
-def _started(pid: int) -> str | None:
-    """When a process began, which a later one of the same number did not; None where the system does not say."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
+def write_results(model: TableModel, held_out: "pl.DataFrame", places: Places, remedy: str) -> dict[str, str]:
+    """The paths by what is there; an interrupted training replaces no model, which is `kept` (see `place_for`).
+
+    The model comes last: where it is, all is there. `remedy` is what to do where the disk is full.
+    """
+    paths, run, interrupted = {}, places.run, model.details["summary"]["status"] == "interrupted"
+    if run is not None and not (interrupted and (run / HELD_OUT).exists()):  # those of the model that is kept
+        with written(run, remedy):
+            kept = held_out.select(column for column in held_out if not has_no_text(column.dtype))  # as text can be
+            rows = kept.write_csv().encode()
+            model.details["held_out"] = hashlib.sha256(rows).hexdigest()
+            write_whole(run / HELD_OUT, lambda path: path.write_bytes(rows))
+    for path in places.models:
+        place = place_for(path, interrupted)
+        with written(path, remedy):
+            paths["model"] = str(model.save(place))
+        if place != path:
+            paths["kept"] = str(path)
+    if run is not None:
+        paths["run"] = str(run)
+    return paths
+
+
+def tell_results(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
+    """Print what a model reached and where it is."""
+    if as_json:
+        typer.echo(json.dumps({**summary, **paths}))
+        return
+    if summary.get("verdict"):
+        typer.echo(summary["verdict"])
+    baseline, part = summary["baseline"], "test" if summary["test"] else "training"
+    if part == "test":
+        name, value = next(iter(summary["training"].items()))
+        typer.echo(f"{SCORES[name]} on the training rows ({summary['rows']['training']:,}): {number(value)}")
+    constants = {"accuracy": f"always {baseline.get('class')!r}", "log_loss": "class frequencies"}
+    constants["RMSE"] = f"always the mean, {number(baseline.get('mean'))}"
+    for place, (name, value) in enumerate(summary[part].items()):
+        rows = f" ({summary['rows'][part]:,})" if place == 0 else ""
+        compared = f"; baseline ({constants[name]}): {number(baseline[name])}" if name in baseline else ""
+        typer.echo(f"{SCORES[name]} on the {part} rows{rows}: {number(value)}{compared}")
+    typer.echo(f"order: {number(summary['order'])} ({'learned' if summary['order_learned'] else 'fixed'})")
+    if summary["left_out"]:
+        typer.echo(f"columns left out: {listed(summary['left_out'])}")
+    tell_facts(paths)

@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
@@ -62,20 +61,21 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     if candidate.n_members == "auto":  # one tells which setting is better; the chosen one has all members
         candidate.set_params(n_members=1)
     trials: list[Trial] = []
-    interrupted, best = False, ""
+    interrupted = False
     say(f"trying {len(settings)} settings, {len(folds)} folds each")
     work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
     scores = Parallel(n_jobs=jobs, return_as="generator")(work)
     try:
-        with _bar(len(settings) * len(folds)) as show:
+        with _bar() as progress:
+            bar = progress.add_task("search", total=len(settings) * len(folds), best="")
             for setting in settings:
                 found = []
                 for _ in folds:
                     found.append(next(scores))
-                    show(1, best)
+                    progress.update(bar, advance=1)
                 trials.append(Trial(setting, found))
                 best = f", best {score} {max(trial.mean for trial in trials):.4f} of {len(trials)} settings"
-                show(0, best)
+                progress.update(bar, best=best)
     except KeyboardInterrupt:
         if not trials:
             raise
@@ -119,14 +119,10 @@ def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any) -> list[tuple[np.nd
     return folds
 
 
-@contextmanager
-def _bar(total: int) -> Iterator[Callable[[int, str], None]]:
-    """A bar for so many fits on standard error; yields what is told how many more are done, and the best so far."""
-    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("fits{task.fields[found]}"))
-    console = Console(stderr=True, quiet=is_quiet())
-    with Progress(*columns, TimeRemainingColumn(compact=True), console=console) as progress:
-        bar = progress.add_task("search", total=total, found="")
-        yield lambda fits, found: progress.update(bar, advance=fits, found=found)
+def _bar() -> Progress:
+    """On standard error, with the best score so far."""
+    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("fits{task.fields[best]}"))
+    return Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True, quiet=is_quiet()))
 
 
 def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
@@ -143,9 +139,8 @@ def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.nd
 def _show(trials: list[Trial], score: str) -> None:
     rows = []
     for place, trial in enumerate(trials, start=1):
-        numbers = (
-            [f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}"] if trial.mean > -math.inf else ["not finite", "-"]
-        )
+        is_finite = trial.mean > -math.inf
+        numbers = (f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}") if is_finite else ("not finite", "-")
         rows.append([str(place), *(f"{value:g}" for value in trial.setting.values()), *numbers])
     title, headings = f"{len(trials)} settings by {FOLDS}-fold cross-validation", ("", *trials[0].setting, score, "±")
     show_table(title, headings, rows, stderr=True, quiet=is_quiet())

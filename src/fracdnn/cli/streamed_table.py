@@ -10,8 +10,8 @@ import torch
 
 from fracdnn.cli.messages import fail, say
 from fracdnn.cli.metrics import Scores, new_scores
+from fracdnn.cli.options import bytes_of
 from fracdnn.cli.ranks import processes_here
-from fracdnn.cli.settings import bytes_of
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.estimators import FractionalClassifier

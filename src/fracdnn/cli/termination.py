@@ -1,10 +1,15 @@
-"""SIGTERM, as `kill`, a scheduler or a container sends it, taken as Ctrl-C: no temporary file or lock is left."""
+"""How the command ends early: by SIGTERM, which is taken as Ctrl-C, and by errors that a restart would meet again.
+
+Only the standard library, so that both hold before anything else is imported.
+"""
 
 import os
 import signal
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fracdnn.kernels.interrupts import interrupt
@@ -56,3 +61,29 @@ def end_with_launcher() -> None:
 
     if "TORCHELASTIC_RUN_ID" in os.environ and launcher > 1:
         threading.Thread(target=watch, daemon=True).start()
+
+
+def _note() -> Path | None:
+    """Of an error, for all restarts: beside the folders of torchrun's attempts, LOGS/attempt_0/0/error.json."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    return Path(file).parent.parent.parent / "fracdnn-failed" if file else None
+
+
+def note_permanent(message: str) -> None:
+    """Keep an error for the processes that torchrun starts again."""
+    note = _note()
+    if note is not None and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        with suppress(OSError):  # no restart is spared then
+            note.write_text(message, encoding="utf-8")
+
+
+def end_if_permanent() -> None:
+    """End with exit code 1 if the processes before failed for good."""
+    note = _note()
+    if note is None or not note.is_file():
+        return
+    with suppress(FileExistsError):  # the first process of an attempt tells; torchrun ends the others when it ends
+        Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent.with_name("fracdnn-told").touch(exist_ok=False)
+        why = note.read_text(encoding="utf-8", errors="replace")
+        print(f"fracdnn: not retried, because it would fail again: {why}", file=sys.stderr)
+    sys.exit(1)

@@ -12,15 +12,14 @@ import numpy as np
 import torch
 import typer
 
-from fracdnn.cli import runs, seen_rows, streamed_table
+from fracdnn.cli import runs, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
-from fracdnn.cli.metrics import new_scores
+from fracdnn.cli.metrics import hashes_text, new_scores
+from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.remarks import on_outliers, on_table, on_target
-from fracdnn.cli.results import tell, write_results
-from fracdnn.cli.runs import UNFINISHED, files_of
-from fracdnn.cli.settings import Settings
+from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import search
 from fracdnn.cli.termination import exit_code
 from fracdnn.columns.column import Unused
@@ -88,7 +87,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             if model is not None:
                 say(f"this training is finished: {places.models[-1]}; to train again, pass --start-over, not --resume")
                 paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
-                tell(model.details["summary"], paths, as_json)
+                tell_results(model.details["summary"], paths, as_json)
             return
         learned = _learn(source, settings, places)
         paths = {}
@@ -120,7 +119,7 @@ def _learn(source: str, settings: Settings, places: Places) -> Learned:
     checkpoint, resumes = settings.parameters.get("checkpoint_path"), bool(settings.parameters.get("resume"))
     with together.joint("looking at the table"):
         if together.is_first():
-            runs.check_checkpoint(checkpoint and Path(checkpoint), resume=resumes, start_over=settings.start_over)
+            runs.check_checkpoint(checkpoint, resume=resumes, start_over=settings.start_over)
         is_too_large = streamed_table.is_too_large(source, settings.memory_limit)
         if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
@@ -138,15 +137,13 @@ def _finish(learned: Learned, places: Places, as_json: bool) -> dict[str, str]:
         summary["verdict"] = headline(subject_of(model.estimator, X, y))
     model.details.update(summary=summary, versions=versions())
     paths = write_results(model, rows, places, f"free some space; then {_then(model.estimator)}")
-    tell(summary, paths, as_json)
+    tell_results(summary, paths, as_json)
     return paths
 
 
 def _then(estimator: Any) -> str:
     path = estimator.checkpoint_path
-    return (
-        f"--resume continues from {path}" if path and files_of(Path(path)) else "no checkpoint to --resume from exists"
-    )
+    return f"--resume continues from {path}" if path and files_of(path) else "no checkpoint to --resume from exists"
 
 
 def _prepared(source: str, settings: Settings) -> _Prepared:
@@ -202,7 +199,7 @@ def _learned(source: str, settings: Settings, run: Path | None) -> Learned:
     for remark in on_outliers(settings.target, y, estimator):
         say(remark)
     model = _model(estimator, table.target, table.left_out, table.columns)
-    model.details["rows_learned"] = seen_rows.as_text(X.inputs)
+    model.details["rows_learned"] = hashes_text(X.inputs)
     if together.is_first():  # which alone tells of it
         tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
         summary = _summary(model, new_scores(model).add(X, y), tested)
@@ -309,7 +306,8 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
     shared = "" if together.is_alone() else f", shared among {together.count()} processes"
     columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")
     say(f"training on {count(n_rows, 'row')}, {columns}, {features}{shared}")
-    runs.say_resumed(estimator)
+    if estimator.resume:
+        runs.say_resumed(estimator.checkpoint_path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit()

@@ -1,11 +1,15 @@
-"""What the cells of a Polars column hold: numbers, categories, nothing, or something that is none of them."""
+"""What the cells of a Polars column hold: numbers, categories, nothing, or something that is none of them.
+
+People write numbers as 1,017.5 and 1.017,5, $ 12, 12 % and (12), which is -12. A cell is a number if it follows one of
+two grammars: a decimal point with commas, blanks or apostrophes between thousands, or a decimal comma with points.
+"1,017" and "1.017" follow both, and the other cells of the column decide.
+"""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import Marks, read_numbers
-from fracdnn.columns.summaries import Sums
+from fracdnn.columns.summaries import Sums, either
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
@@ -13,6 +17,20 @@ from fracdnn.exceptions import TableError
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "#N/A", "#NA", "<NA>", "-NaN", "-nan")
 # Where so many cells to learn from are numbers, and such a share of them, the others are taken as missing.
 LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
+_UNIT = r"[%‰]|[A-Za-zµμΩ°²³/€$£¥]{1,6}"
+_CELL = rf"^([+-]?)\s*([$€£¥])?\s*([+-]?)(\d[\d.,'’\s]*|[.,]\d+)(e[+-]?\d+)?\s*({_UNIT})?$"
+_GROUPED = {".": r"[,'’\s]", ",": r"[.'’\s]"}
+_GRAMMAR = {
+    decimal: rf"^(\d+|[1-9]\d{{0,2}}(?:{group}\d{{3}})+)?([{decimal}]\d*)?\s*$" for decimal, group in _GROUPED.items()
+}
+# Amounts that are written with commas between thousands.
+_COMMA_IS_THOUSANDS = ("$", "£", "¥")
+_THREE_DECIMALS = r"^[+-]?[1-9]\d{0,2}[.]\d{3}$"
+# Cells that are one number with a decimal point, another one with a comma.
+DIFFERENT = r"^\D*[1-9]\d{0,2}[.,]\d{3}\D*$"
+_CODE = r"^0\d+$"
+# As accountants write it.
+_NEGATIVE = r"^\(([^-+()]+)\)$"
 
 
 @dataclass(frozen=True)
@@ -60,14 +78,22 @@ def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, t
 
     With `truth`, the words true and false are 1 and 0.
     """
-    column = missing_as_null(column)
-    if column.dtype != pl.String:
-        return column.cast(pl.Float64, strict=False)
-    values = read_numbers(column, decimal, unit)
-    if truth and values.null_count() > column.null_count():
+    column, decimal = missing_as_null(column), decimal or "."
+    values = column.cast(pl.Float64, strict=False)
+    if column.dtype != pl.String or (values.null_count() == column.null_count() and decimal == "."):
+        return values
+    parts = _parts(column)
+    first, second = (_as_plain(parts["digits"], each) for each in (decimal, "," if decimal == "." else "."))
+    written = parts["sign"] + pl.select(pl.coalesce(first, second)).to_series() + parts["power"]
+    found = written.cast(pl.Float64, strict=False)
+    if unit is not None:
+        found = found.set((parts["unit"] != unit).fill_null(False), None)
+    same = values.is_not_null() & ~column.str.contains(_THREE_DECIMALS).fill_null(False)
+    found = pl.select(pl.when(same).then(values).otherwise(found)).to_series().alias(column.name)
+    if truth and found.null_count() > column.null_count():
         lower = column.str.to_lowercase()
-        values = values.set(lower == "true", 1.0).set(lower == "false", 0.0)
-    return values
+        found = found.set(lower == "true", 1.0).set(lower == "false", 0.0)
+    return found
 
 
 def are_numbers(numbers: int, cells: int) -> bool:
@@ -105,3 +131,110 @@ def not_numbers(name: str, rule: str, cell: str, where: str) -> TableError:
         f"column {quoted(name)} must hold {rule}, got {cell} in {where}; "
         f"correct the cell, or leave it empty if it is not known"
     )
+
+
+class Writing(NamedTuple):
+    """How a column writes its numbers: the decimal sign, nothing where no comma has told it, and the unit that may
+    stand beside them.
+    """
+
+    decimal: str = ""
+    unit: str = ""
+
+
+PLAIN = Writing()
+
+
+@dataclass(frozen=True)
+class Marks(Sums):
+    """What tells how numbers are written: cells that only a decimal point or only a decimal comma explains, of the
+    first those with a comma, those with a comma that may be either and the first of them, units, cells without one,
+    and cells such as 007, which are codes.
+    """
+
+    ways: ClassVar = {"first": either, "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4])}
+    points: int = 0
+    commas: int = 0
+    thousands: int = 0
+    unclear: int = 0
+    first: str = ""
+    units: tuple[str, ...] = ()
+    bare: int = 0
+    codes: int = 0
+
+    @classmethod
+    def of(cls, column: "pl.Series") -> "Marks":
+        """Of cells without blanks around them; those that are no numbers do not count."""
+        if column.dtype != pl.String or not len(column):
+            return cls()
+        column = column.drop_nulls()
+        codes = int(column.str.contains(_CODE).sum())
+        bare = int(column.str.contains(r"^[+-]?[\d.,]+$").sum())
+        odd = column.filter(column.str.contains(r"^\(|[,$€£¥%‰\s'’]|[.].*[.]|\d[A-Za-zµμΩ°]"))
+        plain = column.str.contains(r"^[+-]?\d*[.]\d*$") & ~column.str.contains(_THREE_DECIMALS)
+        points = int(plain.sum())
+        if not len(odd):
+            return cls(points=points, bare=bare, codes=codes)
+        parts = _parts(odd)
+        digits, unit = parts["digits"], parts["unit"]
+        point, comma = (digits.str.contains(_GRAMMAR[decimal]).fill_null(False) for decimal in ".,")
+        marked = digits.str.contains("[.,]").fill_null(False)
+        has_comma = digits.str.contains(",", literal=True).fill_null(False)
+        unclear = odd.filter(point & comma & has_comma)
+        units = unit.filter(point | comma).drop_nulls().unique().sort().head(4).to_list()
+        return cls(
+            points + int((point & ~comma & marked).sum()),
+            int((comma & ~point).sum()),
+            int((point & ~comma & has_comma).sum()),
+            len(unclear),
+            unclear[0] if len(unclear) else "",
+            tuple(units),
+            bare,
+            codes,
+        )
+
+    @property
+    def are_one_unit(self) -> bool:
+        """Whether the numbers are of one kind: no codes, one unit at most, and a percent sign at all or none."""
+        return not self.codes and len(self.units) < 2 and not (self.units in (("%",), ("‰",)) and self.bare)
+
+    @property
+    def may_have_comma(self) -> bool:
+        """Whether the decimal sign may be a comma, as far as a part of a column tells."""
+        return bool(self.commas or self.unclear or not self.points)
+
+    def writing(self, name: str, decimal: str = "") -> Writing:
+        """Of the column of that name, which must be clear about its commas where no `decimal` sign is given."""
+        unit = self.units[0] if self.units else ""
+        is_unclear = self.unclear and self.points == self.commas and unit not in _COMMA_IS_THOUSANDS
+        if is_unclear and not decimal:
+            raise TableError(
+                f"column {quoted(name)} must be clear about its commas, got {quoted(self.first)}, which may be a "
+                f"thousand times more or less; write numbers with a decimal point and without separators, or say which "
+                f"it is: fracdnn train --decimal , or --decimal ."
+            )
+        if self.commas > self.points or (is_unclear and decimal == ","):
+            return Writing(",", unit)
+        return Writing("." if self.thousands or self.unclear else "", unit)
+
+
+def _parts(column: "pl.Series") -> "pl.DataFrame":
+    """Sign, digits with separators, power of ten and unit of each cell; null where a cell has another form."""
+    written = column.str.replace_all("−", "-", literal=True).str.replace(_NEGATIVE, "-$1")
+    cells = written.str.extract_groups(_CELL).struct.unnest()
+    before, money, after, digits, power, unit = cells.iter_columns()
+    sign = pl.Series((before == "-") != (after == "-")).replace_strict({True: "-", False: ""}, default=None)
+    return pl.DataFrame(
+        {
+            "sign": sign,
+            "digits": digits,
+            "power": power.fill_null(""),
+            "unit": pl.select(pl.coalesce(money, unit)).to_series(),
+        }
+    )
+
+
+def _as_plain(digits: "pl.Series", decimal: str) -> "pl.Series":
+    """Digits with a decimal point and nothing else, null where the grammar of the decimal sign does not allow them."""
+    kept = digits.set(~digits.str.contains(_GRAMMAR[decimal]).fill_null(False), None)
+    return kept.str.replace_all(_GROUPED[decimal], "").str.replace(decimal, ".", literal=True)

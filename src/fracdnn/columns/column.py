@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
+from fracdnn.columns.cells import Marks, Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import Marks
 from fracdnn.columns.words import quoted
 
 # Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.

@@ -199,7 +199,7 @@ def learn(
         mine = summary_of(frame, learned, np.arange(len(frame)), weight[learned])
     tree = Tree[TableSummary]()
     tree.add_part(together.rank(), mine)
-    summary = shared(tree, TableSummary).root()
+    summary = shared(tree).root()
     encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
     return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 

@@ -12,9 +12,16 @@ MOST_DISTINCT = 8192
 
 
 class Sums:
-    """A dataclass that merges with one of later parts field by field: by `both`, or as `ways` says."""
+    """A dataclass that merges with one of later parts field by field: by `both`, or as `ways` says.
 
+    `kinds` are all of these by name, for processes that send them.
+    """
+
+    kinds: ClassVar[dict[str, Callable[..., Any]]] = {}
     ways: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Sums.kinds[cls.__name__] = cls
 
     def merged(self, other: Self) -> Self:
         names = [each.name for each in fields(self)]  # type: ignore[arg-type]
@@ -37,7 +44,7 @@ def either(mine: Any, theirs: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(Sums):
     """Number, mean and deviation (that of all, not of a sample) of the numbers in each column, in float64."""
 
     count: np.ndarray
@@ -66,7 +73,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Quantiles:
+class Quantiles(Sums):
     """Quantiles of numbers, from at most `size` of them: sorted values with weights.
 
     More than `size` different ones become the `size` that lie at the places (j + ½) n / size, with equal weights: any

@@ -14,11 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from fracdnn.columns import cells
-from fracdnn.columns.cells import Strays, are_numbers
+from fracdnn.columns.cells import DIFFERENT, Marks, Strays, are_numbers
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
 from fracdnn.columns.dates import ORDERS, PARTS, date_of, date_strays, days_of, orders_of, parts_of, seconds_in
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import DIFFERENT, Marks
 from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, either
 from fracdnn.columns.words import listed, quoted
 
@@ -40,7 +39,7 @@ EXAMPLES, EXAMPLE_LENGTH = 3, 24
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Sums):
     """A cell that is not as it should be: how it is shown, the number of its piece, and its row there, from 1 on."""
 
     text: str
@@ -90,12 +89,13 @@ class NumberSummary(Sums):
 
 
 @dataclass(frozen=True)
-class DateSummary:
+class DateSummary(Sums):
     """The dates of a column by their `PARTS` (see `dates`): moments, with days since the start of the first one so that
     no digits are lost; quantiles of days, both ends of each part, how many cells to learn from are none, and of all
     rows those that are none.
     """
 
+    ways: ClassVar = {"least": np.minimum, "most": np.maximum}
     moments: Moments
     quantiles: Quantiles
     least: np.ndarray
@@ -104,15 +104,8 @@ class DateSummary:
     strays: Strays
 
     def merged(self, other: "DateSummary") -> "DateSummary":
-        least = np.minimum(self.least, other.least)
-        return DateSummary(
-            self._moments_since(least[0]).merged(other._moments_since(least[0])),
-            self.quantiles.merged(other.quantiles),
-            least,
-            np.maximum(self.most, other.most),
-            self.learned_strays + other.learned_strays,
-            self.strays.merged(other.strays),
-        )
+        first = min(self.least[0], other.least[0])
+        return replace(super().merged(other), moments=self._moments_since(first).merged(other._moments_since(first)))
 
     def _moments_since(self, first: float) -> Moments:
         if not self.moments.count[0]:

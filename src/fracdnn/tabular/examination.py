@@ -128,7 +128,7 @@ def examine(
     """
     division = division or Division()
     settings = (target, task, tuple(drop), tuple(categorical), tuple(keep), division, decimal)
-    together.check_same(table=repr(stream.spans), settings=repr(settings))
+    together.check_same(table=stream.digest(), settings=repr(settings))
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     nothing = pl.DataFrame(schema=stream.schema)
@@ -214,7 +214,7 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
                 if place < end:
                     summary, counts[place] = reader.read(stream.pieces[place], division)
                     tree.add_part(place, summary)
-        whole = shared(tree, _Summary)
+        whole = shared(tree)
         counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
         together.settle("reading the table")
     return whole.root(), counts
@@ -222,19 +222,19 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
 
 def _place(stream: TableStream, n_rows: np.ndarray, cell: Cell) -> str:
     piece, row = stream.pieces[cell.piece], cell.row
-    for each in piece.of_files[:-1]:  # of a piece of small files, the one that has the row
-        height = sum(frame.height for frame in read_piece(each))
+    for span in piece.spans[:-1]:  # of a piece of small files, the one that has the row
+        height = sum(frame.height for frame in read_piece(Piece(0, (span,))))
         if row <= height:
-            return f"row {row} of {each.file.path}"
+            return f"row {row} of {span.file.path}"
         row -= height
-    file = piece.of_files[-1].file
+    file = piece.spans[-1].file
     before = sum(int(n_rows[other.number]) for other in stream.pieces[: cell.piece] if other.file is file)
     return f"row {before + row} of {file.path}"
 
 
 def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:
     """Every file must hold rows, and there must be some of each requested kind."""
-    with_rows = {each.file.path for piece in stream.pieces if n_rows[piece.number] for each in piece.of_files}
+    with_rows = {span.file.path for piece in stream.pieces if n_rows[piece.number] for span in piece.spans}
     for file in stream.files:
         if file.path not in with_rows:
             raise TableError(f"{file.path} must hold at least one row below its heading, got none; check the file")

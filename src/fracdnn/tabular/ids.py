@@ -24,7 +24,7 @@ from fracdnn.columns.cells import missing_as_null
 from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoding
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import MOST_DISTINCT
+from fracdnn.columns.summaries import MOST_DISTINCT, Sums
 from fracdnn.columns.words import quoted
 
 NEARLY_ALL, SORTED_SHARE = 0.95, 0.5
@@ -39,7 +39,7 @@ _TIME_WORDS = {"t", "time", "timestamp", "date", "epoch", "age", "quarter"} | {
 
 
 @dataclass(frozen=True)
-class Numbering:
+class Numbering(Sums):
     """Of a column of whole numbers, or of text with the name of an id: its rows, the cells that hold one, the least and
     the most, whether each is larger or each smaller than the one before, the first and the last, and hashes of the
     different ones, of more than `MOST_DISTINCT` in a stream the smallest.

@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 from urllib.parse import unquote
 
 from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_unique, listed, nearest
+from fracdnn.columns.words import check_unique, listed, nearest, quoted
 from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.extras import require
 
@@ -350,11 +350,13 @@ def _unreadable(heading: bytes, rows: bytes, separator: str, source: str, line: 
             return _not_utf_8(heading + rows, source, f"the byte 0x{part[place.start]:02x} in line {place_line}")
     got, remedy = f"a row that cannot be read ({str(error).splitlines()[0]})", "correct the file"
     with suppress(csv.Error):
-        n = len(next(csv.reader([heading.decode()], delimiter=separator)))
+        names = next(csv.reader([heading.decode()], delimiter=separator))
         cells = csv.reader(StringIO(text, newline=""), delimiter=separator)
-        if many := next((len(row) for row in cells if len(row) > n), 0):
-            got = f"{many} in line {line + cells.line_num} in place of {n}"
+        if many := next((len(row) for row in cells if len(row) > len(names)), 0):
+            got = f"{many} in line {line + cells.line_num} in place of {len(names)}"
             remedy = f"correct that line, and put cells with {separator!r} in double quotes"
+            if sum(map(bool, names)) == 1:
+                remedy = f"correct that line, or let line 1 name all columns, where it is {quoted(heading.decode())}"
     return TableError(
         f"{_name(source)} must be a table whose rows have as many cells as its heading, got {got}; {remedy}"
     )

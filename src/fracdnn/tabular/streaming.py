@@ -44,36 +44,26 @@ class File:
     encoding: str = UTF_8
     sheet: str | None = None
 
-    def check_unchanged(self) -> None:
-        if _state(self.path) != self.state:
-            raise TableError(
-                f"{self.path} must stay as it is while it is read, got a file that has changed since; "
-                f"start again when nobody writes to it"
-            )
+
+@dataclass(frozen=True)
+class Span:
+    """Rows or bytes from `begin` to `end` of a file; to None is all of it."""
+
+    file: File
+    begin: int = 0
+    end: int | None = None
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows or bytes from `begin` to `end` of a file; to None is all of it. `number` is its place in the table.
-
-    After a small file, `more` are those of further ones in its folder, written alike.
-    """
+    """What is read at once: a span, or those of small files of one folder, written alike; its `number` in the table."""
 
     number: int
-    file: File
-    begin: int = 0
-    end: int | None = None
-    more: tuple["Piece", ...] = ()
+    spans: tuple[Span, ...]
 
     @property
-    def of_files(self) -> "list[Piece]":
-        return [replace(self, more=()), *self.more]
-
-    def is_written_as(self, other: "Piece") -> bool:
-        """Whether their files lie in one folder and are read alike."""
-        here, there = self.file, other.file
-        alike = [(each.ending, list(each.schema.items()), each.heading, each.separator) for each in (here, there)]
-        return alike[0] == alike[1] and Path(here.path).parent == Path(there.path).parent
+    def file(self) -> File:
+        return self.spans[0].file
 
 
 @dataclass(frozen=True)
@@ -93,44 +83,51 @@ class TableStream:
         encoding = checked_encoding(encoding)
         if source == "-":
             raise TableError("a streamed table must be a file or a folder, got standard input; save it to a file first")
-        pieces: list[Piece] = []
+        pieces: list[tuple[Span, ...]] = []
         held = math.inf
         paths = reading.files_of(source)
         for path in paths:
-            found = list(_pieces(path, piece_rows, encoding, sheet)) if len(paths) == 1 or _state(path)[0] else []
+            found = list(_spans(path, piece_rows, encoding, sheet)) if len(paths) == 1 or _state(path)[0] else []
             if not found:
                 continue
-            file, first = found[0].file, pieces[0].file if pieces else found[0].file
+            file, first = found[0].file, pieces[0][0].file if pieces else found[0].file
             reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
             most = _rows_of_piece(file.schema, piece_rows) if file.ending == ".parquet" else reading.PART_BYTES
-            if (found[-1].end or math.inf) - found[0].begin <= most:  # else without its last row's line end it is two
+            size = (found[-1].end or math.inf) - found[0].begin
+            if size <= most:  # else without its last row's line end it is two
                 found = [replace(found[0], end=found[-1].end)]
-            # Rows or bytes of a whole file; the last piece of a larger one is not joined to what comes after it.
-            size = (found[0].end or math.inf) - found[0].begin if len(found) == 1 else math.inf
-            if pieces and held + size <= most and pieces[-1].is_written_as(found[0]):
-                pieces[-1] = replace(pieces[-1], more=(*pieces[-1].more, found[0]))
+            if pieces and held + size <= most and _are_alike(pieces[-1][0].file, file):
+                pieces[-1] += (found[0],)
                 held += size
             else:
-                pieces += [replace(piece, number=len(pieces) + k) for k, piece in enumerate(found)]
-                held = size
+                pieces += [(span,) for span in found]
+                held = size if len(found) == 1 else math.inf  # what comes after a larger file is not joined to it
         if not pieces:
             raise reading.NoRowsError(f"{source} must hold at least one row below its heading, got none; check it")
-        return cls(source, tuple(pieces))
+        return cls(source, tuple(Piece(number, spans) for number, spans in enumerate(pieces)))
 
     @property
     def files(self) -> list[File]:
-        return list({each.file.path: each.file for piece in self.pieces for each in piece.of_files}.values())
+        return list({span.file.path: span.file for piece in self.pieces for span in piece.spans}.values())
 
-    @property
-    def spans(self) -> list[tuple[str, int, int, int | None]]:
-        """What tells a table from another one without reading it: of each piece, its file with its size, and where."""
-        spans = [each for piece in self.pieces for each in piece.of_files]
-        return [(Path(each.file.path).name, each.file.state[0], each.begin, each.end) for each in spans]
+    def digest(self) -> str:
+        """What tells a table from another one without reading it: of each span, its file with its size, and where."""
+        spans = (span for piece in self.pieces for span in piece.spans)
+        return repr([(Path(span.file.path).name, span.file.state[0], span.begin, span.end) for span in spans])
 
     @property
     def schema(self) -> "pl.Schema":
         """The names of the columns and their types; text files have text."""
         return self.pieces[0].file.schema
+
+
+def _are_alike(here: File, there: File) -> bool:
+    """Whether files lie in one folder and are read alike."""
+    alike = [
+        (Path(each.path).parent, each.ending, list(each.schema.items()), each.heading, each.separator)
+        for each in (here, there)
+    ]
+    return alike[0] == alike[1]
 
 
 def read_piece(
@@ -140,36 +137,41 @@ def read_piece(
 
     Columns named in `numbers` come as numbers where all their cells in a frame are.
     """
-    _check_unchanged(piece)
+    files = [span.file for span in piece.spans]
+    _check_unchanged(files)
     try:
         yield from _frames(piece, columns, numbers)
     except (TableError, OSError):
-        _check_unchanged(piece)  # else that is the reason
-        for each in (other.file for other in piece.of_files):  # the error of the file that has it, with the line
-            deque(read_parts(each.path, numbers, each.encoding, each.sheet), maxlen=0)
+        _check_unchanged(files)  # else that is the reason
+        for file in files:  # the error of the file that has it, with the line
+            deque(read_parts(file.path, numbers, file.encoding, file.sheet), maxlen=0)
         raise
-    _check_unchanged(piece)
+    _check_unchanged(files)
 
 
-def _check_unchanged(piece: Piece) -> None:
-    for each in piece.of_files:
-        each.file.check_unchanged()
+def _check_unchanged(files: Sequence[File]) -> None:
+    for file in files:
+        if _state(file.path) != file.state:
+            raise TableError(
+                f"{file.path} must stay as it is while it is read, got a file that has changed since; "
+                f"start again when nobody writes to it"
+            )
 
 
 def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
-    file = piece.file
-    if piece.end is None:
+    file, first = piece.file, piece.spans[0]
+    if first.end is None:
         yield from read_parts(file.path, numbers, file.encoding, file.sheet)
     elif file.ending == ".parquet":
         with readable(file.path, file.ending):
-            rows = pl.scan_parquet([each.file.path for each in piece.of_files], glob=False)
-            rows = rows if piece.more else rows.slice(piece.begin, piece.end - piece.begin)
+            rows = pl.scan_parquet([span.file.path for span in piece.spans], glob=False)
+            rows = rows.slice(first.begin, first.end - first.begin) if len(piece.spans) == 1 else rows
             names = rows.collect_schema().names()
             found = rows.select(names if columns is None else [name for name in columns if name in names]).collect()
         found = reading.with_folders(found, file.path)
         yield found if columns is None else found.select(columns)
     else:
-        block = b"\n".join(_block(each.file.path, each.begin, each.end or 0) for each in piece.of_files)
+        block = b"\n".join(_block(span.file.path, span.begin, span.end or 0) for span in piece.spans)
         found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
         found = reading.with_folders(found, file.path)
         if found.height:
@@ -189,17 +191,16 @@ def _rows_of_piece(schema: "pl.Schema", most: int) -> int:
     return max(1, min(most, MOST_CELLS // max(1, len(schema))))
 
 
-def _pieces(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iterator[Piece]:
-    """The pieces of a file, none where it has no rows."""
+def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iterator[Span]:
+    """The spans of a file, none where it has no rows."""
     ending, state = ending_of(path), _state(path)
     reading.check_is_encoded(path, ending, encoding, sheet)
     if ending == ".parquet":
         with readable(path, ending):
             scan = pl.scan_parquet(path, glob=False)
             schema, n_rows = scan.collect_schema(), scan.select(pl.len()).collect().item()
-        schema = reading.with_folders(schema.to_frame(), path).schema
-        file = File(path, ending, schema, state)
-        borders = [*range(0, n_rows, _rows_of_piece(schema, piece_rows)), n_rows]
+        file = File(path, ending, reading.with_folders(schema.to_frame(), path).schema, state)
+        borders = [*range(0, n_rows, _rows_of_piece(file.schema, piece_rows)), n_rows]
     elif ending in (".csv", ".tsv") and encoding == UTF_8:
         heading, separator, borders = reading.text_borders(path, ending)
         schema = reading.with_folders(reading.text_frame(heading, b"", separator, path), path).schema
@@ -207,10 +208,9 @@ def _pieces(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Ite
     else:
         with suppress(reading.NoRowsError):
             schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
-            yield Piece(0, File(path, ending, schema, state, encoding=encoding, sheet=sheet))
+            yield Span(File(path, ending, schema, state, encoding=encoding, sheet=sheet))
         return
-    for begin, end in ((begin, end) for begin, end in pairwise(borders) if begin < end):
-        yield Piece(0, file, begin, end)
+    yield from (Span(file, begin, end) for begin, end in pairwise(borders) if begin < end)
 
 
 def _state(path: str) -> tuple[int, ...]:
@@ -266,7 +266,7 @@ def _rounds(
         return
     with together.joint("looking at the table"):
         stream = TableStream.of(source, encoding=encoding, sheet=sheet)
-    together.check_same(table=repr(stream.spans))
+    together.check_same(table=stream.digest())
     pieces = stream.pieces
     for begin in range(0, len(pieces), together.count()):
         with together.joint("reading the table"):

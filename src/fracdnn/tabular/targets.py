@@ -7,9 +7,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import may_be_numbers, parsed
+from fracdnn.columns.cells import PLAIN, Marks, Writing, may_be_numbers, parsed
 from fracdnn.columns.late import pl
-from fracdnn.columns.numerals import PLAIN, Marks, Writing
 from fracdnn.columns.summaries import Moments, Sums
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
@@ -99,7 +98,8 @@ class TargetSummary(Sums):
         classes, which = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise TableError(
-                f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}"
+                f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}; "
+                f"add rows of another class, or name another column"
             )
         counts = np.bincount(which, weights=self.labels["learned"].to_numpy())
         if counts.max() < 2:  # what occurs once is a name, and nothing can be learned of it
