@@ -21,8 +21,8 @@ class DataSet:
     """
 
     model: Callable[..., torch.Tensor]
-    takes: frozenset[str] | None
-    requires: frozenset[str]
+    takes: set[str] | None
+    requires: set[str]
     t: torch.Tensor
     data: torch.Tensor
     sigma: torch.Tensor
@@ -66,8 +66,7 @@ class DataSet:
 
     def like_data(self, row: np.ndarray) -> np.ndarray:
         """Numbers in the order of `residual`, in the shape and units of the data."""
-        parts = np.split(row, 2) if self.data.is_complex() else (row,)
-        values = parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
+        values = np.array([1.0, 1j]) @ row.reshape(2, -1) if self.data.is_complex() else row
         return values.reshape(self.data.shape) * self.sigma.numpy()
 
 
@@ -93,10 +92,8 @@ def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
                 f"{name} must be a list with one entry for each of the {len(models)} data sets, got {count}; "
                 f"pass as many"
             )
-    return [
-        _checked(each, t[place], data[place], columns["sigma"][place], f"[{place}]")
-        for place, each in enumerate(models)
-    ]
+    rows = zip(models, *columns.values(), strict=True)
+    return [_checked(*row, f"[{place}]") for place, row in enumerate(rows)]
 
 
 def _is_several(data: Any) -> bool:
@@ -124,17 +121,17 @@ def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str) -> DataSet:
 def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
     """Positive; where none is known, the size of the data, so that residuals have sizes about 1."""
     if sigma is None:
-        size = float(values.abs().square().mean().sqrt()) or 1.0
-        return torch.full(values.shape, size, dtype=torch.float64)
-    if isinstance(sigma, str) and sigma != "modulus":
-        raise InvalidArgumentError(f"sigma{place} must be numbers or 'modulus', got {sigma!r}; pass one of these")
-    if isinstance(sigma, str) and bool((values == 0).any()):
-        raise InvalidArgumentError(
-            f"data{place} must not be 0 where sigma is 'modulus', got 0 at index {int((values == 0).int().argmax())}; "
-            f"drop such values, or pass numbers as sigma"
-        )
-    given = values.abs() if isinstance(sigma, str) else sigma
-    numbers = check_positive(given, f"sigma{place}", "it is the standard deviation of the data").detach()
+        sigma = float(values.abs().square().mean().sqrt()) or 1.0
+    elif isinstance(sigma, str):
+        if sigma != "modulus":
+            raise InvalidArgumentError(f"sigma{place} must be numbers or 'modulus', got {sigma!r}; pass one of these")
+        sigma = values.abs()
+        if bool((values == 0).any()):
+            raise InvalidArgumentError(
+                f"data{place} must not be 0 where sigma is 'modulus', got 0 at index "
+                f"{int((values == 0).int().argmax())}; drop such values, or pass numbers as sigma"
+            )
+    numbers = check_positive(sigma, f"sigma{place}", "it is the standard deviation of the data").detach()
     if numbers.dim() and numbers.shape != values.shape:
         raise InvalidArgumentError(
             f"sigma{place} must be one number or one for each value, got shape {tuple(numbers.shape)} for data of "
@@ -143,12 +140,12 @@ def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
     return numbers.expand(values.shape).clone()
 
 
-def _names(model: Callable[..., Any]) -> tuple[frozenset[str] | None, frozenset[str]]:
+def _names(model: Callable[..., Any]) -> tuple[set[str] | None, set[str]]:
     """Of the parameters after the first, t: all, None where any may be passed, and those without a default."""
     try:
         _, *listed = inspect.signature(model).parameters.values()
     except (TypeError, ValueError):
-        return None, frozenset()
-    required = {each.name for each in listed if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in listed)
-    return None if takes_any else frozenset(each.name for each in listed), frozenset(required)
+        return None, set()
+    named = [each for each in listed if each.kind is not each.VAR_KEYWORD]
+    required = {each.name for each in named if each.default is each.empty}
+    return {each.name for each in named} if named == listed else None, required

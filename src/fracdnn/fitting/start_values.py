@@ -1,7 +1,7 @@
 """Parameters as a user writes them, as lmfit holds them; and further points to start from."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from keyword import iskeyword
 from numbers import Real
 from typing import Any
@@ -60,20 +60,15 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
     return {"value": float(start), "min": low, "max": high}
 
 
-def start_points(parameters: Any, n_starts: int, random_state: Any) -> Iterator[dict[str, float]]:
+def start_points(free: list[Any], n_starts: int, random_state: Any) -> list[np.ndarray]:
     """The given point, then random ones: between bounds on both sides, else some factor away from the given one."""
     generator = np.random.default_rng(random_state)
-    free = [each for each in parameters.values() if each.vary and not each.expr]
-    yield {each.name: each.value for each in free}
-    for _ in range(n_starts - 1):
-        point = {}
-        for each in free:
-            both = math.isfinite(each.min) and math.isfinite(each.max)
-            if both and not 0 < 100 * each.min < each.max:
-                value = generator.uniform(each.min, each.max)
-            elif each.value == 0:
-                value = generator.normal()
-            else:
-                value = each.value * math.exp(1.5 * generator.normal())
-            point[each.name] = float(np.clip(value, each.min, each.max))
-        yield point
+
+    def drawn(each: Any) -> float:
+        if math.isfinite(each.max - each.min) and not 0 < 100 * each.min < each.max:
+            return generator.uniform(each.min, each.max)
+        value = each.value * math.exp(1.5 * generator.normal()) if each.value else generator.normal()
+        return float(np.clip(value, each.min, each.max))
+
+    given = np.array([each.value for each in free])
+    return [given, *(np.array([drawn(each) for each in free]) for _ in range(n_starts - 1))]
