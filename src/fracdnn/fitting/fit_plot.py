@@ -40,11 +40,11 @@ def _draw_data(area: Any, each: Any) -> None:
     t, n = each.t[order], len(order)
     data, fitted, half = (part.reshape(n, -1)[order] for part in (each.data, each.fitted, 1.96 * each.band))
     points, lines = area.plot(t, data, "o", color=_BLUE, ms=4), area.plot(t, fitted, color=_VERMILION)
-    bands = [
-        area.fill_between(t, *ends, color=_VERMILION, alpha=0.25) for ends in zip((fitted - half).T, (fitted + half).T)
-    ]
+    for column in range(data.shape[1]):
+        ends = fitted[:, column] - half[:, column], fitted[:, column] + half[:, column]
+        band = area.fill_between(t, *ends, color=_VERMILION, alpha=0.25)
     area.set(xlabel="t", ylabel="value", xscale=_scale(each.t))
-    area.legend([points[0], lines[0], bands[0]], ["data", "fit", "95 %"], frameon=False)
+    area.legend([points[0], lines[0], band], ["data", "fit", "95 %"], frameon=False)
 
 
 def _draw_residuals(area: Any, each: Any) -> None:

@@ -57,6 +57,12 @@ class Subject:
     def width(self) -> int:
         return self.estimator.network_.architecture.width
 
+    @property
+    def first_member(self) -> str:
+        """A sentence for what shows one network, where there are several."""
+        n_members = len(self.estimator.members_)
+        return f" This is the first of {n_members} members." if n_members > 1 else ""
+
     @cached_property
     def predicted(self) -> np.ndarray:
         """Labels [n], or values [n, n_outputs]."""

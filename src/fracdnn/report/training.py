@@ -47,15 +47,14 @@ def network_facts(subject: Subject) -> dict[str, str]:
 
 def _kept_states(subject: Subject) -> str:
     """What the last layer keeps, in words; nothing where a plot says it."""
-    if subject.n_layers == 1:
-        return "what enters it"
-    if subject.estimator.order_ == 1:
-        return "only the state before it, as in a residual network"
-    if subject.n_layers >= LEAST_LAYERS:
+    order, n_layers = subject.estimator.order_, subject.n_layers
+    if n_layers == 1 or order == 1:
+        return "what enters it" if n_layers == 1 else "only the state before it, as in a residual network"
+    if n_layers >= LEAST_LAYERS:
         return ""
-    weights = memory_weights(subject.estimator.order_, subject.n_layers).tolist()
-    names = ["what enters layer 1", *(f"state {k}" for k in range(1, subject.n_layers))]
-    return ", ".join(f"{weight:.0%} of {name}" for weight, name in zip(weights, names, strict=True))
+    names = ["what enters layer 1", *(f"state {k}" for k in range(1, n_layers))]
+    weights = zip(memory_weights(order, n_layers).tolist(), names, strict=True)
+    return ", ".join(f"{weight:.0%} of {name}" for weight, name in weights)
 
 
 def why_ended(history: History) -> str:
@@ -77,49 +76,49 @@ def memory_plot(subject: Subject) -> Plot | None:
     order, n_layers = subject.estimator.order_, subject.n_layers
     if n_layers < LEAST_LAYERS or order == 1:
         return None
-    weights = memory_weights(order, n_layers).numpy()
-    kept, mode = picked(n_layers, MOST_POINTS), "lines+markers" if n_layers <= 100 else "lines"
-    trace = scatter(mode, kept.tolist(), np.where(weights > 0, weights, np.nan)[kept], line={"color": BLUE})
-    trace |= {"marker": {"size": 8}, "hovertemplate": "state %{x}: weight %{y:.4g}<extra></extra>"}
+    weights, kept = memory_weights(order, n_layers).numpy(), picked(n_layers, MOST_POINTS)
+    positive = np.where(weights > 0, weights, np.nan)
+    trace = scatter("lines+markers" if n_layers <= 100 else "lines", kept.tolist(), positive[kept])
+    trace |= {"line": {"color": BLUE}, "marker": {"size": 8}}
+    trace["hovertemplate"] = "state %{x}: weight %{y:.4g}<extra></extra>"
+    span = np.log10([np.nanmin(positive), np.nanmax(positive)]) + [-0.25, 0.25]
+    axes = {
+        "xaxis": axis("earlier state", range=[-0.5, n_layers - 0.5], **whole(kept)),
+        "yaxis": log_axis("weight in the last layer", weights, range=span.tolist()),
+    }
     caption = (
         f"How much the last layer keeps of each earlier state at order {order:.4g}; the weights are positive and add "
         f"up to 1, and state 0 is what enters the first layer."
     )
-    positive = np.log10(weights[weights > 0])
-    span = [float(positive.min()) - 0.25, float(positive.max()) + 0.25]
-    states = axis("earlier state", range=[-0.5, n_layers - 0.5], **whole(kept))
-    weight_axis = log_axis("weight in the last layer", weights, range=span)
-    return Plot("memory", "Memory of the last layer", caption, [trace], {"xaxis": states, "yaxis": weight_axis})
+    return Plot("memory", "Memory of the last layer", caption, [trace], axes)
 
 
-def training_plot(history: History, n_members: int = 1) -> Plot:
+def training_plot(subject: Subject) -> Plot:
     """Loss on a log axis above, accuracy below where it was recorded."""
+    plot, history = Plot("training", "Training"), subject.estimator.history_
     if not history.records:
-        return Plot(
-            "training", "Training", note="Training ended before its first iteration, so there is no curve to show."
-        )
-    plot = Plot("training", "Training", "The loss on the training data at each iteration, on a logarithmic axis.")
+        plot.note = "Training ended before its first iteration, so there is no curve to show."
+        return plot
     kept = picked(len(history.records), MOST_POINTS)
-    column = {name: [history.column(name)[i] for i in kept] for name in ("loss", "validation_score", "accuracy")}
-    iterations = [history.records[i].iteration for i in kept]
     mode = "lines+markers" if len(kept) < 30 else "lines"
-    loss = [value if value is not None and value > 0 else None for value in column["loss"]]
-    plot.data.append(scatter(mode, iterations, loss, name="loss", line={"color": BLUE}))
-    validation, accuracy = column["validation_score"], column["accuracy"]
+    iterations = [history.records[i].iteration for i in kept]
+    loss, validation, accuracy = (
+        [history.column(name)[i] for i in kept] for name in ("loss", "validation_score", "accuracy")
+    )
+    seen = [value if value is not None and value > 0 else None for value in loss]
+    plot.data, of = [scatter(mode, iterations, seen, name="loss", line={"color": BLUE})], "at each iteration"
     if any(value is not None for value in validation):
-        line = {"color": VERMILION, "dash": "dash"}
+        line, of = {"color": VERMILION, "dash": "dash"}, "and on the rows held out for early stopping"
         plot.data.append(scatter(mode, iterations, validation, name="validation loss", line=line))
-        plot.caption = (
-            "The loss on the training data and on the rows held out for early stopping, on a logarithmic axis."
-        )
-    plot.layout = {"xaxis": axis("iteration"), "yaxis": log_axis("loss", loss + validation)}
+    plot.caption = f"The loss on the training data {of}, on a logarithmic axis."
+    plot.layout = {"xaxis": axis("iteration"), "yaxis": log_axis("loss", seen + validation)}
     plot.layout["showlegend"] = len(plot.data) > 1
     if any(value is not None for value in accuracy):
-        trace = scatter(mode, iterations, accuracy, name="accuracy", line={"color": BLUE})
-        plot.data.append({**trace, "yaxis": "y2", "showlegend": False})
+        options = {"name": "accuracy", "line": {"color": BLUE}, "yaxis": "y2", "showlegend": False}
+        plot.data.append(scatter(mode, iterations, accuracy, **options))
         plot.layout["yaxis"]["domain"] = [0.46, 1]
         plot.layout["yaxis2"] = axis("accuracy", domain=[0, 0.36], tickformat=".0%", nticks=5)
         plot.layout["xaxis"]["anchor"] = "y2"
         plot.caption += " Below, the accuracy on the training data."
-    plot.caption += f" This is the first of {n_members} members." if n_members > 1 else ""
+    plot.caption += subject.first_member
     return plot
