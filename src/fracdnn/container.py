@@ -133,8 +133,7 @@ def _line(error: Exception) -> str:
 def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
     if not {"fracdnn", "format", "document", "sha256"} <= metadata.keys():
         raise FileContentError(
-            f"{path} must be a fracdnn {kind}, got a safetensors file of another program; "
-            f"pass a file that fracdnn has written"
+            f"{path} must be a fracdnn {kind}, got a safetensors file of another program; pass one of fracdnn"
         )
     if metadata["format"] != str(FORMAT):
         raise FileContentError(

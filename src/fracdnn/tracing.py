@@ -107,8 +107,8 @@ def being_transformed() -> bool:
     return (
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
-        or getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
-        or (torch._C._len_torch_dispatch_stack() > 0 and being_checkpointed_selectively())
+        or backward_will_be_compiled()
+        or being_checkpointed_selectively()
     )
 
 
@@ -124,9 +124,7 @@ def backward_is_compiled() -> bool:
 
 def being_checkpointed_selectively() -> bool:
     """Whether the results of some operations are kept for a second run, or this is the second run."""
-    if not torch._C._len_torch_dispatch_stack():
-        return False
-    return any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
+    return in_dispatch_mode() and any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
 
 
 def carries_derivative(tensor: torch.Tensor) -> bool:
@@ -166,7 +164,7 @@ def operations_are_watched(device: str = "cpu") -> bool:
     return bool(
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack()
+        or in_dispatch_mode()
         or torch._C._len_torch_function_stack()
         or torch.is_autocast_enabled(device)
         or torch.is_anomaly_enabled()

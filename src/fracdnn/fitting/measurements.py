@@ -38,10 +38,7 @@ class DataSet:
         taken = {name: value for name, value in parameters.items() if self.takes is None or name in self.takes}
         values = self.model(self.t, **taken)
         if not isinstance(values, torch.Tensor):
-            raise InvalidTypeError(
-                f"model must return a tensor, got {type(values).__name__}; compute it with torch, so that derivatives "
-                f"are known"
-            )
+            raise InvalidTypeError(f"model must return a tensor, got {type(values).__name__}; compute it with torch")
         if values.shape != self.data.shape:
             raise InvalidArgumentError(
                 f"model must return values of the data's shape {tuple(self.data.shape)}, got {tuple(values.shape)}; "
@@ -53,8 +50,7 @@ class DataSet:
             )
         if self.data.is_complex() and not values.is_complex():
             raise InvalidArgumentError(
-                f"model must return complex values for complex data, got dtype {values.dtype}; "
-                f"return both parts, or fit abs(data)"
+                f"model must return complex values for complex data, got dtype {values.dtype}; return both parts"
             )
         return values
 
@@ -89,8 +85,7 @@ def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
         if not isinstance(column, list | tuple) or len(column) != len(models):
             count = len(column) if isinstance(column, list | tuple) else type(column).__name__
             raise InvalidArgumentError(
-                f"{name} must be a list with one entry for each of the {len(models)} data sets, got {count}; "
-                f"pass as many"
+                f"{name} must be a list with one entry for each of the {len(models)} data sets, got {count}; pass all"
             )
     rows = zip(models, *columns.values(), strict=True)
     return [_checked(*row, f"[{place}]") for place, row in enumerate(rows)]

@@ -8,7 +8,7 @@ import numpy as np
 from fracdnn.report.classes import rarer
 from fracdnn.report.figures import BLUE
 from fracdnn.report.importance import Importances
-from fracdnn.report.plots import Plot, axis, class_key, class_style, label, numbers, padded, scatter
+from fracdnn.report.plots import Plot, axis, bars, class_key, class_style, label, padded, scatter
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number
 
@@ -65,9 +65,9 @@ def _grid(subject: Subject, column: str) -> tuple[list[int], np.ndarray, list[st
 
 def dependence_plot(subject: Subject, importances: Importances) -> Plot:
     plot = Plot("dependence", "How the prediction depends on the most important columns")
-    best = [list(subject.columns)[k] for k in importances.best(MOST_COLUMNS)] if not importances.why_not else []
-    samples = subject.shown(MOST_SAMPLES)
-    found = [each for each in (dependence(subject, column, samples) for column in best) if len(each.values) > 1]
+    samples, columns = subject.shown(MOST_SAMPLES), list(subject.columns)
+    found = [dependence(subject, columns[k], samples) for k in importances.best(MOST_COLUMNS)]
+    found = [each for each in found if len(each.values) > 1]
     if not found:
         plot.note = "No column is clearly important, so there is nothing to show."
         return plot
@@ -86,11 +86,10 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
         plot.parts.append(Plot(f"dependence-{k}", each.column, "", _traces(subject, each, outputs, has_bars), axes))
     plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
     drawn = "" if len(samples) == subject.n else f" of {subject.n:,}"
-    bars = "; bars show the middle half of them" if has_bars else ""
     plot.caption = (
         f"The mean {_answer(subject, outputs)} when {len(samples):,}{drawn} held-out samples have this value in one "
-        f"column and keep their own in all others{bars}. It shows what the model does, not cause and effect, and "
-        f"includes combinations of values that the data may not have."
+        f"column and keep their own in all others{'; bars show the middle half of them' if has_bars else ''}. It shows "
+        f"what the model does, not cause and effect, and includes combinations of values that the data may not have."
     )
     return plot
 
@@ -127,8 +126,6 @@ def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bars: bo
         trace = scatter("lines+markers", each.values, mean, text=texts, meta=k, name=name, hovertemplate=hover)
         trace |= {"line": {"color": color, "dash": "dot" if each.names else "solid"}, "marker": {"size": 6}}
         if has_bars:
-            low, high = each.quartiles(k)
-            ends = {"array": numbers(np.maximum(high - mean, 0)), "arrayminus": numbers(np.maximum(mean - low, 0))}
-            trace["error_y"] = {**ends, "symmetric": False, "type": "data", "color": BARS, "thickness": 4, "width": 0}
+            trace["error_y"] = bars(mean, *each.quartiles(k)) | {"color": BARS, "thickness": 4, "width": 0}
         found.append(trace)
     return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from fracdnn.report import plots
 from fracdnn.report.planes import class_trace
-from fracdnn.report.plots import OUTLINE, Plot, axis, label, numbers, padded, shown_note
+from fracdnn.report.plots import OUTLINE, Plot, axis, numbers, padded, shown_note
 from fracdnn.report.subject import SHOWN, Subject
 
 MOST_STATES = 41

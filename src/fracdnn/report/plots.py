@@ -82,8 +82,7 @@ def label(name: Any, length: int = 24) -> str:
     """A name from the user as Plotly shows it literally; cut where it is long."""
     text = " ".join(str(name).split())
     short = text if len(text) <= length else text[: length - 1] + "…"
-    # Between dollar signs it would look for mathematics.
-    return html.escape(short, quote=False).replace("$", "&#36;")
+    return html.escape(short, quote=False).replace("$", "&#36;")  # as between $ it would look for mathematics
 
 
 def axis(title: str, **options: Any) -> dict[str, Any]:
@@ -92,11 +91,12 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
 
 def log_axis(title: str, values: Any, **options: Any) -> dict[str, Any]:
     """A logarithmic axis with ticks at powers of ten, between them 2 and 5 where the values span few of them."""
-    found = np.array([value for value in values if value is not None and 0 < value < np.inf], dtype=float)
-    decades = float(np.ptp(np.log10(found))) if len(found) else 0.0
-    step: Any = "D2" if decades <= 3 else max(1, round(decades / 8))  # as Plotly calls 1, 2 and 5
-    # Within a factor of three or so Plotly's own ticks do.
-    return axis(title, type="log", **({"dtick": step, "tickformat": "~g"} if decades > 0.5 else {}), **options)
+    found = [value for value in values if value is not None and 0 < value < np.inf]
+    decades = np.log10(max(found) / min(found)) if found else 0.0
+    if decades > 0.5:  # within a factor of three or so Plotly's own ticks do
+        step = "D2" if decades <= 3 else max(1, round(decades / 8))  # as Plotly calls 1, 2 and 5
+        options |= {"dtick": step, "tickformat": "~g"}
+    return axis(title, type="log", **options)
 
 
 def picked(n: int, most: int) -> np.ndarray:
@@ -112,15 +112,11 @@ def padded(values: np.ndarray, share: float = 0.06) -> tuple[float, float]:
 
 
 def usual_ends(values: np.ndarray, reach: float = 1.0) -> tuple[float, float]:
-    """The least and the largest value that an axis has to reach: few far ones do not stretch it.
-
-    Values beyond the usual ones count up to `reach` times their distance.
-    """
-    low, high = np.quantile(values, _USUAL)
-    reach *= high - low
-    if high == low:
-        return float(values.min()), float(values.max())
-    return max(float(values.min()), float(low - reach)), min(float(values.max()), float(high + reach))
+    """What an axis has to reach: few far values do not stretch it beyond `reach` times the distance of usual ones."""
+    ends, usual = np.array([values.min(), values.max()]), np.quantile(values, _USUAL)
+    if usual[0] < usual[1]:
+        ends = np.clip(ends, *(usual + reach * np.ptp(usual) * np.array([-1, 1])))
+    return float(ends[0]), float(ends[1])
 
 
 def color_ends(values: np.ndarray) -> tuple[float, float]:
@@ -131,21 +127,20 @@ def color_ends(values: np.ndarray) -> tuple[float, float]:
 
 def describe_colors(values: np.ndarray) -> str:
     """How many values lie beyond the color scale."""
-    n = int((~within(values, *color_ends(values))).sum())
-    return (
-        f"{count(n, 'value')} beyond the color scale {'has' if n == 1 else 'have'} the color of its end. " if n else ""
-    )
+    n = n_beyond((values, color_ends(values)))
+    have = "has" if n == 1 else "have"
+    return f"{count(n, 'value')} beyond the color scale {have} the color of its end. " if n else ""
 
 
-def within(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    return (values >= low) & (values <= high)
+def n_beyond(*coordinates: tuple[np.ndarray, Any]) -> int:
+    """How many points have a coordinate outside of its ends."""
+    return int(np.any([(values < low) | (values > high) for values, (low, high) in coordinates], axis=0).sum())
 
 
 def class_style(k: int) -> dict[str, str]:
     """Color and shape of class k: eight colors, then lighter and darker ones, each round with its own shape."""
     turn, place = divmod(k, len(PALETTE))
-    # As it is, half way to white, a third of the way to black.
-    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]
+    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]  # white, black
     color = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
     return {"color": color, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
 
@@ -160,8 +155,13 @@ def channels(color: str) -> list[int]:
 
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:
-    all_shown = len(shown) == subject.n
-    return "" if all_shown else f"These are {len(shown):,} of {subject.n:,} samples, drawn at random."
+    return "" if len(shown) == subject.n else f"These are {len(shown):,} of {subject.n:,} samples, drawn at random."
+
+
+def bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
+    """Error bars, as long as their ends are away."""
+    ends = {"array": numbers(np.maximum(high - middle, 0)), "arrayminus": numbers(np.maximum(middle - low, 0))}
+    return {**ends, "type": "data", "symmetric": False}
 
 
 def bar(title: str) -> dict[str, Any]:

@@ -23,8 +23,9 @@ def prediction_plot(subject: Subject) -> Plot:
     dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
     caption = f"Each dot is a held-out sample; on the dashed line a prediction is exact. {seen}"
     axes = {"xaxis": axis("observed", range=padded(ends)), "yaxis": axis("predicted", range=padded(ends))}
-    layout = {**axes, "showlegend": len(dots) > 1}
-    return Plot("prediction", "Observed and predicted", caption, [diagonal, *dots], layout)
+    return Plot(
+        "prediction", "Observed and predicted", caption, [diagonal, *dots], {**axes, "showlegend": len(dots) > 1}
+    )
 
 
 def residual_plot(subject: Subject) -> Plot:
@@ -80,7 +81,7 @@ def _dots(
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
         dots = scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover)
         found.append(dots if far is None else dots | {"text": [label(subject.row_name(i)) for i in shown]})
-    n = y.size - int(np.logical_and(*(plots.within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
+    n = plots.n_beyond((x, ends[0]), (y, ends[1]))
     hidden = f"{count(n, 'dot')} far from the others {'is' if n == 1 else 'are'} outside the plot. " if n else ""
     return found, hidden + shown_note(subject, shown)
 
@@ -107,15 +108,12 @@ def _listed(subject: Subject, far: np.ndarray) -> Table | None:
     """The farthest rows, by their ids, else by their numbers from 1 in the order given."""
     if not far.any():
         return None
-    left = subject.residuals
-    distance = np.where(far, deviations(left), 0.0)
-    several = left.shape[1] > 1
-    rows = []
+    left, rows = subject.residuals, []
+    distance, several = np.where(far, deviations(left), 0.0), left.shape[1] > 1
     for place in np.argsort(-distance, axis=None, kind="stable")[: min(MOST_LISTED, int(far.sum()))]:
         i, k = np.unravel_index(place, left.shape)
         cells = [number(float(each[i, k])) for each in (subject.y, subject.predicted, left)]
-        rows.append(
-            [subject.row_name(i), *([f"output {k + 1}"] if several else []), *cells, number(float(distance[i, k]), 3)]
-        )
-    headings = ["row id" if subject.ids else "row", *(["output"] if several else [])]
+        names = [subject.row_name(i), f"output {k + 1}"][: 1 + several]
+        rows.append([*names, *cells, number(float(distance[i, k]), 3)])
+    headings = ["row id" if subject.ids else "row", "output"][: 1 + several]
     return Table([*headings, "observed", "predicted", "residual", "robust deviations"], rows)

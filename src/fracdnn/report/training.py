@@ -81,7 +81,7 @@ def memory_plot(subject: Subject) -> Plot | None:
     trace = scatter("lines+markers" if n_layers <= 100 else "lines", kept.tolist(), positive[kept])
     trace |= {"line": {"color": BLUE}, "marker": {"size": 8}}
     trace["hovertemplate"] = "state %{x}: weight %{y:.4g}<extra></extra>"
-    span = np.log10([np.nanmin(positive), np.nanmax(positive)]) + [-0.25, 0.25]
+    span = np.log10([np.nanmin(positive), np.nanmax(positive)]) + np.array([-0.25, 0.25])
     axes = {
         "xaxis": axis("earlier state", range=[-0.5, n_layers - 0.5], **whole(kept)),
         "yaxis": log_axis("weight in the last layer", weights, range=span.tolist()),
