@@ -91,7 +91,6 @@ def _document(text: str, hook: Callable[[dict[str, Any]], Any] | None = None) ->
 
 
 def _checked_text(path: Path, kind: str, content: bytes) -> str:
-    """The document, in a file that is whole."""
     from safetensors import SafetensorError, deserialize
 
     try:
@@ -146,7 +145,6 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
 
 
 def _shown(word: str) -> str:
-    """A short word as it is; any other as Python would write it, cut."""
     return word if word.isalnum() and len(word) <= 20 else reprlib.repr(word)
 
 

@@ -199,8 +199,6 @@ class SharedParameters:
 
 @with_parameters
 class ClassifierParameters(SharedParameters):
-    """Those of `FractionalClassifier`."""
-
     label_smoothing: float = parameter(
         [Interval(Real, 0, 1, closed="[")],
         "Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
@@ -215,8 +213,6 @@ class ClassifierParameters(SharedParameters):
 
 @with_parameters
 class RegressorParameters(SharedParameters):
-    """Those of `FractionalRegressor`."""
-
     outlier_limit: float | None = parameter(
         [None, POSITIVE],
         "Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "

@@ -416,7 +416,7 @@ def test_emcee_draws_from_the_posterior(sigma):
 
 
 BAD = {
-    "data must be finite, got nan; remove NaN and inf": {"data": np.where(T > 5, np.nan, DATA)},
+    "data must be finite, got nan at index [33]; remove NaN and inf": {"data": np.where(T > 5, np.nan, DATA)},
     "t must be finite, got inf": {"t": np.where(T > 5, np.inf, T)},
     "data must hold more numbers than there are free parameters, got 2 for 2": {"t": T[:2], "data": DATA[:2]},
     "data must have one row for each entry of t, got shapes (39,) and (40,)": {"data": DATA[:-1]},

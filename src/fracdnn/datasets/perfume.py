@@ -138,7 +138,6 @@ def _number(cell: str) -> float:
 
 
 def _whole(cell: str) -> str:
-    """64558 and 64558.0 alike."""
     if not _number(cell).is_integer():
         raise UnreadableTableError(f"the reading {reprlib.repr(cell)} instead of a whole number")
     return str(int(float(cell)))

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.fitting.arguments import check_positive
 from fracdnn.fitting.elements import BODY, CIRCUIT, Element, Group, Kind, elements_of, parsed
 from fracdnn.fitting.laplace import AT_ONCE, as_signal, step_response
-from fracdnn.fitting.measurements import check_positive
 from fracdnn.validation import check_numbers
 
 # As AT_ONCE, for networks whose response to a jump is without bound at that moment.
@@ -108,8 +108,8 @@ class Circuit(_Network):
 
         From Z(s) by a contour integral, to about 12 digits; an inductor's spike at a jump of the current is left out.
         """
-        in_series = isinstance(self._root, Group) and not self._root.parallel
-        for part in self._root.parts if in_series else (self._root,):
+        root = self._root
+        for part in root.parts if isinstance(root, Group) and not root.parallel else (root,):
             self._check_damped(part, "current")
         soon = _SOON if any(each.kind == "L" for each in self._elements) else AT_ONCE
         return as_signal(current, "current").response(self._immittance(parameters), t, soon)

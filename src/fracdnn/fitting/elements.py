@@ -68,8 +68,6 @@ class Element:
 
 @dataclass(frozen=True)
 class Group:
-    """Parts in series or parallel."""
-
     parallel: bool
     parts: tuple["Element | Group", ...]
 
@@ -80,7 +78,6 @@ def elements_of(part: Element | Group) -> list[Element]:
 
 
 def parsed(description: str, kinds: dict[str, Kind]) -> Element | Group:
-    """The network that a string describes."""
     if not isinstance(description, str):
         raise InvalidTypeError(
             f"description must be a string such as 'R0-p(R1,CPE1)', got {type(description).__name__}; pass a string"

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from scipy import stats
 
+from fracdnn.fitting.arguments import start_points
 from fracdnn.fitting.fit_result import ROUNDING, FitResult, SetResult
 from fracdnn.fitting.misfit import Misfit
 from fracdnn.fitting.profiles import BetterFitError, Profile, Profiler
-from fracdnn.fitting.start_values import start_points
 from fracdnn.fitting.verdict import verdict
 from fracdnn.validation import check_choice, check_count, check_flag
 
@@ -84,8 +84,6 @@ def fit(
 
 
 class _Search:
-    """The state of a fit: what was found so far."""
-
     def __init__(self, misfit: Misfit, starts: list[np.ndarray], loss: str, max_iter: int) -> None:
         self.misfit, self._starts, self._loss, self._max_iter = misfit, starts, loss, max_iter
         self.relative, self.interrupted, self.converged, self.n_agree = True, False, False, 0
@@ -93,7 +91,6 @@ class _Search:
 
     @property
     def _weighs(self) -> bool:
-        """Whether the noise of each set is estimated."""
         sets = self.misfit.sets
         return self.relative and len(sets) > 1 and any(each.noise != "known" for each in sets)
 
@@ -120,7 +117,6 @@ class _Search:
         return True
 
     def _rounding(self) -> float:
-        """Of χ²."""
         size = sum(float((each.data / each.sigma).abs().square().sum()) for each in self.misfit.sets)
         return ROUNDING**2 * (size or 1.0)
 
@@ -227,7 +223,6 @@ class _Search:
 
 
 def _deviations(jacobian: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Standard deviations of linear functions of the parameters."""
     return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", jacobian, covariance, jacobian), 0.0))
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.exceptions import FileContentError
+from fracdnn.exceptions import FileContentError, InvalidArgumentError, MissingExtraError
 from fracdnn.files import write_whole
 from fracdnn.fitting.profiles import Profile
+from fracdnn.validation import check_count
 
 _FORMAT = "fracdnn fit 3"
 # Of data, below which their residuals are no noise.
@@ -41,7 +42,6 @@ class SetResult:
 
     @property
     def n_numbers(self) -> int:
-        """A complex value counts as two."""
         return self.data.size * (2 if np.iscomplexobj(self.data) else 1)
 
 
@@ -132,12 +132,13 @@ class FitResult:
             return self.chi2
         parts = [(self.n_data, self.chi2, 0.0)]
         if self.estimated_noise:  # of each set sigma times a factor
-            parts = [(each.n_numbers, each.squares.sum(), np.log(each.sigma).mean()) for each in self.sets]
+            parts = [(each.n_numbers, each.squares.sum(), np.log(np.array(each.sigma)).mean()) for each in self.sets]
         return float(sum(n * (math.log(max(size, 1e-300) / n) + 2 * log_sigma) for n, size, log_sigma in parts))
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """The table of parameters as texts, its headings first."""
-        found, intervals = [("parameter", "value", "std. error", "95 % interval")], self.intervals
+        found: list[tuple[str, ...]] = [("parameter", "value", "std. error", "95 % interval")]
+        intervals = self.intervals
         for name, value in self.values.items():
             error = f"{self.errors[name]:.2g}" if self.errors[name] else ""
             ends = "{:.6g} … {:.6g}".format(*intervals[name]) if name in intervals else ""
@@ -170,9 +171,31 @@ class FitResult:
 
         Uniform priors within the bounds. Of `n_steps` of each of the walkers the first third is dropped.
         """
-        from fracdnn.fitting.posterior import sampled
+        if self.misfit is None:
+            raise InvalidArgumentError("sample must be called on a result of fit, got one from a file; fit again")
+        if self.loss != "linear":
+            raise InvalidArgumentError(f"loss must be 'linear' for a posterior, got {self.loss!r}; fit with that")
+        check_count(n_steps, "n_steps", minimum=3)
+        check_count(n_walkers, "n_walkers", minimum=2 * len(self.free) + 2)
+        try:
+            from emcee import EnsembleSampler
+        except ImportError:
+            raise MissingExtraError("emcee is missing: run pip install emcee", name="emcee") from None
 
-        return sampled(self, n_steps, n_walkers, random_state)
+        def log_density(x: np.ndarray) -> float:
+            if not self.misfit.allows(x):
+                return -math.inf
+            size = float(np.sum(self.misfit.residual(x) ** 2))  # NaN where there is no model
+            value = -0.5 * size if self.absolute_sigma else -0.5 * self.n_data * math.log(max(size, 1e-300))
+            return value if math.isfinite(value) else -math.inf
+
+        generator = np.random.default_rng(random_state)
+        center, error = (np.array([values[name] for name in self.free]) for values in (self.values, self.errors))
+        spread = 0.5 * error * generator.standard_normal((n_walkers, len(self.free)))
+        sampler = EnsembleSampler(n_walkers, len(self.free), log_density)
+        sampler.random_state = np.random.RandomState(generator.integers(2**31)).get_state()
+        sampler.run_mcmc(np.clip(center + spread, self.misfit.lower, self.misfit.upper), n_steps)
+        return dict(zip(self.free, sampler.get_chain(discard=n_steps // 3, flat=True).T, strict=True))
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write all numbers as JSON."""

@@ -110,7 +110,6 @@ def _distinct(lags: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def as_signal(given: Any, name: str) -> Signal:
-    """A signal, or samples as a pair (times, values)."""
     if isinstance(given, Signal):
         return given
     if isinstance(given, tuple | list) and len(given) == 2:

@@ -15,8 +15,7 @@ from torch.autograd.functional import jacobian
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.extras import require
-from fracdnn.fitting.measurements import data_sets
-from fracdnn.fitting.start_values import start_parameters
+from fracdnn.fitting.arguments import data_sets, start_parameters
 
 _FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "tanh", "abs")
 # Operations for each number from which on reverse derivatives are cheaper: a solver's long chain of small ones.
@@ -53,7 +52,6 @@ class Misfit:
 
     @property
     def n_numbers(self) -> int:
-        """Of all data sets."""
         return sum(each.n_numbers for each in self.sets)
 
     def _check(self) -> None:
@@ -111,11 +109,9 @@ class Misfit:
             values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
 
     def point(self, given: Any) -> np.ndarray:
-        """The free ones of lmfit's parameters."""
         return np.array([given[name].value for name in self.free])
 
     def allows(self, x: np.ndarray) -> bool:
-        """Whether x is within the bounds."""
         return bool(((x >= self.lower) & (x <= self.upper)).all())
 
     def split(self, row: np.ndarray) -> list[np.ndarray]:
@@ -123,7 +119,6 @@ class Misfit:
         return np.split(row, np.cumsum([each.n_numbers for each in self.sets])[:-1])
 
     def weighted(self, x: torch.Tensor) -> torch.Tensor:
-        """r(x) as a differentiable tensor."""
         parameters = self.parameters(x)
         return torch.cat([each.residual(parameters) for each in self.sets])
 
@@ -177,7 +172,6 @@ class Misfit:
 
 
 def _n_operations(values: torch.Tensor) -> int:
-    """In the graph that led to values."""
     seen: set[Any] = set()
     waiting = [values.grad_fn]
     while waiting:

@@ -45,7 +45,6 @@ class Profiler:
         self._least = float(np.sum(misfit.residual(x) ** 2))
 
     def profile(self, place: int) -> Profile:
-        """Of the free parameter at this place."""
         points = [(float(self._x[place]), 0.0)]
         low, low_bound = self._end(place, -1.0, points)
         high, high_bound = self._end(place, 1.0, points)

@@ -58,13 +58,12 @@ def confusion_plot(subject: Subject) -> Plot:
         f"Rows are true classes and columns predicted ones: {int(np.trace(counts)):,} of {subject.n:,} samples lie on "
         f"the diagonal.{'' if is_counted else ' Point at a cell for its count.'}{listed}"
     )
-    narrow = [{"showscale": False}, {"textfont": {"size": 12 if size <= 8 else 8}}]
+    narrow: list[dict[str, Any]] = [{"showscale": False}, {"textfont": {"size": 12 if size <= 8 else 8}}]
     data, tall = [heat, texts], size > 8
     return Plot("confusion", "Confusion matrix", caption, data, axes, themes, narrow=narrow, tall=tall, table=table)
 
 
 def confusions(subject: Subject) -> np.ndarray:
-    """How many samples of each class [true, predicted]."""
     counts = np.zeros((len(subject.labels),) * 2, dtype=int)
     np.add.at(counts, (subject.codes, subject.places(subject.predicted)), 1)
     return counts
@@ -132,7 +131,6 @@ def reliability_plot(subject: Subject) -> Plot:
 
 
 def _layout(across: str, up: str, *, showlegend: bool) -> dict[str, Any]:
-    """Of two axes with shares."""
     return {"xaxis": axis(across, **_SHARES), "yaxis": axis(up, **_SHARES), "showlegend": showlegend}
 
 

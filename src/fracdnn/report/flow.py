@@ -29,8 +29,8 @@ def flow_plot(subject: Subject) -> Plot:
     """Y_0 … Y_N of some samples. The page fills in the places: `states` holds them as base64 of float32,
     [states, 2, samples], samples sorted by trace.
     """
-    states, plot = plots.picked(subject.n_layers + 1, MOST_STATES), Plot("flow", "Flow through the layers")
-    in_memory = MEMORY_NUMBERS // ((subject.n_layers + 1) * subject.width)
+    states, plot = plots.picked(subject.shape.n_layers + 1, MOST_STATES), Plot("flow", "Flow through the layers")
+    in_memory = MEMORY_NUMBERS // ((subject.shape.n_layers + 1) * subject.shape.width)
     shown = subject.shown(max(min(SHOWN, FILE_NUMBERS // len(states), in_memory), 20))
     codes = subject.codes[shown] if subject.classifies else np.zeros(len(shown))
     order = np.argsort(codes, kind="stable")  # by trace
@@ -50,7 +50,7 @@ def flow_plot(subject: Subject) -> Plot:
         "sizes": [int((codes == k).sum()) for k in range(len(plot.data))],
         "values": base64.b64encode(values.tobytes()).decode("ascii"),
     }
-    thinned = "" if len(states) == subject.n_layers + 1 else f" The slider stops at {len(states)} states."
+    thinned = "" if len(states) == subject.shape.n_layers + 1 else f" The slider stops at {len(states)} states."
     colored, far = ("class", "") if subject.classifies else ("value", plots.describe_colors(subject.y[shown, 0]))
     plot.caption = (
         f"Where the held-out samples are after each layer, colored by observed {colored}: {seen}. Move the slider or "
@@ -61,8 +61,8 @@ def flow_plot(subject: Subject) -> Plot:
 
 def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, list[str], str]:
     """The states as points [states, samples, 2], axis titles, and what one sees."""
-    if subject.width <= 2:  # of one, all lie on a line
-        places = np.pad(flow, ((0, 0), (0, 0), (0, 2 - subject.width)))
+    if subject.shape.width <= 2:  # of one, all lie on a line
+        places = np.pad(flow, ((0, 0), (0, 0), (0, 2 - subject.shape.width)))
         return places, ["first coordinate", "second coordinate"], "the axes are the coordinates of the state"
     W = subject.estimator.network_.W.detach().cpu().numpy().astype(np.float64)
     directions, shares = answer_plane(flow[-1], W, classifies=subject.classifies)

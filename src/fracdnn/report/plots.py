@@ -57,7 +57,6 @@ class Plot:
 
     @property
     def drawn(self) -> list["Plot"]:
-        """What has data of its own: itself, or its parts."""
         return [plot for plot in (self, *self.parts) if plot.data]
 
 
@@ -126,7 +125,6 @@ def color_ends(values: np.ndarray) -> tuple[float, float]:
 
 
 def describe_colors(values: np.ndarray) -> str:
-    """How many values lie beyond the color scale."""
     n = n_beyond((values, color_ends(values)))
     have = "has" if n == 1 else "have"
     return f"{count(n, 'value')} beyond the color scale {have} the color of its end. " if n else ""
@@ -150,7 +148,6 @@ def class_key(labels: list[Any]) -> list[dict[str, str]]:
 
 
 def channels(color: str) -> list[int]:
-    """Red, green and blue of a color such as "#0072B2", from 0 to 255."""
     return list(bytes.fromhex(color[1:]))
 
 
@@ -159,7 +156,6 @@ def shown_note(subject: Subject, shown: np.ndarray) -> str:
 
 
 def bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
-    """Error bars, as long as their ends are away."""
     ends = {"array": numbers(np.maximum(high - middle, 0)), "arrayminus": numbers(np.maximum(middle - low, 0))}
     return {**ends, "type": "data", "symmetric": False}
 

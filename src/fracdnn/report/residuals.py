@@ -62,7 +62,6 @@ def outliers(subject: Subject) -> np.ndarray:
 
 
 def outlier_weight(subject: Subject) -> float:
-    """The share of the squared error that outliers make up."""
     squares = subject.residuals**2
     return float(squares[outliers(subject)].sum() / (squares.sum() or 1.0))
 

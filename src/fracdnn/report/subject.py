@@ -42,7 +42,6 @@ class Subject:
         return len(self.X)
 
     def row_name(self, i: int) -> str:
-        """The id of row i, else its number from 1."""
         return self.ids[i] if self.ids else str(i + 1)
 
     @property
@@ -50,16 +49,11 @@ class Subject:
         return isinstance(self.estimator, FractionalClassifier)
 
     @property
-    def n_layers(self) -> int:
-        return self.estimator.network_.architecture.n_layers
-
-    @property
-    def width(self) -> int:
-        return self.estimator.network_.architecture.width
+    def shape(self) -> Any:
+        return self.estimator.network_.architecture
 
     @property
     def first_member(self) -> str:
-        """A sentence for what shows one network, where there are several."""
         n_members = len(self.estimator.members_)
         return f" This is the first of {n_members} members." if n_members > 1 else ""
 
@@ -70,7 +64,6 @@ class Subject:
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Of a classifier, for each class of the training."""
         return self.estimator.predict_proba(self.X)
 
     @cached_property

@@ -1,5 +1,7 @@
 """What the network is and remembers, and how its training went: in words and plots."""
 
+from typing import Any
+
 import numpy as np
 
 from fracdnn.caputo import memory_weights
@@ -25,9 +27,8 @@ _ENDS = {
 
 
 def network_facts(subject: Subject) -> dict[str, str]:
-    """What the network is and how its training ended, in words."""
     estimator = subject.estimator
-    shape, n_members = estimator.network_.architecture, len(estimator.members_)
+    shape, n_members = subject.shape, len(estimator.members_)
     order = f"learned, from {estimator.order:.4g}" if estimator.learn_order else "fixed"
     facts = {
         "order": f"{estimator.order_:.4g}, {order}",
@@ -38,7 +39,7 @@ def network_facts(subject: Subject) -> dict[str, str]:
         "training": why_ended(estimator.history_),
     }
     ratio = gradient_ratio(estimator.history_)
-    if ratio is not None and subject.n_layers > 1:
+    if ratio is not None and subject.shape.n_layers > 1:
         facts["gradient of the first layer"] = f"{number(ratio, 2)} times that of the last (median over iterations)"
     if estimator.temperature_ is not None:
         facts["temperature"] = number(estimator.temperature_)
@@ -47,7 +48,7 @@ def network_facts(subject: Subject) -> dict[str, str]:
 
 def _kept_states(subject: Subject) -> str:
     """What the last layer keeps, in words; nothing where a plot says it."""
-    order, n_layers = subject.estimator.order_, subject.n_layers
+    order, n_layers = subject.estimator.order_, subject.shape.n_layers
     if n_layers == 1 or order == 1:
         return "what enters it" if n_layers == 1 else "only the state before it, as in a residual network"
     if n_layers >= LEAST_LAYERS:
@@ -73,7 +74,7 @@ def gradient_ratio(history: History) -> float | None:
 
 def memory_plot(subject: Subject) -> Plot | None:
     """The weights of Y_0 … Y_{N−1} in Y_N, the last row of the memory matrix; None for few layers or one weight."""
-    order, n_layers = subject.estimator.order_, subject.n_layers
+    order, n_layers = subject.estimator.order_, subject.shape.n_layers
     if n_layers < LEAST_LAYERS or order == 1:
         return None
     weights, kept = memory_weights(order, n_layers).numpy(), picked(n_layers, MOST_POINTS)
@@ -114,7 +115,7 @@ def training_plot(subject: Subject) -> Plot:
     plot.layout = {"xaxis": axis("iteration"), "yaxis": log_axis("loss", seen + validation)}
     plot.layout["showlegend"] = len(plot.data) > 1
     if any(value is not None for value in accuracy):
-        options = {"name": "accuracy", "line": {"color": BLUE}, "yaxis": "y2", "showlegend": False}
+        options: dict[str, Any] = {"name": "accuracy", "line": {"color": BLUE}, "yaxis": "y2", "showlegend": False}
         plot.data.append(scatter(mode, iterations, accuracy, **options))
         plot.layout["yaxis"]["domain"] = [0.46, 1]
         plot.layout["yaxis2"] = axis("accuracy", domain=[0, 0.36], tickformat=".0%", nticks=5)

@@ -25,7 +25,6 @@ Findings = Iterator[tuple[str, str]]
 
 
 def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Warnings and next steps, by heading."""
     found = [*_on_columns(subject, importances, columns), *_on_rows(subject), *_on_fit(subject)]
     usual = "Predict new rows, and compare some predictions with what you know."
     if len(subject.columns) > 1:

@@ -1,8 +1,11 @@
-"""What was measured, checked: times or frequencies, values, their uncertainty, and the model of each data set."""
+"""What a user passes, checked: models, times or frequencies, values, their uncertainty; and start values."""
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -34,7 +37,6 @@ class DataSet:
         return self.data.numel() * (2 if self.data.is_complex() else 1)
 
     def predicted(self, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The model's values, like data."""
         taken = {name: value for name, value in parameters.items() if self.takes is None or name in self.takes}
         values = self.model(self.t, **taken)
         if not isinstance(values, torch.Tensor):
@@ -78,7 +80,7 @@ def check_positive(values: Any, name: str, remedy: str) -> torch.Tensor:
 def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
     """One for each model where models come in a list, or for each data set of one model."""
     if not isinstance(model, list | tuple) and not (isinstance(data, list | tuple) and _is_several(data)):
-        return [_checked(model, t, data, sigma, "")]
+        return [_checked(model, t, data, sigma)]
     models = list(model) if isinstance(model, list | tuple) else [model] * len(data)
     columns = {"t": t, "data": data, "sigma": [None] * len(models) if sigma is None else sigma}
     for name, column in columns.items():
@@ -87,7 +89,7 @@ def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
             raise InvalidArgumentError(
                 f"{name} must be a list with one entry for each of the {len(models)} data sets, got {count}; pass all"
             )
-    rows = zip(models, *columns.values(), strict=True)
+    rows = zip(models, t, data, columns["sigma"], strict=True)
     return [_checked(*row, f"[{place}]") for place, row in enumerate(rows)]
 
 
@@ -95,7 +97,7 @@ def _is_several(data: Any) -> bool:
     return len(data) > 0 and all(isinstance(each, np.ndarray | torch.Tensor | list) and np.ndim(each) for each in data)
 
 
-def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str) -> DataSet:
+def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str = "") -> DataSet:
     if not callable(model):
         raise InvalidTypeError(
             f"model{place} must be callable as model(t, **parameters), got {type(model).__name__}; "
@@ -144,3 +146,66 @@ def _names(model: Callable[..., Any]) -> tuple[set[str] | None, set[str]]:
     named = [each for each in listed if each.kind is not each.VAR_KEYWORD]
     required = {each.name for each in named if each.default is each.empty}
     return {each.name for each in named} if named == listed else None, required
+
+
+def start_parameters(given: Any) -> Any:
+    """As Parameters of lmfit: {"order": (0.9, 0.05, 1.0), "rate": 0.5, "double": "2 * rate", "fixed": {…}}."""
+    from lmfit import Parameter, Parameters
+
+    if isinstance(given, Parameters):
+        return given.copy()
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidTypeError(
+            f"parameters must be a dict of start values by name, got {given!r:.80}; pass such as "
+            f"{{'order': (0.9, 0.05, 1.0), 'rate': 0.5}}"
+        )
+    found = Parameters()
+    # Expressions last: they may name any of the others.
+    for name, value in sorted(given.items(), key=lambda item: isinstance(item[1], str)):
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+            raise InvalidArgumentError(f"parameters must have names of Python, got {name!r}; rename it")
+        settings = value if isinstance(value, Parameter) else _settings(name, value)
+        try:
+            found.add(name, **settings) if isinstance(settings, dict) else found.add(settings)
+        except (NameError, SyntaxError, ValueError, TypeError, KeyError, IndexError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise InvalidArgumentError(
+                f"parameters[{name!r}] must be what lmfit can take, got {value!r} ({reason}); correct it"
+            ) from None
+    return found
+
+
+def _settings(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"expr": value}
+    if isinstance(value, Mapping):
+        return dict(value)
+    numbers = list(value) if isinstance(value, tuple | list) else [value]
+    wrong = [each for each in numbers if not isinstance(each, Real | None) or isinstance(each, bool) or each != each]
+    if len(numbers) not in (1, 3) or wrong:
+        raise InvalidArgumentError(
+            f"parameters[{name!r}] must be a start value, (start, low, high), an expression or a dict for "
+            f"lmfit.Parameter, got {value!r}; pass one of these"
+        )
+    start, low, high = (*numbers, None, None)[:3]
+    low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+    if start is None or not math.isfinite(start) or not low <= start <= high or low == high:
+        raise InvalidArgumentError(
+            f"parameters[{name!r}] must start between its bounds, got start {start}, low {low:g}, high {high:g}; "
+            f"to fix it, pass {{'value': {start}, 'vary': False}}"
+        )
+    return {"value": float(start), "min": low, "max": high}
+
+
+def start_points(free: list[Any], n_starts: int, random_state: Any) -> list[np.ndarray]:
+    """The given point, then random ones: between bounds on both sides, else some factor away from the given one."""
+    generator = np.random.default_rng(random_state)
+
+    def drawn(each: Any) -> float:
+        if math.isfinite(each.max - each.min) and not 0 < 100 * each.min < each.max:
+            return generator.uniform(each.min, each.max)
+        value = each.value * math.exp(1.5 * generator.normal()) if each.value else generator.normal()
+        return float(np.clip(value, each.min, each.max))
+
+    given = np.array([each.value for each in free])
+    return [given, *(np.array([drawn(each) for each in free]) for _ in range(n_starts - 1))]
