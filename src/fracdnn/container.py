@@ -102,7 +102,18 @@ def _checked_text(path: Path, kind: str, content: bytes) -> str:
             f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({_line(error)}); "
             f"it is cut short or of another program, so save it again"
         ) from None
-    _check_metadata(path, kind, metadata)
+    if not {"fracdnn", "format", "document", "sha256"} <= metadata.keys():
+        raise FileContentError(
+            f"{path} must be a fracdnn {kind}, got a safetensors file of another program; pass one of fracdnn"
+        )
+    if metadata["format"] != str(FORMAT):
+        raise FileContentError(
+            f"{path} must have format {FORMAT}, got format {_shown(metadata['format'])} of another fracdnn; "
+            f"upgrade fracdnn, or train again"
+        )
+    if metadata["fracdnn"] != kind:
+        found = _shown(metadata["fracdnn"])
+        raise FileContentError(f"{path} must be a fracdnn {kind}, got a {found}; pass the {kind}'s file")
     checksum = metadata["sha256"]
     if hashlib.sha256(_with_checksum(content, checksum, _NO_CHECKSUM)).hexdigest() != checksum:
         raise DamagedFileError(
@@ -127,21 +138,6 @@ def checked(path: str | os.PathLike, kind: str) -> Iterator[None]:
 def _line(error: Exception) -> str:
     words = " ".join(str(error).split())
     return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
-
-
-def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
-    if not {"fracdnn", "format", "document", "sha256"} <= metadata.keys():
-        raise FileContentError(
-            f"{path} must be a fracdnn {kind}, got a safetensors file of another program; pass one of fracdnn"
-        )
-    if metadata["format"] != str(FORMAT):
-        raise FileContentError(
-            f"{path} must have format {FORMAT}, got format {_shown(metadata['format'])} of another fracdnn; "
-            f"upgrade fracdnn, or train again"
-        )
-    if metadata["fracdnn"] != kind:
-        found = _shown(metadata["fracdnn"])
-        raise FileContentError(f"{path} must be a fracdnn {kind}, got a {found}; pass the {kind}'s file")
 
 
 def _shown(word: str) -> str:

@@ -79,7 +79,9 @@ def check_positive(values: Any, name: str, remedy: str) -> torch.Tensor:
 
 def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
     """One for each model where models come in a list, or for each data set of one model."""
-    if not isinstance(model, list | tuple) and not (isinstance(data, list | tuple) and _is_several(data)):
+    kinds = np.ndarray | torch.Tensor | list
+    is_several = isinstance(data, list | tuple) and all(isinstance(each, kinds) and np.ndim(each) for each in data)
+    if not isinstance(model, list | tuple) and not (is_several and len(data)):
         return [_checked(model, t, data, sigma)]
     models = list(model) if isinstance(model, list | tuple) else [model] * len(data)
     columns = {"t": t, "data": data, "sigma": [None] * len(models) if sigma is None else sigma}
@@ -91,10 +93,6 @@ def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
             )
     rows = zip(models, t, data, columns["sigma"], strict=True)
     return [_checked(*row, f"[{place}]") for place, row in enumerate(rows)]
-
-
-def _is_several(data: Any) -> bool:
-    return len(data) > 0 and all(isinstance(each, np.ndarray | torch.Tensor | list) and np.ndim(each) for each in data)
 
 
 def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str = "") -> DataSet:

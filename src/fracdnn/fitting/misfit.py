@@ -45,14 +45,10 @@ class Misfit:
         self._expressions = {name: each.expr for name, each in self.start.items() if each.expr}
         self.free = [each.name for each in own if each.vary]
         self.lower, self.upper = np.array([[each.min, each.max] for each in own if each.vary]).reshape(-1, 2).T
-        self.verbose, self.stage = False, ""
+        self.n_numbers, self.verbose, self.stage = sum(each.n_numbers for each in self.sets), False, ""
         self.ways: list[Callable[[Any, torch.Tensor], torch.Tensor]] = []
         self.n_evaluations, self.best = 0, (math.inf, self.point(self.start))
         self._check()
-
-    @property
-    def n_numbers(self) -> int:
-        return sum(each.n_numbers for each in self.sets)
 
     def _check(self) -> None:
         if not self.free:
@@ -76,30 +72,23 @@ class Misfit:
                 f"parameters must start where the model is finite, got {start[~np.isfinite(start)][0]} at number "
                 f"{int(np.argmin(np.isfinite(start)))}; pass other start values, or exclude t = 0"
             )
-        self._check_derivatives(start)
-
-    def _check_derivatives(self, start: np.ndarray) -> None:
-        """A derivative of 0 for what changes the model is one that torch was not shown."""
+        # A derivative of 0 for what changes the model is one that torch was not shown.
         x = self.best[1]
-        for place in np.flatnonzero((self._derivatives(x) == 0).all(axis=0)):
-            nudged, step = x.copy(), _NUDGE * (abs(x[place]) or 1.0)
-            nudged[place] += step if x[place] + step <= self.upper[place] else -step
+        for k in np.flatnonzero((self._derivatives(x) == 0).all(axis=0)):
+            nudged, step = x.copy(), _NUDGE * (abs(x[k]) or 1.0)
+            nudged[k] += step if x[k] + step <= self.upper[k] else -step
             if np.nanmax(np.abs(self.residual(nudged) - start)) > 1e-3 * step:
                 raise InvalidTypeError(
-                    f"model must be differentiable by torch in {self.free[place]!r}, got values that change with it "
+                    f"model must be differentiable by torch in {self.free[k]!r}, got values that change with it "
                     f"and a derivative of 0; {_REMEDY}"
                 )
 
     def parameters(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         """All parameters by name: free, fixed, and those that expressions give, in the user's order."""
         values = dict(zip(self.free, x, strict=True)) | self._fixed
-        if self._expressions:
-            self._add_expressions(values)
-        return {name: values[name] for name in self.start}
-
-    def _add_expressions(self, values: dict[str, torch.Tensor]) -> None:
-        """Evaluated by lmfit's own interpreter, on tensors."""
-        from asteval import Interpreter, get_ast_names
+        if not self._expressions:
+            return {name: values[name] for name in self.start}
+        from asteval import Interpreter, get_ast_names  # lmfit's own interpreter, on tensors
 
         functions = {name: getattr(torch, name) for name in _FUNCTIONS}
         interpreter = Interpreter(symtable=functions | {"pi": math.pi} | values, use_numpy=False, minimal=True)
@@ -107,6 +96,7 @@ class Misfit:
         for name in filter(needs.__contains__, TopologicalSorter(needs).static_order()):
             value = interpreter.eval(self._expressions[name], raise_errors=True)
             values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
+        return {name: values[name] for name in self.start}
 
     def point(self, given: Any) -> np.ndarray:
         return np.array([given[name].value for name in self.free])

@@ -30,7 +30,16 @@ def verdict(result: Any, alone: dict[str, float]) -> list[str]:
         ]
     for name, words in at_bound.items():
         found += _unknown(result, name, words)
-    found += [*_correlations(result), *_size(result)]
+    for (i, first), (j, second) in combinations(enumerate(result.free), 2):
+        if abs(correlation := result.correlation[i, j]) > _CORRELATED:
+            found.append(
+                f"{first} and {second} cannot be distinguished by these data (correlation {correlation:.4f}); measure "
+                f"longer, or fix one of them"
+            )
+    freedom = result.n_data - len(result.free)
+    if result.absolute_sigma and result.loss == "linear" and stats.chi2.sf(result.chi2, freedom) < _UNLIKELY:
+        times = f"{math.sqrt(result.reduced_chi2):.3g} times"
+        found.append(f"residuals are {times} what sigma says; the model or sigma is wrong")
     return found if result.exact else [*found, *_structure(result)]
 
 
@@ -63,16 +72,6 @@ def _unknown(result: Any, name: str, at_bound: dict[str, float]) -> list[str]:
     ]
 
 
-def _correlations(result: Any) -> list[str]:
-    matrix = result.correlation
-    return [
-        f"{first} and {second} cannot be distinguished by these data (correlation {matrix[i, j]:.4f}); measure longer, "
-        f"or fix one of them"
-        for (i, first), (j, second) in combinations(enumerate(result.free), 2)
-        if abs(matrix[i, j]) > _CORRELATED
-    ]
-
-
 def _structure(result: Any) -> list[str]:
     """Residuals that keep their sign too long, in the order of t; of several columns the worst counts."""
     worst, count = {}, 0
@@ -90,17 +89,6 @@ def _structure(result: Any) -> list[str]:
         for words, (chance, drift) in worst.items()
         if chance < _UNLIKELY / count
     ]
-
-
-def _size(result: Any) -> list[str]:
-    if not result.absolute_sigma or result.loss != "linear":
-        return []
-    freedom = result.n_data - len(result.free)
-    if stats.chi2.sf(result.chi2, freedom) < _UNLIKELY:
-        return [
-            f"residuals are {math.sqrt(result.reduced_chi2):.3g} times what sigma says; the model or sigma is wrong"
-        ]
-    return []
 
 
 def runs_test(residuals: np.ndarray) -> float:

@@ -60,6 +60,8 @@ class Server(ThreadingMixIn, TCPServer):
         try:
             self._bind(PORT if port is None else port, is_a_must=port is not None)
             self.server_activate()
+            self.port = int(self.server_address[1])
+            self.address = f"http://{HOST}:{self.port}/"
         except BaseException:
             self.server_close()
             raise
@@ -74,14 +76,6 @@ class Server(ThreadingMixIn, TCPServer):
                     f"port must be a free one, got {port} ({error.strerror}); pass another, or 0 for any that is free"
                 ) from None
             self._bind(0, is_a_must=True)
-
-    @property
-    def address(self) -> str:
-        return f"http://{HOST}:{self.port}/"
-
-    @property
-    def port(self) -> int:
-        return int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that has closed the connection is no error."""

@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, GREY
-from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, numbers, scatter
+from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, numbers, scatter
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number, share
 
@@ -69,7 +69,7 @@ def confusions(subject: Subject) -> np.ndarray:
     return counts
 
 
-def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, str]:
+def _class_table(subject: Subject, counts: np.ndarray) -> tuple[list[list[str]] | None, str]:
     """Each class with a mistake and what it is taken for most, and a sentence on it; of many those of most misses."""
     hits, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
     mistaken = np.flatnonzero(true + predicted - 2 * hits)
@@ -91,7 +91,7 @@ def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, st
         words += f" Listed are the {MOST_LISTED} classes with the most missed samples."
     elif n_right:
         words += f" {count(n_right, 'class')} without a mistake {'is' if n_right == 1 else 'are'} not listed."
-    return Table(["class", "rows", "precision", "recall", "confused with"], rows), words
+    return [["class", "rows", "precision", "recall", "confused with"], *rows], words
 
 
 def reliability_plot(subject: Subject) -> Plot:

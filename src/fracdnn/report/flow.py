@@ -104,17 +104,12 @@ def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[
     rank = int((spread > _NOTHING * spread.max(initial=0.0)).sum()) if spread.any() else 0
     found = [_signed(turned[k] @ weights) for k in range(min(2, rank))]
     shares = [float(spread[k] / spread.sum()) for k in range(min(2, rank))]
-    while len(found) < 2:
-        found.append(_widest(centered, centered @ np.array(found).reshape(-1, centered.shape[1]).T))
+    while len(found) < 2:  # that in which the states spread most without going with the others
+        together = centered.T @ centered @ np.array(found).reshape(-1, centered.shape[1]).T
+        basis = np.linalg.qr(together)[0] if together.any() else np.zeros((centered.shape[1], 0))
+        found.append(_signed(np.linalg.svd(centered - centered @ basis @ basis.T, full_matrices=False)[2][0]))
         shares.append(0.0)
     return np.array(found), np.array(shares)
-
-
-def _widest(centered: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The direction, of length 1, in which the states spread most without going with the `others` [n, k]."""
-    together = centered.T @ others
-    basis = np.linalg.qr(together)[0] if together.any() else np.zeros((centered.shape[1], 0))
-    return _signed(np.linalg.svd(centered - centered @ basis @ basis.T, full_matrices=False)[2][0])
 
 
 def _signed(direction: np.ndarray) -> np.ndarray:

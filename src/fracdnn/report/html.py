@@ -18,11 +18,11 @@ from fracdnn.report.flow import flow_plot
 from fracdnn.report.headline import headline, tiles
 from fracdnn.report.importance import Importances, importance_plot, measured
 from fracdnn.report.planes import region_plot
-from fracdnn.report.plots import Plot, Table
+from fracdnn.report.plots import Plot
 from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
-from fracdnn.report.training import memory_plot, network_facts, training_plot
+from fracdnn.report.training import network_facts, training_plot
 from fracdnn.report.trust import advice
 from fracdnn.version import versions
 
@@ -95,15 +95,15 @@ def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping
     regions = region_plot(subject)
     # Regions show all that there is to two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
-    rows = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
-    headings = [heading.capitalize() for heading in columns[0]] if columns else []
-    understood = Plot("columns", "How each column is used", table=Table(headings, rows)) if columns else None
-    facts = Plot("network", "The network", table=Table([], list(map(list, network_facts(subject).items()))))
-    reasons = [importance_plot(subject, importances), depends, understood]
-    network = [flow_plot(subject), memory_plot(subject), training_plot(subject), facts]
-    plots = [plot for plot in (*answers, *reasons, *network) if plot is not None]
+    facts = Plot("network", "The network", table=network_facts(subject))
+    plots = [*answers, importance_plot(subject, importances), depends]
+    if columns:
+        rows = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
+        table = [[heading.capitalize() for heading in columns[0]], *rows]
+        plots.append(Plot("columns", "How each column is used", table=table, wide=True))
+    plots += [flow_plot(subject), training_plot(subject), facts]
     for plot in plots:
-        plot.wide = bool(plot.parts or plot.note) or plot is understood
+        plot.wide |= bool(plot.parts or plot.note)
     facts.wide = sum(not plot.wide for plot in plots) % 2 == 1  # else the last row of two would hold it alone
     return plots
 

@@ -111,10 +111,9 @@ def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.n
 def dominant(subject: Subject, found: Importances) -> str | None:
     """The column that dominates a model of several, if there is one.
 
-    Explained is the share of a constant answer's error that is gone: of wrong answers by the most frequent class, or of
-    squared errors of the mean (R²). A column dominates where the model explains half or more, the importance of the
-    column is larger than that of all others together, and a decision tree that sees this column alone explains 95 % of
-    what the model does (on the same held-out samples, in five folds).
+    A column dominates where the model explains half or more of a constant answer's error, the importance of the column
+    is larger than that of all others together, and a decision tree that sees this column alone explains 95 % of what
+    the model does (on the same held-out samples, in five folds).
     """
     worth = found.mean.clip(min=0.0)
     if found.why_not or len(found.samples) < LEAST_DOMINATED or len(worth) < 2 or 2 * worth.max() <= worth.sum():

@@ -23,21 +23,13 @@ SYMBOLS = ("circle", "diamond", "square", "cross", "x")
 
 
 @dataclass
-class Table:
-    """Texts in rows, the first of each naming its row; without headings they speak for themselves."""
-
-    headings: list[str]
-    rows: list[list[str]]
-
-
-@dataclass
 class Plot:
     """A plot with its heading and a sentence on what one sees; `note` stands in for a plot that has nothing to show.
 
     `themes` holds what each trace changes between "light" and "dark", `narrow` what each changes on a phone; a `tall`
     plot gets more height, a `wide` one the whole row. `key` is the list of classes to show with it, `states` the data
-    of a slider (see `flow`), `table` stands below it or alone. Small plots may stand side by side in its place:
-    `parts`.
+    of a slider (see `flow`). Small plots may stand side by side in its place: `parts`. A `table` stands below it or
+    alone: rows of texts, the headings first; or facts by name.
     """
 
     name: str
@@ -52,7 +44,7 @@ class Plot:
     key: list[dict[str, str]] | None = None
     states: dict[str, Any] | None = None
     note: str = ""
-    table: Table | None = None
+    table: list[list[str]] | dict[str, str] | None = None
     parts: list["Plot"] = field(default_factory=list)
 
     @property
@@ -162,8 +154,3 @@ def bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> dict[str, Any
 
 def bar(title: str) -> dict[str, Any]:
     return {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
-
-
-def whole(places: np.ndarray) -> dict[str, Any]:
-    """Ticks at whole numbers only: Plotly would put some between few places."""
-    return {"dtick": 1} if len(places) <= 12 else {}

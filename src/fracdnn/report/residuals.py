@@ -7,7 +7,7 @@ import numpy as np
 from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import VERMILION
-from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, padded, scatter, shown_note
+from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, padded, scatter, shown_note
 from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number, share
 
@@ -103,7 +103,7 @@ def _describe_outliers(subject: Subject, far: np.ndarray) -> str:
     )
 
 
-def _listed(subject: Subject, far: np.ndarray) -> Table | None:
+def _listed(subject: Subject, far: np.ndarray) -> list[list[str]] | None:
     """The farthest rows, by their ids, else by their numbers from 1 in the order given."""
     if not far.any():
         return None
@@ -115,4 +115,4 @@ def _listed(subject: Subject, far: np.ndarray) -> Table | None:
         names = [subject.row_name(i), f"output {k + 1}"][: 1 + several]
         rows.append([*names, *cells, number(float(distance[i, k]), 3)])
     headings = ["row id" if subject.ids else "row", "output"][: 1 + several]
-    return Table([*headings, "observed", "predicted", "residual", "robust deviations"], rows)
+    return [[*headings, "observed", "predicted", "residual", "robust deviations"], *rows]

@@ -1,4 +1,4 @@
-"""What the network is and remembers, and how its training went: in words and plots."""
+"""What the network is and remembers, in words, and how its training went."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import numpy as np
 from fracdnn.caputo import memory_weights
 from fracdnn.columns.words import count
 from fracdnn.report.figures import BLUE, VERMILION
-from fracdnn.report.plots import MOST_POINTS, Plot, axis, log_axis, picked, scatter, whole
+from fracdnn.report.plots import MOST_POINTS, Plot, axis, log_axis, picked, scatter
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number
 from fracdnn.training import History
 
-# Of fewer layers, weights are told in words.
-LEAST_LAYERS = 8
+# Earlier states whose weights are told.
+MOST_KEPT = 7
 _ENDS = {
     "converged": "the gradient reached `tol`",
     "no improvement": "the loss stopped improving",
@@ -38,24 +38,23 @@ def network_facts(subject: Subject) -> dict[str, str]:
         "features": count(len(subject.features), "input"),
         "training": why_ended(estimator.history_),
     }
-    ratio = gradient_ratio(estimator.history_)
-    if ratio is not None and subject.shape.n_layers > 1:
-        facts["gradient of the first layer"] = f"{number(ratio, 2)} times that of the last (median over iterations)"
     if estimator.temperature_ is not None:
         facts["temperature"] = number(estimator.temperature_)
-    return {name: text for name, text in facts.items() if text}
+    return facts
 
 
 def _kept_states(subject: Subject) -> str:
-    """What the last layer keeps, in words; nothing where a plot says it."""
+    """What the last layer keeps, the last row of the memory matrix."""
     order, n_layers = subject.estimator.order_, subject.shape.n_layers
     if n_layers == 1 or order == 1:
         return "what enters it" if n_layers == 1 else "only the state before it, as in a residual network"
-    if n_layers >= LEAST_LAYERS:
-        return ""
-    names = ["what enters layer 1", *(f"state {k}" for k in range(1, n_layers))]
-    weights = zip(memory_weights(order, n_layers).tolist(), names, strict=True)
-    return ", ".join(f"{weight:.0%} of {name}" for weight, name in weights)
+    weights, names = (
+        memory_weights(order, n_layers).numpy(),
+        ["what enters layer 1", *map("state {}".format, range(1, n_layers))],
+    )
+    most = np.sort(np.argsort(-weights, kind="stable")[:MOST_KEPT])
+    rest = [f"{1 - weights[most].sum():.0%} of the others"] if n_layers > MOST_KEPT else []
+    return ", ".join([*(f"{weights[k]:.0%} of {names[k]}" for k in most), *rest])
 
 
 def why_ended(history: History) -> str:
@@ -63,35 +62,6 @@ def why_ended(history: History) -> str:
     if history.status == "partial":
         return f"{text} of partial_fit"
     return f"{text}; {_ENDS[history.status]}" if history.status in _ENDS else text
-
-
-def gradient_ratio(history: History) -> float | None:
-    """The gradient norm of the first layer over that of the last, the median over the iterations that have both."""
-    norms = [(record.layer_gradients[0], record.layer_gradients[-1]) for record in history.records]
-    ratios = [first / last for first, last in norms if np.isfinite([first, last]).all() and last > 0]
-    return float(np.median(ratios)) if ratios else None
-
-
-def memory_plot(subject: Subject) -> Plot | None:
-    """The weights of Y_0 … Y_{N−1} in Y_N, the last row of the memory matrix; None for few layers or one weight."""
-    order, n_layers = subject.estimator.order_, subject.shape.n_layers
-    if n_layers < LEAST_LAYERS or order == 1:
-        return None
-    weights, kept = memory_weights(order, n_layers).numpy(), picked(n_layers, MOST_POINTS)
-    positive = np.where(weights > 0, weights, np.nan)
-    trace = scatter("lines+markers" if n_layers <= 100 else "lines", kept.tolist(), positive[kept])
-    trace |= {"line": {"color": BLUE}, "marker": {"size": 8}}
-    trace["hovertemplate"] = "state %{x}: weight %{y:.4g}<extra></extra>"
-    span = np.log10([np.nanmin(positive), np.nanmax(positive)]) + np.array([-0.25, 0.25])
-    axes = {
-        "xaxis": axis("earlier state", range=[-0.5, n_layers - 0.5], **whole(kept)),
-        "yaxis": log_axis("weight in the last layer", weights, range=span.tolist()),
-    }
-    caption = (
-        f"How much the last layer keeps of each earlier state at order {order:.4g}; the weights are positive and add "
-        f"up to 1, and state 0 is what enters the first layer."
-    )
-    return Plot("memory", "Memory of the last layer", caption, [trace], axes)
 
 
 def training_plot(subject: Subject) -> Plot:
